@@ -16,7 +16,7 @@ import (
 func TestWhatFailsWhileASourceIsAwaitedHasTimeOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
-		p := &preparer{cfg: Config{RetryFor: 5 * time.Minute, TellAfter: time.Hour}}
+		p := &preparer{cfg: Config{RetryFor: 5 * time.Minute, ReportAfter: time.Hour}}
 		began := time.Now()
 		busy := false
 		g.Expect(p.retry(t.Context(), func() error {
@@ -25,12 +25,12 @@ func TestWhatFailsWhileASourceIsAwaitedHasTimeOfItsOwn(t *testing.T) {
 				return nil
 			case waited > 6*time.Minute && !busy:
 				busy = true
-				return of(placeServer, errors.New("no place"))
+				return wrapPlace(placeServer, errors.New("no place"))
 			}
 			return &sourceMissing{err: gatewayclient.ErrSourceAwaited}
 		})).To(gomega.Succeed())
 		g.Expect(busy).To(gomega.BeTrue())
-		down := of(placeServer, errors.New("down"))
+		down := wrapPlace(placeServer, errors.New("down"))
 		began = time.Now()
 		g.Expect(p.retry(t.Context(), func() error { return down })).To(gomega.MatchError(down))
 		g.Expect(time.Since(began)).To(gomega.BeNumerically("~", 5*time.Minute, 20*time.Second))

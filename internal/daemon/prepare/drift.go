@@ -10,7 +10,8 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// checkDrift compares the worktree with what was left in it, if it was left clean.
+// checkDrift compares the worktree with the checkpoint that it was left equal to, if any,
+// and acts on a difference as onDrift says.
 func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) error {
 	clean := p.journal.State().Clean
 	if clean == nil {

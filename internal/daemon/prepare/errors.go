@@ -14,8 +14,8 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// place says whom a step was talking to, since the same error means another
-// thing there.
+// place is the counterpart of a step: the same error means different things depending on
+// where it comes from.
 type place int
 
 const (
@@ -26,7 +26,7 @@ const (
 	placeSource // another task's checkpoint in the gitstore
 )
 
-// placedError is an error with the place it comes from.
+// placedError is an error with its place of origin.
 type placedError struct {
 	place place
 	err   error
@@ -35,8 +35,8 @@ type placedError struct {
 func (e *placedError) Error() string { return e.err.Error() }
 func (e *placedError) Unwrap() error { return e.err }
 
-// of says where an error comes from.
-func of(where place, err error) error {
+// wrapPlace attaches the place of origin to an error.
+func wrapPlace(where place, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -51,7 +51,7 @@ func of(where place, err error) error {
 	return &placedError{place: where, err: err}
 }
 
-// failure is an error whose meaning is known where it arises.
+// failure is an error that already carries its reason.
 type failure struct {
 	reason    string // ReasonPrepareFailed if empty
 	permanent bool
@@ -60,9 +60,9 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
-// sourceMissing is the error of a fork whose source's checkpoint the server does
-// not know. The manager has seen that checkpoint in the history, so the store has
-// gone back in time since: the source's own daemon tells it again when it next runs.
+// sourceMissing is the error of a fork when the server does not know the source's
+// checkpoint. The manager has seen that checkpoint in the history, so the store has gone
+// back in time since; the source's own daemon sends it again when it next runs.
 type sourceMissing struct {
 	source daemonapi.Source
 	err    error
@@ -71,7 +71,7 @@ type sourceMissing struct {
 func (e *sourceMissing) Error() string {
 	var awaited *gatewayclient.AwaitedError
 	if errors.As(e.err, &awaited) {
-		return awaited.Error() // this task has begun before, and so it does not wait for ever
+		return awaited.Error() // the task has run before, so its wait is bounded
 	}
 	return fmt.Sprintf("the history store does not have, or has lost, %s, from which this task is to start. That task's pod sends it again, "+
 		"within minutes if it is at work. If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
@@ -80,16 +80,16 @@ func (e *sourceMissing) Error() string {
 
 func (e *sourceMissing) Unwrap() error { return e.err }
 
-// verdict is what an error means.
+// verdict is the meaning of an error.
 type verdict struct {
 	reason string
-	// permanent: another try cannot help until somebody acts.
+	// permanent: retrying cannot help until somebody acts.
 	permanent bool
-	// again: another try, at once, may help.
-	again bool
+	// retryable: retrying at once may help.
+	retryable bool
 }
 
-// judge says what an error means.
+// judge classifies an error.
 func judge(err error) verdict {
 	var known *failure
 	if errors.As(err, &known) {
@@ -100,7 +100,7 @@ func judge(err error) verdict {
 		return verdict{reason: reason, permanent: known.permanent}
 	}
 	if missing := (*sourceMissing)(nil); errors.As(err, &missing) {
-		return verdict{reason: v1alpha1.ReasonCheckpointNotFound, again: errors.Is(err, gatewayclient.ErrSourceAwaited)}
+		return verdict{reason: v1alpha1.ReasonCheckpointNotFound, retryable: errors.Is(err, gatewayclient.ErrSourceAwaited)}
 	}
 	if errors.Is(err, gatewayclient.ErrFenced) {
 		return verdict{reason: v1alpha1.ReasonFenced}
@@ -120,16 +120,16 @@ func judge(err error) verdict {
 		if errors.Is(err, gatewayclient.ErrInvalid) {
 			return verdict{reason: v1alpha1.ReasonPrepareFailed}
 		}
-		return verdict{reason: v1alpha1.ReasonServerUnreachable, again: true}
+		return verdict{reason: v1alpha1.ReasonServerUnreachable, retryable: true}
 	}
 	var refused *checkpoint.RefusedError
 	if errors.As(err, &refused) {
-		return verdict{reason: v1alpha1.ReasonGitStoreRefused, permanent: !refused.Retryable, again: refused.Retryable}
+		return verdict{reason: v1alpha1.ReasonGitStoreRefused, permanent: !refused.Retryable, retryable: refused.Retryable}
 	}
 	return judgeGit(where, worktree.ReasonOf(err))
 }
 
-// judgeGit says what a reason of the worktree means at a place.
+// judgeGit classifies a reason of package worktree at a place.
 func judgeGit(where place, reason worktree.Reason) verdict {
 	notFound := v1alpha1.ReasonCheckpointNotFound
 	if where == placeOrigin {
@@ -150,7 +150,7 @@ func judgeGit(where place, reason worktree.Reason) verdict {
 	case worktree.RefNotFound, worktree.CheckpointNotFound:
 		return verdict{reason: notFound, permanent: true}
 	case worktree.InUse, worktree.RestoreIncomplete:
-		return verdict{reason: v1alpha1.ReasonPrepareFailed, again: true}
+		return verdict{reason: v1alpha1.ReasonPrepareFailed, retryable: true}
 	case worktree.WorktreeNotEmpty, worktree.TooManyFiles, worktree.MemoryExceeded:
 		return verdict{reason: v1alpha1.ReasonPrepareFailed, permanent: true}
 	}
@@ -162,24 +162,24 @@ func judgeGit(where place, reason worktree.Reason) verdict {
 		case worktree.AuthenticationFailed:
 			return verdict{reason: v1alpha1.ReasonAuthenticationFailed, permanent: true}
 		case worktree.Unreachable:
-			return verdict{reason: v1alpha1.ReasonRepositoryUnreachable, again: true}
+			return verdict{reason: v1alpha1.ReasonRepositoryUnreachable, retryable: true}
 		}
 	case placeGitstore, placeSource:
 		switch reason {
 		case worktree.RepositoryNotFound:
 			return verdict{reason: notFound, permanent: true}
 		case worktree.AuthenticationFailed, worktree.Rejected:
-			return verdict{reason: v1alpha1.ReasonGitStoreRefused, again: true}
+			return verdict{reason: v1alpha1.ReasonGitStoreRefused, retryable: true}
 		default:
-			return verdict{reason: v1alpha1.ReasonGitStoreUnreachable, again: true}
+			return verdict{reason: v1alpha1.ReasonGitStoreUnreachable, retryable: true}
 		}
 	}
 	return verdict{reason: v1alpha1.ReasonPrepareFailed}
 }
 
-func again(err error) bool { return judge(err).again }
+func retryable(err error) bool { return judge(err).retryable }
 
-// describe is what the manager is told of an error.
+// describe returns what is reported to the manager about an error.
 func describe(err error) (reason string, permanent bool, message string) {
 	if err == nil {
 		return v1alpha1.ReasonWorkspacePrepared, false, ""
@@ -192,13 +192,13 @@ func describe(err error) (reason string, permanent bool, message string) {
 	return v.reason, v.permanent, message
 }
 
-// maxResult is how much of a termination message the kubelet keeps.
+// maxResult is the size in bytes to which the kubelet truncates a termination message.
 const maxResult = 4096
 
-// Encode renders a result as a termination message, leaving out what is too
-// much: first drifted files, then the end of the message.
+// Encode renders a result as a termination message that fits into maxResult, dropping first
+// drifted files, then the end of the message.
 func Encode(r daemonapi.PrepareResult) ([]byte, error) {
-	r.Message = cut(r.Message, maxResult/2)
+	r.Message = truncate(r.Message, maxResult/2)
 	for {
 		b, err := json.Marshal(r)
 		if err != nil {
@@ -210,13 +210,13 @@ func Encode(r daemonapi.PrepareResult) ([]byte, error) {
 		case len(r.DriftedFiles) > 0:
 			r.DriftedFiles = r.DriftedFiles[:len(r.DriftedFiles)-1-len(r.DriftedFiles)/16]
 		default:
-			r.Message = cut(r.Message, len(r.Message)/2)
+			r.Message = truncate(r.Message, len(r.Message)/2)
 		}
 	}
 }
 
-// cut shortens a text to n bytes at most, at a character.
-func cut(s string, n int) string {
+// truncate shortens a text to at most n bytes, at a character boundary.
+func truncate(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

@@ -16,7 +16,7 @@ func TestAFullVolumeIsCalledSoWhereverItTurnsOut(t *testing.T) {
 		"journal": fmt.Errorf("write the journal: %w", &os.PathError{Op: "write", Path: "/volume/journal", Err: syscall.ENOSPC}),
 		"quota":   fmt.Errorf("make a folder: %w", syscall.EDQUOT),
 		"git":     &worktree.Error{Reason: worktree.StorageFull, Message: "the volume is full while trying to fetch; free space or enlarge the volume"},
-		"gitstore": of(placeGitstore, &worktree.Error{
+		"gitstore": wrapPlace(placeGitstore, &worktree.Error{
 			Reason: worktree.StorageFull, Message: "the volume is full while talking to https://gitstore; free space or enlarge the volume",
 		}),
 	} {
@@ -32,7 +32,7 @@ func TestAFullVolumeIsCalledSoWhereverItTurnsOut(t *testing.T) {
 func TestShortOfMemoryIsTriedAgainWhenSomebodyHasRaisedIt(t *testing.T) {
 	short := &worktree.Error{Reason: worktree.MemoryExceeded, Message: "git needs more memory; raise the manager's --daemon-limits"}
 	for name, err := range map[string]error{
-		"volume": of(placeVolume, short), "origin": of(placeOrigin, short), "gitstore": of(placeGitstore, short), "source": of(placeSource, short),
+		"volume": wrapPlace(placeVolume, short), "origin": wrapPlace(placeOrigin, short), "gitstore": wrapPlace(placeGitstore, short), "source": wrapPlace(placeSource, short),
 	} {
 		reason, permanent, message := describe(fmt.Errorf("prepare: %w", err))
 		if reason != v1alpha1.ReasonPrepareFailed || !permanent || !strings.Contains(message, "raise the manager's --daemon-limits") {

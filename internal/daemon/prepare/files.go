@@ -17,10 +17,10 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// shimFile is where, in the run folder, the shim is.
+// shimFile is the path of the shim within the run folder.
 const shimFile = "bin/clew-daemon"
 
-// copyFile puts a copy of a file in place at once.
+// copyFile copies a file atomically.
 func copyFile(from, to string, mode os.FileMode) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -33,7 +33,7 @@ func copyFile(from, to string, mode os.FileMode) error {
 	})
 }
 
-// replace writes a file beside its place and then puts it there.
+// replace writes a file under a temporary name and then renames it into place.
 func replace(path string, mode os.FileMode, write func(io.Writer) error) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
@@ -51,14 +51,14 @@ func replace(path string, mode os.FileMode, write func(io.Writer) error) error {
 	return err
 }
 
-// writeConversation writes the conversation so far for the agent.
+// writeConversation writes the conversation so far to a file for the agent.
 func (p *preparer) writeConversation(ctx context.Context) error {
 	if p.cfg.Pod.PrepareOnly {
 		return nil
 	}
 	return p.retry(ctx, func() error {
 		return replace(filepath.Join(p.cfg.RunDir, daemonapi.ConversationFile), 0o644, func(w io.Writer) error {
-			return of(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
+			return wrapPlace(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
 				at := time.Time{}
 				if e.GetTime() != nil {
 					at = e.GetTime().AsTime()
@@ -69,7 +69,8 @@ func (p *preparer) writeConversation(ctx context.Context) error {
 	})
 }
 
-// credentials reads those of the task's repository, and the path of its CA.
+// credentials reads the credentials of the task's repository. caFile is the path of its CA
+// certificate, or "".
 func credentials(dir string) (c worktree.Credentials, caFile string, err error) {
 	read := func(key string) string {
 		b, readErr := os.ReadFile(filepath.Join(dir, key))

@@ -10,13 +10,13 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// The floor of a task is the agent's state of before its first run: nothing, or
-// what a fork inherited. The conversation can be taken back to a message that is
-// older than every checkpoint; the agent's state then goes to the floor, since
-// all that is known of it otherwise is from after that moment.
+// The floor of a task is the agent's state before its first run: none, or what a fork
+// inherited. The conversation can be rewound to a message older than every checkpoint; the
+// agent's state then returns to the floor, since every other known state is from after that
+// message.
 
-// startAtFloor notes that the agent's state goes to the floor, and that from here
-// on its files may be a mixture.
+// startAtFloor journals that the agent's state returns to the floor, and that from here on
+// its files may be a mixture.
 func (p *preparer) startAtFloor(ctx context.Context, r *journal.Rewind) error {
 	point, err := p.inheritedState(ctx, r)
 	if err != nil {
@@ -25,15 +25,15 @@ func (p *preparer) startAtFloor(ctx context.Context, r *journal.Rewind) error {
 	return p.advance(journal.RewindRestoring, func(s *journal.State) {
 		s.Clean, s.Rewind.Target = nil, journal.Point{}
 		if point.Code != "" {
-			point.Number = 0 // it is no checkpoint of this task
+			point.Number = 0 // not a checkpoint of this task
 			s.Rewind.Target, s.Rewind.CheckpointPosition = point, p.cfg.Pod.Source.Position
 		}
 	})
 }
 
-// inheritedState is the other task's checkpoint whose agent's state this task
-// began with; the zero value if it began with none, if that is from after the
-// position of the rewind, or if it cannot be had any more.
+// inheritedState returns the source's checkpoint whose agent state this task began with. It
+// returns the zero value if the task began with none, if that state is newer than the
+// rewind's position, or if the checkpoint is no longer available.
 func (p *preparer) inheritedState(ctx context.Context, r *journal.Rewind) (journal.Point, error) {
 	src := p.cfg.Pod.Source
 	if src == nil || !src.IncludeConversation || src.Position == 0 || r.Position < src.Position {
@@ -48,15 +48,15 @@ func (p *preparer) inheritedState(ctx context.Context, r *journal.Rewind) (journ
 	}
 	switch judge(err).reason {
 	case v1alpha1.ReasonCheckpointNotFound, v1alpha1.ReasonCheckpointCorrupted:
-		p.log.Info("the agent's state that the task began with cannot be had any more: it begins with none",
+		p.log.Info("the inherited agent state is no longer available: the agent starts without state",
 			"task", src.TaskUID, "checkpoint", src.Checkpoint, "error", err.Error())
 		return journal.Point{}, nil
 	}
 	return journal.Point{}, err
 }
 
-// clearSession is restoreTo for a state that is nowhere: the agent's state is
-// taken away.
+// clearSession is restoreTo for the floor of a task that inherited nothing: it deletes the
+// agent's state.
 func (p *preparer) clearSession(ctx context.Context, _ journal.Point, scope worktree.Scope) (restored, error) {
 	if scope != worktree.ScopeConversation {
 		return restored{}, errors.New("there is no checkpoint to restore the files from")
@@ -67,8 +67,8 @@ func (p *preparer) clearSession(ctx context.Context, _ journal.Point, scope work
 		return err
 	})
 	if err != nil {
-		return restored{}, fmt.Errorf("take the agent's state away: %w", err)
+		return restored{}, fmt.Errorf("delete the agent's state: %w", err)
 	}
-	p.log.Info("took the agent's state away", "removed", res.Removed, "kept", len(res.Kept), "took", res.Took.String())
+	p.log.Info("deleted the agent's state", "removed", res.Removed, "kept", len(res.Kept), "took", res.Took.String())
 	return restored{}, nil
 }

@@ -11,34 +11,34 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// previewBytes is what is kept of each text of an entry that is too old to be
-// rendered whole.
+// previewBytes is how much of each text is kept of an entry that is too old to be rendered
+// whole.
 const previewBytes = 4 << 10
 
-// Only the newest previews have room; of entries that are older still, traces
-// are kept: no prompt gets to them, but who answered whom is looked at.
+// Only the newest entries keep previews, within maxPreviewBytes. Older ones keep
+// traceBytes: they never reach a prompt, but their roles and call ids are still needed.
 const (
 	maxPreviewBytes = 4 << 20
 	traceBytes      = 64
 )
 
-// history is the conversation in memory, of which only as much is kept whole as
-// can get into a prompt.
+// history is the conversation in memory, of which only as much is kept whole as can reach a
+// prompt.
 type history struct {
-	// budget is how many bytes of the newest entries are kept whole.
+	// budget is the number of bytes of the newest entries that are kept whole.
 	budget  int
 	entries []*daemonv1.ConversationEntry
-	// pending is where the user's messages begin that the agent has not answered.
+	// pending is the index from which on the user's messages are not answered by the agent.
 	pending int
-	// whole is the first entry that is kept whole, size the bytes from there to
-	// pending.
+	// whole is the index of the first entry that is kept whole, size the bytes from there
+	// to pending.
 	whole, size int
-	// previewed is the first entry of which more than a trace is kept, previews
-	// the bytes from there to whole.
+	// previewed is the index of the first entry of which more than a trace is kept,
+	// previews the bytes from there to whole.
 	previewed, previews int
 }
 
-// add takes the next entry in.
+// add appends the next entry.
 func (h *history) add(e *daemonv1.ConversationEntry) {
 	h.entries = append(h.entries, e)
 	if !byAgent(e.GetMessage()) && e.GetMessage().GetToolResult() == nil {
@@ -59,20 +59,21 @@ func (h *history) add(e *daemonv1.ConversationEntry) {
 	}
 }
 
-// end tells apart what is pending when all entries were added.
-func (h *history) end() (told []*daemonv1.ConversationEntry, pending []string, head int64) {
-	told = slices.Clone(h.entries[:h.pending])
+// split separates the conversation so far from the user messages that are pending, once all
+// entries are added. head is the last position.
+func (h *history) split() (past []*daemonv1.ConversationEntry, pending []string, head int64) {
+	past = slices.Clone(h.entries[:h.pending])
 	for _, e := range h.entries[h.pending:] {
 		if e.GetMessage().GetRole() == daemonv1.Role_ROLE_USER {
 			pending = append(pending, e.GetMessage().GetText())
 		} else {
-			told = append(told, shorten(e, previewBytes))
+			past = append(past, shorten(e, previewBytes))
 		}
 	}
 	if n := len(h.entries); n > 0 {
 		head = h.entries[n-1].GetPosition()
 	}
-	return told, pending, head
+	return past, pending, head
 }
 
 func sizeOf(e *daemonv1.ConversationEntry) int {
@@ -80,41 +81,41 @@ func sizeOf(e *daemonv1.ConversationEntry) int {
 	return len(m.GetText()) + len(m.GetRaw()) + len(m.GetToolCall().GetInput()) + len(m.GetToolResult().GetOutput())
 }
 
-// shorten keeps n bytes of each text of an entry, and says so in the entry.
+// shorten keeps n bytes of each text of an entry and records the original sizes in it.
 func shorten(e *daemonv1.ConversationEntry, n int) *daemonv1.ConversationEntry {
 	if sizeOf(e) <= n {
 		return e
 	}
 	e = proto.CloneOf(e)
 	m := e.GetMessage()
-	short(&m.Text, &m.TextPieces, n)
-	short(&m.Raw, &m.RawPieces, n)
+	shortenText(&m.Text, &m.TextPieces, n)
+	shortenText(&m.Raw, &m.RawPieces, n)
 	if c := m.GetToolCall(); c != nil {
-		short(&c.Input, &c.InputPieces, n)
+		shortenText(&c.Input, &c.InputPieces, n)
 	}
 	if r := m.GetToolResult(); r != nil {
-		short(&r.Output, &r.OutputPieces, n)
+		shortenText(&r.Output, &r.OutputPieces, n)
 	}
 	return e
 }
 
-func short(text *string, whole **daemonv1.Pieces, n int) {
+func shortenText(text *string, whole **daemonv1.Pieces, n int) {
 	if len(*text) <= n {
 		return
 	}
 	if *whole == nil {
 		*whole = &daemonv1.Pieces{Bytes: int64(len(*text))}
 	}
-	// A copy, so that the rest can be freed.
+	// Cloned so that the rest can be freed.
 	*text = strings.Clone(clip.Bytes(*text, n))
 }
 
-// readHistory reads the conversation as the server has it.
+// readHistory reads the conversation from the server.
 func (p *preparer) readHistory(ctx context.Context) (*history, error) {
 	var h *history
 	err := p.retry(ctx, func() error {
 		h = &history{budget: 2*int(p.limits().Bytes) + previewBytes}
-		return of(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
+		return wrapPlace(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
 			h.add(e)
 			return nil
 		}))

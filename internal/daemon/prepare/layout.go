@@ -18,15 +18,15 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// Triggers that prepare takes checkpoints for.
+// Triggers of the checkpoints that prepare takes.
 const (
 	triggerDrift     = v1alpha1.TriggerDrift
 	triggerPreRewind = v1alpha1.TriggerPreRewind
 	triggerRewound   = v1alpha1.TriggerRewound
 )
 
-// layOut fills an empty volume: from the task's newest checkpoint, from another
-// task's, or from the origin. A layout that was begun is finished.
+// layOut fills an empty volume: from the task's newest checkpoint, from another task's, or
+// from the origin. A layout that an earlier prepare began is finished.
 func (p *preparer) layOut(ctx context.Context) error {
 	state := p.journal.State()
 	if state.Layout == nil {
@@ -58,11 +58,11 @@ func (p *preparer) layOut(ctx context.Context) error {
 	return nil
 }
 
-// planLayout decides where the files come from.
+// planLayout decides which source the files come from.
 func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
 	move := daemonapi.OperationKey(daemonapi.OperationRestore, p.podKey())
 	if op := p.cfg.Pod.Operation; p.halfRewound(op) {
-		move = "" // the conversation already stands where the rewind took it
+		move = "" // the rewind has already moved the conversation
 	}
 	latest := p.begun.GetLatestCheckpoint()
 	if latest != nil {
@@ -76,7 +76,7 @@ func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
 			}
 		}
 	}
-	// Nothing but the prompt was ever recorded: there is nothing to take back.
+	// Only the prompt was ever recorded, so there is nothing to move back.
 	if latest == nil && p.spool.Last() <= 1 {
 		move = ""
 	}
@@ -86,25 +86,25 @@ func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
 	return journal.Layout{Stage: journal.LayoutCloning, Move: move}, nil
 }
 
-// halfRewound reports whether the conversation was moved for a rewind whose
-// last checkpoint the server does not have.
+// halfRewound reports whether the server has moved the conversation for a rewind but lacks
+// the rewind's last checkpoint.
 func (p *preparer) halfRewound(op *daemonapi.Operation) bool {
 	return op != nil && op.Kind == daemonapi.OperationRewind &&
-		p.moved(daemonapi.OperationKey(op.Kind, op.ID)) && !p.moved(daemonapi.OperationDoneKey(op.Kind, op.ID)) &&
-		!p.moved(daemonapi.OperationUndoneKey(op.Kind, op.ID))
+		p.completedAtServer(daemonapi.OperationKey(op.Kind, op.ID)) && !p.completedAtServer(daemonapi.OperationDoneKey(op.Kind, op.ID)) &&
+		!p.completedAtServer(daemonapi.OperationUndoneKey(op.Kind, op.ID))
 }
 
-// remoteCheckpoints lists this task's checkpoints that the gitstore has whole, and
-// waits for the gitstore.
+// remoteCheckpoints lists this task's checkpoints that the gitstore has completely,
+// retrying until the gitstore answers.
 func (p *preparer) remoteCheckpoints(ctx context.Context) (points map[int64]journal.Point, err error) {
 	err = p.retry(ctx, func() error {
 		points, err = p.taker.InGitstore(ctx)
-		return of(placeGitstore, err)
+		return wrapPlace(placeGitstore, err)
 	})
 	return points, err
 }
 
-// clone lays the worktree out from the origin, or an empty one.
+// clone lays out the worktree from the origin, or empty if the task has no repository.
 func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	req := worktree.CloneRequest{}
 	if r := p.cfg.Pod.Repository; r != nil {
@@ -121,7 +121,7 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	var origin worktree.Origin
 	err := p.retry(ctx, func() (err error) {
 		origin, err = p.repo.Clone(ctx, req)
-		return of(placeOrigin, err)
+		return wrapPlace(placeOrigin, err)
 	})
 	if err != nil {
 		return err
@@ -138,13 +138,13 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	})
 }
 
-// startOver takes the conversation back to its beginning if the task had come
-// further before its volume was lost, and says the prompt again.
+// startOver moves the conversation back to its beginning if the task had progressed before
+// its volume was lost, and records the prompt again.
 func (p *preparer) startOver(ctx context.Context, layout journal.Layout) error {
 	if layout.Move == "" {
 		return nil
 	}
-	p.log.Info("the volume was lost before any checkpoint was safe: the task starts over")
+	p.log.Info("the volume was lost before any checkpoint was durable: starting over")
 	_, err := p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Reason: "the volume was lost before any checkpoint was durable"})
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (p *preparer) startOver(ctx context.Context, layout journal.Layout) error {
 func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	src := p.cfg.Pod.Source
 	if src == nil {
-		return errors.New("the volume waits to be filled from another task's checkpoint, but the pod's configuration names none")
+		return errors.New("the volume is to be filled from another task's checkpoint, but the pod's configuration names none")
 	}
 	point, err := p.fetch(ctx, placeSource, src.TaskUID, src.Checkpoint, src.Commit)
 	if err != nil {
@@ -181,7 +181,8 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	if err := p.startOver(ctx, layout); err != nil {
 		return err
 	}
-	// Where the inherited conversation ends, but for the prompt.
+	// This refreshes the position where the inherited conversation ends, apart from the
+	// prompt.
 	if err := p.drain(ctx); err != nil {
 		return err
 	}
@@ -196,7 +197,7 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	})
 }
 
-// restore brings back this task's own checkpoint after the volume was lost.
+// restore restores this task's own checkpoint after the volume was lost.
 func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, layout.Point.Number, layout.Point.Code)
 	if worktree.ReasonOf(err) == worktree.RefNotFound {
@@ -213,7 +214,7 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	if latest := p.begun.GetLatestCheckpoint(); latest.GetNumber() == point.Number {
 		position = latest.GetPosition().GetPosition()
 	} else if layout.Move == "" {
-		session = nil // nobody knows what of the conversation it holds
+		session = nil // unknown how much of the conversation it contains
 	}
 	if layout.Move != "" {
 		position, err = p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Checkpoint: point.Number, AfterSequence: res.sequence, Reason: "the volume was lost"})
@@ -225,17 +226,24 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 		}
 	}
 	p.result.Restored = true
+	p.log.Info("restored the workspace from the gitstore", "checkpoint", point.Number)
+	return p.recordRestored(ctx, point, session, position)
+}
+
+// recordRestored journals that a checkpoint was restored after the volume was lost. If newer
+// checkpoints were lost with the volume, it also takes a checkpoint, so that the newest
+// recorded checkpoint is the current state.
+func (p *preparer) recordRestored(ctx context.Context, point journal.Point, session *journal.AgentSession, position int64) error {
 	origin, _ := p.repo.Origin()
 	ready := func(s *journal.State) {
 		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
 		s.Base = origin.Base
 	}
-	p.log.Info("restored the workspace from the gitstore", "checkpoint", point.Number)
-	err = p.journal.Update(func(s *journal.State) error {
+	err := p.journal.Update(func(s *journal.State) error {
 		s.Latest, s.Parent, s.Clean = &point, point.Code, &point
 		s.RestoreSession(session)
 		s.RestoredAt(position)
-		if s.Rewind != nil { // it goes on from here, and takes a checkpoint itself
+		if s.Rewind != nil { // the rewind continues from here and takes a checkpoint itself
 			s.Rewind.From = point
 		}
 		if s.LastNumber == point.Number || s.Rewind != nil {
@@ -246,8 +254,6 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	if err != nil || p.journal.State().Layout.Stage == journal.LayoutReady {
 		return err
 	}
-	// Newer checkpoints were lost with the volume: make the newest one on record
-	// what stands in the worktree.
 	_, err = p.taker.Take(ctx, checkpoint.Request{Trigger: triggerRewound, Parent: point.Code,
 		Message: fmt.Sprintf("Restored checkpoint %d; newer ones were lost with the volume", point.Number),
 		Also: func(s *journal.State, taken journal.Point) {
@@ -261,9 +267,9 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 		map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)})
 }
 
-// planOlder is for a checkpoint that the gitstore has lost, or has and the server
-// does not know: the one before it is restored instead. why says what is wrong if
-// there is none.
+// planOlder restores the next older checkpoint instead of one that the gitstore has lost,
+// or that the gitstore has and the server does not know. why is the format of the failure
+// message if there is no older one.
 func (p *preparer) planOlder(ctx context.Context, unknown journal.Point, why string) error {
 	points, err := p.remoteCheckpoints(ctx)
 	if err != nil {
@@ -283,8 +289,8 @@ func (p *preparer) planOlder(ctx context.Context, unknown journal.Point, why str
 		message: fmt.Sprintf(why, unknown.Number)}
 }
 
-// fetch gets a checkpoint of a task into the local repository, if it is not
-// there yet. commit, unless empty, is what its code commit must be.
+// fetch fetches a task's checkpoint into the local repository unless it is already there.
+// commit, unless empty, is the expected code commit.
 func (p *preparer) fetch(ctx context.Context, where place, uid string, number int64, commit string) (journal.Point, error) {
 	code, state := refname.Code(uid, number), refname.State(uid, number)
 	point, err := p.local(ctx, uid, number)
@@ -297,10 +303,10 @@ func (p *preparer) fetch(ctx context.Context, where place, uid string, number in
 			if err == nil {
 				err = p.repo.Fetch(ctx, remote, code, state)
 			}
-			return of(where, err)
+			return wrapPlace(where, err)
 		})
 		if err != nil {
-			return point, fmt.Errorf("get checkpoint %d: %w", number, err)
+			return point, fmt.Errorf("fetch checkpoint %d: %w", number, err)
 		}
 		if point, err = p.local(ctx, uid, number); err != nil {
 			return point, err
@@ -308,12 +314,13 @@ func (p *preparer) fetch(ctx context.Context, where place, uid string, number in
 	}
 	if commit != "" && point.Code != commit {
 		return point, &failure{reason: v1alpha1.ReasonCheckpointCorrupted, permanent: true,
-			message: fmt.Sprintf("checkpoint %d is commit %s in the gitstore and should be %s", number, point.Code, commit)}
+			message: fmt.Sprintf("checkpoint %d is commit %s in the gitstore, expected %s", number, point.Code, commit)}
 	}
 	return point, nil
 }
 
-// local is a checkpoint as the local repository has it; empty fields say it has not.
+// local returns a checkpoint as the local repository has it; the commits are empty if it
+// has none.
 func (p *preparer) local(ctx context.Context, uid string, number int64) (journal.Point, error) {
 	refs, err := p.repo.Refs(ctx, refname.OfTask(uid))
 	if err != nil {
@@ -322,16 +329,15 @@ func (p *preparer) local(ctx context.Context, uid string, number int64) (journal
 	return journal.Point{Number: number, Code: refs[refname.Code(uid, number)], State: refs[refname.State(uid, number)]}, nil
 }
 
-// restored is what a checkpoint that was restored holds besides files.
+// restored is what a restored checkpoint contains besides files.
 type restored struct {
-	// session is the agent's; nil unless the agent's state was restored.
+	// session is the agent's session; nil unless the agent's state was restored.
 	session *journal.AgentSession
-	// sequence is the last record before the checkpoint was taken; 0 if that is
-	// not known.
+	// sequence is the last record before the checkpoint was taken; 0 if unknown.
 	sequence int64
 }
 
-// restoreTo brings the volume to a checkpoint.
+// restoreTo restores a checkpoint on the volume.
 func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (restored, error) {
 	var res worktree.RestoreResult
 	err := p.retry(ctx, func() (err error) {
@@ -344,7 +350,7 @@ func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope wor
 	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
 		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
 	if len(res.Conflicts) > 0 {
-		return restored{}, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be laid out, %q first: files that no checkpoint holds stand in the way; move them away",
+		return restored{}, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be restored, for example %q: files that are in no checkpoint are in their place; move those away",
 			len(res.Conflicts), point.Number, res.Conflicts[0])}
 	}
 	found := restored{sequence: checkpoint.AfterSequence(res.Annotations)}

@@ -14,72 +14,72 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// goOn is what an agent is told that was interrupted.
-const goOn = "Go on with the task where you left off."
+// continuePrompt is the prompt of an agent that was interrupted.
+const continuePrompt = "Go on with the task where you left off."
 
-// remembered is what is known when it is decided what the agent that starts
-// knows, and what it must be told.
-type remembered struct {
+// knowledge is the input to the decision what the agent that starts remembers, and what its
+// prompt must tell it.
+type knowledge struct {
 	agentType v1alpha1.AgentType
-	// session is the agent's session in its home, refused the id of one that the
+	// session is the agent's session in its home, refused the id of a session that the
 	// agent would not resume.
 	session *journal.AgentSession
 	refused string
-	// find looks the session's files up.
+	// find reads the session's files.
 	find func(id string) (agent.Session, error)
-	// told is the conversation without what is pending, pending the user's
+	// past is the conversation without the pending messages; pending are the user's
 	// messages that the agent has not answered.
-	told    []*daemonv1.ConversationEntry
+	past    []*daemonv1.ConversationEntry
 	pending []string
 	// head is the last position of both.
 	head   int64
 	render renderer
 }
 
-// renderer makes text of a conversation, within limits.
+// renderer renders conversations as text, within limits.
 type renderer struct {
 	conversation, missing func([]*daemonv1.ConversationEntry) string
 }
 
-// memory is what was decided.
+// memory is the decision.
 type memory struct {
 	kind v1alpha1.AgentMemory
-	// message says why, for people.
+	// message is the explanation for people.
 	message string
-	// id is the session to go on with.
+	// id is the session to resume.
 	id     string
 	prompt string
-	// tokens are those that the session's files tell of.
+	// tokens are those counted in the session's files.
 	tokens []agent.Tokens
-	// session is what the journal then says of the agent's session.
+	// session is the agent's session as it is to be journalled.
 	session *journal.AgentSession
 }
 
-// decide says what the agent knows: its own session if that can be resumed,
-// else the conversation, rendered; and what its prompt is.
-func (r remembered) decide() memory {
+// decide decides whether the agent resumes its own session, or gets the conversation
+// rendered, or begins anew; and what its prompt is.
+func (r knowledge) decide() memory {
 	m := memory{prompt: strings.Join(r.pending, "\n\n")}
-	if m.prompt == "" && len(r.told) > 0 {
-		m.prompt = goOn
+	if m.prompt == "" && len(r.past) > 0 {
+		m.prompt = continuePrompt
 	}
 	if r.session != nil {
-		session := caughtUp(behindGap(*r.session, r.head), r.told)
+		session := caughtUp(behindGap(*r.session, r.head), r.past)
 		m.session = &session
 	}
-	if !r.worthTelling() {
+	if !r.hasPast() {
 		m.kind = v1alpha1.AgentMemoryNew
 		return m
 	}
 	files, err := r.resumable(m.session)
 	if err != nil {
-		m.kind, m.message = v1alpha1.AgentMemoryRendered, fmt.Sprintf("the conversation so far is told in the prompt: %v", err)
-		m.prompt = join(r.render.conversation(r.told), m.prompt)
+		m.kind, m.message = v1alpha1.AgentMemoryRendered, fmt.Sprintf("the conversation so far is in the prompt: %v", err)
+		m.prompt = join(r.render.conversation(r.past), m.prompt)
 		return m
 	}
 	m.kind, m.id, m.tokens = v1alpha1.AgentMemorySession, m.session.Message().GetId(), files.Tokens
-	m.message = fmt.Sprintf("the agent goes on with its session %s", m.id)
-	if missing := lacks(*m.session, files, r.told); len(missing) > 0 {
-		m.message += fmt.Sprintf("; what it lacks of the conversation is told in the prompt (%s)", messages(len(missing)))
+	m.message = fmt.Sprintf("the agent resumes its session %s", m.id)
+	if missing := lacks(*m.session, files, r.past); len(missing) > 0 {
+		m.message += fmt.Sprintf("; the part of the conversation that it lacks is in the prompt (%s)", messages(len(missing)))
 		m.prompt = join(r.render.missing(missing), m.prompt)
 	}
 	m.session.Asked = &journal.Told{Position: r.head, Results: max(files.ResultCount, 0)}
@@ -93,7 +93,7 @@ func messages(n int) string {
 	return fmt.Sprintf("%d messages", n)
 }
 
-// join puts texts one after the other, with a blank line between.
+// join joins texts with a blank line between them.
 func join(texts ...string) string {
 	var out []string
 	for _, t := range texts {
@@ -104,27 +104,28 @@ func join(texts ...string) string {
 	return strings.Join(out, "\n\n")
 }
 
-// worthTelling reports whether anything was said before what is pending.
-func (r remembered) worthTelling() bool {
-	for _, e := range r.told {
-		if speaks(e) {
+// hasPast reports whether anything was said before the pending messages.
+func (r knowledge) hasPast() bool {
+	for _, e := range r.past {
+		if isSpoken(e) {
 			return true
 		}
 	}
 	return false
 }
 
-// resumable finds the files of the session, or says why it cannot be resumed.
-func (r remembered) resumable(session *journal.AgentSession) (agent.Session, error) {
+// resumable returns the files of the session, or an error that says why it cannot be
+// resumed.
+func (r knowledge) resumable(session *journal.AgentSession) (agent.Session, error) {
 	record := session.Message()
 	switch {
 	case record == nil:
 		return agent.Session{}, errors.New("no session of the agent is known")
 	case record.GetAgent() != string(r.agentType):
-		return agent.Session{}, fmt.Errorf("the session %s is one of another agent, %s", record.GetId(), record.GetAgent())
+		return agent.Session{}, fmt.Errorf("the session %s belongs to another agent, %s", record.GetId(), record.GetAgent())
 	case record.GetId() == r.refused:
 		return agent.Session{}, fmt.Errorf("the agent did not resume its session %s", record.GetId())
-	case !answered(r.told, session.Begun, math.MaxInt64):
+	case !answered(r.past, session.Begun, math.MaxInt64):
 		return agent.Session{}, fmt.Errorf("the agent's session %s ended before the agent said anything", record.GetId())
 	}
 	files, err := r.find(record.GetId())
@@ -137,9 +138,9 @@ func (r remembered) resumable(session *journal.AgentSession) (agent.Session, err
 	return files, nil
 }
 
-// behindGap leaves out what is known of a session by positions that the conversation
-// does not have: it has a gap, and all behind that stands lower than it did. What
-// was said there is told by the session's own files.
+// behindGap drops what is known of a session by positions beyond the end of the
+// conversation: the conversation has a gap, so everything after it has a lower position
+// than before. What was said there is in the session's own files.
 func behindGap(s journal.AgentSession, head int64) journal.AgentSession {
 	if s.Begun > head {
 		s.Begun = 0
@@ -153,24 +154,24 @@ func behindGap(s journal.AgentSession, head int64) journal.AgentSession {
 	return s
 }
 
-// caughtUp is the session with what has happened since the newest start: whether
-// the agent heard its prompt, and whether other files were restored.
-func caughtUp(s journal.AgentSession, told []*daemonv1.ConversationEntry) journal.AgentSession {
+// caughtUp updates the session with what has happened since the newest start: whether the
+// agent received its prompt, and whether other files were restored.
+func caughtUp(s journal.AgentSession, past []*daemonv1.ConversationEntry) journal.AgentSession {
 	through := int64(math.MaxInt64)
 	if s.RestoredAt != nil {
 		through = *s.RestoredAt
 	}
-	if s.Asked != nil && answered(told, s.Asked.Position, through) {
+	if s.Asked != nil && answered(past, s.Asked.Position, through) {
 		s.Known, s.Asked, s.FilesAt = *s.Asked, nil, nil
 	}
 	s.FilesAt, s.RestoredAt = cmp.Or(s.FilesAt, s.RestoredAt), nil
 	return s
 }
 
-// answered reports whether the agent said anything after one position, up to
-// another.
-func answered(told []*daemonv1.ConversationEntry, after, through int64) bool {
-	for _, e := range told {
+// answered reports whether the agent said anything after position after, up to position
+// through.
+func answered(past []*daemonv1.ConversationEntry, after, through int64) bool {
+	for _, e := range past {
 		if e.GetPosition() > after && e.GetPosition() <= through && byAgent(e.GetMessage()) {
 			return true
 		}
@@ -178,7 +179,8 @@ func answered(told []*daemonv1.ConversationEntry, after, through int64) bool {
 	return false
 }
 
-// byAgent reports whether a message is the agent's own or a tool's answer to it.
+// byAgent reports whether a message is the agent's own or a tool's result, unless that was
+// interrupted.
 func byAgent(m *daemonv1.Message) bool {
 	switch m.GetRole() {
 	case daemonv1.Role_ROLE_ASSISTANT, daemonv1.Role_ROLE_TOOL:
@@ -187,25 +189,26 @@ func byAgent(m *daemonv1.Message) bool {
 	return false
 }
 
-// speaks reports whether an entry is part of what was said and done.
-func speaks(e *daemonv1.ConversationEntry) bool {
+// isSpoken reports whether an entry is something that was said or done, and no note of
+// Clew's.
+func isSpoken(e *daemonv1.ConversationEntry) bool {
 	m := e.GetMessage()
 	return m.GetRole() == daemonv1.Role_ROLE_USER || byAgent(m) || m.GetToolResult() != nil
 }
 
-// lacks is what the session does not know of what was told.
-func lacks(s journal.AgentSession, files agent.Session, told []*daemonv1.ConversationEntry) []*daemonv1.ConversationEntry {
-	unanswered, last := lost(s, files, told)
-	cut := int64(math.MaxInt64) // the agent's own files hold whatever else was said
+// lacks returns the entries of the conversation that the session does not contain.
+func lacks(s journal.AgentSession, files agent.Session, past []*daemonv1.ConversationEntry) []*daemonv1.ConversationEntry {
+	unanswered, last := lost(s, files, past)
+	cut := int64(math.MaxInt64) // everything else is in the agent's own files
 	if s.FilesAt != nil {
 		cut = max(*s.FilesAt, last)
 	}
 	var out []*daemonv1.ConversationEntry
-	for _, e := range told {
+	for _, e := range past {
 		m := e.GetMessage()
 		missing := false
 		switch {
-		case e.GetPosition() <= s.Known.Position || !speaks(e):
+		case e.GetPosition() <= s.Known.Position || !isSpoken(e):
 		case m.GetToolResult() != nil:
 			missing = unanswered[m.GetToolResult().GetCallId()]
 		case m.GetToolCall() != nil:
@@ -220,12 +223,12 @@ func lacks(s journal.AgentSession, files agent.Session, told []*daemonv1.Convers
 	return out
 }
 
-// lost finds the tool calls whose results the session does not hold, and the
-// position of the last result that it does.
-func lost(s journal.AgentSession, files agent.Session, told []*daemonv1.ConversationEntry) (calls map[string]bool, last int64) {
+// lost returns the tool calls whose results the session does not contain, and the position
+// of the last result that it does.
+func lost(s journal.AgentSession, files agent.Session, past []*daemonv1.ConversationEntry) (calls map[string]bool, last int64) {
 	calls = map[string]bool{}
 	held := files.ResultCount - s.Known.Results
-	for _, e := range told {
+	for _, e := range past {
 		result := e.GetMessage().GetToolResult()
 		if e.GetPosition() <= s.Known.Position || result == nil {
 			continue

@@ -99,7 +99,7 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 		{name: "the prompt was not heard", conversation: "u:do o:starting", session: session(nil), kind: "New", prompt: "do"},
 		{name: "intact session", conversation: "u:do c1 r1 a:done u:more", session: session(nil), files: has("1"), kind: "Session", prompt: "more"},
 		{name: "intact session, two messages", conversation: "u:do c1 r1 a:done u:more u:please", session: session(nil), files: has("1"), kind: "Session", prompt: "more\n\nplease"},
-		{name: "the agent was interrupted", conversation: "u:do c1 r1", session: session(nil), files: has("1"), kind: "Session", prompt: goOn},
+		{name: "the agent was interrupted", conversation: "u:do c1 r1", session: session(nil), files: has("1"), kind: "Session", prompt: continuePrompt},
 		{name: "session lacks the last result", conversation: "u:do c1 r1 c2 r2 u:go", session: session(nil), files: has("1"),
 			kind: "Session", prompt: "[c2 r2]\n\ngo", why: "2 messages"},
 		{name: "session lacks results in the middle", conversation: "u:do c1 c2 r2 r1 a:hm u:go", session: session(nil), files: has("2"), kind: "Session", prompt: "[c1 r1]\n\ngo"},
@@ -146,8 +146,8 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 		}), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo"},
 
 		{name: "no session is known", conversation: "u:do c1 r1 u:go", kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo", why: "no session"},
-		{name: "session file gone", conversation: "u:do c1 r1", session: session(nil), err: fmt.Errorf("x: %w", fs.ErrNotExist), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + goOn, why: "session s is not in its home"},
-		{name: "session file not readable", conversation: "u:do c1 r1", session: session(nil), err: errors.New("a named pipe"), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + goOn, why: "a named pipe"},
+		{name: "session file gone", conversation: "u:do c1 r1", session: session(nil), err: fmt.Errorf("x: %w", fs.ErrNotExist), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + continuePrompt, why: "session s is not in its home"},
+		{name: "session file not readable", conversation: "u:do c1 r1", session: session(nil), err: errors.New("a named pipe"), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + continuePrompt, why: "a named pipe"},
 		{name: "refused session", conversation: "u:do c1 r1 u:go", session: session(nil), refused: "s", files: has("1"), kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo", why: "did not resume"},
 		{name: "another session was refused", conversation: "u:do c1 r1 u:go", session: session(nil), refused: "r", files: has("1"), kind: "Session", prompt: "go"},
 		{name: "another agent", conversation: "u:do c1 r1 u:go",
@@ -160,8 +160,8 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			told, pending, head := talk(tt.conversation).end()
-			r := remembered{agentType: "ClaudeCode", session: tt.session, refused: tt.refused, told: told, pending: pending, head: head,
+			told, pending, head := talk(tt.conversation).split()
+			r := knowledge{agentType: "ClaudeCode", session: tt.session, refused: tt.refused, past: told, pending: pending, head: head,
 				find: func(id string) (agent.Session, error) { return tt.files, tt.err },
 				render: renderer{
 					conversation: func(e []*daemonv1.ConversationEntry) string { return "{" + words(e) + "}" },
@@ -195,7 +195,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		h.add(e)
 	}
 	h.add(&daemonv1.ConversationEntry{Position: 401, Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: long}})
-	told, pending, head := h.end()
+	told, pending, head := h.split()
 	if len(told) != 400 || len(pending) != 1 || pending[0] != long || head != 401 {
 		t.Fatalf("%d told, %d pending, head %d", len(told), len(pending), head)
 	}
@@ -221,7 +221,7 @@ func TestALongConversationFitsInMemory(t *testing.T) {
 		h.add(&daemonv1.ConversationEntry{Position: int64(i + 1), Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL,
 			ToolResult: &daemonv1.ToolResult{CallId: fmt.Sprint(i), Output: strings.Repeat("x", 4000)}}})
 	}
-	told, _, _ := h.end()
+	told, _, _ := h.split()
 	for _, e := range told {
 		bytes += sizeOf(e)
 	}

@@ -11,10 +11,9 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// move moves the conversation, once per id, and returns where it then stands. The
-// move is a record among the others, so that a history store that went back in
-// time is sent it again in its place. An error of the server's kind ErrNotFound
-// says that there is nothing to move to.
+// move moves the conversation, once per id, and returns its new position. The move is a
+// record among the others, so that a history store that went back in time receives it again
+// in its place. An error that is ErrNotFound says that there is no such place to move to.
 func (p *preparer) move(ctx context.Context, m *daemonv1.Move) (position int64, err error) {
 	if !p.begun.GetSequencedMoves() {
 		return p.moveByCall(ctx, m)
@@ -32,14 +31,14 @@ func (p *preparer) move(ctx context.Context, m *daemonv1.Move) (position int64, 
 	}
 	switch {
 	case result == nil:
-		return 0, of(placeServer, errors.New("the server does not say what became of the conversation's move"))
+		return 0, wrapPlace(placeServer, errors.New("the server did not report the result of the conversation's move"))
 	case result.GetRefused() != "":
-		return 0, of(placeServer, fmt.Errorf("move the conversation: %w: %s", gatewayclient.ErrNotFound, result.GetRefused()))
+		return 0, wrapPlace(placeServer, fmt.Errorf("move the conversation: %w: %s", gatewayclient.ErrNotFound, result.GetRefused()))
 	}
 	return result.GetPosition().GetPosition(), nil
 }
 
-// moveByCall moves the conversation at a server that is older than this daemon.
+// moveByCall moves the conversation on a server that is older than this daemon.
 func (p *preparer) moveByCall(ctx context.Context, m *daemonv1.Move) (position int64, err error) {
 	err = p.retry(ctx, func() error {
 		at, err := p.cfg.Server.MoveConversation(ctx, &daemonv1.MoveConversationRequest{
@@ -47,12 +46,12 @@ func (p *preparer) moveByCall(ctx context.Context, m *daemonv1.Move) (position i
 			KeepPosition: m.GetKeepPosition(), Position: m.GetPosition(),
 		})
 		position = at.GetPosition()
-		return of(placeServer, err)
+		return wrapPlace(placeServer, err)
 	})
 	return position, err
 }
 
-// resultOf is what the server last said of a move; nil if it knows of none.
+// resultOf returns the server's last result of a move; nil if it knows none.
 func (p *preparer) resultOf(id string) *daemonv1.MoveResult {
 	for _, r := range p.begun.GetMoves() {
 		if r.GetOperationId() == id {

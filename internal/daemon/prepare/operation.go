@@ -11,8 +11,7 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// operate does what the pod was asked for, once per id, after it made sure that
-// the worktree is as it was left.
+// operate checks for drift and then carries out the pod's operation, once per id.
 func (p *preparer) operate(ctx context.Context) error {
 	op := p.cfg.Pod.Operation
 	if op != nil && p.operationDone(op) {
@@ -31,39 +30,40 @@ func (p *preparer) operate(ctx context.Context) error {
 	case daemonapi.OperationRewind:
 		return p.rewind(ctx, op)
 	default:
-		return &failure{permanent: true, message: fmt.Sprintf("this daemon knows no operation %q: use an image of Clew's that is as new as the manager", op.Kind)}
+		return &failure{permanent: true, message: fmt.Sprintf("this daemon does not know the operation %q: use an image of Clew that is as new as the manager", op.Kind)}
 	}
 }
 
-// operationDone reports an operation that was carried out before.
+// operationDone reports whether an operation was carried out before, and if so copies its
+// outcome into the result.
 func (p *preparer) operationDone(op *daemonapi.Operation) bool {
 	state := p.journal.State()
 	if done, ok := state.Operation(op.Kind, op.ID); ok {
 		p.reportDone(op.Kind, op.ID, done)
 		return true
 	}
-	// The server remembers it where the volume does not.
-	if op.Kind == daemonapi.OperationRewind && p.moved(daemonapi.OperationUndoneKey(op.Kind, op.ID)) {
+	// The server remembers it even if the volume was lost.
+	if op.Kind == daemonapi.OperationRewind && p.completedAtServer(daemonapi.OperationUndoneKey(op.Kind, op.ID)) {
 		p.reportFailed(op.Kind, op.ID, journal.Failure{Reason: v1alpha1.ReasonRewindUndone,
-			Message: "the rewind failed and was undone; the volume that knew why is lost"})
+			Message: "the rewind failed and was undone; the reason was lost with the volume"})
 		return true
 	}
-	known := p.noted(op)
+	known := p.completed(op)
 	if known {
 		p.reportDone(op.Kind, op.ID, journal.Done{To: op.Checkpoint, Position: goal(newRewind(op, ""))})
 	}
 	return known
 }
 
-// noted reports whether the server knows that the operation is complete. A server
-// that is older than this daemon may know it by its bare id: one whose end was
-// noted as well was a rewind, and any other a resume.
-func (p *preparer) noted(op *daemonapi.Operation) bool {
-	bareDone := p.moved(op.ID + "/done")
+// completed reports whether the server knows that the operation is complete. A server older
+// than this daemon may know it by its bare id: if its end was recorded as well it was a
+// rewind, otherwise a resume.
+func (p *preparer) completed(op *daemonapi.Operation) bool {
+	bareDone := p.completedAtServer(op.ID + "/done")
 	if op.Kind == daemonapi.OperationRewind {
-		return p.moved(daemonapi.OperationDoneKey(op.Kind, op.ID)) || bareDone
+		return p.completedAtServer(daemonapi.OperationDoneKey(op.Kind, op.ID)) || bareDone
 	}
-	return p.moved(daemonapi.OperationKey(op.Kind, op.ID)) || (p.moved(op.ID) && !bareDone)
+	return p.completedAtServer(daemonapi.OperationKey(op.Kind, op.ID)) || (p.completedAtServer(op.ID) && !bareDone)
 }
 
 func (p *preparer) reportDone(kind, id string, d journal.Done) {
@@ -75,14 +75,14 @@ func (p *preparer) reportDone(kind, id string, d journal.Done) {
 	p.result.FromCheckpoint, p.result.ToCheckpoint, p.result.ToPosition = d.From, d.To, d.Position
 }
 
-// reportFailed tells the manager of an operation that failed and left everything
-// as it was.
+// reportFailed reports to the manager an operation that failed and left everything
+// unchanged.
 func (p *preparer) reportFailed(kind, id string, f journal.Failure) {
 	p.result.Operation = daemonapi.OperationKey(kind, id)
-	p.result.Failed = &daemonapi.OperationFailure{Kind: kind, ID: id, Reason: f.Reason, Message: cut(f.Message, maxFailure)}
+	p.result.Failed = &daemonapi.OperationFailure{Kind: kind, ID: id, Reason: f.Reason, Message: truncate(f.Message, maxFailure)}
 }
 
-// maxFailure leaves room for the rest of the result.
+// maxFailure, in bytes, leaves room for the rest of the result.
 const maxFailure = 1024
 
 // resume records the next prompt, once.
@@ -96,7 +96,7 @@ func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
 	if err := p.drain(ctx); err != nil {
 		return err
 	}
-	// The server remembers it where the volume may not.
+	// The server keeps this even if the volume is lost.
 	if _, err := p.move(ctx, &daemonv1.Move{OperationId: key, Reason: daemonapi.NoteResume, KeepPosition: true}); err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
 	})
 }
 
-// once appends one record, once per id: the journal says beforehand under which
-// sequence, so that after a crash the spool tells whether it was.
+// once appends one record, once per id. The journal is told the record's sequence
+// beforehand, so that after a crash the spool shows whether it was appended.
 func (p *preparer) once(id string, appendRecord func() error) error {
 	if p.recorded(id) {
 		return nil
@@ -120,21 +120,21 @@ func (p *preparer) once(id string, appendRecord func() error) error {
 	if err := appendRecord(); err != nil {
 		return err
 	}
-	return p.settleResume(p.spool.Last())
+	return p.concludeResume(p.spool.Last())
 }
 
-// recorded reports whether once has appended its record. Old journals know the
-// prompts of resumes by bare ids, which nothing else ever had here.
+// recorded reports whether once has appended its record. Old journals identify the prompts
+// of resumes by bare ids, which nothing else used here.
 func (p *preparer) recorded(id string) bool {
 	return slices.ContainsFunc(p.journal.State().Done, func(d journal.Done) bool { return d.ID == recordedID(id) })
 }
 
-// recordedID is the id under which the journal notes that a prompt is recorded.
+// recordedID is the id under which the journal lists a recorded prompt.
 func recordedID(id string) string { return id + "/recorded" }
 
-// settleResume notes whether the record that once was to append is among those through
-// the last one.
-func (p *preparer) settleResume(last int64) error {
+// concludeResume journals whether the record that once was about to append is among those
+// through sequence last.
+func (p *preparer) concludeResume(last int64) error {
 	if p.journal.State().Resume == nil {
 		return nil
 	}

@@ -1,18 +1,17 @@
-// Package prepare brings a task's volume to the state the task is meant to
-// have, before the agent starts: it lays the worktree out, restores it, takes
-// it back to a checkpoint, notices changes that nobody accounted for, and
-// writes down the conversation for the agent.
+// Package prepare brings a task's volume to the state that the task requires before the
+// agent starts: it lays out the worktree, restores it, rewinds it to a checkpoint, detects
+// drift, and writes the conversation to a file for the agent.
 //
 // It promises:
 //
-//   - It ends well only when files, agent state and conversation agree. The
-//     agent never starts on a mixed tree.
-//   - It may be killed at any instant: the journal on the volume says how far it
-//     came, and the next prepare, of whatever pod, finishes that first.
-//   - An agent that Clew starts itself finds the plan of its start, written last
-//     of all: the same one, however often prepare was killed before.
-//   - Each operation is carried out once per id, each prompt recorded once.
-//   - Nothing is overwritten that is in no checkpoint, unless it was told to.
+//   - It succeeds only when files, agent state and conversation agree. The agent never
+//     starts on a mixture of two checkpoints.
+//   - It may be killed at any instant: the journal on the volume records its progress, and
+//     the next prepare, in whatever pod, finishes that first.
+//   - An agent that Clew itself starts finds its launch plan, which is written last and is
+//     the same however often prepare was killed before.
+//   - Each operation is carried out once per id, and each prompt is recorded once.
+//   - Nothing that is in no checkpoint is overwritten, unless the operation asks for it.
 package prepare
 
 import (
@@ -44,7 +43,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// Server is what is needed of the server; see gatewayclient.Client.
+// Server is the part of the gateway's client that prepare uses; see gatewayclient.Client.
 type Server interface {
 	ship.Server
 	HasBegun()
@@ -54,7 +53,7 @@ type Server interface {
 	Report(context.Context, *daemonv1.Problem) error
 }
 
-// Repo is what is needed of the worktree; see worktree.Repo.
+// Repo is the part of the worktree's repository that prepare uses; see worktree.Repo.
 type Repo interface {
 	checkpoint.Repo
 	Clone(context.Context, worktree.CloneRequest) (worktree.Origin, error)
@@ -73,36 +72,37 @@ type Repo interface {
 	ClearLocks(context.Context) ([]string, error)
 }
 
-// Config says what to prepare, from what.
+// Config configures one run of prepare.
 type Config struct {
 	Pod daemonapi.Config
 	// Prompt is the task's prompt, its first user message.
 	Prompt string
 	Paths  volume.Paths
-	// RunDir is shared with the agent's container, which cannot write there.
+	// RunDir is shared with the agent's container, which mounts it read-only.
 	RunDir string
-	// Executable is the daemon's own program, copied to the run folder as the
-	// shim; none is copied if it is empty.
+	// Executable is the daemon's own binary, which is copied to the run folder as the shim;
+	// if it is empty, none is copied.
 	Executable string
-	// CredentialsDir holds the credentials of the task's repository, if it has any.
+	// CredentialsDir holds the credentials of the task's repository; it is empty if there
+	// are none.
 	CredentialsDir string
-	// Mask keeps the values of Secrets out of whatever leaves the pod; nil if
-	// there are none.
+	// Mask removes the values of Secrets from everything that leaves the pod; nil if there
+	// are none.
 	Mask   *mask.Masker
 	Server Server
-	// Remote says where the gitstore is.
+	// Remote returns the gitstore's address and credentials.
 	Remote func() (worktree.Remote, error)
-	// RetryFor is how long one step is tried again; 0 means 5 minutes.
+	// RetryFor is how long one step is retried; 0 means 5 minutes.
 	RetryFor time.Duration
-	// TellAfter is how long a step is tried again before the server is told what
-	// fails; 0 means 4 seconds.
-	TellAfter time.Duration
+	// ReportAfter is how long a step is retried before its failure is reported to the
+	// server; 0 means 4 seconds.
+	ReportAfter time.Duration
 	Log       logr.Logger
 
-	wrap func(Repo) Repo // tests look on, and kill
+	wrap func(Repo) Repo // set by tests, to observe calls and to simulate kills
 }
 
-// preparer is one run.
+// preparer is one run of prepare.
 type preparer struct {
 	cfg     Config
 	log     logr.Logger
@@ -115,21 +115,21 @@ type preparer struct {
 	repo    Repo
 	taker   *checkpoint.Taker
 	shipper *ship.Shipper
-	// missing says that the worktree's folder is gone, and that the journal, which
-	// could not be read, does not tell whether it ever was there.
-	missing bool
-	// plan is what the agent is to be started with; nil for the type Exec.
+	// folderMissing is set if the worktree's folder does not exist and the journal, which
+	// could not be read, cannot say whether it ever existed.
+	folderMissing bool
+	// plan is the agent's launch plan; nil for the type Exec.
 	plan *launchplan.Plan
 }
 
-// Run prepares the volume and says how that went. The result's Reason is
-// Prepared if, and only if, the agent may start.
+// Run prepares the volume and returns the outcome. The result's Reason is Prepared if, and
+// only if, the agent may start.
 func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
 	if cfg.RetryFor == 0 {
 		cfg.RetryFor = 5 * time.Minute
 	}
-	if cfg.TellAfter == 0 {
-		cfg.TellAfter = 4 * time.Second
+	if cfg.ReportAfter == 0 {
+		cfg.ReportAfter = 4 * time.Second
 	}
 	p := &preparer{cfg: cfg, log: cfg.Log}
 	err := p.run(ctx)
@@ -138,7 +138,7 @@ func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
 		p.result.NewestAttempt = fenced.Newest
 	}
 	if err != nil {
-		cfg.Log.Error(err, "the workspace is not prepared", "reason", p.result.Reason)
+		cfg.Log.Error(err, "could not prepare the workspace", "reason", p.result.Reason)
 	}
 	return p.result
 }
@@ -180,7 +180,7 @@ func (p *preparer) run(ctx context.Context) error {
 		}
 	}
 	for _, step := range []func(context.Context) error{
-		p.claim, p.checkFence, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.lookAfterDurable, p.closeCalls,
+		p.claim, p.checkFence, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.checkDurable, p.closeCalls,
 		p.finishRewind, p.operate, p.clearLocks, p.flush, p.planStart, p.writeConversation, p.writeStart,
 	} {
 		if err := step(ctx); err != nil {
@@ -190,7 +190,7 @@ func (p *preparer) run(ctx context.Context) error {
 	return nil
 }
 
-// begin opens the attempt at the server, which fences off every older one.
+// begin opens the attempt at the server, which fences off every older attempt.
 func (p *preparer) begin(ctx context.Context) error {
 	return p.retry(ctx, func() error {
 		begun, err := p.cfg.Server.Begin(ctx)
@@ -198,15 +198,15 @@ func (p *preparer) begin(ctx context.Context) error {
 			return &sourceMissing{*p.cfg.Pod.Source, err}
 		}
 		if err != nil {
-			return of(placeServer, err)
+			return wrapPlace(placeServer, err)
 		}
 		p.begun = begun
 		return nil
 	})
 }
 
-// hasBegun says that the volume holds the task's own workspace, so that the task
-// can go on without the one it was started from.
+// hasBegun reports whether the volume holds the task's own workspace, so that the task can
+// continue without the source that it was forked from.
 func (p *preparer) hasBegun() bool {
 	s := p.journal.State()
 	if s.JournalLost {
@@ -215,7 +215,8 @@ func (p *preparer) hasBegun() bool {
 	return s.TaskUID == p.cfg.Pod.TaskUID && s.Layout != nil && s.Layout.Stage != journal.LayoutForking
 }
 
-// claim makes the volume this attempt's, if it is this task's.
+// claim records that the volume belongs to this attempt. It fails if the volume belongs to
+// another task or a newer attempt has used it.
 func (p *preparer) claim(ctx context.Context) error {
 	pod := p.cfg.Pod
 	missing, err := p.worktreeMissing()
@@ -230,10 +231,10 @@ func (p *preparer) claim(ctx context.Context) error {
 			return gatewayclient.Fenced(s.Newest())
 		}
 		s.TaskUID, s.Attempt, s.PodUID = pod.TaskUID, pod.Attempt, pod.PodUID
-		// Decided and noted before the folder is made anew: the next prepare, if
-		// this one ends early, must not take an empty folder for the task's.
+		// This is journalled before the folder is created: if this prepare ends early, the
+		// next one must not take an empty folder for the task's worktree.
 		if s.Layout != nil && s.Layout.Stage == journal.LayoutReady && missing {
-			p.log.Info("the worktree's folder is gone from the volume: it is restored like a lost volume")
+			p.log.Info("the worktree folder is missing from the volume: restoring it as after the loss of a volume")
 			worktreeGone(s)
 		}
 		return nil
@@ -242,15 +243,15 @@ func (p *preparer) claim(ctx context.Context) error {
 		return err
 	}
 	if missing && p.journal.State().JournalLost {
-		p.missing = true // leaveNothing makes the folder, once the journal says what it is
+		p.folderMissing = true // startEmpty creates the folder once the journal says what it is for
 		return nil
 	}
 	return makeFolder(p.cfg.Paths.Worktree, 0o755)
 }
 
-// firstPrompt records the task's prompt as the first thing ever.
+// firstPrompt records the task's prompt as its first record.
 func (p *preparer) firstPrompt(ctx context.Context) error {
-	// The spool may go on behind records that nobody has any more.
+	// The spool may begin after records that are lost everywhere.
 	if p.begun.GetLastSequence() > 0 || p.spool.First() <= p.spool.Last() || p.cfg.Prompt == "" {
 		return nil
 	}
@@ -267,12 +268,12 @@ func (p *preparer) firstPrompt(ctx context.Context) error {
 	return p.userMessage(p.cfg.Prompt)
 }
 
-// inherits reports whether the conversation already has the very user message.
+// inherits reports whether the conversation already contains exactly this user message.
 func (p *preparer) inherits(ctx context.Context, prompt string) (found bool, err error) {
 	prompt = p.text(prompt)
 	err = p.retry(ctx, func() error {
 		found = false
-		return of(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
+		return wrapPlace(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
 			m := e.GetMessage()
 			found = found || m.GetRole() == daemonv1.Role_ROLE_USER && m.GetText() == prompt
 			return nil
@@ -285,7 +286,7 @@ func (p *preparer) userMessage(text string) error {
 	return p.append(&daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: p.text(text)})
 }
 
-// text is a text as it is recorded.
+// text returns s as it is recorded: valid UTF-8 and masked.
 func (p *preparer) text(s string) string { return p.cfg.Mask.Text(agent.Text([]byte(s))) }
 
 func (p *preparer) append(messages ...*daemonv1.Message) error {
@@ -296,25 +297,25 @@ func (p *preparer) append(messages ...*daemonv1.Message) error {
 	return p.spool.Append(nil, records...)
 }
 
-// drain gets every record to the server and asks where the task then stands.
+// drain ships every record to the server and refreshes what the server knows of the task.
 func (p *preparer) drain(ctx context.Context) error {
-	if err := p.retry(ctx, func() error { return of(placeServer, p.shipper.Drain(ctx)) }); err != nil {
+	if err := p.retry(ctx, func() error { return wrapPlace(placeServer, p.shipper.Drain(ctx)) }); err != nil {
 		return err
 	}
 	return p.begin(ctx)
 }
 
-// push gets every checkpoint to the gitstore, and the records of that to the server.
+// push pushes every checkpoint to the gitstore and ships the records that say so.
 func (p *preparer) push(ctx context.Context) error {
-	if err := p.retry(ctx, func() error { return of(placeGitstore, p.taker.Push(ctx)) }); err != nil {
+	if err := p.retry(ctx, func() error { return wrapPlace(placeGitstore, p.taker.Push(ctx)) }); err != nil {
 		return err
 	}
 	return p.drain(ctx)
 }
 
-// pushWhatCan is push, where checkpoints that the gitstore refuses for good stand
-// in nobody's way.
-func (p *preparer) pushWhatCan(ctx context.Context) error {
+// pushAcceptable is push, except that checkpoints which the gitstore refuses permanently
+// are skipped.
+func (p *preparer) pushAcceptable(ctx context.Context) error {
 	err := p.push(ctx)
 	var refused *checkpoint.RefusedError
 	if !errors.As(err, &refused) || refused.Retryable {
@@ -324,9 +325,10 @@ func (p *preparer) pushWhatCan(ctx context.Context) error {
 	return p.drain(ctx)
 }
 
-// pushed gets one checkpoint to the gitstore, whatever becomes of others.
-func (p *preparer) pushed(ctx context.Context, number int64) error {
-	err := p.pushWhatCan(ctx)
+// requirePushed makes sure that one checkpoint is in the gitstore; other checkpoints may be
+// refused.
+func (p *preparer) requirePushed(ctx context.Context, number int64) error {
+	err := p.pushAcceptable(ctx)
 	if err == nil && p.taker.Lacks(number) {
 		err = &failure{reason: v1alpha1.ReasonGitStoreRefused, permanent: true,
 			message: fmt.Sprintf("the gitstore refuses checkpoint %d, without which the rewind could not be undone; the Checkpoint's condition Durable says why", number)}
@@ -334,9 +336,8 @@ func (p *preparer) pushed(ctx context.Context, number int64) error {
 	return err
 }
 
-// closeBegun records the calls that the hook had told of and the agent's output
-// had not when pod and daemon were killed, as cut. The same write says that they
-// are recorded.
+// closeBegun records, as interrupted, the calls that the hook had reported and the agent's
+// output had not when pod and daemon were killed. The same write marks them as recorded.
 func (p *preparer) closeBegun() error {
 	mark := p.spool.Mark()
 	state := agentstate.Decode(mark.State)
@@ -354,7 +355,8 @@ func (p *preparer) closeBegun() error {
 	return p.spool.Append(&mark, records...)
 }
 
-// closeCalls answers the tool calls that the agent left open when it ended.
+// closeCalls records an interrupted result for each tool call that had none when the agent
+// ended.
 func (p *preparer) closeCalls(ctx context.Context) error {
 	if err := p.closeBegun(); err != nil {
 		return err
@@ -372,26 +374,27 @@ func (p *preparer) closeCalls(ctx context.Context) error {
 	return p.drain(ctx)
 }
 
-// clearLocks removes what a killed agent's git left locked: the next one's would
-// refuse to work.
+// clearLocks removes git lock files left by a killed agent; git would refuse to work with
+// them in place.
 func (p *preparer) clearLocks(ctx context.Context) error {
 	removed, err := p.repo.ClearLocks(ctx)
 	if len(removed) > 0 {
-		p.log.Info("removed locks that a killed agent left", "count", len(removed), "first", removed[0])
+		p.log.Info("removed locks left by a killed agent", "count", len(removed), "first", removed[0])
 	}
 	return err
 }
 
-// flush pushes what the sidecar otherwise would: a pod that only prepares has none.
+// flush pushes the pending checkpoints in a pod that only prepares, since that pod has no
+// sidecar to do so. Otherwise it ships records.
 func (p *preparer) flush(ctx context.Context) error {
 	if p.cfg.Pod.PrepareOnly {
-		return p.pushWhatCan(ctx)
+		return p.pushAcceptable(ctx)
 	}
 	return p.drain(ctx)
 }
 
-// podKey tells this pod from every other one of the task: its attempt's number
-// and, where it is known, its UID.
+// podKey identifies this pod among the task's pods: its attempt's number and, if known, its
+// UID.
 func (p *preparer) podKey() string {
 	key := strconv.FormatInt(p.cfg.Pod.Attempt, 10)
 	if uid := p.cfg.Pod.PodUID; uid != "" {
@@ -400,19 +403,19 @@ func (p *preparer) podKey() string {
 	return key
 }
 
-// moved reports whether the server has noted the operation with the key.
-func (p *preparer) moved(key string) bool {
+// completedAtServer reports whether the server has recorded the operation with the key.
+func (p *preparer) completedAtServer(key string) bool {
 	return slices.Contains(p.begun.GetCompletedOperations(), key)
 }
 
-// worktreeMissing reports whether the worktree's folder is gone.
+// worktreeMissing reports whether the worktree's folder does not exist.
 func (p *preparer) worktreeMissing() (bool, error) {
 	info, err := os.Stat(p.cfg.Paths.Worktree)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, fmt.Errorf("look at the volume: %w", err)
+		return false, fmt.Errorf("inspect the volume: %w", err)
 	}
 	missing := err != nil || !info.IsDir()
-	return missing, nil //nolint:nilerr // that nothing is there is the answer
+	return missing, nil //nolint:nilerr // a missing folder is an answer, not an error
 }
 
 func makeFolder(dir string, mode os.FileMode) error {
@@ -422,7 +425,7 @@ func makeFolder(dir string, mode os.FileMode) error {
 	return nil
 }
 
-// makeFolders lays out the volume, but for the worktree, and the run folder.
+// makeFolders creates the volume's folders, except the worktree, and the run folder.
 func (p *preparer) makeFolders() error {
 	paths := p.cfg.Paths
 	context := filepath.Join(p.cfg.RunDir, "context")

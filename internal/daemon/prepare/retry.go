@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// tellTimeout bounds the time that telling of a problem takes from solving it.
-	tellTimeout = 5 * time.Second
-	// maxProblem is how many bytes of an error the server is told.
+	// reportTimeout bounds how long reporting a problem may delay the work.
+	reportTimeout = 5 * time.Second
+	// maxProblem bounds an error reported to the server, in bytes.
 	maxProblem = 900
 )
 
-// retry calls f until it succeeds, fails for good, or has failed for RetryFor. A source
-// is waited for by another clock, and what fails after that begins anew. What has failed
-// for a moment is told, so that a task that waits says for what.
+// retry calls f until it succeeds, fails permanently, or has failed for RetryFor. Waiting
+// for a source does not count towards RetryFor, and restarts it. A failure that lasts for
+// ReportAfter is reported, so that a waiting task says what it waits for.
 func (p *preparer) retry(ctx context.Context, f func() error) error {
 	begun := time.Now()
 	failing := begun
-	told := ""
+	reported := ""
 	var wait backoff.Backoff
 	for {
 		err := f()
@@ -31,17 +31,18 @@ func (p *preparer) retry(ctx context.Context, f func() error) error {
 			failing = time.Now()
 		}
 		late := time.Since(failing) > p.cfg.RetryFor
-		if err == nil || !again(err) || late || ctx.Err() != nil {
-			if told != "" && err == nil {
-				p.tell(ctx, nil)
+		if err == nil || !retryable(err) || late || ctx.Err() != nil {
+			if reported != "" && err == nil {
+				p.report(ctx, nil)
 			}
 			return err
 		}
-		p.log.Info("trying again", "error", err.Error())
-		// The words of an error may change from try to try; its reason says enough.
-		if reason := judge(err).reason; time.Since(begun) >= p.cfg.TellAfter && reason != told {
-			told = reason
-			p.tell(ctx, &daemonv1.Problem{Reason: reason, Message: cut(p.text(err.Error()), maxProblem) + "; it is tried again"})
+		p.log.Info("retrying", "error", err.Error())
+		// The message may change with every try; the reason is enough to tell failures
+		// apart.
+		if reason := judge(err).reason; time.Since(begun) >= p.cfg.ReportAfter && reason != reported {
+			reported = reason
+			p.report(ctx, &daemonv1.Problem{Reason: reason, Message: truncate(p.text(err.Error()), maxProblem) + "; it is tried again"})
 		}
 		if wait.Wait(ctx) != nil {
 			return err
@@ -49,12 +50,12 @@ func (p *preparer) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// tell tells the server what keeps the workspace from being prepared; nil for
-// nothing any more. Where the server cannot be told, work goes on without.
-func (p *preparer) tell(ctx context.Context, problem *daemonv1.Problem) {
-	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+// report reports to the server what keeps the workspace from being prepared; nil for
+// nothing any more. If the report fails, the work continues.
+func (p *preparer) report(ctx context.Context, problem *daemonv1.Problem) {
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	if err := p.cfg.Server.Report(ctx, problem); err != nil {
-		p.log.V(1).Info("the server could not be told of a problem", "problem", problem.GetReason(), "error", err.Error())
+		p.log.V(1).Info("could not report a problem to the server", "problem", problem.GetReason(), "error", err.Error())
 	}
 }

@@ -16,7 +16,7 @@ func TestWhatIsTriedAgainIsToldUntilItWorks(t *testing.T) {
 	w.RetryFor = time.Minute
 	w.Git.SetDown(true)
 	cfg := w.PrepareConfig(1, nil)
-	cfg.TellAfter = time.Millisecond
+	cfg.ReportAfter = time.Millisecond
 	done := make(chan daemonapi.PrepareResult, 1)
 	go func() { done <- prepare.Run(t.Context(), cfg) }()
 	w.Server.Until(t, "what fails is told", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })

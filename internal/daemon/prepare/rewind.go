@@ -13,8 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// rewind begins a rewind. Until the journal has it, nothing is touched, and what
-// can be known beforehand is checked.
+// rewind begins a rewind. Nothing is changed until the journal has it, and everything that
+// can be checked beforehand is checked.
 func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
 	if err := p.checkRewind(ctx, op); err != nil {
 		if !judge(err).permanent {
@@ -32,14 +32,14 @@ func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
 	return p.finishRewind(ctx)
 }
 
-// newRewind is a rewind that was asked for, at a stage.
+// newRewind returns the journal's entry for a requested rewind at a stage.
 func newRewind(op *daemonapi.Operation, stage string) *journal.Rewind {
 	return &journal.Rewind{ID: op.ID, Stage: stage, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
 		Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift,
 		Position: op.Position, CheckpointPosition: op.CheckpointPosition, AfterSequence: op.AfterSequence}
 }
 
-// destination is where a rewind goes, in words.
+// destination describes where a rewind goes, in words.
 func destination(r *journal.Rewind) string {
 	if r.Target.Number == 0 {
 		return fmt.Sprintf("message %d", r.Position)
@@ -47,8 +47,8 @@ func destination(r *journal.Rewind) string {
 	return fmt.Sprintf("checkpoint %d", r.Target.Number)
 }
 
-// finishRewind carries the rewind that the journal tells of to its end, from
-// wherever it stands. One that fails for good is taken back.
+// finishRewind runs the journalled rewind from its current stage to the end. A rewind that
+// fails permanently is undone.
 func (p *preparer) finishRewind(ctx context.Context) error {
 	steps := map[string]func(context.Context, *journal.Rewind) error{
 		journal.RewindBegun:     p.saveBefore,
@@ -78,7 +78,7 @@ func (p *preparer) finishRewind(ctx context.Context) error {
 	}
 }
 
-// advance notes the next stage, with what else changes at that moment.
+// advance journals the next stage, together with whatever else changes at that moment.
 func (p *preparer) advance(stage string, also func(*journal.State)) error {
 	return p.journal.Update(func(s *journal.State) error {
 		s.Rewind.Stage = stage
@@ -89,9 +89,9 @@ func (p *preparer) advance(stage string, also func(*journal.State)) error {
 	})
 }
 
-// saveBefore makes sure that what stands is in a checkpoint, out of the pod.
+// saveBefore makes sure that the current state is in a checkpoint that the gitstore has.
 func (p *preparer) saveBefore(ctx context.Context, r *journal.Rewind) error {
-	from, err := p.standing(ctx, r)
+	from, err := p.currentCheckpoint(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -104,14 +104,14 @@ func (p *preparer) saveBefore(ctx context.Context, r *journal.Rewind) error {
 		}
 		from = &point
 	}
-	if err := p.pushed(ctx, from.Number); err != nil {
+	if err := p.requirePushed(ctx, from.Number); err != nil {
 		return err
 	}
 	return p.advance(journal.RewindSaved, func(s *journal.State) { s.Rewind.From = *from })
 }
 
-// standing is the checkpoint that holds exactly what stands now, or nil.
-func (p *preparer) standing(ctx context.Context, r *journal.Rewind) (*journal.Point, error) {
+// currentCheckpoint returns the checkpoint that is identical to the current state, or nil.
+func (p *preparer) currentCheckpoint(ctx context.Context, r *journal.Rewind) (*journal.Point, error) {
 	if r.From.Number != 0 { // taken before a crash
 		return &r.From, nil
 	}
@@ -119,20 +119,20 @@ func (p *preparer) standing(ctx context.Context, r *journal.Rewind) (*journal.Po
 	if state.Latest == nil || state.Clean == nil || *state.Clean != *state.Latest || state.IsLost(state.Latest.Number) {
 		return nil, nil
 	}
-	// What was said since is in no checkpoint, and an undo leads there.
+	// What was said since is in no checkpoint, and undoing the rewind has to lead there.
 	newest := p.begun.GetLatestCheckpoint()
 	if newest.GetNumber() != state.Latest.Number || newest.GetPosition().GetPosition() != p.begun.GetPosition().GetPosition() {
 		return nil, nil
 	}
 	drift, err := p.repo.Drift(ctx, target(*state.Latest))
-	if err != nil || !drift.Same() { // the index, a ref or the home alone counts, too
+	if err != nil || !drift.Same() { // a change of only the index, a ref or the home counts, too
 		return nil, err
 	}
 	return state.Latest, nil
 }
 
-// startRestoring checks the target once more and notes that from here on the
-// files may be a mixture.
+// startRestoring verifies the target once more and journals that from here on the files may
+// be a mixture.
 func (p *preparer) startRestoring(ctx context.Context, r *journal.Rewind) error {
 	if r.Target.Number == 0 {
 		return p.startAtFloor(ctx, r)
@@ -147,7 +147,7 @@ func (p *preparer) startRestoring(ctx context.Context, r *journal.Rewind) error 
 	})
 }
 
-// restoreTarget brings the files to the target and keeps what stood before.
+// restoreTarget restores the target's files and preserves the previous state.
 func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 	scope := worktree.ScopeBoth
 	switch r.Scope {
@@ -176,8 +176,7 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 	})
 }
 
-// preserve keeps what stood before as a branch or a stash of the agent's own
-// repository.
+// preserve keeps the previous state as a branch or a stash of the agent's own repository.
 func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string, err error) {
 	if r.Scope == v1alpha1.RewindConversation || r.Preserve == v1alpha1.PreserveDiscard {
 		return "", nil
@@ -191,7 +190,7 @@ func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string
 	}
 	kept, err := p.repo.Preserve(ctx, req)
 	if err != nil {
-		return "", fmt.Errorf("keep what stood before: %w", err)
+		return "", fmt.Errorf("preserve the state before the rewind: %w", err)
 	}
 	if req.Mode == worktree.PreserveStash {
 		return kept.Ref, nil
@@ -200,20 +199,20 @@ func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string
 	return req.Name, nil
 }
 
-// publish gives the branch to the gitstore too, where it can be cloned from. The
-// checkpoint it stands for is there already, so a refusal loses nothing.
+// publish pushes the branch to the gitstore, too, from which it can be cloned. The
+// checkpoint that it points to is already there, so a refusal loses nothing.
 func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string) {
 	remote, err := p.cfg.Remote()
 	if err == nil {
 		err = p.repo.Push(ctx, remote, worktree.RefUpdate{Source: r.From.Code, Name: "refs/heads/clew/" + p.cfg.Pod.Task + "/" + branch})
 	}
 	if err != nil {
-		p.log.Error(err, "the branch is in the agent's repository but not in the gitstore", "branch", branch)
+		p.log.Error(err, "could not push the preserved branch to the gitstore; it is in the agent's repository", "branch", branch)
 	}
 }
 
-// moveBack takes the conversation to the target's position, unless only the
-// files go back, or to a later one if only the conversation does.
+// moveBack moves the conversation to the target's position. It stays if only the files are
+// rewound, and may go to a later position if only the conversation is.
 func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
 	m := &daemonv1.Move{OperationId: daemonapi.OperationKey(daemonapi.OperationRewind, r.ID),
 		Checkpoint: r.Target.Number, AfterSequence: r.Restored, Reason: daemonapi.NoteRewind}
@@ -231,18 +230,18 @@ func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
 		if m.KeepPosition {
 			return
 		}
-		s.Rewind.MovedTo = stands(goal(r), position)
-		s.RestoredAt(stands(r.CheckpointPosition, position))
+		s.Rewind.MovedTo = settledPosition(goal(r), position)
+		s.RestoredAt(settledPosition(r.CheckpointPosition, position))
 	})
 }
 
-// stands is where the conversation stands that was to go to a position, if that is
-// known. The server's answer may be higher, by what was said since an earlier try, and
-// lower where the history has a gap since the rewind was asked for.
-func stands(at, answer int64) int64 { return min(cmp.Or(at, answer), answer) }
+// settledPosition returns the conversation's position after a move to position at, or 0 if
+// at is unknown. The server's answer may be higher, by what was said since an earlier try,
+// and lower if the history has a gap since the rewind was requested.
+func settledPosition(at, answer int64) int64 { return min(cmp.Or(at, answer), answer) }
 
-// goal is where a rewind takes the conversation; 0 if it leaves it alone or was
-// not told where the checkpoint stands in it.
+// goal returns the position to which a rewind moves the conversation; 0 if it leaves the
+// conversation alone or the checkpoint's position is unknown.
 func goal(r *journal.Rewind) int64 {
 	switch r.Scope {
 	case v1alpha1.RewindCode:
@@ -253,10 +252,10 @@ func goal(r *journal.Rewind) int64 {
 	return r.CheckpointPosition
 }
 
-// markRewound takes the checkpoint that makes the newest one on record what
-// stands in the worktree.
+// markRewound takes the checkpoint Rewound, so that the newest recorded checkpoint is the
+// current state.
 func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
-	// Calls that are open at the place gone back to will never be answered.
+	// Calls that are open at the target's position will never be answered.
 	if err := p.closeCalls(ctx); err != nil {
 		return err
 	}
@@ -273,9 +272,9 @@ func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
 	return err
 }
 
-// endRewind gets everything out of the pod and notes the rewind as done.
+// endRewind pushes and ships everything, and records the rewind as complete.
 func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
-	if err := p.pushWhatCan(ctx); err != nil {
+	if err := p.pushAcceptable(ctx); err != nil {
 		return err
 	}
 	_, err := p.move(ctx, &daemonv1.Move{OperationId: daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID),

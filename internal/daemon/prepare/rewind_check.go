@@ -10,18 +10,18 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// checkRewind finds out beforehand what would make a rewind fail later: where it
-// goes, whether that is whole and safe, and whether what stands can be kept as
-// it was asked for.
+// checkRewind checks beforehand what would make the rewind fail later: that its target
+// exists, is complete and durable, and that the current state can be preserved as
+// requested.
 func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) error {
 	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == v1alpha1.RewindConversation
 	if op.Checkpoint < 1 && !asked {
 		return &failure{reason: v1alpha1.ReasonCheckpointNotFound, permanent: true, message: "the rewind names no checkpoint of this task"}
 	}
-	// A position that the history has lost may lie behind what is left of it.
+	// A position that the history has lost may lie beyond the end of what is left.
 	if asked && (op.Position > head && op.AfterSequence == 0 || op.Position < op.CheckpointPosition) {
-		return &failure{permanent: true, message: fmt.Sprintf("the conversation cannot go back to message %d from message %d with the agent's memory of message %d: rewind to a message that was said, with the checkpoint before it",
-			op.Position, head, op.CheckpointPosition)}
+		return &failure{permanent: true, message: fmt.Sprintf("the conversation is at message %d and cannot go back to message %d with the agent's memory of message %d: name an existing message, and the checkpoint before it",
+			head, op.Position, op.CheckpointPosition)}
 	}
 	if err := p.checkBranch(op); err != nil || op.Checkpoint < 1 {
 		return err
@@ -30,12 +30,12 @@ func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) err
 		return err
 	}
 	if p.taker.Lacks(op.Checkpoint) {
-		return p.pushed(ctx, op.Checkpoint)
+		return p.requirePushed(ctx, op.Checkpoint)
 	}
 	return nil
 }
 
-// checkBranch makes sure that the branch which is to keep what stands can be made.
+// checkBranch checks that the branch that is to preserve the current state can be created.
 func (p *preparer) checkBranch(op *daemonapi.Operation) error {
 	r := newRewind(op, "")
 	if !keepsBranch(r) {
@@ -49,13 +49,13 @@ func (p *preparer) checkBranch(op *daemonapi.Operation) error {
 	return p.repo.CheckBranch(name)
 }
 
-// keepsBranch reports whether a rewind makes a branch of what stood before.
+// keepsBranch reports whether a rewind preserves the previous state as a branch.
 func keepsBranch(r *journal.Rewind) bool {
 	return r.Scope != v1alpha1.RewindConversation &&
 		r.Preserve != v1alpha1.PreserveDiscard && r.Preserve != v1alpha1.PreserveStash
 }
 
-// target finds the checkpoint to go back to and reads every object of it.
+// target fetches the checkpoint to restore and reads every object of it.
 func (p *preparer) target(ctx context.Context, number int64, commit string) (journal.Point, error) {
 	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, number, commit)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// A rewind that fails for good is taken back: the files and the agent's state
-// become those of the checkpoint From again, then the conversation returns to
-// where it stood, and only then the journal forgets the rewind. Each is a stage
-// of its own, so that it can be killed at any instant like the rewind itself.
+// A rewind that fails permanently is undone: the files and the agent's state become those
+// of the checkpoint From again, then the conversation returns to its previous position, and
+// only then the journal forgets the rewind. Each of these is a stage of its own, so that it
+// can be killed at any instant like the rewind itself.
 
-// giveUp notes that a rewind failed for good. Other errors are returned: the next
-// try may succeed.
+// giveUp journals that a rewind failed permanently and is to be undone. Other errors are
+// returned: the next try may succeed.
 func (p *preparer) giveUp(r *journal.Rewind, err error) error {
 	f := failureOf(err)
 	switch {
@@ -32,15 +32,15 @@ func (p *preparer) giveUp(r *journal.Rewind, err error) error {
 	return p.advance(journal.RewindUndoing, func(s *journal.State) { s.Rewind.Failure, s.Clean = &f, nil })
 }
 
-// hopeless reports whether trying again cannot help a rewind.
+// hopeless reports whether retrying a rewind cannot help.
 func hopeless(r *journal.Rewind, err error) bool {
 	switch r.Stage {
 	case journal.RewindMarked, journal.RewindUndoing, journal.RewindUndone:
-		// All is done but to tell of it, or there is nothing left to fall back to.
+		// Everything is done except the report, or there is nothing left to fall back to.
 		return false
 	case journal.RewindBegun:
-		// As long as nothing was touched, the task need not wait until somebody
-		// makes room in the gitstore.
+		// As long as nothing was changed, the task need not wait until somebody frees space
+		// in the gitstore.
 		var refused *checkpoint.RefusedError
 		if errors.As(err, &refused) {
 			return true
@@ -50,21 +50,21 @@ func hopeless(r *journal.Rewind, err error) bool {
 }
 
 // untouched reports whether neither files nor conversation have changed yet. The
-// conversation may have, where the volume was lost in the middle of the rewind.
+// conversation may have, if the volume was lost in the middle of the rewind.
 func (p *preparer) untouched(r *journal.Rewind) bool {
 	return (r.Stage == journal.RewindBegun || r.Stage == journal.RewindSaved) &&
-		!p.moved(daemonapi.OperationKey(daemonapi.OperationRewind, r.ID))
+		!p.completedAtServer(daemonapi.OperationKey(daemonapi.OperationRewind, r.ID))
 }
 
-// failureOf is what people are told of an error.
+// failureOf returns what is reported to people about an error.
 func failureOf(err error) journal.Failure {
 	reason, _, message := describe(err)
 	return journal.Failure{Reason: reason, Message: message}
 }
 
-// failRewind ends a rewind that failed and left everything as it was.
+// failRewind ends a rewind that failed and left everything unchanged.
 func (p *preparer) failRewind(id string, f journal.Failure) error {
-	p.log.Info("the rewind failed; everything is as it was", "id", id, "reason", f.Reason, "message", f.Message)
+	p.log.Info("the rewind failed and changed nothing", "id", id, "reason", f.Reason, "message", f.Message)
 	if op := p.cfg.Pod.Operation; op == nil || (op.Kind == daemonapi.OperationRewind && op.ID == id) {
 		p.reportFailed(daemonapi.OperationRewind, id, f)
 	}
@@ -75,11 +75,11 @@ func (p *preparer) failRewind(id string, f journal.Failure) error {
 	})
 }
 
-// restoreBefore brings files and the agent's state back to what they were.
+// restoreBefore restores files and agent state to what they were before the rewind.
 func (p *preparer) restoreBefore(ctx context.Context, r *journal.Rewind) error {
 	if r.From.Number == 0 {
 		return &failure{permanent: true, reason: v1alpha1.ReasonCheckpointNotFound,
-			message: "the rewind failed, and there is no checkpoint of what stood before it: " + r.Failure.Message}
+			message: "the rewind failed, and there is no checkpoint from before it:  " + r.Failure.Message}
 	}
 	res, err := p.restoreTo(ctx, r.From, worktree.ScopeBoth)
 	if err != nil {
@@ -93,14 +93,14 @@ func (p *preparer) restoreBefore(ctx context.Context, r *journal.Rewind) error {
 	})
 }
 
-// moveForward takes the conversation back to where it stood, if the rewind has
-// moved it, and ends the rewind.
+// moveForward moves the conversation back to its previous position, if the rewind has moved
+// it, and ends the rewind.
 func (p *preparer) moveForward(ctx context.Context, r *journal.Rewind) error {
 	if err := p.drain(ctx); err != nil {
 		return err
 	}
 	position := p.begun.GetPosition().GetPosition()
-	if p.moved(daemonapi.OperationKey(daemonapi.OperationRewind, r.ID)) {
+	if p.completedAtServer(daemonapi.OperationKey(daemonapi.OperationRewind, r.ID)) {
 		var err error
 		position, err = p.move(ctx, &daemonv1.Move{
 			OperationId: daemonapi.OperationUndoneKey(daemonapi.OperationRewind, r.ID), Checkpoint: r.From.Number, AfterSequence: r.Restored,
@@ -116,8 +116,9 @@ func (p *preparer) moveForward(ctx context.Context, r *journal.Rewind) error {
 	return p.failRewind(r.ID, *r.Failure)
 }
 
-// worktreeGone decides what becomes of a volume whose worktree's folder is gone:
-// it is restored like a lost volume, and so is what a rewind had made of it.
+// worktreeGone adapts the journal to a volume whose worktree folder is missing: it is
+// restored as after the loss of a volume, and a rewind's stage falls back to where it
+// restores the files again.
 func worktreeGone(s *journal.State) {
 	r := s.Rewind
 	if r == nil || r.Stage == journal.RewindBegun {
@@ -128,7 +129,7 @@ func worktreeGone(s *journal.State) {
 	case r.Stage == journal.RewindUndoing, r.Stage == journal.RewindUndone:
 		r.Stage = journal.RewindUndoing
 	case r.Scope == v1alpha1.RewindConversation:
-		// It would leave the files alone, and they are gone.
+		// This rewind would leave the files alone, and they are gone.
 		r.Stage = journal.RewindUndoing
 		r.Failure = &journal.Failure{Reason: v1alpha1.ReasonPrepareFailed, Message: "the worktree's folder was gone from the volume; ask for the rewind again, with a new id"}
 	case r.Stage != journal.RewindSaved:

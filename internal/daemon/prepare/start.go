@@ -16,14 +16,14 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// typed reports whether the agent that starts is of a kind that Clew starts
-// itself: an agent of type Exec reads the conversation and its prompt alone.
+// typed reports whether Clew itself starts the agent: an agent of type Exec reads the
+// conversation and its prompt on its own.
 func (p *preparer) typed() bool {
 	t := p.cfg.Pod.AgentType
 	return t != "" && t != v1alpha1.AgentExec && !p.cfg.Pod.PrepareOnly
 }
 
-// limits bound the conversation that is told in a prompt.
+// limits returns the bounds of the conversation that is rendered in a prompt.
 func (p *preparer) limits() daemonapi.ContextLimits {
 	if op := p.cfg.Pod.Operation; op != nil && op.Context != nil {
 		return *op.Context
@@ -31,18 +31,18 @@ func (p *preparer) limits() daemonapi.ContextLimits {
 	return p.cfg.Pod.Context
 }
 
-// planStart decides what the agent is started with, and notes it in the journal.
+// planStart decides how the agent is started and journals it.
 func (p *preparer) planStart(ctx context.Context) error {
 	if !p.typed() {
 		return nil
 	}
-	known, err := p.remembered(ctx)
+	known, err := p.gatherKnowledge(ctx)
 	if err != nil {
 		return err
 	}
 	m := known.decide()
 	p.plan = &launchplan.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Prompt: m.prompt}
-	p.result.Memory, p.result.MemoryMessage = m.kind, cut(m.message, maxMemoryMessage)
+	p.result.Memory, p.result.MemoryMessage = m.kind, truncate(m.message, maxMemoryMessage)
 	p.log.Info("the agent's memory", "memory", m.kind, "session", m.id, "why", m.message, "promptBytes", len(m.prompt))
 	if err := p.writeFiles(); err != nil {
 		return err
@@ -51,40 +51,41 @@ func (p *preparer) planStart(ctx context.Context) error {
 		s.Start = &journal.Start{Attempt: p.cfg.Pod.Attempt, Memory: m.kind, Position: known.head, Tokens: append([]agent.Tokens{}, m.tokens...)}
 		s.AgentSession = m.session
 		if s.AgentSession != nil && m.kind != v1alpha1.AgentMemorySession {
-			s.AgentSession.Attempt = 0 // this attempt begins one of its own
+			s.AgentSession.Attempt = 0 // this attempt begins a session of its own
 		}
 		return nil
 	})
 }
 
-// maxMemoryMessage leaves room for the rest of the result.
+// maxMemoryMessage, in bytes, leaves room for the rest of the result.
 const maxMemoryMessage = 512
 
-// remembered gathers what is known, and says to an agent that was interrupted
-// that it is to go on: once in an attempt.
-func (p *preparer) remembered(ctx context.Context) (remembered, error) {
+// gatherKnowledge gathers what is known of the session and the conversation. If no prompt
+// is pending, it records one that tells the interrupted agent to continue, once per
+// attempt.
+func (p *preparer) gatherKnowledge(ctx context.Context) (knowledge, error) {
 	h, err := p.readHistory(ctx)
 	if err != nil {
-		return remembered{}, err
+		return knowledge{}, err
 	}
-	told, pending, head := h.end()
-	if len(pending) == 0 && len(told) > 0 {
-		if err := p.once("go-on/"+p.podKey(), func() error { return p.userMessage(goOn) }); err != nil {
-			return remembered{}, err
+	past, pending, head := h.split()
+	if len(pending) == 0 && len(past) > 0 {
+		if err := p.once("go-on/"+p.podKey(), func() error { return p.userMessage(continuePrompt) }); err != nil {
+			return knowledge{}, err
 		}
 		if err := p.drain(ctx); err != nil {
-			return remembered{}, err
+			return knowledge{}, err
 		}
 		if h, err = p.readHistory(ctx); err != nil {
-			return remembered{}, err
+			return knowledge{}, err
 		}
-		told, pending, head = h.end()
+		past, pending, head = h.split()
 	}
 	state, limits := p.journal.State(), p.limits()
-	return remembered{
+	return knowledge{
 		agentType: p.cfg.Pod.AgentType, session: state.AgentSession, refused: state.SessionRefused,
 		find: func(id string) (agent.Session, error) { return agent.FindSession(p.adapter, p.cfg.Paths.Home, id) },
-		told: told, pending: pending, head: head,
+		past: past, pending: pending, head: head,
 		render: renderer{
 			conversation: func(e []*daemonv1.ConversationEntry) string { return render.Conversation(e, limits) },
 			missing:      func(e []*daemonv1.ConversationEntry) string { return render.Missing(e, limits) },
@@ -92,7 +93,7 @@ func (p *preparer) remembered(ctx context.Context) (remembered, error) {
 	}, nil
 }
 
-// writeFiles writes the settings that the agent reads.
+// writeFiles writes the settings files of the agent's adapter.
 func (p *preparer) writeFiles() error {
 	dir := filepath.Join(p.cfg.RunDir, launchplan.FilesDir)
 	if err := os.RemoveAll(dir); err != nil {
@@ -115,7 +116,7 @@ func (p *preparer) writeFiles() error {
 	return nil
 }
 
-// writeStart writes the plan, when everything else is there.
+// writeStart writes the launch plan, once everything it names exists.
 func (p *preparer) writeStart(context.Context) error {
 	if p.plan == nil {
 		return nil

@@ -10,10 +10,9 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// countTokens adds the tokens of the run before to the totals that its output
-// had not told of when pod and daemon were killed, as the files of its session
-// tell. It comes before anything is restored into the home. The same write says
-// that they are counted.
+// countTokens adds to the totals those tokens of the previous run that its output had not
+// reported when pod and daemon were killed, as counted in the files of its session. It must
+// precede any restore of the home. The same write marks them as counted.
 func (p *preparer) countTokens(context.Context) error {
 	state, mark := p.journal.State(), p.spool.Mark()
 	switch {
@@ -29,7 +28,7 @@ func (p *preparer) countTokens(context.Context) error {
 	}
 	found, err := agent.FindSession(p.adapter, p.cfg.Paths.Home, id)
 	if err != nil {
-		p.log.Info("the agent's session does not tell of the tokens it used", "session", id, "error", err.Error())
+		p.log.Info("could not read the tokens used from the agent's session", "session", id, "error", err.Error())
 		return nil
 	}
 	more := agent.TokensBeyond(found.Tokens, agent.AddTokens(state.Start.Tokens, run.Counted))
