@@ -12,23 +12,24 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// Names of what a checkpoint keeps beside the files.
+// Names of the annotations that a checkpoint carries beside the files.
 const (
-	// sessionAnnotation is the agent's session: whoever restores the files must know
-	// which one they hold.
+	// sessionAnnotation is the agent's session, so that whoever restores the files knows
+	// which session they contain.
 	sessionAnnotation = "agent-session"
-	// recordAnnotation is what the checkpoint's record says, as far as it is known
-	// beforehand, and after which record it is taken: the record may be lost.
+	// recordAnnotation is the checkpoint's record, as far as it is known beforehand, and
+	// the record after which it is taken. It allows the record to be made again if the
+	// history loses it.
 	recordAnnotation = "record"
 )
 
-// annotate is what a checkpoint is to keep beside the files.
+// annotate returns the annotations of the checkpoint about to be taken.
 func (t *Taker) annotate(req Request, s *journal.State, now time.Time) (map[string]string, error) {
-	record := t.asked(req, s, now)
+	record := t.newRecord(req, s, now)
 	record.AfterSequence = t.Spool.Last()
 	b, err := protojson.Marshal(record)
 	if err != nil {
-		return nil, fmt.Errorf("note what the checkpoint is for: %w", err)
+		return nil, fmt.Errorf("encode the checkpoint's record for its annotations: %w", err)
 	}
 	annotations := map[string]string{recordAnnotation: string(b)}
 	session := s.UsableSession()
@@ -36,14 +37,14 @@ func (t *Taker) annotate(req Request, s *journal.State, now time.Time) (map[stri
 		return annotations, nil
 	}
 	if b, err = json.Marshal(session); err != nil {
-		return nil, fmt.Errorf("note the agent's session in the checkpoint: %w", err)
+		return nil, fmt.Errorf("encode the agent's session for the checkpoint's annotations: %w", err)
 	}
 	annotations[sessionAnnotation] = string(b)
 	return annotations, nil
 }
 
-// Session is the agent's session whose files a checkpoint with these annotations
-// holds; nil if it holds none.
+// Session returns the agent's session whose files a checkpoint with these annotations
+// contains; nil if it contains none.
 func Session(annotations map[string]string) *journal.AgentSession {
 	var session journal.AgentSession
 	if json.Unmarshal([]byte(annotations[sessionAnnotation]), &session) != nil || session.Message() == nil {
@@ -52,13 +53,13 @@ func Session(annotations map[string]string) *journal.AgentSession {
 	return &session
 }
 
-// AfterSequence is the task's last record before a checkpoint with these
-// annotations was taken; 0 if it does not say so.
+// AfterSequence returns the task's last record before a checkpoint with these annotations
+// was taken; 0 if unknown.
 func AfterSequence(annotations map[string]string) int64 {
 	return recordOf(annotations).GetAfterSequence()
 }
 
-// recordOf is what the annotations say of the record; nil if they do not, as those
+// recordOf returns the record in the annotations; nil if there is none, as in checkpoints
 // of older daemons.
 func recordOf(annotations map[string]string) *daemonv1.CheckpointRecord {
 	r := &daemonv1.CheckpointRecord{}
@@ -68,14 +69,14 @@ func recordOf(annotations map[string]string) *daemonv1.CheckpointRecord {
 	return r
 }
 
-// TellAgain records a checkpoint that the gitstore has and the history has lost. It
-// does nothing for one that does not say where it belongs.
-func (t *Taker) TellAgain(p journal.Point, meta worktree.Meta) error {
+// RecordAgain records a checkpoint that the gitstore has and the history has lost. It does
+// nothing if the annotations do not say where the checkpoint belongs.
+func (t *Taker) RecordAgain(p journal.Point, meta worktree.Meta) error {
 	r := recordOf(meta.Annotations)
 	if r.GetAfterSequence() == 0 || r.GetNumber() != p.Number {
 		return nil
 	}
 	describe(r, meta.Checkpoint())
 	r.Commit, r.StateCommit, r.Durable = p.Code, p.State, true
-	return t.tell(r)
+	return t.spoolRecord(r)
 }

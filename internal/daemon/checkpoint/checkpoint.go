@@ -1,23 +1,22 @@
-// Package checkpoint takes a task's checkpoints and gets them to the gitstore,
-// so that prepare and run do it by the same rules:
+// Package checkpoint takes a task's checkpoints and pushes them to the gitstore, so that
+// prepare and the sidecar follow the same rules:
 //
-//   - A number belongs to one tree for ever. It is used up by the journal's
-//     write; before that a crash lets it be taken again, after that it is in the
-//     spool soon, or at the next start.
-//   - A checkpoint is recorded at once, as not durable. When the gitstore has
-//     both of its refs, a second record says that it is durable.
-//   - Nothing is pushed that the journal does not know.
-//   - What the gitstore had it may lack again: it may be put back to an older copy
-//     while the task is at work. So a push first asks it what it has, and what the
-//     volume has beside that is pushed as well. Asking changes nothing there and
-//     hangs on no other push: if the answer is lost, or the daemon killed, it is
-//     asked once more. That is one more request, so not every push asks: the first
-//     one of a daemon does, the one after a push that failed (a gitstore cannot be
-//     put back without going away), one in a minute (nothing may have been pushed
-//     meanwhile), and the one of an attempt's last checkpoint. Until that has
-//     arrived the pod does not end, so a task that completes leaves no hole.
-//   - What is damaged on the volume is given up, with its reason; the next
-//     checkpoint begins a new history, complete in itself.
+//   - A number belongs to one tree for ever. Writing it to the journal uses it up. After a
+//     crash before that write the number is free to be taken again; after it, the
+//     checkpoint's record is in the spool soon, or at the next start.
+//   - A checkpoint is recorded at once, as not durable. When the gitstore has both of its
+//     refs, a second record says that it is durable.
+//   - Nothing is pushed that is not in the journal.
+//   - The gitstore may lose what it had: it may be restored from an older copy while the
+//     task is running. So a push first asks the gitstore what it has, and also pushes what
+//     only the volume has. Asking changes nothing there and depends on no other push: if
+//     the answer is lost, or the daemon killed, it asks once more. Since that is one more
+//     request, not every push asks: only a daemon's first push does, the one after a failed
+//     push (a gitstore cannot be restored without being unavailable), one per minute (in
+//     case nothing was pushed meanwhile), and the push of an attempt's last checkpoint. The
+//     pod does not end before that push succeeded, so a task that completes leaves no hole.
+//   - A checkpoint that is damaged on the volume is given up, with the reason; the next
+//     checkpoint starts a new history, complete in itself.
 package checkpoint
 
 import (
@@ -41,13 +40,13 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// Limits of the lists in a record.
+// Limits of the lists in a record, in entries.
 const (
 	maxChanges = 1000
 	maxListed  = 100
 )
 
-// Repo is what is needed of the worktree.
+// Repo is the part of the worktree's repository that a Taker uses; see worktree.Repo.
 type Repo interface {
 	Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error)
 	Warm(ctx context.Context, parent string, rest func()) error
@@ -59,53 +58,53 @@ type Repo interface {
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
 }
 
-// Taker takes checkpoints of one task. All fields but Log are needed. Its
+// Taker takes checkpoints of one task. All fields but Log and Mask are required. Its
 // methods are safe for concurrent use.
 type Taker struct {
 	Repo    Repo
 	Journal *journal.Journal
 	Spool   *spool.Spool
-	// Remote says where the gitstore is, with a fresh token.
+	// Remote returns the gitstore's address, with a fresh token.
 	Remote  func() (worktree.Remote, error)
 	TaskUID string
 	Attempt int64
-	// Mask, if it is set, keeps Secrets out of the messages of checkpoints.
+	// Mask, unless nil, removes Secrets from the messages of checkpoints.
 	Mask interface{ Text(string) string }
 	Log  logr.Logger
 
 	taking, pushing sync.Mutex
-	telling         sync.Mutex // for who tells of the journal's Unspooled
-	compared        time.Time  // for who holds pushing; zero before the first push, and after one that failed
+	recovering      sync.Mutex // held while the journal's Unspooled is spooled
+	compared        time.Time  // guarded by pushing; zero before the first push and after a failed one
 }
 
-// Request says what a checkpoint is taken for.
+// Request describes the checkpoint to take.
 type Request struct {
 	Trigger v1alpha1.CheckpointTrigger
-	// Message is for people; a default is made of the trigger.
+	// Message is for people; a default is derived from the number.
 	Message string
-	// Parent is the code commit that it continues; the journal's if empty.
+	// Parent is the code commit that the checkpoint continues; the journal's if empty.
 	Parent string
-	// Name and UID are those of the Checkpoint object that asked for it.
+	// Name and UID identify the Checkpoint object that requested it.
 	Name, UID string
-	// RiskyTool is the call that it is taken for, if it is for one.
+	// RiskyTool is the tool call that it is taken before, if any.
 	RiskyTool *daemonv1.RiskyTool
-	// Brief refuses the checkpoint if more has changed than is read in a moment;
-	// see TooMuchChanged and Warm.
+	// Brief refuses the checkpoint if more has changed than can be read in a moment; see
+	// TooMuchChanged and Warm.
 	Brief bool
-	// Consistency says, once all files are read, whether the agent stood still
-	// meanwhile, and for how long; nil means that no agent runs.
+	// Consistency reports, once all files are read, whether the agent was frozen meanwhile,
+	// and for how long; nil means that no agent runs.
 	Consistency func() (v1alpha1.CheckpointConsistency, time.Duration)
-	// Also changes the journal in the very write that makes the checkpoint true.
+	// Also changes the journal in the same write that journals the checkpoint.
 	Also func(*journal.State, journal.Point)
 }
 
-// Take takes the next checkpoint. When it returns, the checkpoint is on the
-// volume and its record in the spool.
+// Take takes the next checkpoint. When it returns without an error, the checkpoint is on
+// the volume and its record in the spool.
 func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	t.taking.Lock()
 	defer t.taking.Unlock()
-	// The journal has room for one record. The last one's may have found none in the
-	// spool, on a full volume.
+	// The journal has room for one record, and a full volume may have kept the last
+	// checkpoint's record out of the spool.
 	if err := t.Recover(); err != nil {
 		return journal.Point{}, err
 	}
@@ -140,7 +139,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	err = t.Journal.Update(func(s *journal.State) error {
 		s.LastNumber, s.Latest, s.Parent = max(s.LastNumber, number), &point, point.Code
 		s.Pending = append(s.Pending, point)
-		s.Serve(req.UID)
+		s.MarkServed(req.UID)
 		if req.Also != nil {
 			req.Also(s, point)
 		}
@@ -159,41 +158,42 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 		map[string]string{"checkpoint": strconv.FormatInt(number, 10), "consistency": string(consistency)})
 }
 
-// TooMuchChanged reports whether a brief checkpoint was refused for its size.
+// TooMuchChanged reports whether a brief checkpoint was refused because too much has
+// changed.
 func TooMuchChanged(err error) bool { return worktree.ReasonOf(err) == worktree.TooMuchChanged }
 
 // Cold reports whether the next checkpoint would have to read every file.
 func (t *Taker) Cold() bool { return t.Repo.Cold() }
 
-// Warm stores what has changed while the agent works, so that the next
-// checkpoint is brief. It calls rest again and again, and goes on when that returns.
+// Warm stores changed files while the agent works, so that the next checkpoint is brief. It
+// calls rest again and again, and continues when rest returns.
 func (t *Taker) Warm(ctx context.Context, rest func()) error {
 	t.taking.Lock()
 	defer t.taking.Unlock()
 	return t.Repo.Warm(ctx, t.Journal.State().Parent, rest)
 }
 
-// Recover puts into the spool what a crash, or a full volume, kept from it. To be
-// called before anything else once the spool is open.
+// Recover spools the record that a crash, or a full volume, kept out of the spool. It must
+// be called before anything else once the spool is open.
 func (t *Taker) Recover() error {
-	t.telling.Lock()
-	defer t.telling.Unlock()
+	t.recovering.Lock()
+	defer t.recovering.Unlock()
 	state := t.Journal.State()
 	record, err := state.UnspooledRecord()
 	if err != nil || record == nil {
 		return err
 	}
-	// After a crash between the two writes this repeats the record, which the
-	// server takes for an update that changes nothing.
-	if err := t.tell(record); err != nil {
+	// After a crash between the two writes this repeats the record, which the server treats
+	// as an update that changes nothing.
+	if err := t.spoolRecord(record); err != nil {
 		return err
 	}
 	return t.Journal.Update(func(s *journal.State) error { return s.SetUnspooled(nil) })
 }
 
-// tell records a checkpoint as one of the attempt that took it, which may be an
-// earlier one: that it completed says nothing of this one.
-func (t *Taker) tell(c *daemonv1.CheckpointRecord) error {
+// spoolRecord records a checkpoint under the attempt that took it, which may be an earlier
+// one: that the checkpoint completed that attempt says nothing of this one.
+func (t *Taker) spoolRecord(c *daemonv1.CheckpointRecord) error {
 	return t.Spool.Append(nil, &daemonv1.Record{
 		Time: timestamppb.Now(), Attempt: c.GetAttempt(), Body: &daemonv1.Record_Checkpoint{Checkpoint: c},
 	})
@@ -204,7 +204,7 @@ func (t *Taker) append(r *daemonv1.Record) error {
 	return t.Spool.Append(nil, r)
 }
 
-// Event records something the daemon did or found, for the timeline.
+// Event records something that the daemon did or found, for the timeline.
 func (t *Taker) Event(reason, message string, details map[string]string) error {
 	if t.Mask != nil {
 		message = t.Mask.Text(message)
@@ -225,8 +225,8 @@ func (t *Taker) commitMessage(req Request, number int64) string {
 		subject, t.TaskUID, number, t.Attempt, req.Trigger)
 }
 
-// asked is what is known of a checkpoint before it is taken.
-func (t *Taker) asked(req Request, s *journal.State, now time.Time) *daemonv1.CheckpointRecord {
+// newRecord returns what is known of a checkpoint before it is taken.
+func (t *Taker) newRecord(req Request, s *journal.State, now time.Time) *daemonv1.CheckpointRecord {
 	return &daemonv1.CheckpointRecord{
 		Number: s.LastNumber + 1, Trigger: string(req.Trigger), Time: timestamppb.New(now), Message: req.Message, Attempt: t.Attempt,
 		Base: s.Base, RequestedByName: req.Name, RequestedByUid: req.UID, RiskyTool: req.RiskyTool, Session: s.UsableSession().Message(),
@@ -234,7 +234,7 @@ func (t *Taker) asked(req Request, s *journal.State, now time.Time) *daemonv1.Ch
 }
 
 func (t *Taker) record(req Request, c worktree.Checkpoint, s *journal.State, now time.Time) *daemonv1.CheckpointRecord {
-	r := t.asked(req, s, now)
+	r := t.newRecord(req, s, now)
 	describe(r, c)
 	return r
 }
@@ -258,28 +258,28 @@ func describe(r *daemonv1.CheckpointRecord, c worktree.Checkpoint) {
 
 func clamp(n int) int32 { return int32(min(n, 1<<31-1)) }
 
-// Pending says whether the gitstore lacks a checkpoint.
+// Pending reports whether the gitstore lacks a checkpoint.
 func (t *Taker) Pending() bool { return len(t.Journal.State().Pending) > 0 }
 
-// RefusedError says that the gitstore answered and will not take a push.
+// RefusedError is the error of a push that the gitstore answered and refused.
 type RefusedError struct {
-	// Retryable says that it may later (a full volume, say).
+	// Retryable is set if the gitstore may accept the push later (a full volume, say).
 	Retryable bool
 	Reason    string
-	// Message is the gitstore's sentence.
+	// Message is the gitstore's explanation.
 	Message string
 	Err     error
-	// Checkpoints are those that Taker.Push cannot get there, now or later.
+	// Checkpoints are those that the gitstore refuses permanently.
 	Checkpoints []Refused
 }
 
-// Refused is a checkpoint that the gitstore refuses for good, and why.
+// Refused is a checkpoint that the gitstore refuses permanently, and the reason.
 type Refused struct {
 	Number          int64
 	Reason, Message string
 }
 
-// add notes that the push of one checkpoint was refused.
+// add adds the refusal of one checkpoint's push.
 func (e *RefusedError) add(number int64, one *RefusedError) {
 	if e.Err == nil {
 		e.Reason, e.Message = one.Reason, one.Message
@@ -291,8 +291,8 @@ func (e *RefusedError) add(number int64, one *RefusedError) {
 	}
 }
 
-// Error implements error. What may pass is told in the gitstore's own words, for
-// whoever can help; the rest with all that git said.
+// Error implements error. A retryable refusal is given in the gitstore's own words, for
+// whoever can help; a permanent one with everything that git printed.
 func (e *RefusedError) Error() string {
 	if e.Retryable && e.Message != "" {
 		return fmt.Sprintf("the gitstore refuses the push: %s: %s", e.Reason, e.Message)
@@ -303,8 +303,9 @@ func (e *RefusedError) Error() string {
 // Unwrap implements error.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// GitError sorts an error of a push or fetch: gatewayclient.ErrFenced if a newer
-// attempt has begun or the pod's object is gone, RefusedError if the gitstore said no, else as it came.
+// GitError classifies an error of a push or fetch: gatewayclient.ErrFenced if a newer
+// attempt has begun or the pod's object is gone, RefusedError if the gitstore refused,
+// otherwise err itself.
 func GitError(err error) error {
 	if err == nil {
 		return nil
@@ -327,8 +328,8 @@ func GitError(err error) error {
 	return err
 }
 
-// refusalOf finds the gitstore's refusal in what git printed, and nowhere else: the
-// rest of an error may name what the gitstore has not said.
+// refusalOf finds the gitstore's refusal in git's standard error, and nowhere else: the
+// rest of an error may contain words that are not the gitstore's.
 func refusalOf(err error) (*gitstoreapi.Refusal, bool) {
 	var git interface{ Stderr() string }
 	if !errors.As(err, &git) {
@@ -337,7 +338,7 @@ func refusalOf(err error) (*gitstoreapi.Refusal, bool) {
 	return gitstoreapi.Parse(git.Stderr())
 }
 
-// TellDurable records that the gitstore has a checkpoint.
-func (t *Taker) TellDurable(p journal.Point) error {
-	return t.tell(&daemonv1.CheckpointRecord{Number: p.Number, Commit: p.Code, Tree: p.Tree, StateCommit: p.State, Durable: true, Attempt: t.Attempt})
+// RecordDurable records that the gitstore has a checkpoint.
+func (t *Taker) RecordDurable(p journal.Point) error {
+	return t.spoolRecord(&daemonv1.CheckpointRecord{Number: p.Number, Commit: p.Code, Tree: p.Tree, StateCommit: p.State, Durable: true, Attempt: t.Attempt})
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// compareAgain is how long the gitstore is believed to have what it had.
-const compareAgain = time.Minute
+// compareInterval is how long the gitstore is assumed to still have what it had.
+const compareInterval = time.Minute
 
-// toCompare says whether a push is to find out first what else the gitstore lacks.
-func (t *Taker) toCompare(s *journal.State) bool {
-	return time.Since(t.compared) >= compareAgain || s.Final != nil && s.Waits(s.Final.Number)
+// mustCompare reports whether a push must first ask what else the gitstore lacks.
+func (t *Taker) mustCompare(s *journal.State) bool {
+	return time.Since(t.compared) >= compareInterval || s.Final != nil && s.IsPending(s.Final.Number)
 }
 
-// compare has all checkpoints of the volume pushed that the gitstore lacks, and
-// keeps the numbers of those that only the gitstore has from being given again.
+// compare queues for pushing all checkpoints of the volume that the gitstore lacks, and
+// keeps numbers that only the gitstore has from being given again.
 func (t *Taker) compare(ctx context.Context) error {
 	now := time.Now()
 	here, err := t.OnVolume(ctx)
@@ -35,30 +35,30 @@ func (t *Taker) compare(ctx context.Context) error {
 		return GitError(err)
 	}
 	state := t.Journal.State()
-	var again []journal.Point
+	var lacking []journal.Point
 	for number, point := range here {
-		if _, ok := there[number]; !ok && !state.IsLost(number) && !state.Waits(number) {
-			again = append(again, point)
+		if _, ok := there[number]; !ok && !state.IsLost(number) && !state.IsPending(number) {
+			lacking = append(lacking, point)
 		}
 	}
-	if err := errors.Join(t.Reserve(ctx, Highest(there)), t.PushAgain(again)); err != nil {
+	if err := errors.Join(t.Reserve(ctx, Highest(there)), t.QueuePush(lacking)); err != nil {
 		return err
 	}
 	t.compared = now
 	return nil
 }
 
-// Reserve keeps numbers up to one from being given, or given again: the gitstore or
-// somebody else knows a checkpoint of that number, and the volume may have gone back
-// to before it was taken. What a kill cut short among them would be taken for a
-// checkpoint from now on, so its refs go first.
+// Reserve keeps the numbers up to through from being given, or given again: the gitstore or
+// somebody else has a checkpoint of that number, and the volume may have gone back to
+// before it was taken. Refs that an interrupted checkpoint left among them would from now
+// on count as a checkpoint, so they are deleted first.
 func (t *Taker) Reserve(ctx context.Context, through int64) error {
 	if through <= t.Journal.State().LastNumber {
 		return nil
 	}
-	t.taking.Lock() // whose refs are ahead of the journal
+	t.taking.Lock() // Take's refs are ahead of the journal
 	defer t.taking.Unlock()
-	if err := t.forgetCut(ctx); err != nil {
+	if err := t.deleteUnknownRefs(ctx); err != nil {
 		return err
 	}
 	return t.Journal.Update(func(s *journal.State) error {
@@ -67,9 +67,9 @@ func (t *Taker) Reserve(ctx context.Context, through int64) error {
 	})
 }
 
-// forgetCut removes the refs of numbers that the journal does not know, if it is the
-// one that the refs were made with.
-func (t *Taker) forgetCut(ctx context.Context) error {
+// deleteUnknownRefs deletes the refs of numbers that are not in the journal, provided that
+// the journal is the one with which the refs were made.
+func (t *Taker) deleteUnknownRefs(ctx context.Context) error {
 	if s := t.Journal.State(); !s.KnowsNumbers() {
 		return nil
 	}
@@ -78,20 +78,20 @@ func (t *Taker) forgetCut(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var cut []string
+	var unknown []string
 	for ref := range refs {
 		_, number, _ := strings.Cut(strings.TrimPrefix(ref, t.prefix()), "/")
 		if n, err := strconv.ParseInt(number, 10, 64); err == nil && n > last {
-			cut = append(cut, ref)
+			unknown = append(unknown, ref)
 		}
 	}
-	if len(cut) == 0 {
+	if len(unknown) == 0 {
 		return nil
 	}
-	return t.Repo.DeleteRefs(ctx, cut...)
+	return t.Repo.DeleteRefs(ctx, unknown...)
 }
 
-// Highest is the highest number of some checkpoints; 0 if there are none.
+// Highest returns the highest number of some checkpoints; 0 if there are none.
 func Highest(points map[int64]journal.Point) (number int64) {
 	for n := range points {
 		number = max(number, n)
@@ -99,15 +99,15 @@ func Highest(points map[int64]journal.Point) (number int64) {
 	return number
 }
 
-// PushAgain has checkpoints of the volume pushed with those that wait.
-func (t *Taker) PushAgain(points []journal.Point) error {
+// QueuePush adds checkpoints of the volume to those that are to be pushed.
+func (t *Taker) QueuePush(points []journal.Point) error {
 	if len(points) == 0 {
 		return nil
 	}
-	t.Log.Info("the volume has checkpoints that the gitstore does not have: they are pushed again", "count", len(points))
+	t.Log.Info("the gitstore lacks checkpoints that the volume has: pushing them again", "count", len(points))
 	return t.Journal.Update(func(s *journal.State) error {
 		for _, point := range points {
-			if !s.Waits(point.Number) {
+			if !s.IsPending(point.Number) {
 				s.Pending = append(s.Pending, point)
 			}
 		}
@@ -116,9 +116,9 @@ func (t *Taker) PushAgain(points []journal.Point) error {
 	})
 }
 
-// OnVolume lists this task's checkpoints that the volume has, by number. Refs of a
-// higher number than the journal's are no checkpoint: one is being taken, or a kill
-// cut it, and the number may be given to another tree.
+// OnVolume lists this task's checkpoints that the volume has, by number. Refs with a higher
+// number than the journal's are not checkpoints: one is being taken, or was interrupted by
+// a kill, and the number may be given to another tree.
 func (t *Taker) OnVolume(ctx context.Context) (map[int64]journal.Point, error) {
 	last := t.Journal.State().LastNumber // before the refs are read
 	points, err := t.RefsOnVolume(ctx)
@@ -126,14 +126,15 @@ func (t *Taker) OnVolume(ctx context.Context) (map[int64]journal.Point, error) {
 	return points, err
 }
 
-// RefsOnVolume is OnVolume for who cannot trust the journal's number.
+// RefsOnVolume is OnVolume without the journal's bound, for callers that cannot trust the
+// journal's number.
 func (t *Taker) RefsOnVolume(ctx context.Context) (map[int64]journal.Point, error) {
 	refs, err := t.Repo.Refs(ctx, t.prefix())
 	return Whole(refs, t.prefix()), err
 }
 
-// InGitstore lists this task's checkpoints that the gitstore has, by number: none
-// where it has no such repository.
+// InGitstore lists this task's checkpoints that the gitstore has, by number; none if it has
+// no such repository.
 func (t *Taker) InGitstore(ctx context.Context) (map[int64]journal.Point, error) {
 	remote, err := t.Remote()
 	if err != nil {
@@ -148,7 +149,7 @@ func (t *Taker) InGitstore(ctx context.Context) (map[int64]journal.Point, error)
 
 func (t *Taker) prefix() string { return refname.OfTask(t.TaskUID) }
 
-// Whole finds the checkpoints that have both a code and a state ref.
+// Whole returns the checkpoints that have both a code and a state ref.
 func Whole(refs map[string]string, prefix string) map[int64]journal.Point {
 	points := map[int64]journal.Point{}
 	for ref, code := range refs {

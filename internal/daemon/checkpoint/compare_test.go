@@ -194,7 +194,7 @@ func TestWhatAnOlderGitstoreLacksIsPushedByTheNextDaemon(t *testing.T) {
 	repo.take(g, taker, 4)
 	repo.refused = refname.Code("uid", 2)
 	g.Expect(anew(taker).Push(t.Context())).NotTo(gomega.Succeed())
-	g.Expect(taker.Lacks(2)).To(gomega.BeTrue())
+	g.Expect(taker.MissingInGitstore(2)).To(gomega.BeTrue())
 	repo.refused = ""
 	g.Expect(anew(taker).Push(t.Context())).To(gomega.Succeed())
 	g.Expect(repo.gitstore).To(gomega.Equal(repo.volume))
@@ -258,7 +258,7 @@ func TestWhatIsGivenUpIsNotPushedToAnOlderGitstore(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
 	taker := waiting(t, repo, 0)
 	repo.take(g, taker, 1, 2, 3)
-	g.Expect(taker.Journal.Update(func(s *journal.State) error { s.Lose(2); return nil })).To(gomega.Succeed())
+	g.Expect(taker.Journal.Update(func(s *journal.State) error { s.GiveUp(2); return nil })).To(gomega.Succeed())
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	repo.putBack(0)
 	repo.take(g, taker, 4)

@@ -10,13 +10,13 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// A checkpoint of which an object is damaged on the volume can never get to the
-// gitstore, and neither can any that continues it. They are given up, each with
-// its reason, and the next checkpoint begins a new history: it has no parent and
-// is complete in itself.
+// A checkpoint with an object that is damaged on the volume can never be pushed, and
+// neither can any that continues it. Each is given up, with the reason, and the next
+// checkpoint starts a new history: it has no parent and is complete in itself.
 
-// damaged tells a push that failed since something is damaged on the volume from
-// one that may succeed later. It answers only while the gitstore can be reached.
+// damaged returns the refusal of checkpoints that cannot be pushed because something is
+// damaged on the volume; nil if the push may succeed later. It can answer only while the
+// gitstore is reachable.
 func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []journal.Point) *RefusedError {
 	prefix := t.prefix()
 	there, err := t.Repo.RemoteRefs(ctx, remote, prefix)
@@ -25,7 +25,7 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 	}
 	here, err := t.Repo.Refs(ctx, prefix)
 	if err != nil {
-		return nil //nolint:nilerr // then it is not known, and the push's own error stands
+		return nil //nolint:nilerr // unknown, so the push's own error is returned
 	}
 	var ids, has []string
 	for ref, id := range here {
@@ -41,23 +41,23 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 		return nil
 	}
 	return &RefusedError{Reason: string(worktree.CheckpointCorrupted), Err: err,
-		Message: "it, or what it continues, is damaged on the volume and cannot be sent; a later checkpoint begins a new history"}
+		Message: "it, or what it continues, is damaged on the volume and cannot be sent; a later checkpoint starts a new history"}
 }
 
-// lose gives up a checkpoint that is damaged on the volume.
-func (t *Taker) lose(p journal.Point, why *RefusedError) error {
+// giveUp gives up a checkpoint that is damaged on the volume.
+func (t *Taker) giveUp(p journal.Point, why *RefusedError) error {
 	t.Log.Error(why, "a checkpoint is damaged on the volume and will never be in the gitstore", "checkpoint", p.Number)
 	err := t.Event(v1alpha1.EventCheckpointRefused, fmt.Sprintf("checkpoint %d will never be in the gitstore: %s", p.Number, why.Message),
 		map[string]string{"checkpoint": strconv.FormatInt(p.Number, 10), "reason": why.Reason, "message": why.Message})
 	if err != nil {
 		return err
 	}
-	return t.Journal.Update(func(s *journal.State) error { s.Lose(p.Number); return nil })
+	return t.Journal.Update(func(s *journal.State) error { s.GiveUp(p.Number); return nil })
 }
 
-// Lacks says whether the gitstore lacks the checkpoint with this number, now or
-// for ever.
-func (t *Taker) Lacks(number int64) bool {
+// MissingInGitstore reports whether the gitstore lacks the checkpoint with this number, now
+// or for ever.
+func (t *Taker) MissingInGitstore(number int64) bool {
 	state := t.Journal.State()
-	return state.Waits(number) || state.IsLost(number)
+	return state.IsPending(number) || state.IsLost(number)
 }

@@ -68,6 +68,6 @@ func TestADamagedCheckpointIsGivenUpAndTheNextOneBeginsAnew(t *testing.T) {
 	g.Expect(state.Lost).To(gomega.Equal([]int64{2, 3}))
 	g.Expect(state.Parent).To(gomega.BeEmpty(), "the next checkpoint has no parent")
 	g.Expect(repo.pushes).To(gomega.HaveLen(1), "the first one arrives")
-	g.Expect(taker.Lacks(1)).To(gomega.BeFalse())
-	g.Expect(taker.Lacks(3)).To(gomega.BeTrue())
+	g.Expect(taker.MissingInGitstore(1)).To(gomega.BeFalse())
+	g.Expect(taker.MissingInGitstore(3)).To(gomega.BeTrue())
 }

@@ -12,15 +12,14 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// maxPushed is how many checkpoints one push brings at most. After a long outage
-// of the gitstore thousands may wait: each slice that arrives is safe, and the
-// refs of all would not fit on a command line.
+// maxPushed is the maximum number of checkpoints in one push. After a long outage of the
+// gitstore thousands may be pending: each slice that arrives is durable, and the refs of
+// all would not fit on a command line.
 const maxPushed = 100
 
-// Push gets every checkpoint that the gitstore lacks there, oldest first, and
-// records each as durable. A checkpoint that is refused for good does not hold
-// back those after it; it is tried again at the next call. One that is damaged on
-// the volume is given up.
+// Push pushes every checkpoint that the gitstore lacks, oldest first, and records each as
+// durable. A checkpoint that is refused permanently does not hold back those after it, and
+// is tried again at the next call. One that is damaged on the volume is given up.
 func (t *Taker) Push(ctx context.Context) error {
 	t.pushing.Lock()
 	defer t.pushing.Unlock()
@@ -36,7 +35,7 @@ func (t *Taker) pushPending(ctx context.Context) error {
 	if len(state.Pending) == 0 {
 		return nil
 	}
-	if t.toCompare(&state) {
+	if t.mustCompare(&state) {
 		if err := t.compare(ctx); err != nil {
 			return err
 		}
@@ -54,8 +53,8 @@ func (t *Taker) pushPending(ctx context.Context) error {
 	return all
 }
 
-// pushSlice pushes some checkpoints, and adds those that are refused for good to
-// all: then each is pushed by itself.
+// pushSlice pushes some checkpoints. If that is refused permanently it pushes each by
+// itself, and adds those that are refused to all.
 func (t *Taker) pushSlice(ctx context.Context, points []journal.Point, all *RefusedError) error {
 	err := t.push(ctx, points)
 	var refused *RefusedError
@@ -67,7 +66,7 @@ func (t *Taker) pushSlice(ctx context.Context, points []journal.Point, all *Refu
 			refused, err = nil, t.push(ctx, []journal.Point{p})
 		}
 		if errors.As(err, &refused) && refused.Reason == string(worktree.CheckpointCorrupted) {
-			err = t.lose(p, refused)
+			err = t.giveUp(p, refused)
 		} else if errors.As(err, &refused) {
 			all.add(p.Number, refused)
 			err = nil
@@ -99,18 +98,19 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 		}
 		return err
 	}
-	// Whatever was recorded of a checkpoint first is all that is ever told of it.
+	// The server keeps what a checkpoint's first record says of it, so the full record must
+	// precede that of RecordDurable.
 	if err := t.Recover(); err != nil {
 		return err
 	}
 	pushed := map[int64]bool{}
 	for _, p := range points {
 		pushed[p.Number] = true
-		if err := t.TellDurable(p); err != nil {
+		if err := t.RecordDurable(p); err != nil {
 			return err
 		}
 	}
-	t.Log.Info("the gitstore has the checkpoints", "through", points[len(points)-1].Number)
+	t.Log.Info("pushed checkpoints", "through", points[len(points)-1].Number)
 	return t.Journal.Update(func(s *journal.State) error {
 		left := s.Pending[:0]
 		for _, p := range s.Pending {

@@ -7,15 +7,15 @@ import (
 	"hash/crc32"
 )
 
-// The file begins with its own checksum, so that a flipped bit is not believed:
-// most of them leave valid JSON. It is the CRC-32C, in hexadecimal, of the file as
-// it is with zeros in its place. Journals of older releases have none.
+// The file begins with its own checksum, since most flipped bits leave valid JSON. It is
+// the CRC-32C of the file, in hexadecimal, computed with zeros in the checksum's place.
+// Journals of older releases have none.
 const (
 	beforeSum = "{\n \"checksum\": \""
 	noSum     = "00000000"
 )
 
-// encode is a state as the file holds it.
+// encode returns the contents of the file for a state.
 func encode(s State) ([]byte, error) {
 	s.Checksum = noSum
 	raw, err := json.MarshalIndent(s, "", " ")
@@ -26,7 +26,7 @@ func encode(s State) ([]byte, error) {
 	return raw, nil
 }
 
-// intact says whether what was read is what was written, as far as it can be told.
+// intact reports whether raw is what was written, as far as that can be determined.
 func intact(raw []byte) bool {
 	if json.Unmarshal(raw, &State{}) != nil {
 		return false

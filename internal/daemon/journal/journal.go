@@ -1,11 +1,11 @@
-// Package journal keeps what a task's daemon must know after any crash about
-// the volume it works on: how far the layout or a rewind has come, which
-// checkpoints were taken and which of them the gitstore lacks, which requests
-// were served, and whether the last run ended cleanly.
+// Package journal keeps what a task's daemon must know about its volume after any crash:
+// how far the layout or a rewind has progressed, which checkpoints were taken and which of
+// them the gitstore lacks, which requests were served, and whether the last run ended
+// cleanly.
 //
-// It is one small JSON file. A change that Update returned for is on disk, and
-// a crash leaves either the old or the new state, never a mixture. A journal that
-// the disk has damaged is put aside, and the new one says so.
+// It is one small JSON file. When Update returns without an error the change is on disk,
+// and a crash leaves either the old or the new state, never a mixture. A journal that the
+// disk has damaged is put aside, and the new one says so.
 package journal
 
 import (
@@ -26,7 +26,8 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// maxRemembered bounds the lists of requests that were served; the oldest go.
+// maxRemembered bounds the lists of served requests, completed operations and lost
+// checkpoints; the oldest entries are dropped.
 const maxRemembered = 1000
 
 // Point is a checkpoint of this task.
@@ -35,7 +36,7 @@ type Point struct {
 	Code   string `json:"code"`
 	State  string `json:"state,omitempty"`
 	Tree   string `json:"tree,omitempty"`
-	// Ran says that the agent ran while the checkpoint was taken, or may have.
+	// Ran is set if the agent ran, or may have run, while the checkpoint was taken.
 	Ran bool `json:"ran,omitempty"`
 }
 
@@ -51,77 +52,77 @@ const (
 	LayoutReady = "Ready"
 )
 
-// Layout says how far the volume's first layout has come.
+// Layout is the progress of laying out the volume.
 type Layout struct {
 	Stage string `json:"stage"`
 	// Point is the checkpoint that is being restored.
 	Point Point `json:"point,omitzero"`
-	// Move is the id under which the conversation moves back to Point.
+	// Move is the id of the operation that moves the conversation back to Point; empty if
+	// it stays.
 	Move string `json:"move,omitempty"`
 }
 
-// Stages of a Rewind; each is written when what it names is done.
+// Stages of a Rewind; each is journalled once what it names is done.
 const (
-	// RewindBegun: the rewind is to be done; nothing was touched.
+	// RewindBegun: the rewind is accepted; nothing was changed.
 	RewindBegun = "Begun"
-	// RewindSaved: what stood is in a checkpoint that gitstore and server have.
+	// RewindSaved: the previous state is in a checkpoint that gitstore and server have.
 	RewindSaved = "Saved"
 	// RewindRestoring: the target was verified; files may be mixed from here on.
 	RewindRestoring = "Restoring"
-	// RewindRestored: files are the target's, verified; what stood is preserved.
+	// RewindRestored: files are the target's, verified; the previous state is preserved.
 	RewindRestored = "Restored"
-	// RewindMoved: the conversation stands at the target's position.
+	// RewindMoved: the conversation is at the target's position.
 	RewindMoved = "Moved"
 	// RewindMarked: the checkpoint Rewound is taken.
 	RewindMarked = "Marked"
-	// RewindUndoing: the rewind failed for good; files may be a mixture until
-	// they are those of From again.
+	// RewindUndoing: the rewind failed permanently; files may be a mixture until they are
+	// those of From again.
 	RewindUndoing = "Undoing"
-	// RewindUndone: files are From's again, verified; the conversation may still
-	// stand where the rewind took it.
+	// RewindUndone: files are From's again, verified; the conversation may still be where
+	// the rewind moved it.
 	RewindUndone = "Undone"
 )
 
-// Rewind is a rewind under way, with all that is needed to finish it whatever
-// the next pod is asked for.
+// Rewind is a rewind in progress, with everything needed to finish it whatever operation
+// the next pod is given.
 type Rewind struct {
 	ID    string `json:"id"`
 	Stage string `json:"stage"`
-	// Target has no number if there is no checkpoint as old as Position: then it
-	// is where the agent's state was before the task's first run, which has no
-	// commits if that was nowhere.
+	// Target has no number if no checkpoint is as old as Position. It is then the agent's
+	// state before the task's first run; its commits are empty if there was none.
 	Target   Point                 `json:"target"`
 	Scope    v1alpha1.RewindScope  `json:"scope"`
 	Preserve v1alpha1.PreserveMode `json:"preserve"`
 	Branch   string                `json:"branch,omitempty"`
 	OnDrift  v1alpha1.OnDrift      `json:"onDrift,omitempty"`
-	// Position is where the conversation goes, if not to the target's position,
-	// which is CheckpointPosition (0 if it was not told).
+	// Position is where the conversation moves, if not to the target's position, which is
+	// CheckpointPosition (0 if unknown).
 	Position           int64 `json:"position,omitempty"`
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
-	// AfterSequence is the record that made the message at Position, Restored the
-	// one behind which the checkpoint was taken that was restored last: Target, or
-	// From where the rewind is being undone. 0 if that is not known.
+	// AfterSequence is the sequence of the record that made the message at Position.
+	// Restored is the sequence of the last record before the checkpoint was taken that was
+	// restored last: Target, or From if the rewind is being undone. 0 if unknown.
 	AfterSequence int64 `json:"afterSequence,omitempty"`
 	Restored      int64 `json:"restored,omitempty"`
-	// From is the checkpoint that holds what stood before.
+	// From is the checkpoint that holds the state before the rewind.
 	From Point `json:"from,omitzero"`
-	// Preserved is the branch or stash that keeps it in the agent's repository.
+	// Preserved is the branch or stash in the agent's repository that keeps that state.
 	Preserved string `json:"preserved,omitempty"`
-	// MovedTo is where the conversation then stands; 0 if it was left alone.
+	// MovedTo is the conversation's position after the rewind; 0 if it was left alone.
 	MovedTo int64 `json:"movedTo,omitempty"`
-	// Failure is why the rewind is being undone.
+	// Failure is the reason why the rewind is being undone.
 	Failure *Failure `json:"failure,omitempty"`
 }
 
-// Failure is why an operation failed for good.
+// Failure is the reason why an operation failed permanently.
 type Failure struct {
-	// Reason is a reason constant of v1alpha1, Message the sentence for people.
+	// Reason is a reason constant of v1alpha1, Message the explanation for people.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
 
-// Done is an operation that has ended, and its outcome.
+// Done is a completed operation and its outcome.
 type Done struct {
 	// ID is the operation's key; see daemonapi.OperationKey. In old journals it
 	// is the bare id of a resume or a rewind.
@@ -131,16 +132,16 @@ type Done struct {
 	Preserved string `json:"preserved,omitempty"`
 	// Position is where a rewind left the conversation.
 	Position int64 `json:"position,omitempty"`
-	// Failure is set if the operation failed, and left everything as it was.
+	// Failure is set if the operation failed and left everything unchanged.
 	Failure *Failure `json:"failure,omitempty"`
 }
 
-// Resume is a message of Clew's own, such as a resume's prompt, that is being
-// recorded.
+// Resume is a message of Clew's own, such as a resume's prompt, that is being recorded.
 type Resume struct {
-	// ID is the key of what it belongs to; the bare id of a resume in old journals.
+	// ID is the key of the operation it belongs to; in old journals, the bare id of a
+	// resume.
 	ID string `json:"id"`
-	// Sequence is the record that holds the prompt, once the spool reaches it.
+	// Sequence is the sequence that the message's record gets in the spool.
 	Sequence int64 `json:"sequence"`
 }
 
@@ -152,43 +153,43 @@ type Final struct {
 	ExitCode int    `json:"exitCode"`
 }
 
-// Of says whether it is that of a pod: a number alone may have been given to
-// two pods by an older manager.
-func (f *Final) Of(attempt int64, podUID string) bool {
+// BelongsTo reports whether the checkpoint is that of a pod. The attempt's number alone is
+// not enough: an older manager may have given it to two pods.
+func (f *Final) BelongsTo(attempt int64, podUID string) bool {
 	return f != nil && f.Attempt == attempt && f.PodUID == podUID
 }
 
-// Session is the run of the agent that an attempt's output comes from.
+// Session identifies the run of the agent that an attempt's output comes from.
 type Session struct {
 	Attempt int64  `json:"attempt"`
 	PodUID  string `json:"podUID,omitempty"`
 	ID      string `json:"id"`
 }
 
-// Of says whether it is that of a pod.
-func (s *Session) Of(attempt int64, podUID string) bool {
+// BelongsTo reports whether the run is that of a pod.
+func (s *Session) BelongsTo(attempt int64, podUID string) bool {
 	return s != nil && s.Attempt == attempt && s.PodUID == podUID
 }
 
-// State is what the journal holds.
+// State is the contents of the journal.
 type State struct {
-	// Checksum is that of the file; see sum. It comes first.
+	// Checksum is the file's checksum; see encode. It comes first.
 	Checksum string `json:"checksum,omitempty"`
-	// JournalLost says that the volume had a journal before which could not be read.
+	// JournalLost is set if the volume had an earlier journal that could not be read.
 	JournalLost bool `json:"journalLost,omitempty"`
-	// Outdated says why the volume is not the one that the history was last
-	// written from. It stands until what the volume holds is kept.
+	// Outdated says why the volume is not the one that the history was last written from.
+	// It is cleared when the volume's contents are kept as a checkpoint.
 	Outdated string `json:"outdated,omitempty"`
-	// OlderCopy says that the records of an outdated volume are those that the server
-	// has or had, as far as they go: they stay.
+	// OlderCopy is set if the records of an outdated volume are those that the server has
+	// or had, as far as they go; they are not discarded.
 	OlderCopy bool `json:"olderCopy,omitempty"`
 	// TaskUID is the task the volume belongs to.
 	TaskUID string `json:"taskUID,omitempty"`
 	// Attempt is the newest attempt that used the volume.
 	Attempt int64 `json:"attempt,omitempty"`
-	// Seen is the newest attempt that the gitstore had seen when it fenced one off.
+	// Seen is the newest attempt that the gitstore reported when it fenced one off.
 	Seen int64 `json:"seen,omitempty"`
-	// PodUID is its pod; empty where an older daemon used it.
+	// PodUID is the UID of that attempt's pod; empty if an older daemon used the volume.
 	PodUID string `json:"podUID,omitempty"`
 	// Layout is nil on an empty volume.
 	Layout *Layout `json:"layout,omitempty"`
@@ -198,47 +199,48 @@ type State struct {
 	Parent string `json:"parent,omitempty"`
 	// LastNumber is the highest checkpoint number in use.
 	LastNumber int64 `json:"lastNumber,omitempty"`
-	// Latest is the newest checkpoint that the worktree came from or went into.
+	// Latest is the newest checkpoint that was restored to the worktree or taken of it.
 	Latest *Point `json:"latest,omitempty"`
-	// Unspooled is the record, as protobuf JSON, of a checkpoint that may not
-	// be in the spool yet.
+	// Unspooled is the record, as protobuf JSON, of a checkpoint that may not be in the
+	// spool yet.
 	Unspooled json.RawMessage `json:"unspooled,omitempty"`
-	// Pending are checkpoints that the gitstore does not have yet, oldest first.
+	// Pending are the checkpoints that the gitstore does not have yet, oldest first.
 	Pending []Point `json:"pending,omitempty"`
-	// Lost are the numbers of checkpoints that are damaged on the volume and that
-	// the gitstore will never have.
+	// Lost are the numbers of checkpoints that are damaged on the volume and that the
+	// gitstore will never have.
 	Lost []int64 `json:"lost,omitempty"`
-	// Clean is the checkpoint that the worktree was left equal to, if it was.
+	// Clean is the checkpoint to which the worktree was left equal, if any.
 	Clean *Point `json:"clean,omitempty"`
 	// Final is set when an attempt's last checkpoint is taken.
 	Final *Final `json:"final,omitempty"`
 	// Session is the agent's run in the newest attempt.
 	Session *Session `json:"session,omitempty"`
-	// Start is what prepare has the agent started with.
+	// Start is how prepare has the agent started.
 	Start *Start `json:"start,omitempty"`
-	// AgentSession is the session of the agent's own that is in its home.
+	// AgentSession is the agent's own session whose files are in its home.
 	AgentSession *AgentSession `json:"agentSession,omitempty"`
 	// SessionRefused is the id of a session that the agent would not resume.
 	SessionRefused string `json:"sessionRefused,omitempty"`
-	// Served are the uids of requested checkpoints that were taken.
+	// Served are the UIDs of requested checkpoints that were taken.
 	Served []string `json:"served,omitempty"`
-	// Rewind is the rewind under way.
+	// Rewind is the rewind in progress.
 	Rewind *Rewind `json:"rewind,omitempty"`
-	// Resume is the resume under way.
+	// Resume is the message being recorded.
 	Resume *Resume `json:"resume,omitempty"`
 	// Done are completed operations, newest last.
 	Done []Done `json:"done,omitempty"`
 }
 
-// Outdate notes why the volume is not the one that the history was last written from,
-// and whether its records are an older copy of those; an empty why, that it is.
-func (s *State) Outdate(why string, olderCopy bool) { s.Outdated, s.OlderCopy = why, olderCopy }
+// MarkOutdated records why the volume is not the one that the history was last written
+// from, and whether its records are an older copy of the history's. An empty why clears
+// both.
+func (s *State) MarkOutdated(why string, olderCopy bool) { s.Outdated, s.OlderCopy = why, olderCopy }
 
-// LeaveVolume has the workspace laid out anew, since what the volume holds is kept or
-// cannot be gone on with.
+// LeaveVolume has the workspace laid out from the beginning, because the volume's contents
+// are kept elsewhere or cannot be used.
 func (s *State) LeaveVolume() {
 	s.Layout, s.Clean, s.Rewind, s.JournalLost = nil, nil, nil, false
-	s.Outdate("", false)
+	s.MarkOutdated("", false)
 }
 
 // Operation returns the completed operation of a kind with the given id.
@@ -252,8 +254,8 @@ func (s *State) Operation(kind, id string) (Done, bool) {
 	return Done{}, false
 }
 
-// bareKind is the kind of an operation that an old journal names by its id
-// alone: a rewind left something behind, and a resume did not.
+// bareKind returns the kind of an operation that an old journal identifies by its id alone:
+// a rewind has an outcome, a resume has none.
 func (d Done) bareKind() string {
 	if d == (Done{ID: d.ID}) {
 		return daemonapi.OperationResume
@@ -261,22 +263,22 @@ func (d Done) bareKind() string {
 	return daemonapi.OperationRewind
 }
 
-// Complete notes an operation as done.
+// Complete records an operation as completed.
 func (s *State) Complete(d Done) {
 	s.Done = slices.DeleteFunc(s.Done, func(x Done) bool { return x.ID == d.ID })
 	s.Done = lastOf(append(s.Done, d), maxRemembered)
 }
 
-// Serve notes a requested checkpoint as taken.
-func (s *State) Serve(uid string) {
+// MarkServed records that a requested checkpoint was taken.
+func (s *State) MarkServed(uid string) {
 	if uid != "" && !slices.Contains(s.Served, uid) {
 		s.Served = lastOf(append(s.Served, uid), maxRemembered)
 	}
 }
 
-// Lose gives up a checkpoint that cannot get to the gitstore. What comes after the
-// newest one must not continue it.
-func (s *State) Lose(number int64) {
+// GiveUp gives up a checkpoint that cannot be pushed. If it is the newest one, the next
+// checkpoint must not continue it.
+func (s *State) GiveUp(number int64) {
 	s.Pending = slices.DeleteFunc(s.Pending, func(p Point) bool { return p.Number == number })
 	s.Lost = lastOf(append(s.Lost, number), maxRemembered)
 	if s.Latest != nil && s.Latest.Number == number {
@@ -284,11 +286,11 @@ func (s *State) Lose(number int64) {
 	}
 }
 
-// IsLost says whether a checkpoint was given up.
+// IsLost reports whether a checkpoint was given up.
 func (s *State) IsLost(number int64) bool { return slices.Contains(s.Lost, number) }
 
-// Waits says whether a checkpoint is on its way to the gitstore.
-func (s *State) Waits(number int64) bool {
+// IsPending reports whether a checkpoint is still to be pushed to the gitstore.
+func (s *State) IsPending(number int64) bool {
 	return slices.ContainsFunc(s.Pending, func(p Point) bool { return p.Number == number })
 }
 
@@ -296,7 +298,7 @@ func lastOf[T any](list []T, n int) []T {
 	return list[max(0, len(list)-n):]
 }
 
-// SetUnspooled notes a record that must get into the spool; nil clears it.
+// SetUnspooled sets the record that must still be spooled; nil clears it.
 func (s *State) SetUnspooled(c *daemonv1.CheckpointRecord) error {
 	s.Unspooled = nil
 	if c == nil {
@@ -310,7 +312,7 @@ func (s *State) SetUnspooled(c *daemonv1.CheckpointRecord) error {
 	return nil
 }
 
-// UnspooledRecord is the record SetUnspooled noted, or nil.
+// UnspooledRecord returns the record that SetUnspooled set, or nil.
 func (s *State) UnspooledRecord() (*daemonv1.CheckpointRecord, error) {
 	if len(s.Unspooled) == 0 {
 		return nil, nil
@@ -322,8 +324,8 @@ func (s *State) UnspooledRecord() (*daemonv1.CheckpointRecord, error) {
 	return c, nil
 }
 
-// Journal is an open journal; safe for concurrent use. The spool's lock keeps
-// other processes from it.
+// Journal is an open journal. It is safe for concurrent use; the spool's lock keeps other
+// processes out.
 type Journal struct {
 	path  string
 	owned func() error
@@ -331,17 +333,17 @@ type Journal struct {
 	raw   []byte
 }
 
-// Open reads the journal at path; a missing file is an empty journal. One that
-// is damaged is put aside, and the journal then says JournalLost.
+// Open reads the journal at path; a missing file is an empty journal. A damaged one is put
+// aside, and the journal then has JournalLost set.
 func Open(path string) (*Journal, error) {
-	// What a killed daemon has put there may not be on the disk yet.
+	// A rename by a killed daemon may not be on disk yet.
 	if err := durable.SyncFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
 	raw, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return begin(path)
+		return create(path)
 	case errors.Is(err, syscall.EIO):
 		return putAside(path)
 	case err != nil:
@@ -352,9 +354,9 @@ func Open(path string) (*Journal, error) {
 	return &Journal{path: path, raw: raw}, nil
 }
 
-// begin makes a new journal. If a damaged one was put aside, and nothing has
-// taken its place, this is the one that does.
-func begin(path string) (*Journal, error) {
+// create creates a journal. If a damaged one was put aside and not yet replaced, this one
+// replaces it, and has JournalLost set.
+func create(path string) (*Journal, error) {
 	aside, err := filepath.Glob(path + ".damaged*")
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
@@ -366,8 +368,8 @@ func begin(path string) (*Journal, error) {
 	return j, j.Update(func(s *State) error { s.JournalLost = true; return nil })
 }
 
-// Guard has every Update ask first whether the volume is still this process's:
-// the lock alone does not say so on every kind of storage.
+// Guard makes every Update first call owned, which returns an error if the volume is no
+// longer this process's: on some kinds of storage the lock alone does not prevent that.
 func (j *Journal) Guard(owned func() error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -390,19 +392,19 @@ func putAside(path string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("put the damaged journal aside: %w", err)
 	}
-	return begin(path)
+	return create(path)
 }
 
-// Newest is the newest attempt that the volume knows of.
+// Newest returns the newest attempt that the volume knows of.
 func (s *State) Newest() int64 { return max(s.Attempt, s.Seen) }
 
-// KnowsNumbers says that the journal is the one that the volume's checkpoints were
-// taken with: whatever has a higher number than LastNumber is none.
+// KnowsNumbers reports whether the journal is the one with which the volume's checkpoints
+// were taken: any ref with a number above LastNumber is then not a checkpoint.
 func (s *State) KnowsNumbers() bool {
 	return !s.JournalLost && (s.Layout != nil || s.LastNumber > 0)
 }
 
-// State is a copy of what the journal holds.
+// State returns a copy of the journal's contents.
 func (j *Journal) State() State {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -418,7 +420,7 @@ func (j *Journal) decode() State {
 	return s
 }
 
-// Update changes the journal. An error from change leaves it as it was.
+// Update changes the journal on disk. If change returns an error the journal is unchanged.
 func (j *Journal) Update(change func(*State) error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

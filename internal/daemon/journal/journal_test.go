@@ -76,10 +76,10 @@ func TestADamagedJournalIsPutAside(t *testing.T) {
 func TestListsAreBounded(t *testing.T) {
 	var s journal.State
 	for i := range 1500 {
-		s.Serve(fmt.Sprint(i))
+		s.MarkServed(fmt.Sprint(i))
 		s.Complete(journal.Done{ID: fmt.Sprint("Rewind/", i%1200), To: int64(i)})
 	}
-	s.Serve("1499")
+	s.MarkServed("1499")
 	if len(s.Served) != 1000 || s.Served[999] != "1499" {
 		t.Fatalf("%d served", len(s.Served))
 	}

@@ -44,7 +44,7 @@ func TestAgentSession(t *testing.T) {
 
 	// The next attempt resumes it, and the agent gives it another name.
 	s.Attempt, s.Start = 2, &journal.Start{Attempt: 2, Memory: "Session", Position: 9}
-	s.AgentSession.Asked = &journal.Told{Position: 9, Results: 3}
+	s.AgentSession.Asked = &journal.KnownThrough{Position: 9, Results: 3}
 	if s.RunningSession().GetId() != "a" {
 		t.Fatal("the resumed session is not the running one")
 	}

@@ -76,7 +76,7 @@ func (p *preparer) align(ctx context.Context) error {
 	case state.Outdated != "" && laidOut:
 		return p.replaceContents(ctx, "Found on a volume that was older than the history", state.Outdated)
 	case state.Outdated != "":
-		return p.journal.Update(func(s *journal.State) error { s.Outdate("", false); return nil })
+		return p.journal.Update(func(s *journal.State) error { s.MarkOutdated("", false); return nil })
 	}
 	return nil
 }
@@ -111,9 +111,9 @@ func (p *preparer) compareVolume() error {
 	}
 	return p.journal.Update(func(s *journal.State) error {
 		if foreign {
-			s.Outdate(parted.Error(), false)
+			s.MarkOutdated(parted.Error(), false)
 		} else if s.Outdated == "" {
-			s.Outdate(fmt.Sprintf("its records end with %d, and the server once had them through %d", last, seen), true)
+			s.MarkOutdated(fmt.Sprintf("its records end with %d, and the server once had them through %d", last, seen), true)
 		}
 		return nil
 	})
@@ -226,7 +226,7 @@ func (p *preparer) findPending(ctx context.Context, inGitstore map[int64]journal
 			waiting = append(waiting, point)
 		}
 	}
-	return p.taker.PushAgain(waiting)
+	return p.taker.QueuePush(waiting)
 }
 
 // checkDurable compares the checkpoints that count as durable with those in the gitstore.
@@ -269,7 +269,7 @@ func (p *preparer) checkDurable(ctx context.Context) error {
 	}
 	for _, n := range lost {
 		if point, ok := stored[n]; ok {
-			if err := p.taker.TellDurable(point); err != nil {
+			if err := p.taker.RecordDurable(point); err != nil {
 				return err
 			}
 		} else if point, kept := onVolume[n]; kept && !before.IsLost(n) {
@@ -279,7 +279,7 @@ func (p *preparer) checkDurable(ctx context.Context) error {
 	if err := p.recordUnknown(ctx, stored, slices.Concat(durable, lost)); err != nil {
 		return err
 	}
-	return p.taker.PushAgain(repush)
+	return p.taker.QueuePush(repush)
 }
 
 // maxFetched is how many checkpoints are fetched from the gitstore at once.
@@ -311,7 +311,7 @@ func (p *preparer) recordUnknown(ctx context.Context, stored map[int64]journal.P
 			}
 			var meta worktree.Meta
 			if meta, err = p.repo.ReadMeta(ctx, stored[n].State); err == nil {
-				err = p.taker.TellAgain(stored[n], meta)
+				err = p.taker.RecordAgain(stored[n], meta)
 			}
 		}
 		if errors.Is(err, spool.ErrBroken) {

@@ -82,7 +82,7 @@ func (r knowledge) decide() memory {
 		m.message += fmt.Sprintf("; the part of the conversation that it lacks is in the prompt (%s)", messages(len(missing)))
 		m.prompt = join(r.render.missing(missing), m.prompt)
 	}
-	m.session.Asked = &journal.Told{Position: r.head, Results: max(files.ResultCount, 0)}
+	m.session.Asked = &journal.KnownThrough{Position: r.head, Results: max(files.ResultCount, 0)}
 	return m
 }
 
@@ -146,7 +146,7 @@ func behindGap(s journal.AgentSession, head int64) journal.AgentSession {
 		s.Begun = 0
 	}
 	if s.Known.Position > head {
-		s.Known = journal.Told{}
+		s.Known = journal.KnownThrough{}
 	}
 	if s.Asked != nil && s.Asked.Position > head {
 		s.Asked = nil

@@ -71,7 +71,7 @@ func at(n int64) *int64 { return &n }
 
 // session is the session "s" of a ClaudeCode agent.
 func session(change func(*journal.AgentSession)) *journal.AgentSession {
-	a := &journal.AgentSession{Record: []byte(`{"agent":"ClaudeCode","id":"s"}`), Attempt: 1, Begun: 1, Known: journal.Told{Position: 1}}
+	a := &journal.AgentSession{Record: []byte(`{"agent":"ClaudeCode","id":"s"}`), Attempt: 1, Begun: 1, Known: journal.KnownThrough{Position: 1}}
 	if change != nil {
 		change(a)
 	}
@@ -108,11 +108,11 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 		{name: "interrupted call", conversation: "u:do c1 r1 c2 i2 u:go", session: session(nil), files: has("1"), kind: "Session", prompt: "[c2 i2]\n\ngo"},
 		{name: "interrupted call, counted", conversation: "u:do c1 r1 c2 i2 c3 r3 u:go", session: session(nil), files: counts(2), kind: "Session", prompt: "[c2 i2]\n\ngo"},
 		{name: "what was told is not told again", conversation: "u:do c1 r1 c2 r2 u:go c3 r3 u:more",
-			session: session(func(a *journal.AgentSession) { a.Asked = &journal.Told{Position: 6, Results: 1} }), files: has("1", "3"), kind: "Session", prompt: "more"},
+			session: session(func(a *journal.AgentSession) { a.Asked = &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1", "3"), kind: "Session", prompt: "more"},
 		{name: "what was told is not told again, counted", conversation: "u:do c1 r1 c2 r2 u:go c3 r3 u:more",
-			session: session(func(a *journal.AgentSession) { a.Asked = &journal.Told{Position: 6, Results: 1} }), files: counts(2), kind: "Session", prompt: "more"},
+			session: session(func(a *journal.AgentSession) { a.Asked = &journal.KnownThrough{Position: 6, Results: 1} }), files: counts(2), kind: "Session", prompt: "more"},
 		{name: "what was not heard is told again", conversation: "u:do c1 r1 c2 r2 u:go o:error",
-			session: session(func(a *journal.AgentSession) { a.Asked = &journal.Told{Position: 6, Results: 1} }), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo"},
+			session: session(func(a *journal.AgentSession) { a.Asked = &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo"},
 		{name: "session that began with a rendered conversation", conversation: "u:do c1 r1 u:go c2 r2 c3 r3 u:more",
 			session: session(func(a *journal.AgentSession) { a.Begun, a.Known.Position = 4, 4 }), files: has("2"), kind: "Session", prompt: "[c3 r3]\n\nmore"},
 
@@ -127,22 +127,22 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 		{name: "restored, and a user's message in between", conversation: "u:do c1 r1 u:also c2 r2 u:go",
 			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1"), kind: "Session", prompt: "[u:also c2 r2]\n\ngo"},
 		{name: "restored, started, and not heard", conversation: "u:do c1 r1 c2 r2 u:go",
-			session: session(func(a *journal.AgentSession) { a.FilesAt, a.Asked = at(3), &journal.Told{Position: 6, Results: 1} }), files: has("1"),
+			session: session(func(a *journal.AgentSession) { a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1"),
 			kind: "Session", prompt: "[c2 r2]\n\ngo"},
 		{name: "restored, started, and heard", conversation: "u:do c1 r1 c2 r2 u:go a:yes u:more",
-			session: session(func(a *journal.AgentSession) { a.FilesAt, a.Asked = at(3), &journal.Told{Position: 6, Results: 1} }), files: has("1"),
+			session: session(func(a *journal.AgentSession) { a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1"),
 			kind: "Session", prompt: "more"},
 		{name: "restored from when it had heard", conversation: "u:do c1 r1 c2 r2 u:go a:yes c3 r3 u:more",
 			session: session(func(a *journal.AgentSession) {
-				a.FilesAt, a.Asked, a.RestoredAt = at(3), &journal.Told{Position: 6, Results: 1}, at(7)
+				a.FilesAt, a.Asked, a.RestoredAt = at(3), &journal.KnownThrough{Position: 6, Results: 1}, at(7)
 			}), files: has("1"), kind: "Session", prompt: "[c3 r3]\n\nmore"},
 		{name: "restored from when it had not heard", conversation: "u:do c1 r1 c2 r2 u:go u:more",
 			session: session(func(a *journal.AgentSession) {
-				a.FilesAt, a.Asked, a.RestoredAt = at(3), &journal.Told{Position: 6, Results: 1}, at(6)
+				a.FilesAt, a.Asked, a.RestoredAt = at(3), &journal.KnownThrough{Position: 6, Results: 1}, at(6)
 			}), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo\n\nmore"},
 
 		{name: "session that began beyond a gap", conversation: "o:gap u:do c1 r1 c2 r2 u:go", session: session(func(a *journal.AgentSession) {
-			a.Begun, a.Known, a.Asked = 40, journal.Told{Position: 50, Results: 9}, &journal.Told{Position: 60, Results: 9}
+			a.Begun, a.Known, a.Asked = 40, journal.KnownThrough{Position: 50, Results: 9}, &journal.KnownThrough{Position: 60, Results: 9}
 		}), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo"},
 
 		{name: "no session is known", conversation: "u:do c1 r1 u:go", kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo", why: "no session"},

@@ -97,7 +97,7 @@ type Config struct {
 	// ReportAfter is how long a step is retried before its failure is reported to the
 	// server; 0 means 4 seconds.
 	ReportAfter time.Duration
-	Log       logr.Logger
+	Log         logr.Logger
 
 	wrap func(Repo) Repo // set by tests, to observe calls and to simulate kills
 }
@@ -329,7 +329,7 @@ func (p *preparer) pushAcceptable(ctx context.Context) error {
 // refused.
 func (p *preparer) requirePushed(ctx context.Context, number int64) error {
 	err := p.pushAcceptable(ctx)
-	if err == nil && p.taker.Lacks(number) {
+	if err == nil && p.taker.MissingInGitstore(number) {
 		err = &failure{reason: v1alpha1.ReasonGitStoreRefused, permanent: true,
 			message: fmt.Sprintf("the gitstore refuses checkpoint %d, without which the rewind could not be undone; the Checkpoint's condition Durable says why", number)}
 	}

@@ -29,7 +29,7 @@ func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) err
 	if _, err := p.target(ctx, op.Checkpoint, op.Commit); err != nil {
 		return err
 	}
-	if p.taker.Lacks(op.Checkpoint) {
+	if p.taker.MissingInGitstore(op.Checkpoint) {
 		return p.requirePushed(ctx, op.Checkpoint)
 	}
 	return nil

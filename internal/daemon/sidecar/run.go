@@ -297,7 +297,7 @@ func (d *daemon) findEnd(ctx context.Context) error {
 
 // finished reports whether this attempt's last checkpoint has been taken.
 func (d *daemon) finished(s journal.State) bool {
-	return s.Final.Of(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID)
+	return s.Final.BelongsTo(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID)
 }
 
 // work runs everything until the pod ends (ctx) or something fails for good.

@@ -158,7 +158,7 @@ func (d *daemon) holds(s agent.Session, call string, results int) bool {
 // heldBefore is how many results the session's files hold, before the agent
 // starts, that the recorder has not counted. It is not known once the agent runs.
 func (d *daemon) heldBefore(state journal.State) int {
-	if state.Session.Of(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID) {
+	if state.Session.BelongsTo(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID) {
 		return heldUnknown
 	}
 	_, counted := d.recorder.Answered()

@@ -284,7 +284,7 @@ func (s *Server) ask(ctx context.Context, c *connection, f wire.Frame, h Handler
 // admit takes the first session of the attempt and no other.
 func (s *Server) admit(session string) error {
 	return s.journal.Update(func(j *journal.State) error {
-		if !j.Session.Of(s.pod.Attempt, s.pod.PodUID) {
+		if !j.Session.BelongsTo(s.pod.Attempt, s.pod.PodUID) {
 			j.Session = &journal.Session{Attempt: s.pod.Attempt, PodUID: s.pod.PodUID, ID: session}
 		}
 		if j.Session.ID != session {
