@@ -34,8 +34,8 @@ import (
 // align makes the spool and the checkpoint numbers continue after everything that the
 // server has.
 func (p *preparer) align(ctx context.Context) error {
-	bytes, last := p.spool.Damaged(), p.spool.Last()
-	if p.spool.Unsure() {
+	bytes, last := p.spool.DamagedBytes(), p.spool.Last()
+	if p.spool.EndUncertain() {
 		last = max(last, p.begun.GetLastSequence())
 	}
 	// This must come before anything is appended or skipped: it finds out whether a
@@ -43,7 +43,7 @@ func (p *preparer) align(ctx context.Context) error {
 	if err := p.concludeResume(last); err != nil {
 		return err
 	}
-	if p.spool.Unsure() {
+	if p.spool.EndUncertain() {
 		if err := p.spool.SkipTo(p.seen()); err != nil {
 			return err
 		}

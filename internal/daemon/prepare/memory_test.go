@@ -127,10 +127,14 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 		{name: "restored, and a user's message in between", conversation: "u:do c1 r1 u:also c2 r2 u:go",
 			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1"), kind: "Session", prompt: "[u:also c2 r2]\n\ngo"},
 		{name: "restored, started, and not heard", conversation: "u:do c1 r1 c2 r2 u:go",
-			session: session(func(a *journal.AgentSession) { a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1"),
+			session: session(func(a *journal.AgentSession) {
+				a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1}
+			}), files: has("1"),
 			kind: "Session", prompt: "[c2 r2]\n\ngo"},
 		{name: "restored, started, and heard", conversation: "u:do c1 r1 c2 r2 u:go a:yes u:more",
-			session: session(func(a *journal.AgentSession) { a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1"),
+			session: session(func(a *journal.AgentSession) {
+				a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1}
+			}), files: has("1"),
 			kind: "Session", prompt: "more"},
 		{name: "restored from when it had heard", conversation: "u:do c1 r1 c2 r2 u:go a:yes c3 r3 u:more",
 			session: session(func(a *journal.AgentSession) {

@@ -104,7 +104,7 @@ func TestAServerThatWentBack(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			s := filled(t, 0)
-			s.Keep(spool.Margin{Bytes: 12 << 20, Age: time.Hour})
+			s.SetMargin(spool.Margin{Bytes: 12 << 20, Age: time.Hour})
 			srv := &memory{}
 			shipper := ship.New(srv, s, logr.Discard())
 			said, gone := int64(0), map[int64]bool{}
@@ -169,7 +169,7 @@ func TestAServerThatIsOlderThanTheTask(t *testing.T) {
 	for _, had := range []int{0, 1, 3} {
 		t.Run(fmt.Sprint("which had sent ", had), func(t *testing.T) {
 			s, srv := filled(t, had), &memory{}
-			s.Keep(spool.Margin{Bytes: 1 << 20, Age: time.Hour})
+			s.SetMargin(spool.Margin{Bytes: 1 << 20, Age: time.Hour})
 			lost := 0
 			shipper := ship.NewWatched(srv, s, logr.Discard(), watcher{back: func() { lost++ }}, 0)
 			if err := shipper.Drain(t.Context()); err != nil {

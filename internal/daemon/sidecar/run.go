@@ -273,8 +273,8 @@ func (d *daemon) begin(ctx context.Context) error {
 // findEnd asks the server where the records end, if the spool's own end is damaged, so
 // that no sequence is used twice.
 func (d *daemon) findEnd(ctx context.Context) error {
-	damaged := d.volume.Spool.Damaged()
-	for wait := (backoff.Backoff{}); d.volume.Spool.Unsure(); {
+	damaged := d.volume.Spool.DamagedBytes()
+	for wait := (backoff.Backoff{}); d.volume.Spool.EndUncertain(); {
 		begun, err := d.cfg.Server.Begin(ctx)
 		if errors.Is(err, gatewayclient.ErrFenced) {
 			return err

@@ -48,10 +48,10 @@ func TestAFlippedBitCostsOneRecordAtMost(t *testing.T) {
 				t.Fatalf("record %d says %q", r.GetSequence(), r.GetMessage().GetText())
 			}
 		}
-		if len(records) < n-1 || (len(records) < n && s.Damaged() == 0) {
-			t.Fatalf("%d of %d records are left, %d bytes are told to be damaged", len(records), n, s.Damaged())
+		if len(records) < n-1 || (len(records) < n && s.DamagedBytes() == 0) {
+			t.Fatalf("%d of %d records are left, %d bytes are told to be damaged", len(records), n, s.DamagedBytes())
 		}
-		if s.Last() < n && !s.Unsure() {
+		if s.Last() < n && !s.EndUncertain() {
 			t.Fatal("the newest record is lost, and its sequence would be given again")
 		}
 		s.Close()
@@ -71,8 +71,8 @@ func TestALostEndIsAskedFor(t *testing.T) {
 	os.WriteFile(path, data, 0o600)
 	for range 2 { // it is not forgotten by a restart
 		s = open(t, dir)
-		if s.Last() != 1 || !s.Unsure() {
-			t.Fatalf("last %d, unsure %v", s.Last(), s.Unsure())
+		if s.Last() != 1 || !s.EndUncertain() {
+			t.Fatalf("last %d, unsure %v", s.Last(), s.EndUncertain())
 		}
 		s.Close()
 	}
@@ -84,8 +84,8 @@ func TestALostEndIsAskedFor(t *testing.T) {
 	s.Close()
 	s = open(t, dir)
 	expect(t, all(t, s, 9), "a", "d")
-	if s.Last() != 4 || s.Unsure() {
-		t.Fatalf("last %d, unsure %v", s.Last(), s.Unsure())
+	if s.Last() != 4 || s.EndUncertain() {
+		t.Fatalf("last %d, unsure %v", s.Last(), s.EndUncertain())
 	}
 }
 
@@ -112,8 +112,8 @@ func TestDamageInAnOlderSegmentIsFoundWhenItIsRead(t *testing.T) {
 			sequences = append(sequences, r.GetSequence())
 		}
 	}
-	if fmt.Sprint(sequences) != "[1 3 4 5 6 7 8 9 10]" || s.Damaged() == 0 {
-		t.Fatalf("%v are left, %d damaged bytes", sequences, s.Damaged())
+	if fmt.Sprint(sequences) != "[1 3 4 5 6 7 8 9 10]" || s.DamagedBytes() == 0 {
+		t.Fatalf("%v are left, %d damaged bytes", sequences, s.DamagedBytes())
 	}
 }
 
@@ -157,7 +157,7 @@ func TestTheMarginIsKept(t *testing.T) {
 			now := time.Now()
 			s.SetClock(func() time.Time { return now })
 			s.SetFree(func(string) (uint64, uint64, error) { return tt.free, 100, nil })
-			s.Keep(tt.margin)
+			s.SetMargin(tt.margin)
 			for range 14 {
 				appendTexts(t, s, nil, strings.Repeat("x", 1<<20))
 			}
@@ -192,7 +192,7 @@ func TestAFileThatShrankCostsWhatItHeld(t *testing.T) {
 	expect(t, all(t, s, 10), "a")
 	appendTexts(t, s, nil, "d")
 	expect(t, all(t, s, 10), "a", "d")
-	if !s.Unsure() {
+	if !s.EndUncertain() {
 		t.Error("the next daemon does not ask where the records end")
 	}
 	s.Close()
@@ -222,8 +222,8 @@ func TestTheMarkOutlivesWhatWasLost(t *testing.T) {
 		cut(t, filepath.Join(dir, "00000000000000000006.log"), 0)
 		for range 3 {
 			s := open(t, dir)
-			if s.Mark() != mark || !s.Unsure() {
-				t.Errorf("mark %v, unsure %v: the records are lost, and their sequences would be given again", s.Mark(), s.Unsure())
+			if s.Mark() != mark || !s.EndUncertain() {
+				t.Errorf("mark %v, unsure %v: the records are lost, and their sequences would be given again", s.Mark(), s.EndUncertain())
 			}
 			kill(s)
 		}

@@ -12,12 +12,11 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// An entry is the length of its body and the CRC-32C of its body (4 bytes
-// each, little endian), then the body: the mark's line (8 bytes), the length of
-// its session (1 byte) and the session, then for each record its length (4
-// bytes) and the record in protobuf. If the length of the session has its
-// highest bit set, the mark's state follows the session: its length (4 bytes)
-// and the state.
+// An entry is the length of its body and the CRC-32C of its body (4 bytes each, little
+// endian), then the body: the mark's line (8 bytes), the length of its session (1 byte) and
+// the session, then for each record its length (4 bytes) and the record in protobuf. If the
+// highest bit of the session's length is set, the mark's state follows the session: its
+// length (4 bytes) and the state.
 const (
 	headerBytes = 8
 	hasState    = 1 << 7
@@ -56,16 +55,16 @@ func encode(mark Mark, records []*daemonv1.Record) ([]byte, error) {
 		binary.LittleEndian.PutUint32(out[at:], uint32(len(out)-at-4))
 	}
 	if len(out) > maxEntryBytes {
-		return nil, fmt.Errorf("a batch of %d bytes is too large for the spool: at most %d", len(out), maxEntryBytes)
+		return nil, fmt.Errorf("a batch of %d bytes is too large for the spool, which takes at most %d", len(out), maxEntryBytes)
 	}
 	binary.LittleEndian.PutUint32(out, uint32(len(out)-headerBytes))
 	binary.LittleEndian.PutUint32(out[4:], crc32.Checksum(out[headerBytes:], castagnoli))
 	return out, nil
 }
 
-var errNoEntry = errors.New("there is no entry")
+var errNoEntry = errors.New("no valid entry")
 
-// parse reads the entry that data begins with.
+// parse decodes the entry at the beginning of data.
 func parse(data []byte) (entry, error) {
 	if len(data) < headerBytes {
 		return entry{}, errNoEntry
@@ -77,8 +76,7 @@ func parse(data []byte) (entry, error) {
 	return parseBody(data, data[headerBytes:headerBytes+length])
 }
 
-// parseBody reads an entry whose body is known to reach so far, whatever its
-// header says of the length.
+// parseBody decodes an entry with the given body, whatever length its header says.
 func parseBody(header, body []byte) (entry, error) {
 	if len(header) < headerBytes || crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(header[4:]) {
 		return entry{}, errNoEntry
@@ -109,7 +107,7 @@ func readEntry(f io.ReaderAt, offset, end int64) (entry, error) {
 }
 
 func decode(body []byte) (entry, error) {
-	short := errors.New("it is too short")
+	short := errors.New("the entry is too short")
 	var e entry
 	mark, body, ok := decodeMark(body)
 	if !ok {

@@ -15,4 +15,4 @@ func (s *Spool) SetClock(now func() time.Time) { s.now = now }
 func (s *Spool) SetFree(free func(string) (free, total uint64, err error)) { s.free = free }
 
 // SetMostKept makes the spool keep something of so many older segments.
-func (s *Spool) SetMostKept(n int) { s.mostKept = n }
+func (s *Spool) SetMostKept(n int) { s.maxKept = n }

@@ -33,7 +33,7 @@ func (v *small) open(t *testing.T, dir string) *spool.Spool {
 	}
 	t.Cleanup(func() { s.Close() })
 	s.SetFree(func(string) (uint64, uint64, error) { return 50, 100, nil })
-	s.Keep(spool.Margin{Bytes: 1 << 30, Age: time.Hour})
+	s.SetMargin(spool.Margin{Bytes: 1 << 30, Age: time.Hour})
 	return s
 }
 
@@ -67,8 +67,8 @@ func TestATornEndIsCutOffOnAFullVolume(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := v.open(t, dir)
-		if s.Last() != 2 || s.Mark().Line != 2 || s.Unsure() {
-			t.Fatalf("cut at %d: last %d, mark %v, unsure %v", cut, s.Last(), s.Mark(), s.Unsure())
+		if s.Last() != 2 || s.Mark().Line != 2 || s.EndUncertain() {
+			t.Fatalf("cut at %d: last %d, mark %v, unsure %v", cut, s.Last(), s.Mark(), s.EndUncertain())
 		}
 		appendTexts(t, s, nil, fmt.Sprint(cut))
 		expect(t, all(t, s, 9), "a", "b", fmt.Sprint(cut))
@@ -146,7 +146,7 @@ func TestTheSpoolIsUnsureBeforeItsEndIsCutOff(t *testing.T) {
 	if err := os.Remove(unsure); err != nil {
 		t.Fatal(err)
 	}
-	if s = open(t, dir); !s.Unsure() || s.Last() != 1 {
-		t.Fatalf("last %d, unsure %v", s.Last(), s.Unsure())
+	if s = open(t, dir); !s.EndUncertain() || s.Last() != 1 {
+		t.Fatalf("last %d, unsure %v", s.Last(), s.EndUncertain())
 	}
 }

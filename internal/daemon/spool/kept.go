@@ -16,23 +16,22 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// The margin bounds what can be sent again. But where the conversation stands,
-// and what can be gone back to, hangs on few and small records: those of
-// checkpoints, of moves, and of the agent's end. They are kept for good: when a
-// segment goes, they go into a file of its name that ends in ".kept". A server
-// that lost more than the margin holds is so told of what it lost with these in
-// their places, and the gaps are around them.
+// The margin bounds what can be sent again. But the conversation's position, and which
+// checkpoints can be restored, depend on few and small records: those of checkpoints, of
+// moves, and of the agent's end. These are kept permanently: when a segment is dropped,
+// they are written to a file of its name that ends in ".kept". A server that lost more than
+// the margin contains is sent these in their places, with gaps around them.
 
-// maxKeptFiles is of how many segments they are kept: of more than a task's history
-// may have by default. An agent that makes checkpoints without end must not make the
-// spool slower without end.
+// maxKeptFiles is the maximum number of such files: more than the number of checkpoints in
+// a task's history by default. An agent that makes checkpoints without end must not make
+// the spool slower without end.
 const maxKeptFiles = 4096
 
-// maxKeptBytes is the size from which a checkpoint's record is kept without its
-// lists of files.
+// maxKeptBytes is the size above which a checkpoint's record is kept without its lists of
+// files.
 const maxKeptBytes = 4 << 10
 
-// lasting is what is kept of a record for good; nil for nothing.
+// lasting returns the part of a record that is kept permanently; nil for none.
 func lasting(r *daemonv1.Record) *daemonv1.Record {
 	switch r.GetBody().(type) {
 	case *daemonv1.Record_Move, *daemonv1.Record_AgentEnd:
@@ -47,8 +46,8 @@ func lasting(r *daemonv1.Record) *daemonv1.Record {
 	return nil
 }
 
-// lastingOf encodes what is kept of a segment for good; it is empty for nothing.
-// What cannot be read of the segment is lost.
+// lastingOf encodes the records of a segment that are kept permanently; it is empty if
+// there are none. Unreadable parts of the segment are lost.
 func lastingOf(seg *segment) ([]byte, error) {
 	data, err := readFile(seg.path)
 	if err != nil {
@@ -73,7 +72,7 @@ func lastingOf(seg *segment) ([]byte, error) {
 	return encode(Mark{}, records)
 }
 
-// keep writes what is kept of a segment for good.
+// keep writes the permanent records of a segment to a file.
 func (s *Spool) keep(seg *segment, content []byte) error {
 	if len(content) == 0 {
 		return nil
@@ -91,8 +90,8 @@ func (s *Spool) keep(seg *segment, content []byte) error {
 
 func keptPath(seg *segment) string { return strings.TrimSuffix(seg.path, ".log") + ".kept" }
 
-// keepInPlace is keep on a volume without room for another file, where the agent
-// takes whatever becomes free: the segment itself becomes the file.
+// keepInPlace is keep for a volume without room for another file, because the agent takes
+// all space that becomes free: the segment itself becomes the file.
 func (s *Spool) keepInPlace(seg *segment, content []byte) error {
 	kept := &segment{path: keptPath(seg), first: seg.first, size: seg.size}
 	if err := os.Rename(seg.path, kept.path); err != nil {
@@ -105,15 +104,15 @@ func (s *Spool) keepInPlace(seg *segment, content []byte) error {
 	return s.shrink(kept, content)
 }
 
-// fillerBytes is what stands before the state in an entry that has a mark, with
-// a state alone, and no records.
+// fillerBytes is the size of what precedes the state in an entry that has no session and no
+// records.
 const fillerBytes = headerBytes + 8 + 1 + 4
 
-// shrink leaves nothing in a file but what is kept for good. That is written over
-// the file's beginning, in blocks that it has; all that follows is the state of an
-// entry without records, until it is cut off. So a kill leaves the old content or
-// the new one, each in order, and shrink is to be called again. A power cut in that
-// one write may tear it, which costs what is kept of this segment.
+// shrink reduces a file to the records that are kept permanently. They are written over the
+// file's beginning, in blocks that it already has; the rest of the file becomes the state
+// of an entry without records, until it is truncated. So a kill leaves the old content or
+// the new one, both valid, and shrink must be called again. A power cut during that one
+// write may tear it, which costs the permanent records of this segment.
 func (s *Spool) shrink(kept *segment, content []byte) error {
 	f, err := os.OpenFile(kept.path, os.O_RDWR, 0)
 	if err != nil {
@@ -126,14 +125,14 @@ func (s *Spool) shrink(kept *segment, content []byte) error {
 	}
 	rest := len(content) + fillerBytes
 	if rest >= len(old) || len(old) > maxEntryBytes {
-		return nil // it is as small already, or too large for one entry
+		return nil // already as small, or too large for one entry
 	}
 	filler, err := encode(Mark{State: string(old[rest:])}, nil)
 	if err != nil {
 		return err
 	}
 	if _, err := f.WriteAt(slices.Concat(content, filler[:fillerBytes]), 0); err != nil {
-		_, undone := f.WriteAt(old[:rest], 0) // a storage that copies what is written needs room for it
+		_, undone := f.WriteAt(old[:rest], 0) // copy-on-write storage needs room for this, too
 		return fmt.Errorf("keep records of the spool: %w", errors.Join(err, undone))
 	}
 	if err := s.sync(f); err != nil {
@@ -142,7 +141,7 @@ func (s *Spool) shrink(kept *segment, content []byte) error {
 	return s.cutOff(kept, int64(len(content)))
 }
 
-// loadKept finds the files of what is kept for good.
+// loadKept finds the files of permanent records.
 func (s *Spool) loadKept() error {
 	names, err := filepath.Glob(filepath.Join(s.dir, "*.kept"))
 	if err != nil {
@@ -152,7 +151,7 @@ func (s *Spool) loadKept() error {
 	for _, path := range names {
 		first, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(path), ".kept"), 10, 64)
 		if err != nil || first < 1 || first >= s.segments[0].first {
-			continue // no file of ours, or its segment is still there
+			continue // not one of our files, or its segment still exists
 		}
 		info, err := os.Stat(path)
 		if err != nil {
@@ -163,7 +162,7 @@ func (s *Spool) loadKept() error {
 		if seg.size < segmentBytes {
 			continue
 		}
-		// A whole segment: a kill kept it from being made smaller.
+		// A whole segment: shrink was interrupted by a kill.
 		content, err := lastingOf(seg)
 		if err == nil {
 			err = s.shrink(seg, content)
@@ -175,9 +174,9 @@ func (s *Spool) loadKept() error {
 	return nil
 }
 
-// forgetOldest removes what is kept of the oldest segments, if it is kept of too many.
+// forgetOldest removes the oldest files of permanent records beyond the maximum.
 func (s *Spool) forgetOldest() error {
-	for len(s.kept) > s.mostKept {
+	for len(s.kept) > s.maxKept {
 		if err := s.discard(s.kept[0], false); err != nil {
 			return err
 		}
@@ -186,7 +185,7 @@ func (s *Spool) forgetOldest() error {
 	return nil
 }
 
-// forgetKept removes what is kept for good.
+// forgetKept removes all permanent records.
 func (s *Spool) forgetKept() error {
 	for _, seg := range s.kept {
 		if err := s.discard(seg, false); err != nil {

@@ -10,39 +10,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Margin says how much is kept of what the server has acknowledged, whichever
-// is reached first. The zero value keeps nothing.
+// Margin bounds the acknowledged records that are kept, by size and by age, whichever is
+// reached first. The zero value keeps none.
 type Margin struct {
 	Bytes int64
 	Age   time.Duration
 }
 
-// scarce is the share of the volume, as a divisor, below which free space is too
-// precious for a margin.
+// scarce is the share of the volume, as a divisor, below which free space is too scarce for
+// a margin.
 const scarce = 10
 
-// Keep sets the margin.
-func (s *Spool) Keep(m Margin) {
+// SetMargin sets the margin.
+func (s *Spool) SetMargin(m Margin) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.margin = m
 }
 
-// Trim says that the server has everything through the given sequence, and nothing
-// beyond, whatever was said before: what lies outside of the margin goes, whole
-// segments at a time. On a volume that is nearly full all of it goes.
+// Trim records that the server has everything through the given sequence and nothing beyond
+// it, whatever was reported before, and drops what lies outside the margin, in whole
+// segments. On a volume that is nearly full the entire margin is dropped.
 func (s *Spool) Trim(through int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return s.broken
 	}
-	if err := s.Owned(); err != nil {
+	if err := s.CheckOwner(); err != nil {
 		return err
 	}
 	now := s.now()
 	var kept int64
-	drop := 0 // segments before this index go
+	drop := 0 // segments before this index are dropped
 	full := s.nearlyFull()
 	has := s.acknowledged(through)
 	for _, seg := range s.segments[has:] {
@@ -61,7 +61,7 @@ func (s *Spool) Trim(through int64) error {
 	return s.drop(drop)
 }
 
-// acknowledged is how many segments hold nothing that comes after a sequence;
+// acknowledged returns the number of segments that contain nothing after sequence through;
 // the newest one never counts.
 func (s *Spool) acknowledged(through int64) int {
 	n := slices.IndexFunc(s.segments[1:], func(next *segment) bool { return next.first > through+1 })
@@ -71,7 +71,7 @@ func (s *Spool) acknowledged(through int64) int {
 	return n
 }
 
-// drop removes the oldest n segments, but for what is kept of them for good.
+// drop removes the oldest n segments, except their permanent records.
 func (s *Spool) drop(n int) error {
 	for range n {
 		if err := s.dropOldest(); err != nil {
@@ -100,8 +100,8 @@ func (s *Spool) dropOldest() error {
 	return nil
 }
 
-// withRoom does something that needs room. If there is none the margin is given up
-// for it, as far as it is older than the segment that is kept.
+// withRoom calls do, which needs space. If there is none, it drops the acknowledged
+// segments older than kept, and calls do again.
 func (s *Spool) withRoom(kept *segment, do func() error) error {
 	err := do()
 	if noRoom(err) && s.broken == nil && s.dropAcknowledged(kept) {
@@ -112,7 +112,8 @@ func (s *Spool) withRoom(kept *segment, do func() error) error {
 
 func noRoom(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// dropAcknowledged gives up the margin, and says whether that made room.
+// dropAcknowledged drops the acknowledged segments older than kept, and reports whether
+// that freed space.
 func (s *Spool) dropAcknowledged(kept *segment) bool {
 	n := slices.IndexFunc(s.segments, func(seg *segment) bool { return seg == kept || seg.acknowledged.IsZero() })
 	return n > 0 && s.drop(n) == nil

@@ -13,9 +13,9 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Read returns records after the given sequence, oldest first: at least one if
-// there is any, and no more than maxRecords or, beyond the first, maxBytes. Where
-// records are lost, or no longer kept, their sequences are missing in the result.
+// Read returns records after the given sequence, oldest first: at least one if there is
+// any, and no more than maxRecords or, beyond the first, maxBytes. Sequences of records
+// that are lost or no longer kept are missing in the result.
 func (s *Spool) Read(after int64, maxRecords, maxBytes int) ([]*daemonv1.Record, error) {
 	var repaired *segment
 	for {
@@ -34,38 +34,38 @@ func (s *Spool) Read(after int64, maxRecords, maxBytes int) ([]*daemonv1.Record,
 		if err != nil || len(records) > 0 {
 			return records, err
 		}
-		// Nothing is left of this segment: go on with the next one.
+		// No record is left in this segment: continue with the next one.
 		if after = s.endOf(at.segment); after == 0 {
 			return nil, nil
 		}
 	}
 }
 
-// repairNow repairs a segment of a spool that is in use.
+// repairNow repairs a segment of a spool in use.
 func (s *Spool) repairNow(seg *segment) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return s.broken
 	}
-	if err := s.Owned(); err != nil {
+	if err := s.CheckOwner(); err != nil {
 		return err
 	}
 	s.cursor = cursor{}
 	if !slices.Contains(s.kept, seg) && !slices.Contains(s.segments, seg) {
-		return nil // it was given up while it was read
+		return nil // it was dropped while it was read
 	}
 	found, err := s.repair(seg)
 	if err != nil || seg != s.current() || found.mark == s.mark {
 		return err
 	}
-	// With its end the newest mark is lost, which is known here alone.
+	// The end that is lost contained the newest mark, which is now known only here.
 	mark, err := encode(s.mark, nil)
 	if err != nil {
 		return err
 	}
 	if err = s.withRoom(nil, func() error { return s.write(mark) }); noRoom(err) {
-		return nil // the next record brings it
+		return nil // the next record contains it
 	}
 	return err
 }
@@ -82,7 +82,7 @@ func (s *Spool) Record(sequence int64) (*daemonv1.Record, error) {
 	return records[0], nil
 }
 
-// readSegment reads on from a place in one segment.
+// readSegment reads from a position in one segment.
 func (s *Spool) readSegment(at cursor, end, after int64, maxRecords, maxBytes int) ([]*daemonv1.Record, error) {
 	f, err := os.Open(at.segment.path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -122,8 +122,7 @@ func (s *Spool) readSegment(at cursor, end, after int64, maxRecords, maxBytes in
 	return out, nil
 }
 
-// endOf is the sequence before the first one of the segment that follows; 0 if
-// none does.
+// endOf returns the sequence before the first one of the next segment; 0 if there is none.
 func (s *Spool) endOf(seg *segment) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,9 +139,8 @@ func (s *Spool) remember(seg *segment, offset, next int64) {
 	s.cursor = cursor{segment: seg, offset: offset, next: next}
 }
 
-// seek finds the segment that holds sequence, an offset at or before it, and
-// the end of what may be read there. The segment is nil if there is no such
-// record yet.
+// seek finds the segment that contains sequence, an offset at or before it, and the end of
+// what may be read there. The segment is nil if there is no such record yet.
 func (s *Spool) seek(sequence int64) (at cursor, end int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,7 +24,7 @@ func (s *Spool) load() error {
 		first, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(path), ".log"), 10, 64)
 		if err != nil || first < 1 {
 			if err := os.Rename(path, filepath.Join(s.dir, "damaged-"+filepath.Base(path))); err != nil {
-				return fmt.Errorf("put %s aside, which is no segment of the spool: %w", path, err)
+				return fmt.Errorf("put aside %s, which is not a segment of the spool: %w", path, err)
 			}
 			continue
 		}
@@ -46,9 +46,9 @@ func (s *Spool) load() error {
 	return s.loadKept()
 }
 
-// loadNewest reads the segment that is written to, as it is on the disk: a
-// killed daemon may have left what is in the page cache alone, and after an
-// fsync that failed the cache holds what the disk does not.
+// loadNewest reads the active segment as it is on the disk: a killed daemon may have left
+// data in the page cache only, and after a failed fsync the cache contains what the disk
+// does not.
 func (s *Spool) loadNewest() error {
 	seg := s.current()
 	if err := s.makeDurable(seg.path); err != nil {
@@ -62,15 +62,15 @@ func (s *Spool) loadNewest() error {
 	return nil
 }
 
-// noteUnsure notes on the disk that the newest records may be lost.
-func (s *Spool) noteUnsure() error {
-	if err := os.WriteFile(s.unsurePath(), nil, 0o600); err != nil {
-		return fmt.Errorf("note that the end of the spool is lost: %w", err)
+// markUncertain records on the disk that the newest records may be lost.
+func (s *Spool) markUncertain() error {
+	if err := os.WriteFile(s.uncertainPath(), nil, 0o600); err != nil {
+		return fmt.Errorf("record that the end of the spool is lost: %w", err)
 	}
 	return durable.SyncFolder(s.dir)
 }
 
-// makeDurable gets a file to the disk and out of the page cache.
+// makeDurable writes a file to the disk and drops it from the page cache.
 func (s *Spool) makeDurable(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -80,17 +80,17 @@ func (s *Spool) makeDurable(path string) error {
 	if err := s.sync(f); err != nil {
 		return fmt.Errorf("sync the spool: %w", err)
 	}
-	// Advice only: where it is not taken, the sync has to be believed.
+	// This is only advice: where it is ignored, the sync has to be trusted.
 	_ = unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 	return nil
 }
 
-// rotate begins a new segment after sequence last. Its first entry carries the
-// mark, so that older segments can go.
+// rotate begins a new segment after sequence last. Its first entry contains the mark, so
+// that older segments can be dropped.
 func (s *Spool) rotate(last int64) error {
 	path := filepath.Join(s.dir, fmt.Sprintf("%020d.log", last+1))
 	if s.active != nil && path == s.current().path {
-		return nil // nothing but marks so far: go on in it
+		return nil // only marks so far: continue with it
 	}
 	header, err := encode(s.mark, nil)
 	if err != nil {
@@ -112,8 +112,8 @@ func (s *Spool) rotate(last int64) error {
 	return nil
 }
 
-// writeSegment makes the file under another name first, so that a segment
-// always begins with its mark.
+// writeSegment creates the file under another name first, so that a segment always begins
+// with its mark.
 func (s *Spool) writeSegment(path string, content []byte) (*os.File, error) {
 	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

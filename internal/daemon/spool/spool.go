@@ -1,19 +1,19 @@
-// Package spool keeps what a task's daemon has to tell the server until the
-// server has it, and for a margin longer, in case the server loses it again: an
-// append-only log of records on the task's volume.
+// Package spool keeps the records that a task's daemon sends to the server: until the
+// server has them, and for a margin longer, in case the server loses them again. It is an
+// append-only log on the task's volume.
 //
-// A record that Append returned for is on disk (fsynced) and will be read again
-// after any crash, once, under the same sequence. A batch given to one Append is
-// kept whole or not at all, together with the mark that says up to which line
-// of the agent's output the log reaches; so a line that is sent again after a
-// crash can be told from a new one.
+// When Append returns without an error its records are on disk (fsynced) and will be read
+// again after any crash, once, under the same sequence. A batch given to one Append is kept
+// completely or not at all, together with the mark, which says up to which line of the
+// agent's output the log reaches; so a line that is sent again after a crash can be told
+// from a new one.
 //
-// What the disk has damaged costs the records that it held and no others: it is
-// put aside in a file, and the sequences of the records around it tell how many
-// are lost.
+// Damage to the disk costs the records in the damaged place and no others: the damaged data
+// is put aside in a file, and the sequences of the records around it show how many are
+// lost.
 //
-// On disk a spool is a folder of segments, each named by the sequence of its
-// first record and beginning with the mark that held when it was made.
+// On disk a spool is a folder of segments, each named by the sequence of its first record
+// and beginning with the mark that held when it was created.
 package spool
 
 import (
@@ -36,30 +36,30 @@ import (
 )
 
 const (
-	// segmentBytes is the size from which a new segment is begun.
+	// segmentBytes is the size above which a new segment is begun.
 	segmentBytes = 4 << 20
-	// maxEntryBytes bounds one batch; more on disk is damage, not data.
+	// maxEntryBytes bounds one batch; anything larger on disk is damage, not data.
 	maxEntryBytes = 64 << 20
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
 	// ErrLocked: another process has the spool open.
 	ErrLocked = errors.New("another process has the spool open")
-	// ErrBroken: the disk failed under the spool; it must be opened anew.
-	ErrBroken = errors.New("the spool cannot be written any more")
-	// ErrTaken: another process has opened the spool, on storage whose locks do
-	// not keep it out. It is an ErrBroken, too.
+	// ErrBroken: the disk failed under the spool; it must be reopened.
+	ErrBroken = errors.New("the spool can no longer be written")
+	// ErrTaken: another process has opened the spool, on storage whose locks do not prevent
+	// that. It is also an ErrBroken.
 	ErrTaken = fmt.Errorf("%w: another process has taken it over", ErrBroken)
 )
 
-// Mark says how far the log reaches into the output of one run of the agent.
+// Mark is how far the log reaches into the output of one run of the agent.
 type Mark struct {
 	// Session names the run.
 	Session string
 	// Line is the number of the last line that is in the log; 0 for none.
 	Line int64
-	// State is whatever the writer must know to go on after that line.
+	// State is what the writer needs to know to continue after that line.
 	State string
 }
 
@@ -67,11 +67,11 @@ type Mark struct {
 type Spool struct {
 	dir   string
 	lock  *os.File
-	owner string // what the lock's file says while the spool is this process's
+	owner string // the content of the lock file while the spool is this process's
 
 	mu       sync.Mutex
-	segments []*segment // oldest first, never empty; the last one is written to
-	kept     []*segment // what is kept of older ones for good, oldest first
+	segments []*segment // oldest first, never empty; the last one is active
+	kept     []*segment // files of permanent records, oldest first
 	active   *os.File
 	last     int64 // sequence of the newest record
 	mark     Mark
@@ -80,7 +80,7 @@ type Spool struct {
 	cursor   cursor // where the next Read most likely begins
 	damaged  int64
 	margin   Margin
-	mostKept int // of how many older segments something is kept
+	maxKept  int // maximum length of kept
 
 	sync func(*os.File) error
 	free func(dir string) (free, total uint64, err error)
@@ -92,7 +92,8 @@ type segment struct {
 	path  string
 	first int64 // sequence of its first record, or of the one to come
 	size  int64 // bytes that are valid
-	// acknowledged is when it was first known that the server has all of it.
+	// acknowledged is when the server was first known to have all of it; zero if it does
+	// not.
 	acknowledged time.Time
 }
 
@@ -103,15 +104,15 @@ type cursor struct {
 	next    int64
 }
 
-// Open opens the spool in dir, making it where it is absent. What a crash left
-// half written at the end is cut off.
+// Open opens the spool in dir, creating it if it does not exist. A partial write that a
+// crash left at the end is dropped.
 func Open(dir string) (*Spool, error) {
 	return open(dir, (*os.File).Sync)
 }
 
 func open(dir string, sync func(*os.File) error) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the spool: %w", err)
+		return nil, fmt.Errorf("create the spool: %w", err)
 	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -124,7 +125,7 @@ func open(dir string, sync func(*os.File) error) (*Spool, error) {
 		}
 		return nil, fmt.Errorf("lock the spool: %w", err)
 	}
-	s := &Spool{dir: dir, lock: lock, sync: sync, free: freeSpace, now: time.Now, mostKept: maxKeptFiles}
+	s := &Spool{dir: dir, lock: lock, sync: sync, free: freeSpace, now: time.Now, maxKept: maxKeptFiles}
 	err = s.own()
 	if err == nil {
 		err = s.load()
@@ -136,9 +137,9 @@ func open(dir string, sync func(*os.File) error) (*Spool, error) {
 	return s, nil
 }
 
-// own writes into the lock's file whose the spool is. Where locks work nobody
-// else gets here; where they do not (some network file systems take a lock and
-// tell nobody) the file tells the process before that it has been replaced.
+// own writes a new owner to the lock file. Where locks work no other process gets here;
+// where they do not (some network file systems accept every lock) the file shows the
+// previous process that it has been replaced.
 func (s *Spool) own() error {
 	name := make([]byte, 16)
 	if _, err := rand.Read(name); err != nil {
@@ -150,7 +151,7 @@ func (s *Spool) own() error {
 		err = s.lock.Sync()
 	}
 	if noRoom(err) {
-		// A full volume must still be opened. Whoever comes next writes a name.
+		// A full volume must still open. Whoever opens the spool next writes a new owner.
 		found, err := os.ReadFile(s.lock.Name())
 		s.owner = string(found)
 		return err
@@ -161,14 +162,13 @@ func (s *Spool) own() error {
 	return nil
 }
 
-// Owned returns nil if the spool, and the folder it is in, is still this
-// process's; ErrTaken if not. It is to be asked before every write to the
-// volume.
-func (s *Spool) Owned() error {
-	// Opened anew, so that a network file system does not answer from its cache.
+// CheckOwner returns nil if the spool, and the folder it is in, still belongs to this
+// process; ErrTaken if not. It must be called before every write to the volume.
+func (s *Spool) CheckOwner() error {
+	// The file is reopened, so that a network file system does not answer from its cache.
 	owner, err := os.ReadFile(s.lock.Name())
 	if err != nil {
-		return fmt.Errorf("look whose the spool is: %w", err)
+		return fmt.Errorf("read the owner of the spool: %w", err)
 	}
 	if string(owner) != s.owner {
 		return ErrTaken
@@ -176,7 +176,7 @@ func (s *Spool) Owned() error {
 	return nil
 }
 
-// Close lets go of the spool.
+// Close closes the spool and releases its lock.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,50 +188,50 @@ func (s *Spool) Close() error {
 	return err
 }
 
-// Last is the sequence of the newest record, 0 if there never was one.
+// Last returns the sequence of the newest record, 0 if there never was one.
 func (s *Spool) Last() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
 }
 
-// First is the sequence from which on all records are still kept; it is Last+1
-// when none are. Of those before, some are kept for good.
+// First returns the sequence from which on all records are still kept; it is Last+1 if none
+// are. Of earlier ones, some are kept permanently.
 func (s *Spool) First() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.segments[0].first
 }
 
-// Mark is the newest mark.
+// Mark returns the newest mark.
 func (s *Spool) Mark() Mark {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mark
 }
 
-// Damaged is the number of bytes that were found unreadable since Open, beyond
-// what an interrupted write explains, and put aside in files.
-func (s *Spool) Damaged() int64 {
+// DamagedBytes returns the number of bytes found unreadable since Open, beyond what an
+// interrupted write explains, and put aside in files.
+func (s *Spool) DamagedBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.damaged
 }
 
-// Unsure says that the newest records may be lost: nothing must be appended
-// until SkipTo was told what the server has.
-func (s *Spool) Unsure() bool {
-	_, err := os.Stat(s.unsurePath())
+// EndUncertain reports that the newest records may be lost: nothing may be appended until
+// SkipTo is told what the server has.
+func (s *Spool) EndUncertain() bool {
+	_, err := os.Stat(s.uncertainPath())
 	return err == nil
 }
 
-func (s *Spool) unsurePath() string { return filepath.Join(s.dir, "end-lost") }
+func (s *Spool) uncertainPath() string { return filepath.Join(s.dir, "end-lost") }
 
-// Append writes records as one batch and returns when they are on disk. It
-// gives each its sequence. mark, unless nil, becomes the new mark with them.
+// Append writes records as one batch, giving each its sequence, and returns when they are
+// on disk. mark, unless nil, becomes the new mark with them.
 //
-// After an error nothing of the batch is kept and, unless the error is
-// ErrBroken, the same batch may be tried again (a full volume, say).
+// After an error nothing of the batch is kept and, unless the error is ErrBroken, the same
+// batch may be tried again (the volume may have been full).
 func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +241,7 @@ func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 	if len(records) == 0 && mark == nil {
 		return nil
 	}
-	if err := s.Owned(); err != nil {
+	if err := s.CheckOwner(); err != nil {
 		return err
 	}
 	if s.current().size >= segmentBytes {
@@ -278,13 +278,13 @@ func (s *Spool) current() *segment { return s.segments[len(s.segments)-1] }
 func (s *Spool) write(entry []byte) error {
 	seg := s.current()
 	if _, err := s.active.WriteAt(entry, seg.size); err != nil {
-		if cut := s.active.Truncate(seg.size); cut != nil {
-			s.broken = fmt.Errorf("%w: %w", ErrBroken, cut)
+		if undo := s.active.Truncate(seg.size); undo != nil {
+			s.broken = fmt.Errorf("%w: %w", ErrBroken, undo)
 		}
 		return fmt.Errorf("write to the spool: %w", err)
 	}
-	// After a failed fsync the kernel may have dropped the pages: what is on
-	// disk is unknown until the file is read anew.
+	// After a failed fsync the kernel may have dropped the pages: what is on disk is
+	// unknown until the file is read again.
 	if err := s.sync(s.active); err != nil {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 		return s.broken
@@ -310,16 +310,16 @@ func (s *Spool) Wait(ctx context.Context, after int64) error {
 	}
 }
 
-// SkipTo goes on with sequence last+1, so that no sequence is given twice that
-// the server has seen. What is kept stays. It does nothing if the spool reaches
-// that far itself.
+// SkipTo makes the next record get sequence last+1, so that no sequence that the server has
+// seen is given twice. Existing records stay. It only clears EndUncertain if the spool
+// already reaches that far.
 func (s *Spool) SkipTo(last int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return s.broken
 	}
-	if err := s.Owned(); err != nil {
+	if err := s.CheckOwner(); err != nil {
 		return err
 	}
 	if last > s.last {
@@ -328,34 +328,34 @@ func (s *Spool) SkipTo(last int64) error {
 		}
 		s.last = last
 	}
-	return s.sure()
+	return s.markCertain()
 }
 
-func (s *Spool) sure() error {
-	if err := os.Remove(s.unsurePath()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("note that the end of the spool is known: %w", err)
+func (s *Spool) markCertain() error {
+	if err := os.Remove(s.uncertainPath()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("record that the end of the spool is known: %w", err)
 	}
 	return nil
 }
 
-// Reset empties the spool; the next record gets sequence last+1. It is for a
-// volume that lost or never had its spool, or whose spool is another's. If the
-// spool goes beyond what the server has stored, its records are put aside. After a
-// crash in it the spool holds less, or nothing, and it is to be called again.
+// Reset empties the spool; the next record gets sequence last+1. It is for a volume that
+// lost or never had its spool, or whose spool is another's. If the spool goes beyond
+// stored, the last sequence that the server has, its records are put aside. After a crash
+// during Reset the spool contains less, or nothing, and Reset must be called again.
 func (s *Spool) Reset(last, stored int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.broken != nil {
 		return s.broken
 	}
-	if err := s.Owned(); err != nil {
+	if err := s.CheckOwner(); err != nil {
 		return err
 	}
 	if err := s.forgetKept(); err != nil {
 		return err
 	}
 	if s.last == last && s.segments[0].first == last+1 {
-		return s.sure()
+		return s.markCertain()
 	}
 	for _, seg := range s.segments {
 		if err := s.discard(seg, s.last > stored); err != nil {
@@ -368,7 +368,7 @@ func (s *Spool) Reset(last, stored int64) error {
 		s.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 		return s.broken
 	}
-	return s.sure()
+	return s.markCertain()
 }
 
 // discard removes a segment, or puts it aside.

@@ -151,8 +151,8 @@ func TestDamageIsPutAside(t *testing.T) {
 	os.WriteFile(path, data, 0o600)
 	s = open(t, dir)
 	expect(t, all(t, s, 9), "a", "c")
-	if s.Damaged() == 0 || s.Unsure() {
-		t.Fatalf("%d damaged bytes, unsure %v", s.Damaged(), s.Unsure())
+	if s.DamagedBytes() == 0 || s.EndUncertain() {
+		t.Fatalf("%d damaged bytes, unsure %v", s.DamagedBytes(), s.EndUncertain())
 	}
 	if m, _ := filepath.Glob(filepath.Join(dir, "damaged-*")); len(m) != 1 {
 		t.Fatalf("put aside: %v", m)
@@ -306,7 +306,7 @@ func TestASpoolThatAnotherProcessHasTakenIsNotWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"append": old.Append(nil, &daemonv1.Record{}), "trim": old.Trim(1), "reset": old.Reset(7, 7), "look": old.Owned(),
+		"append": old.Append(nil, &daemonv1.Record{}), "trim": old.Trim(1), "reset": old.Reset(7, 7), "look": old.CheckOwner(),
 	} {
 		if !errors.Is(err, spool.ErrTaken) || !errors.Is(err, spool.ErrBroken) {
 			t.Errorf("%s: %v", what, err)

@@ -53,13 +53,13 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	if err != nil {
 		return nil, err
 	}
-	s.Keep(spool.Margin{Bytes: cfg.SpoolMargin.Bytes, Age: time.Duration(cfg.SpoolMargin.Seconds) * time.Second})
+	s.SetMargin(spool.Margin{Bytes: cfg.SpoolMargin.Bytes, Age: time.Duration(cfg.SpoolMargin.Seconds) * time.Second})
 	v := &Volume{paths: paths, Spool: s}
 	if v.Journal, err = journal.Open(filepath.Join(paths.State, "journal.json")); err != nil {
 		s.Close()
 		return nil, err
 	}
-	v.Journal.Guard(s.Owned)
+	v.Journal.Guard(s.CheckOwner)
 	v.Repo, err = worktree.Open(ctx, worktree.Config{
 		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
 		Home: paths.Home, HomeInclude: include, HomeExclude: homeExclude(cfg), MaxFileBytes: cfg.Policy.MaxFileBytes,
