@@ -1,7 +1,6 @@
-// Package agentstate is what is known of a run of the agent as of the last line of
-// it that is recorded. It is kept with the spool's mark, in the same write as the
-// records: a daemon that takes over, and the prepare of the next attempt, go on
-// from it.
+// Package agentstate is the state of one run of the agent, as of its last recorded line. It
+// is stored with the spool's mark, in the same write as the records: a daemon that takes
+// over, and the prepare of the next attempt, continue from it.
 package agentstate
 
 import (
@@ -14,27 +13,27 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// State is what is known of a run.
+// State is the state of a run.
 type State struct {
-	// Produced says that the agent has said something or called a tool.
+	// Produced is set once the agent has said something or called a tool.
 	Produced bool
-	// Session is the agent's own session; nil if it is not known yet.
+	// Session is the agent's own session; nil if not known yet.
 	Session *daemonv1.AgentSession
-	// Outcome is what the run has told of its end.
+	// Outcome is what the run has reported of its end.
 	Outcome agent.Outcome
-	// Begun are calls that the hook has told of and the output has not, oldest
-	// first: if the agent dies now, they were cut.
+	// Begun are the calls that the hook has reported and the output has not, oldest first:
+	// if the agent dies now, they were interrupted.
 	Begun []Call
-	// Counted are tokens of this run that were added to the totals by the files of
-	// its session, before its output told of them.
+	// Counted are the tokens of this run that were added to the totals from the files of
+	// its session, before its output reported them.
 	Counted []agent.Tokens
 }
 
-// Call is a tool call that the hook has told of.
+// Call is a tool call reported by the hook.
 type Call struct {
-	// Key tells one run of the hook from another.
+	// Key identifies one run of the hook.
 	Key string `json:"key"`
-	// ID is the call's; made up if Unnamed.
+	// ID is the call's id; it is made up if Unnamed.
 	ID      string `json:"id"`
 	Unnamed bool   `json:"unnamed,omitempty"`
 	Name    string `json:"name"`
@@ -42,8 +41,8 @@ type Call struct {
 	Input string `json:"input"`
 }
 
-// Messages are what is recorded of a call that was cut before the output told
-// of it.
+// Messages returns what is recorded of a call that was interrupted before the output
+// reported it.
 func (c Call) Messages() []*daemonv1.Message {
 	return []*daemonv1.Message{
 		{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: c.ID, Name: c.Name, Input: c.Input}},
@@ -51,7 +50,7 @@ func (c Call) Messages() []*daemonv1.Message {
 	}
 }
 
-// Recorded takes into account a message that is recorded.
+// Recorded updates the state with a message that is being recorded.
 func (s *State) Recorded(m *daemonv1.Message) {
 	call := m.GetToolCall()
 	s.Produced = s.Produced || m.GetRole() == daemonv1.Role_ROLE_ASSISTANT || call != nil || m.GetToolResult() != nil
@@ -66,12 +65,12 @@ func (s *State) Recorded(m *daemonv1.Message) {
 			s.Begun = slices.Delete(slices.Clone(s.Begun), i, i+1)
 		}
 	case m.GetRole() == daemonv1.Role_ROLE_ASSISTANT && m.GetText() != "":
-		// The agent went on: a call that it has not told of by now, it never will.
+		// The agent has continued, so a call that it has not reported by now will never be.
 		s.Begun = slices.DeleteFunc(slices.Clone(s.Begun), func(b Call) bool { return b.Unnamed })
 	}
 }
 
-// versioned begins a state that older releases do not write.
+// versioned is the first byte of a state in a form that older releases do not write.
 const versioned = 2
 
 type encoded struct {
@@ -82,7 +81,7 @@ type encoded struct {
 	Counted  []agent.Tokens `json:"counted,omitempty"`
 }
 
-// Encode is empty for the zero State.
+// Encode renders the state; it is empty for the zero State.
 func (s State) Encode() string {
 	var session []byte
 	if s.Session != nil {
@@ -102,7 +101,7 @@ func (s State) Encode() string {
 	return string(append([]byte{versioned}, body...))
 }
 
-// plain is how states were written by the first releases.
+// plain renders the state as the first releases did.
 func (s State) plain(session []byte) string {
 	if !s.Produced && len(session) == 0 {
 		return ""
@@ -114,7 +113,7 @@ func (s State) plain(session []byte) string {
 	return string(append([]byte{first}, session...))
 }
 
-// Decode reads what Encode wrote, now or in an older release.
+// Decode parses what Encode wrote, in this release or an older one.
 func Decode(text string) State {
 	if text == "" {
 		return State{}

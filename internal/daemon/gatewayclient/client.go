@@ -1,6 +1,6 @@
-// Package gatewayclient is the daemon's side of the protocol with the server: it
-// identifies the pod by its token, read anew for each request since it rotates,
-// and sorts the server's errors into the few that a daemon acts upon.
+// Package gatewayclient is the daemon's side of the protocol with the server. It identifies
+// the pod by its token, which it reads again for each request since the token rotates, and
+// reduces the server's errors to the few that a daemon acts upon.
 package gatewayclient
 
 import (
@@ -24,28 +24,28 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 )
 
-// Errors that callers tell apart. Any other error means: try again later.
+// Errors that callers distinguish. Any other error means: try again later.
 var (
-	// ErrFenced: a newer attempt of the task has begun, or this pod's object does
-	// not exist any more; stop writing.
+	// ErrFenced: a newer attempt of the task has begun, or this pod's object no longer
+	// exists; stop writing.
 	ErrFenced = errors.New("this attempt of the task is over")
 	// ErrGap: the server lacks records before the first one given.
 	ErrGap = errors.New("the server lacks earlier records")
 	// ErrNotFound: the server does not know the checkpoint, or not the task.
 	ErrNotFound = errors.New("the server does not know it")
-	// ErrSourceAwaited: the history has lost the checkpoint that the task was started
-	// from. It is waited for; see HasBegun. It is an AwaitedError and an ErrNotFound, too.
+	// ErrSourceAwaited: the history has lost the checkpoint that the task was started from,
+	// and the server awaits it; see MarkBegun. It is also an AwaitedError and an
+	// ErrNotFound.
 	ErrSourceAwaited = errors.New("the history has lost the checkpoint that the task was started from")
-	// ErrRefused: the server takes this pod for none of this task's.
+	// ErrRefused: the server does not accept this pod as one of the task's.
 	ErrRefused = errors.New("the server refuses this pod")
-	// ErrForeign: the server has another record than the one given, by the same
-	// sequence.
+	// ErrForeign: the server has another record with the same sequence.
 	ErrForeign = errors.New("the server has other records of this task")
-	// ErrInvalid: the server does not take such a request, now or later.
-	ErrInvalid = errors.New("the server does not take this request")
+	// ErrInvalid: the server does not accept such a request, now or later.
+	ErrInvalid = errors.New("the server does not accept this request")
 )
 
-// FencedError is ErrFenced where it is known which attempt is the newest.
+// FencedError is an ErrFenced that knows which attempt is the newest.
 type FencedError struct{ Newest int64 }
 
 // Error implements error.
@@ -53,10 +53,10 @@ func (e *FencedError) Error() string {
 	return fmt.Sprintf("%v, since attempt %d has been seen", ErrFenced, e.Newest)
 }
 
-// Is says that it is an ErrFenced.
+// Is reports that it is an ErrFenced.
 func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
-// Fenced is ErrFenced by an attempt, which is 0 if it is not known.
+// Fenced returns an ErrFenced by attempt newest, which is 0 if unknown.
 func Fenced(newest int64) error {
 	if newest == 0 {
 		return ErrFenced
@@ -64,32 +64,32 @@ func Fenced(newest int64) error {
 	return &FencedError{Newest: newest}
 }
 
-// Timeouts of one call. The conversation's is per message of the stream.
+// Timeouts of one call. silentTimeout applies to each message of a stream.
 const (
 	callTimeout   = 30 * time.Second
 	silentTimeout = 75 * time.Second
 )
 
-// Config says where the server is and how to identify to it.
+// Config is the server's address and how to identify to it.
 type Config struct {
 	// URL is the base URL of the server.
 	URL string
-	// CABundle holds PEM certificates that sign the server's, besides the system's.
+	// CABundle is a bundle of PEM certificates that are trusted besides the system's.
 	CABundle string
-	// TokenFile holds the pod's token.
+	// TokenFile is the path of the pod's token.
 	TokenFile string
 	// Version is the daemon's version, for the server's log.
 	Version string
-	// SnapshotEveryMessages is how often the server notes a snapshot of the
+	// SnapshotEveryMessages is after how many messages the server records a snapshot of the
 	// conversation; 0 for never.
 	SnapshotEveryMessages int64
-	// Source is the point that the task is started from; nil if from none. Every
-	// Begin tells it: whichever is the first that the server hears of the task, or
-	// hears again after its store went back in time, makes the conversation.
+	// Source is the checkpoint that the task is started from; nil if there is none. Every
+	// Begin sends it: whichever is the first that the server receives, or receives again
+	// after its store went back in time, creates the conversation.
 	Source *daemonapi.Source
-	// SourceWait is how long a task that has begun before waits for its source; 0
-	// for 6 minutes, in which each daemon asks whether the store has gone back. It is
-	// used with servers of before alone: others count by themselves.
+	// SourceWait is how long a task that has run before waits for its source; 0 means 6
+	// minutes, within which each daemon checks whether the store has gone back. Only older
+	// servers need it: newer ones measure the wait themselves.
 	SourceWait time.Duration
 }
 
@@ -116,7 +116,7 @@ func New(cfg Config) (*Client, error) {
 			pool = x509.NewCertPool()
 		}
 		if !pool.AppendCertsFromPEM([]byte(cfg.CABundle)) {
-			return nil, errors.New("the pod's configuration has a caBundle without any certificate")
+			return nil, errors.New("the caBundle in the pod's configuration contains no certificate")
 		}
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
@@ -185,15 +185,15 @@ func classify(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// Answered says that the error is not of a server that cannot be reached or asks
-// for a pause: it has taken note of the request and refused it, or the request was
-// never made.
+// Answered reports whether err is a definite refusal: the server has received the request
+// and refused it, or the request was never made. It is not one if the server is unreachable
+// or asks for a pause.
 func Answered(err error) bool {
-	var of *connect.Error
-	if !errors.As(err, &of) {
+	var answer *connect.Error
+	if !errors.As(err, &answer) {
 		return err != nil
 	}
-	switch of.Code() {
+	switch answer.Code() {
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown, connect.CodeResourceExhausted:
 		return false
 	}
@@ -211,7 +211,7 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	r, err := c.rpc.Begin(ctx, connect.NewRequest(request))
 	err = classify("begin the attempt at the server", err)
 	if request.Source != nil {
-		err = c.source.heard(time.Now(), err)
+		err = c.source.handle(time.Now(), err)
 	}
 	if err != nil {
 		return nil, err
@@ -219,14 +219,14 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	return r.Msg, nil
 }
 
-// HasBegun says that the task has begun before, and that its volume has what it
-// needs. If the history has lost the checkpoint that the task was started from, the
-// source's daemon may send it again; the server has Begin wait for that for some minutes,
-// longer while it hears of that daemon, and then has the conversation begin without what
-// it inherited. A task that was never at work waits for as long as it takes.
-func (c *Client) HasBegun() { c.source.begin() }
+// MarkBegun says that the task has run before and that its volume has what it needs. If the
+// history has lost the checkpoint that the task was started from, the source's daemon may
+// send it again; the server makes Begin wait for that for some minutes, longer while it
+// hears from that daemon, and then begins the conversation without the inherited part. A
+// task that has never run waits for as long as it takes.
+func (c *Client) MarkBegun() { c.source.begin() }
 
-// Append stores records and returns the sequence up to which all are stored.
+// Append stores records and returns the sequence through which all are stored.
 func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -237,16 +237,16 @@ func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64,
 	return r.Msg.GetLastSequence(), nil
 }
 
-// Report tells what keeps the daemon from its work; nil for nothing.
+// Report reports what keeps the daemon from its work; nil for nothing.
 func (c *Client) Report(ctx context.Context, problem *daemonv1.Problem) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	_, err := c.rpc.Report(ctx, connect.NewRequest(&daemonv1.ReportRequest{Problem: problem}))
-	return classify("tell the server of a problem", err)
+	return classify("report a problem to the server", err)
 }
 
-// MoveConversation moves the conversation, once per operation id, and returns
-// where it then stands.
+// MoveConversation moves the conversation, once per operation id, and returns its new
+// position.
 func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -257,8 +257,8 @@ func (c *Client) MoveConversation(ctx context.Context, m *daemonv1.MoveConversat
 	return r.Msg.GetPosition(), nil
 }
 
-// PushedCheckpoints lists the checkpoints that the server believes to be in the
-// gitstore, and those that it believes the gitstore to have lost.
+// PushedCheckpoints lists the checkpoints that the server believes are in the gitstore, and
+// those that it believes the gitstore has lost.
 func (c *Client) PushedCheckpoints(ctx context.Context) (durable, lost []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -274,7 +274,7 @@ func (c *Client) PushedCheckpoints(ctx context.Context) (durable, lost []int64, 
 // Conversation calls each with every message of the active branch, oldest first.
 func (c *Client) Conversation(ctx context.Context, each func(*daemonv1.ConversationEntry) error) error {
 	const what = "read the conversation from the server"
-	ctx, alive := watchdog(ctx)
+	ctx, alive := newWatchdog(ctx)
 	defer alive.stop()
 	stream, err := c.rpc.Conversation(ctx, connect.NewRequest(&daemonv1.ConversationRequest{}))
 	if err != nil {
@@ -292,11 +292,11 @@ func (c *Client) Conversation(ctx context.Context, each func(*daemonv1.Conversat
 	return classify(what, stream.Err())
 }
 
-// Commands calls each with every command of the server, until the stream ends.
-// It ends with an error if the server is silent for over a minute.
+// Commands calls each with every command of the server, until the stream ends. It fails if
+// the server is silent for longer than silentTimeout.
 func (c *Client) Commands(ctx context.Context, each func(*daemonv1.Command)) error {
 	const what = "listen for the server's commands"
-	ctx, alive := watchdog(ctx)
+	ctx, alive := newWatchdog(ctx)
 	defer alive.stop()
 	stream, err := c.rpc.Commands(ctx, connect.NewRequest(&daemonv1.CommandsRequest{}))
 	if err != nil {
@@ -310,20 +310,20 @@ func (c *Client) Commands(ctx context.Context, each func(*daemonv1.Command)) err
 	return classify(what, stream.Err())
 }
 
-// dog ends a context when it is not kicked for silentTimeout.
-type dog struct {
+// watchdog cancels a context unless it is kicked within silentTimeout.
+type watchdog struct {
 	timer  *time.Timer
 	cancel context.CancelFunc
 }
 
-func watchdog(ctx context.Context) (context.Context, dog) {
+func newWatchdog(ctx context.Context) (context.Context, watchdog) {
 	ctx, cancel := context.WithCancel(ctx)
-	return ctx, dog{timer: time.AfterFunc(silentTimeout, cancel), cancel: cancel}
+	return ctx, watchdog{timer: time.AfterFunc(silentTimeout, cancel), cancel: cancel}
 }
 
-func (d dog) kick() { d.timer.Reset(silentTimeout) }
+func (d watchdog) kick() { d.timer.Reset(silentTimeout) }
 
-func (d dog) stop() {
+func (d watchdog) stop() {
 	d.timer.Stop()
 	d.cancel()
 }

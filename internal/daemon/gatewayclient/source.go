@@ -7,48 +7,49 @@ import (
 	"time"
 )
 
-// longestWait is for how long the server has a task wait whose source it hears of.
+// longestWait bounds how long the server lets a task wait for a source whose daemon it
+// hears from.
 const longestWait = 30 * time.Minute
 
-// AwaitedError is ErrSourceAwaited where it is known what is waited for.
+// AwaitedError is an ErrSourceAwaited that names what is awaited.
 type AwaitedError struct {
-	// Source names the checkpoint, and Since is when this process first missed it.
+	// Source names the checkpoint, and Since is when this process first found it missing.
 	Source string
 	Since  time.Time
-	// Patience is how long it is waited for if nothing is heard of its daemon.
+	// Patience is how long the checkpoint is awaited if nothing is heard of its daemon.
 	Patience time.Duration
 
 	err error
 }
 
-// Error implements error. It leaves out the text of err, which tells no more.
+// Error implements error. It leaves out the text of err, which adds nothing.
 func (e *AwaitedError) Error() string {
-	return fmt.Sprintf("the history store has lost %s, from which this task was started; it waits for the pod of that task to send the checkpoint again, for %.0f minutes, or %.0f while that pod is at work (this pod waits since %s; what earlier pods waited counts, and a minute at most of the time between two of them); then it starts without the part of the conversation that it inherited; its files are not affected",
+	return fmt.Sprintf("the history store has lost %s, from which this task was started; it waits for the pod of that task to send the checkpoint again, for %.0f minutes, or %.0f while that pod is running (this pod has waited since %s; the waits of earlier pods count, and at most one minute of the time between two pods); then it starts without the inherited part of the conversation; its files are not affected",
 		e.Source, e.Patience.Minutes(), longestWait.Minutes(), e.Since.UTC().Format("15:04 UTC"))
 }
 
-// Is says that it is an ErrSourceAwaited.
+// Is reports that it is an ErrSourceAwaited.
 func (e *AwaitedError) Is(target error) bool { return target == ErrSourceAwaited }
 
-// Unwrap makes it the error that the server gave, too.
+// Unwrap returns the server's error.
 func (e *AwaitedError) Unwrap() error { return e.err }
 
-// sourceWait is how a task that has begun waits for the checkpoint that it was
-// started from. The server notes who waits, and says when it was for long enough: that
-// outlasts this process, and what other answers come in between. Servers of before leave
-// it to the clock that is here.
+// sourceWait is the wait of a task that has run before for the checkpoint that it was
+// started from. The server records who waits and decides when that was long enough, which
+// survives this process and other errors in between. Older servers leave it to the clock
+// here.
 type sourceWait struct {
 	patience time.Duration
-	// source names the checkpoint.
+	// source names the checkpoint that is awaited.
 	source string
 
 	mu    sync.Mutex
 	begun bool
-	since time.Time // when it was first missing; zero if it is not
-	// waited is for how long it was. What lies before and after another error does
-	// not count: the source's daemon, too, has yet to come back then.
+	since time.Time // when the source was first missing; zero if it is not
+	// waited is how long the source has been missing. Time next to another error does not
+	// count: the source's daemon, too, has yet to come back then.
 	waited time.Duration
-	last   time.Time // when it was last missing; zero after another error
+	last   time.Time // when the source was last missing; zero after another error
 }
 
 func (w *sourceWait) begin() {
@@ -63,15 +64,15 @@ func (w *sourceWait) hasBegun() bool {
 	return w.begun
 }
 
-// over says that it was waited for long enough, to a server that does not know.
+// over reports whether the wait was long enough, for servers that do not know.
 func (w *sourceWait) over() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.begun && !w.since.IsZero() && w.waited >= w.patience
 }
 
-// heard takes the answer to a Begin in.
-func (w *sourceWait) heard(now time.Time, err error) error {
+// handle updates the wait with the outcome of a Begin, and returns the error to report.
+func (w *sourceWait) handle(now time.Time, err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {

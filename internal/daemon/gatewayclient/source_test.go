@@ -13,14 +13,14 @@ import (
 func TestASourceIsAwaitedByWhoHasBegun(t *testing.T) {
 	g, w := gomega.NewWithT(t), sourceWait{}
 	now := time.Now()
-	g.Expect(w.heard(now, ErrNotFound)).To(gomega.Equal(ErrNotFound))
+	g.Expect(w.handle(now, ErrNotFound)).To(gomega.Equal(ErrNotFound))
 	g.Expect(w.over()).To(gomega.BeFalse(), "it has nothing to begin with")
 	w.begin()
 	g.Expect(w.over()).To(gomega.BeFalse(), "nothing is missing")
-	g.Expect(w.heard(now, ErrNotFound)).To(gomega.And(gomega.MatchError(ErrSourceAwaited), gomega.MatchError(ErrNotFound)))
+	g.Expect(w.handle(now, ErrNotFound)).To(gomega.And(gomega.MatchError(ErrSourceAwaited), gomega.MatchError(ErrNotFound)))
 	g.Expect(w.over()).To(gomega.BeTrue())
-	g.Expect(w.heard(now, errors.New("down"))).NotTo(gomega.MatchError(ErrSourceAwaited))
-	g.Expect(w.heard(now, nil)).To(gomega.Succeed())
+	g.Expect(w.handle(now, errors.New("down"))).NotTo(gomega.MatchError(ErrSourceAwaited))
+	g.Expect(w.handle(now, nil)).To(gomega.Succeed())
 	g.Expect(w.over()).To(gomega.BeFalse(), "nothing is missing any more")
 }
 
@@ -32,7 +32,7 @@ func TestOtherErrorsOnlyPutOffHowLongASourceIsAwaited(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	hear := func(after time.Duration, err error) {
 		now = now.Add(after)
-		_ = w.heard(now, err)
+		_ = w.handle(now, err)
 	}
 	hear(0, ErrNotFound)
 	hear(5*time.Minute, ErrNotFound)
@@ -49,10 +49,10 @@ func TestWhatAwaitsItsSourceSaysSoInOneSentence(t *testing.T) {
 	g, w := gomega.NewWithT(t), sourceWait{patience: 6 * time.Minute, source: daemonapi.Source{TaskName: "fix", TaskUID: "u", Checkpoint: 7}.String()}
 	w.begin()
 	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	_ = w.heard(at, ErrNotFound)
-	err := w.heard(at.Add(time.Minute), classify("begin", ErrNotFound))
+	_ = w.handle(at, ErrNotFound)
+	err := w.handle(at.Add(time.Minute), classify("begin", ErrNotFound))
 	g.Expect(err).To(gomega.MatchError("the history store has lost checkpoint 7 of task fix (UID u), from which this task was started; " +
-		"it waits for the pod of that task to send the checkpoint again, for 6 minutes, or 30 while that pod is at work " +
-		"(this pod waits since 12:00 UTC; what earlier pods waited counts, and a minute at most of the time between two of them); " +
-		"then it starts without the part of the conversation that it inherited; its files are not affected"))
+		"it waits for the pod of that task to send the checkpoint again, for 6 minutes, or 30 while that pod is running " +
+		"(this pod has waited since 12:00 UTC; the waits of earlier pods count, and at most one minute of the time between two pods); " +
+		"then it starts without the inherited part of the conversation; its files are not affected"))
 }

@@ -1,8 +1,8 @@
-// Package launchplan is how prepare tells the shim what the agent is to be started
-// with: one small file in the run folder, which the agent cannot write to.
+// Package launchplan passes the launch plan, which says how the agent is started, from
+// prepare to the shim: one small file in the run folder, which the agent cannot write to.
 //
-// The file is written last of all that prepare does, at once and whole: where it
-// is, everything it names is there.
+// The file is the last thing that prepare writes, atomically: if it exists, everything it
+// names exists.
 package launchplan
 
 import (
@@ -17,47 +17,47 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// Places in the run folder.
+// Paths within the run folder.
 const (
 	// File holds the Plan.
 	File = "context/start.json"
-	// FilesDir holds the settings that the agent's adapter makes.
+	// FilesDir contains the settings files of the agent's adapter.
 	FilesDir = "context/agent"
 )
 
-// Plan is what an agent is started with.
+// Plan is the agent's launch plan.
 type Plan struct {
 	AgentType v1alpha1.AgentType   `json:"agentType"`
 	Memory    v1alpha1.AgentMemory `json:"memory"`
-	// Session is the id of the agent's own session to go on with; empty begins
-	// a new one.
+	// Session is the id of the agent's own session to resume; if it is empty, a new one
+	// begins.
 	Session string `json:"session,omitempty"`
-	// Model to use; the agent's own choice when empty.
+	// Model is the model to use; if it is empty, the agent chooses.
 	Model string `json:"model,omitempty"`
-	// Prompt is the next user message, whole.
+	// Prompt is the next user message, complete.
 	Prompt string `json:"prompt"`
 }
 
-// Write puts the plan in the run folder.
+// Write writes the plan to the run folder.
 func Write(runDir string, p Plan) error {
 	data, err := json.MarshalIndent(p, "", " ")
 	if err != nil {
-		return fmt.Errorf("encode the plan of the agent's start: %w", err)
+		return fmt.Errorf("encode the launch plan: %w", err)
 	}
 	path := filepath.Join(runDir, File)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("write the plan of the agent's start: %w", err)
+		return fmt.Errorf("write the launch plan: %w", err)
 	}
 	// The agent's container may run under another user id.
 	if err := durable.Write(path, data, 0o644); err != nil {
 		os.Remove(path + ".new")
-		return fmt.Errorf("write the plan of the agent's start: %w", err)
+		return fmt.Errorf("write the launch plan: %w", err)
 	}
 	return nil
 }
 
-// Read reads the plan from the run folder. Without one the error is
-// fs.ErrNotExist: an agent of type Exec is started as its template says.
+// Read reads the plan from the run folder. If there is none, the error is fs.ErrNotExist:
+// an agent of type Exec is started by its template alone.
 func Read(runDir string) (Plan, error) {
 	var p Plan
 	data, err := os.ReadFile(filepath.Join(runDir, File))
@@ -68,16 +68,16 @@ func Read(runDir string) (Plan, error) {
 		err = json.Unmarshal(data, &p)
 	}
 	if err != nil {
-		return p, fmt.Errorf("read the plan of the agent's start: %w", err)
+		return p, fmt.Errorf("read the launch plan: %w", err)
 	}
 	return p, nil
 }
 
-// Remove takes away the plan of an earlier start.
+// Remove deletes the plan of an earlier start.
 func Remove(runDir string) error {
 	err := os.Remove(filepath.Join(runDir, File))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove the plan of the agent's start: %w", err)
+		return fmt.Errorf("remove the launch plan: %w", err)
 	}
 	return nil
 }

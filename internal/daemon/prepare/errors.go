@@ -73,8 +73,8 @@ func (e *sourceMissing) Error() string {
 	if errors.As(e.err, &awaited) {
 		return awaited.Error() // the task has run before, so its wait is bounded
 	}
-	return fmt.Sprintf("the history store does not have, or has lost, %s, from which this task is to start. That task's pod sends it again, "+
-		"within minutes if it is at work. If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
+	return fmt.Sprintf("the history store does not have, or has lost, %s, from which this task starts. That task's pod sends it again, "+
+		"within minutes if it is running. If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
 		"If that task or its volume is gone, start a new task from another checkpoint", e.source)
 }
 

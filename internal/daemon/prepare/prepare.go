@@ -46,7 +46,7 @@ import (
 // Server is the part of the gateway's client that prepare uses; see gatewayclient.Client.
 type Server interface {
 	ship.Server
-	HasBegun()
+	MarkBegun()
 	PushedCheckpoints(context.Context) (durable, lost []int64, err error)
 	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) (*daemonv1.Position, error)
 	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
@@ -170,7 +170,7 @@ func (p *preparer) run(ctx context.Context) error {
 	p.taker = &checkpoint.Taker{Repo: p.repo, Journal: p.journal, Spool: p.spool, Remote: p.cfg.Remote,
 		TaskUID: p.cfg.Pod.TaskUID, Attempt: p.cfg.Pod.Attempt, Mask: p.cfg.Mask, Log: p.log}
 	if p.hasBegun() {
-		p.cfg.Server.HasBegun()
+		p.cfg.Server.MarkBegun()
 	} else if begin != nil {
 		return begin
 	}

@@ -95,7 +95,7 @@ func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		expect(t, "message", r.Message, "the history store does not have, or has lost, checkpoint 2 of task source (UID "+source.UID+
-			"), from which this task is to start. That task's pod sends it again, within minutes if it is at work. "+
+			"), from which this task starts. That task's pod sends it again, within minutes if it is running. "+
 			"If that task has stopped, resume it or, once completed, rewind it to its latest checkpoint. "+
 			"If that task or its volume is gone, start a new task from another checkpoint")
 	}

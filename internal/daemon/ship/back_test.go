@@ -212,7 +212,7 @@ func TestARefusalThatLastsIsTold(t *testing.T) {
 			go func() { done <- shipper.Run(ctx) }()
 			srv.until(t, 4)
 			srv.relent()
-			if err := shipper.Stored(t.Context(), 1); err != nil {
+			if err := shipper.WaitStored(t.Context(), 1); err != nil {
 				t.Fatal(err)
 			}
 			stop()

@@ -7,10 +7,9 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// withGaps puts a Gap wherever the sequences after stored leave some out, up to
-// the spool's last one if there are no records at all. The server then goes on
-// behind it. Sequences before first are no longer kept; others that are missing
-// were damaged.
+// withGaps inserts a Gap wherever sequences after stored are missing, or a Gap up to last
+// if there are no records at all; the server then continues after it. Missing sequences
+// before first are no longer kept; others were damaged.
 func withGaps(stored int64, records []*daemonv1.Record, first, last int64) []*daemonv1.Record {
 	out := make([]*daemonv1.Record, 0, len(records)+1)
 	next := stored + 1
@@ -25,7 +24,7 @@ func withGaps(stored int64, records []*daemonv1.Record, first, last int64) []*da
 	return out
 }
 
-// gaps stand for the records from one sequence through another.
+// gaps returns the gaps that replace the records from one sequence through another.
 func gaps(from, through, first int64) []*daemonv1.Record {
 	var out []*daemonv1.Record
 	if from < first && from <= through {

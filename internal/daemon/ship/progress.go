@@ -7,7 +7,7 @@ import (
 	"github.com/clew-dev/clew/internal/broadcast"
 )
 
-// progress is a number that others can wait for.
+// progress is a number whose growth others can wait for.
 type progress struct {
 	mu      sync.Mutex
 	value   int64

@@ -99,13 +99,13 @@ func TestRun(t *testing.T) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- shipper.Run(ctx) }()
-	if err := shipper.Stored(ctx, 600); err != nil {
+	if err := shipper.WaitStored(ctx, 600); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Append(nil, &daemonv1.Record{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := shipper.Stored(ctx, 601); err != nil {
+	if err := shipper.WaitStored(ctx, 601); err != nil {
 		t.Fatal(err)
 	}
 	cancel()

@@ -190,7 +190,7 @@ func (d *daemon) safe(ctx context.Context) error {
 		}
 	}
 	for last := d.volume.Spool.Last(); ; last = d.volume.Spool.Last() {
-		if err := d.shipper.Stored(ctx, last); err != nil {
+		if err := d.shipper.WaitStored(ctx, last); err != nil {
 			return err
 		}
 		if d.volume.Spool.Last() == last {

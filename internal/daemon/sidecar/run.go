@@ -59,7 +59,7 @@ import (
 // Server is what is needed of the server; see gatewayclient.Client.
 type Server interface {
 	ship.Server
-	HasBegun()
+	MarkBegun()
 	Commands(context.Context, func(*daemonv1.Command)) error
 	Report(context.Context, *daemonv1.Problem) error
 }
@@ -243,7 +243,7 @@ func (d *daemon) begin(ctx context.Context) error {
 	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || state.Layout == nil || state.Layout.Stage != journal.LayoutReady || state.Rewind != nil:
 		return errors.New("the volume is not prepared for this attempt: the container prepare has not completed")
 	}
-	d.cfg.Server.HasBegun()
+	d.cfg.Server.MarkBegun()
 	if err := d.findEnd(ctx); err != nil {
 		return err
 	}

@@ -1,6 +1,5 @@
-// Package volume opens what a task's volume holds for the daemon: the spool,
-// the journal and the repository of checkpoints. One process at a time has a
-// volume open.
+// Package volume opens the daemon's part of a task's volume: the spool, the journal and the
+// repository of checkpoints. Only one process at a time can have a volume open.
 package volume
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// Paths says where the parts of a task's volume are mounted.
+// Paths are the folders where the parts of a task's volume are mounted.
 type Paths struct {
 	// Worktree is the agent's working tree, Home its home.
 	Worktree, Home string
@@ -41,9 +40,9 @@ type Volume struct {
 	Repo    *worktree.Repo
 }
 
-// Open opens a volume. While another process has it open (one of an older
-// attempt, say, that is about to see that it is fenced off) it waits until ctx
-// ends. Checkpoints hold none of the secrets, if there are any.
+// Open opens a volume. While another process has it open (one of an older attempt, say,
+// that has yet to find out that it is fenced off) it waits until ctx ends. secrets, if not
+// nil, are kept out of checkpoints.
 func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktree.Secrets) (*Volume, error) {
 	include, err := homeInclude(cfg)
 	if err != nil {
@@ -72,9 +71,9 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	return v, nil
 }
 
-// homeInclude is what of the agent's home is part of every checkpoint: the
-// sessions of an agent whose kind is known, and what the user names; all of it
-// for an agent of type Exec if the user names nothing.
+// homeInclude returns the paths of the agent's home that every checkpoint contains: the
+// sessions of an agent of known type, and what the user names; for an agent of type Exec,
+// the whole home if the user names nothing.
 func homeInclude(cfg daemonapi.Config) ([]string, error) {
 	adapter, err := agent.For(cfg.AgentType)
 	if err != nil {
@@ -94,9 +93,9 @@ func homeInclude(cfg daemonapi.Config) ([]string, error) {
 	return slices.Compact(include), nil
 }
 
-// credentials are places where programs keep what they log in with, below a home.
-// They stay out of checkpoints where all of a home is part of them: an agent of
-// type Exec may log in to whatever it likes while it runs.
+// credentials are the paths, below a home, where programs keep their logins. They are
+// excluded from checkpoints that contain a whole home: an agent of type Exec may log in to
+// anything while it runs.
 var credentials = []string{
 	".aws", ".azure", ".cargo/credentials", ".cargo/credentials.toml", ".config/gcloud", ".config/gh", ".config/git/credentials",
 	".config/glab-cli", ".config/hub", ".config/op", ".config/containers/auth.json", ".docker/config.json", ".gem/credentials",
@@ -105,8 +104,8 @@ var credentials = []string{
 	".claude/.credentials.json", ".codex/auth.json", ".gemini/oauth_creds.json", ".local/share/opencode/auth.json", ".qwen/oauth_creds.json",
 }
 
-// homeExclude is what of the agent's home is in no checkpoint, unless the user
-// names it.
+// homeExclude returns the paths of the agent's home that no checkpoint contains, unless the
+// user names them.
 func homeExclude(cfg daemonapi.Config) []string {
 	named := func(path string) bool {
 		return slices.ContainsFunc(cfg.StatePaths, func(p string) bool {
@@ -131,9 +130,8 @@ func openSpool(ctx context.Context, dir string) (*spool.Spool, error) {
 	}
 }
 
-// Sync returns when everything that was written to the volume is on disk,
-// whoever wrote it. Worktree, home and the daemon's own folder are parts of one
-// file system.
+// Sync returns when everything written to the volume, by any process, is on disk. Worktree,
+// home and the daemon's own folder are parts of one file system.
 func (v *Volume) Sync() error {
 	dir, err := os.Open(v.paths.State)
 	if err == nil {
@@ -145,11 +143,11 @@ func (v *Volume) Sync() error {
 	return nil
 }
 
-// Close lets go of the volume.
+// Close closes the volume.
 func (v *Volume) Close() error { return errors.Join(v.Repo.Close(), v.Spool.Close()) }
 
-// Remote returns a function that says where the gitstore is, with the token of
-// the moment. caFile is "" or what CAFile wrote.
+// Remote returns a function that returns the gitstore's address with the current token.
+// caFile is "" or the path returned by CAFile.
 func Remote(url, tokenFile, caFile string) func() (worktree.Remote, error) {
 	return func() (worktree.Remote, error) {
 		token, err := gatewayclient.Token(tokenFile)
@@ -160,8 +158,8 @@ func Remote(url, tokenFile, caFile string) func() (worktree.Remote, error) {
 	}
 }
 
-// CAFile writes a bundle of certificates to a file for git, and returns its
-// path; "" for an empty bundle. remove deletes it again.
+// CAFile writes a bundle of certificates to a file for git, and returns its path, or "" for
+// an empty bundle. remove deletes the file.
 func CAFile(bundle string) (path string, remove func(), err error) {
 	if bundle == "" {
 		return "", func() {}, nil

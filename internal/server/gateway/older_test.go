@@ -134,14 +134,14 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 		done := make(chan error, 1)
 		go func() { done <- shipper.Run(ctx) }()
 		s.say("1")
-		if err := shipper.Stored(t.Context(), 1); err != nil {
+		if err := shipper.WaitStored(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
 		at.to(t, pg.Database(t))
 		s.say("2")
 		waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := shipper.Stored(waiting, 2); err != nil {
+		if err := shipper.WaitStored(waiting, 2); err != nil {
 			t.Error(err)
 		}
 		stop()
@@ -183,7 +183,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 			t.Error("a fork has begun without what it inherits")
 		}
 		begun := f.daemon("b1", from)
-		begun.HasBegun()
+		begun.MarkBegun()
 		for range 2 {
 			if _, err := begun.Begin(t.Context()); !errors.Is(err, gatewayclient.ErrSourceAwaited) {
 				t.Errorf("a fork that has begun before does not wait for its source: %v", err)
