@@ -238,7 +238,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 		}
 		for ; waited < 6*time.Minute; waited += time.Minute {
 			c := f.daemon("b1", from)
-			c.HasBegun()
+			c.MarkBegun()
 			Expect(ask(c)).To(MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
 			busy, stop := context.WithCancel(t.Context())
 			stop()
@@ -249,7 +249,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 			Expect(err).NotTo(HaveOccurred())
 		}
 		c := f.daemon("b1", from)
-		c.HasBegun()
+		c.MarkBegun()
 		Expect(ask(c)).To(Succeed(), "after %s", waited)
 	})
 })
