@@ -21,7 +21,7 @@ func TestADamagedCheckpointThatWaitsHoldsBackNeitherLaterOnesNorTheAgentsEnd(t *
 	w.Git.SetDown(true)
 	step(w, a, "1", "one.txt", "1\n")
 	w.Server.Until(t, "the server knows it", w.UID, func(k *daemontest.Task) bool { return k.Latest() != nil })
-	damage(t, w, checkpoint(w, 1).GetTree())
+	damage(t, w, checkpointRecord(w, 1).GetTree())
 	step(w, a, "2", "one.txt", "")
 	w.Git.SetDown(false)
 	step(w, a, "3", "three", "3\n")

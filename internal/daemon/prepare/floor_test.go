@@ -13,8 +13,8 @@ import (
 // toFloor takes the conversation to a position that no checkpoint is as old as.
 func toFloor(position int64) *daemonapi.Operation { return toPosition(position, 0, 0) }
 
-// call is one call that writes a file, and no checkpoint after it.
-func call(w *daemontest.World, a *daemontest.Shim, id, file, text string) {
+// callTool is one call that writes a file, and no checkpoint after it.
+func callTool(w *daemontest.World, a *daemontest.Shim, id, file, text string) {
 	w.T.Helper()
 	w.Write(file, text)
 	home(w, id)
@@ -28,12 +28,12 @@ func forked(t *testing.T) *daemontest.World {
 	t.Helper()
 	source := three(t)
 	w := source.Fork("fork", daemonapi.Source{TaskUID: source.UID, Checkpoint: 1,
-		Commit: checkpoint(source, 1).GetCommit(), IncludeConversation: true, Position: 3})
+		Commit: checkpointRecord(source, 1).GetCommit(), IncludeConversation: true, Position: 3})
 	w.Prompt, w.Policy.EveryToolCalls = "Do it another way.", 0
 	w.Prepare(1, nil)
 	attempt(w, 1, func(a *daemontest.Shim) {
-		call(w, a, "4", "f", "f\n")
-		call(w, a, "5", "g", "g\n")
+		callTool(w, a, "4", "f", "f\n")
+		callTool(w, a, "5", "g", "g\n")
 	})
 	if n := latest(w).GetNumber(); n != 1 {
 		t.Fatalf("the fork has %d checkpoints", n)
@@ -80,13 +80,13 @@ func TestRewindToBeforeTheFirstCheckpointEver(t *testing.T) {
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s1")
-	call(w, a, "1", "one.txt", "1\n")
+	callTool(w, a, "1", "one.txt", "1\n")
 	killed := w.CopyVolume()
 	r := killed.Prepare(2, toFloor(1))
-	if r.FromCheckpoint != 1 || r.ToCheckpoint != 0 || checkpoint(killed, 1).GetTrigger() != "PreRewind" || checkpoint(killed, 2).GetTrigger() != "Rewound" {
-		t.Fatalf("%+v %v", r, checkpoint(killed, 1))
+	if r.FromCheckpoint != 1 || r.ToCheckpoint != 0 || checkpointRecord(killed, 1).GetTrigger() != "PreRewind" || checkpointRecord(killed, 2).GetTrigger() != "Rewound" {
+		t.Fatalf("%+v %v", r, checkpointRecord(killed, 1))
 	}
-	expect(t, "message", checkpoint(killed, 1).GetMessage(), "Before the rewind to message 1")
+	expect(t, "message", checkpointRecord(killed, 1).GetMessage(), "Before the rewind to message 1")
 	expect(t, "home", readHome(killed), "")
 	expect(t, "one.txt", killed.Read("one.txt"), "1\n")
 	expect(t, "conversation", killed.Lines(), callsOfThree[:1])
@@ -162,7 +162,7 @@ func TestAForkGoesBackToWhatItBeganWith(t *testing.T) {
 // TestOnlyWhatACheckpointHoldsIsTakenAway: credentials stay.
 func TestOnlyWhatACheckpointHoldsIsTakenAway(t *testing.T) {
 	t.Parallel()
-	w := begun(t, "ClaudeCode", "E")
+	w := begun(t, "ClaudeCode", endsCleanly)
 	credentials := w.Root + "/home/.claude/.credentials.json"
 	if err := os.WriteFile(credentials, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)

@@ -132,14 +132,14 @@ func TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain(t *testing.T) {
 	w.LoseVolume()
 	w.Prepare(2, nil)
 	attempt(w, 2, func(a *daemontest.Shim) { step(w, a, "4", "four", "4\n") })
-	all, first, second := known(w), checkpoint(w, 1), checkpoint(w, 2)
+	all, first, second := known(w), checkpointRecord(w, 1), checkpointRecord(w, 2)
 	w.Server.RollBack(w.UID, 3)
 	w.Prepare(3, nil)
 	if lost(w) == 0 {
 		t.Fatal("nothing was lost: the test is about a loss")
 	}
 	expect(t, "checkpoints", known(w), all)
-	again := checkpoint(w, 1)
+	again := checkpointRecord(w, 1)
 	if !again.GetDurable() {
 		t.Error("the gitstore has checkpoint 1, and it does not count as durable")
 	}
@@ -147,7 +147,7 @@ func TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain(t *testing.T) {
 	expect(t, "reason", w.Prepare(4, rewindTo(2, "Both", "Discard")).Reason, "Prepared")
 	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 1", "result 1"})
 	expect(t, "a file of checkpoint 2", w.Read("a.txt"), "changed by 2\n")
-	expect(t, "commit", checkpoint(w, 2).GetCommit(), second.GetCommit())
+	expect(t, "commit", checkpointRecord(w, 2).GetCommit(), second.GetCommit())
 }
 
 // saidOf is what the history says of a checkpoint that also the gitstore knows: all
@@ -180,5 +180,5 @@ func TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt(t *testing.T) {
 	for n := range completed.GetNumber() {
 		expect(t, fmt.Sprintf("attempt of checkpoint %d", n+1), told[n+1], 1)
 	}
-	expect(t, "trigger of the last one", checkpoint(w, completed.GetNumber()).GetTrigger(), "Completion")
+	expect(t, "trigger of the last one", checkpointRecord(w, completed.GetNumber()).GetTrigger(), "Completion")
 }

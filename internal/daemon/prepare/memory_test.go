@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,49 +15,72 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// talk makes a conversation of words, an entry each: u:text says the user, a:text
-// the agent, o:text is plain output, c1 is a call, r1 its result, i1 the answer
-// to a call that was interrupted.
-func talk(words string) *history {
+// talk is a conversation, a message for each entry.
+type talk []*daemonv1.Message
+
+// history returns the conversation with positions from 1.
+func (k talk) history() *history {
 	h := &history{budget: 1 << 20}
-	for _, word := range strings.Fields(words) {
-		id, m := word[1:], &daemonv1.Message{}
-		switch word[0] {
-		case 'u':
-			m.Role, m.Text = daemonv1.Role_ROLE_USER, word[2:]
-		case 'a':
-			m.Role, m.Text = daemonv1.Role_ROLE_ASSISTANT, word[2:]
-		case 'o':
-			m.Role, m.Text = daemonv1.Role_ROLE_OUTPUT, word[2:]
-		case 'c':
-			m.Role, m.ToolCall = daemonv1.Role_ROLE_ASSISTANT, &daemonv1.ToolCall{Id: id, Name: "shell"}
-		case 'r':
-			m.Role, m.ToolResult = daemonv1.Role_ROLE_TOOL, &daemonv1.ToolResult{CallId: id}
-		case 'i':
-			m = agent.Interrupted(id)
-		}
+	for _, m := range k {
 		h.add(&daemonv1.ConversationEntry{Position: int64(len(h.entries) + 1), Message: m})
 	}
 	return h
 }
 
-// words undoes talk.
-func words(entries []*daemonv1.ConversationEntry) string {
-	var out []string
-	for _, e := range entries {
-		m := e.GetMessage()
+func user(text string) *daemonv1.Message {
+	return &daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: text}
+}
+
+func assistant(text string) *daemonv1.Message {
+	return &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, Text: text}
+}
+
+// output is plain output, which is no part of the conversation's messages.
+func output(text string) *daemonv1.Message {
+	return &daemonv1.Message{Role: daemonv1.Role_ROLE_OUTPUT, Text: text}
+}
+
+func call(n int) *daemonv1.Message {
+	return &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: fmt.Sprint(n), Name: "shell"}}
+}
+
+func result(n int) *daemonv1.Message {
+	return &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{CallId: fmt.Sprint(n)}}
+}
+
+// interrupted is the result of a call that was interrupted.
+func interrupted(n int) *daemonv1.Message { return agent.Interrupted(fmt.Sprint(n)) }
+
+// whole and missing are how the tests render a conversation, and what a session lacks of it.
+func whole(messages ...*daemonv1.Message) string   { return "{" + describeAll(messages) + "}" }
+func missing(messages ...*daemonv1.Message) string { return "[" + describeAll(messages) + "]" }
+
+func describeAll(messages []*daemonv1.Message) string {
+	var all []string
+	for _, m := range messages {
 		switch r := m.GetToolResult(); {
 		case m.GetToolCall() != nil:
-			out = append(out, "c"+m.GetToolCall().GetId())
+			all = append(all, "call "+m.GetToolCall().GetId())
 		case r.GetInterrupted():
-			out = append(out, "i"+r.GetCallId())
+			all = append(all, "interrupted "+r.GetCallId())
 		case r != nil:
-			out = append(out, "r"+r.GetCallId())
+			all = append(all, "result "+r.GetCallId())
 		default:
-			out = append(out, string(strings.ToLower(m.GetRole().String())[5])+":"+m.GetText())
+			all = append(all, strings.ToLower(strings.TrimPrefix(m.GetRole().String(), "ROLE_"))+": "+m.GetText())
 		}
 	}
-	return strings.Join(out, " ")
+	return strings.Join(all, ", ")
+}
+
+// messagesOf renders entries by one of whole and missing.
+func messagesOf(render func(...*daemonv1.Message) string) func([]*daemonv1.ConversationEntry) string {
+	return func(entries []*daemonv1.ConversationEntry) string {
+		var all []*daemonv1.Message
+		for _, e := range entries {
+			all = append(all, e.GetMessage())
+		}
+		return render(all...)
+	}
 }
 
 func ids(list ...string) map[string]bool {
@@ -86,7 +110,7 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 	counts := func(n int) agent.Session { return agent.Session{ResultCount: n} }
 	tests := []struct {
 		name         string
-		conversation string
+		conversation talk
 		session      *journal.AgentSession
 		refused      string
 		files        agent.Session
@@ -94,89 +118,93 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 		kind, prompt string
 		why          string
 	}{
-		{name: "first start", conversation: "u:do", kind: "New", prompt: "do"},
+		{name: "first start", conversation: talk{user("do")}, kind: "New", prompt: "do"},
 		{name: "nothing is asked for", kind: "New"},
-		{name: "the prompt was not heard", conversation: "u:do o:starting", session: session(nil), kind: "New", prompt: "do"},
-		{name: "intact session", conversation: "u:do c1 r1 a:done u:more", session: session(nil), files: has("1"), kind: "Session", prompt: "more"},
-		{name: "intact session, two messages", conversation: "u:do c1 r1 a:done u:more u:please", session: session(nil), files: has("1"), kind: "Session", prompt: "more\n\nplease"},
-		{name: "the agent was interrupted", conversation: "u:do c1 r1", session: session(nil), files: has("1"), kind: "Session", prompt: continuePrompt},
-		{name: "session lacks the last result", conversation: "u:do c1 r1 c2 r2 u:go", session: session(nil), files: has("1"),
-			kind: "Session", prompt: "[c2 r2]\n\ngo", why: "2 messages"},
-		{name: "session lacks results in the middle", conversation: "u:do c1 c2 r2 r1 a:hm u:go", session: session(nil), files: has("2"), kind: "Session", prompt: "[c1 r1]\n\ngo"},
-		{name: "session that is counted lacks the last result", conversation: "u:do c1 r1 c2 r2 u:go", session: session(nil), files: counts(1), kind: "Session", prompt: "[c2 r2]\n\ngo"},
-		{name: "session that tells nothing is believed", conversation: "u:do c1 r1 c2 r2 u:go", session: session(nil), files: counts(-1), kind: "Session", prompt: "go"},
-		{name: "interrupted call", conversation: "u:do c1 r1 c2 i2 u:go", session: session(nil), files: has("1"), kind: "Session", prompt: "[c2 i2]\n\ngo"},
-		{name: "interrupted call, counted", conversation: "u:do c1 r1 c2 i2 c3 r3 u:go", session: session(nil), files: counts(2), kind: "Session", prompt: "[c2 i2]\n\ngo"},
-		{name: "what was told is not told again", conversation: "u:do c1 r1 c2 r2 u:go c3 r3 u:more",
+		{name: "the prompt was not heard", conversation: talk{user("do"), output("starting")}, session: session(nil), kind: "New", prompt: "do"},
+		{name: "intact session", conversation: talk{user("do"), call(1), result(1), assistant("done"), user("more")}, session: session(nil), files: has("1"), kind: "Session", prompt: "more"},
+		{name: "intact session, two messages", conversation: talk{user("do"), call(1), result(1), assistant("done"), user("more"), user("please")}, session: session(nil), files: has("1"), kind: "Session", prompt: "more\n\nplease"},
+		{name: "the agent was interrupted", conversation: talk{user("do"), call(1), result(1)}, session: session(nil), files: has("1"), kind: "Session", prompt: continuePrompt},
+		{name: "session lacks the last result", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go")}, session: session(nil), files: has("1"),
+			kind: "Session", prompt: missing(call(2), result(2)) + "\n\ngo", why: "2 messages"},
+		{name: "session lacks results in the middle", conversation: talk{user("do"), call(1), call(2), result(2), result(1), assistant("hm"), user("go")}, session: session(nil), files: has("2"), kind: "Session", prompt: missing(call(1), result(1)) + "\n\ngo"},
+		{name: "session that is counted lacks the last result", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go")}, session: session(nil), files: counts(1), kind: "Session", prompt: missing(call(2), result(2)) + "\n\ngo"},
+		{name: "session that tells nothing is believed", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go")}, session: session(nil), files: counts(-1), kind: "Session", prompt: "go"},
+		{name: "interrupted call", conversation: talk{user("do"), call(1), result(1), call(2), interrupted(2), user("go")}, session: session(nil), files: has("1"), kind: "Session", prompt: missing(call(2), interrupted(2)) + "\n\ngo"},
+		{name: "interrupted call, counted", conversation: talk{user("do"), call(1), result(1), call(2), interrupted(2), call(3), result(3), user("go")}, session: session(nil), files: counts(2), kind: "Session", prompt: missing(call(2), interrupted(2)) + "\n\ngo"},
+		{name: "what was told is not told again", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go"), call(3), result(3), user("more")},
 			session: session(func(a *journal.AgentSession) { a.Asked = &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1", "3"), kind: "Session", prompt: "more"},
-		{name: "what was told is not told again, counted", conversation: "u:do c1 r1 c2 r2 u:go c3 r3 u:more",
+		{name: "what was told is not told again, counted", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go"), call(3), result(3), user("more")},
 			session: session(func(a *journal.AgentSession) { a.Asked = &journal.KnownThrough{Position: 6, Results: 1} }), files: counts(2), kind: "Session", prompt: "more"},
-		{name: "what was not heard is told again", conversation: "u:do c1 r1 c2 r2 u:go o:error",
-			session: session(func(a *journal.AgentSession) { a.Asked = &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo"},
-		{name: "session that began with a rendered conversation", conversation: "u:do c1 r1 u:go c2 r2 c3 r3 u:more",
-			session: session(func(a *journal.AgentSession) { a.Begun, a.Known.Position = 4, 4 }), files: has("2"), kind: "Session", prompt: "[c3 r3]\n\nmore"},
+		{name: "what was not heard is told again", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go"), output("error")},
+			session: session(func(a *journal.AgentSession) { a.Asked = &journal.KnownThrough{Position: 6, Results: 1} }), files: has("1"), kind: "Session", prompt: missing(call(2), result(2)) + "\n\ngo"},
+		{name: "session that began with a rendered conversation", conversation: talk{user("do"), call(1), result(1), user("go"), call(2), result(2), call(3), result(3), user("more")},
+			session: session(func(a *journal.AgentSession) { a.Begun, a.Known.Position = 4, 4 }), files: has("2"), kind: "Session", prompt: missing(call(3), result(3)) + "\n\nmore"},
 
-		{name: "restored where the conversation stands", conversation: "u:do c1 r1 c2 r2 u:go",
+		{name: "restored where the conversation stands", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go")},
 			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(5) }), files: counts(-1), kind: "Session", prompt: "go"},
-		{name: "restored from before", conversation: "u:do c1 r1 a:one c2 r2 a:two u:go",
-			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: counts(-1), kind: "Session", prompt: "[a:one c2 r2 a:two]\n\ngo"},
-		{name: "restored from before, with results", conversation: "u:do c1 r1 a:one c2 r2 a:two u:go",
-			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1"), kind: "Session", prompt: "[a:one c2 r2 a:two]\n\ngo"},
-		{name: "restored files are ahead of the checkpoint", conversation: "u:do c1 r1 a:one c2 r2 a:two u:go",
-			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1", "2"), kind: "Session", prompt: "[a:two]\n\ngo"},
-		{name: "restored, and a user's message in between", conversation: "u:do c1 r1 u:also c2 r2 u:go",
-			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1"), kind: "Session", prompt: "[u:also c2 r2]\n\ngo"},
-		{name: "restored, started, and not heard", conversation: "u:do c1 r1 c2 r2 u:go",
+		{name: "restored from before", conversation: talk{user("do"), call(1), result(1), assistant("one"), call(2), result(2), assistant("two"), user("go")},
+			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: counts(-1), kind: "Session", prompt: missing(assistant("one"), call(2), result(2), assistant("two")) + "\n\ngo"},
+		{name: "restored from before, with results", conversation: talk{user("do"), call(1), result(1), assistant("one"), call(2), result(2), assistant("two"), user("go")},
+			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1"), kind: "Session", prompt: missing(assistant("one"), call(2), result(2), assistant("two")) + "\n\ngo"},
+		{name: "restored files are ahead of the checkpoint", conversation: talk{user("do"), call(1), result(1), assistant("one"), call(2), result(2), assistant("two"), user("go")},
+			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1", "2"), kind: "Session", prompt: missing(assistant("two")) + "\n\ngo"},
+		{name: "restored, and a user's message in between", conversation: talk{user("do"), call(1), result(1), user("also"), call(2), result(2), user("go")},
+			session: session(func(a *journal.AgentSession) { a.RestoredAt = at(3) }), files: has("1"), kind: "Session", prompt: missing(user("also"), call(2), result(2)) + "\n\ngo"},
+		{name: "restored, started, and not heard", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go")},
 			session: session(func(a *journal.AgentSession) {
 				a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1}
 			}), files: has("1"),
-			kind: "Session", prompt: "[c2 r2]\n\ngo"},
-		{name: "restored, started, and heard", conversation: "u:do c1 r1 c2 r2 u:go a:yes u:more",
+			kind: "Session", prompt: missing(call(2), result(2)) + "\n\ngo"},
+		{name: "restored, started, and heard", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go"), assistant("yes"), user("more")},
 			session: session(func(a *journal.AgentSession) {
 				a.FilesAt, a.Asked = at(3), &journal.KnownThrough{Position: 6, Results: 1}
 			}), files: has("1"),
 			kind: "Session", prompt: "more"},
-		{name: "restored from when it had heard", conversation: "u:do c1 r1 c2 r2 u:go a:yes c3 r3 u:more",
+		{name: "restored from when it had heard", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go"), assistant("yes"), call(3), result(3), user("more")},
 			session: session(func(a *journal.AgentSession) {
 				a.FilesAt, a.Asked, a.RestoredAt = at(3), &journal.KnownThrough{Position: 6, Results: 1}, at(7)
-			}), files: has("1"), kind: "Session", prompt: "[c3 r3]\n\nmore"},
-		{name: "restored from when it had not heard", conversation: "u:do c1 r1 c2 r2 u:go u:more",
+			}), files: has("1"), kind: "Session", prompt: missing(call(3), result(3)) + "\n\nmore"},
+		{name: "restored from when it had not heard", conversation: talk{user("do"), call(1), result(1), call(2), result(2), user("go"), user("more")},
 			session: session(func(a *journal.AgentSession) {
 				a.FilesAt, a.Asked, a.RestoredAt = at(3), &journal.KnownThrough{Position: 6, Results: 1}, at(6)
-			}), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo\n\nmore"},
+			}), files: has("1"), kind: "Session", prompt: missing(call(2), result(2)) + "\n\ngo\n\nmore"},
 
-		{name: "session that began beyond a gap", conversation: "o:gap u:do c1 r1 c2 r2 u:go", session: session(func(a *journal.AgentSession) {
+		{name: "session that began beyond a gap", conversation: talk{output("gap"), user("do"), call(1), result(1), call(2), result(2), user("go")}, session: session(func(a *journal.AgentSession) {
 			a.Begun, a.Known, a.Asked = 40, journal.KnownThrough{Position: 50, Results: 9}, &journal.KnownThrough{Position: 60, Results: 9}
-		}), files: has("1"), kind: "Session", prompt: "[c2 r2]\n\ngo"},
+		}), files: has("1"), kind: "Session", prompt: missing(call(2), result(2)) + "\n\ngo"},
 
-		{name: "no session is known", conversation: "u:do c1 r1 u:go", kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo", why: "no session"},
-		{name: "session file gone", conversation: "u:do c1 r1", session: session(nil), err: fmt.Errorf("x: %w", fs.ErrNotExist), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + continuePrompt, why: "session s is not in its home"},
-		{name: "session file not readable", conversation: "u:do c1 r1", session: session(nil), err: errors.New("a named pipe"), kind: "Rendered", prompt: "{u:do c1 r1}\n\n" + continuePrompt, why: "a named pipe"},
-		{name: "refused session", conversation: "u:do c1 r1 u:go", session: session(nil), refused: "s", files: has("1"), kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo", why: "did not resume"},
-		{name: "another session was refused", conversation: "u:do c1 r1 u:go", session: session(nil), refused: "r", files: has("1"), kind: "Session", prompt: "go"},
-		{name: "another agent", conversation: "u:do c1 r1 u:go",
+		{name: "no session is known", conversation: talk{user("do"), call(1), result(1), user("go")}, kind: "Rendered", prompt: whole(user("do"), call(1), result(1)) + "\n\ngo", why: "no session"},
+		{name: "session file gone", conversation: talk{user("do"), call(1), result(1)}, session: session(nil), err: fmt.Errorf("x: %w", fs.ErrNotExist), kind: "Rendered", prompt: whole(user("do"), call(1), result(1)) + "\n\n" + continuePrompt, why: "session s is not in its home"},
+		{name: "session file not readable", conversation: talk{user("do"), call(1), result(1)}, session: session(nil), err: errors.New("a named pipe"), kind: "Rendered", prompt: whole(user("do"), call(1), result(1)) + "\n\n" + continuePrompt, why: "a named pipe"},
+		{name: "refused session", conversation: talk{user("do"), call(1), result(1), user("go")}, session: session(nil), refused: "s", files: has("1"), kind: "Rendered", prompt: whole(user("do"), call(1), result(1)) + "\n\ngo", why: "did not resume"},
+		{name: "another session was refused", conversation: talk{user("do"), call(1), result(1), user("go")}, session: session(nil), refused: "r", files: has("1"), kind: "Session", prompt: "go"},
+		{name: "another agent", conversation: talk{user("do"), call(1), result(1), user("go")},
 			session: session(func(a *journal.AgentSession) { a.Record = []byte(`{"agent":"Codex","id":"s"}`) }), files: has("1"),
-			kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo", why: "another agent, Codex"},
-		{name: "session in which nothing was said", conversation: "u:do c1 r1 u:go",
-			session: session(func(a *journal.AgentSession) { a.Begun, a.Known.Position = 4, 4 }), files: has("1"), kind: "Rendered", prompt: "{u:do c1 r1}\n\ngo"},
-		{name: "plain output is no part of it", conversation: "u:do o:x c1 r1 o:y u:go o:z", kind: "Rendered", prompt: "{u:do o:x c1 r1 o:y o:z}\n\ngo"},
+			kind: "Rendered", prompt: whole(user("do"), call(1), result(1)) + "\n\ngo", why: "another agent, Codex"},
+		{name: "session in which nothing was said", conversation: talk{user("do"), call(1), result(1), user("go")},
+			session: session(func(a *journal.AgentSession) { a.Begun, a.Known.Position = 4, 4 }), files: has("1"), kind: "Rendered", prompt: whole(user("do"), call(1), result(1)) + "\n\ngo"},
+		{name: "plain output is no part of it", conversation: talk{user("do"), output("x"), call(1), result(1), output("y"), user("go"), output("z")}, kind: "Rendered", prompt: whole(user("do"), output("x"), call(1), result(1), output("y"), output("z")) + "\n\ngo"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			told, pending, head := talk(tt.conversation).split()
-			r := knowledge{agentType: "ClaudeCode", session: tt.session, refused: tt.refused, past: told, pending: pending, head: head,
-				find: func(id string) (agent.Session, error) { return tt.files, tt.err },
-				render: renderer{
-					conversation: func(e []*daemonv1.ConversationEntry) string { return "{" + words(e) + "}" },
-					missing:      func(e []*daemonv1.ConversationEntry) string { return "[" + words(e) + "]" },
-				}}
+			past, pending, head := tt.conversation.history().split()
+			r := knowledge{agentType: "ClaudeCode", session: tt.session, refused: tt.refused, past: past, pending: pending, head: head,
+				find:   func(id string) (agent.Session, error) { return tt.files, tt.err },
+				render: renderer{conversation: messagesOf(whole), missing: messagesOf(missing)},
+			}
 			m := r.decide()
-			if string(m.kind) != tt.kind || m.prompt != tt.prompt || !strings.Contains(m.message, tt.why) {
-				t.Fatalf("memory %s, prompt %q (%s)", m.kind, m.prompt, m.message)
+			if string(m.kind) != tt.kind {
+				t.Errorf("memory %s (%s), want %s", m.kind, m.message, tt.kind)
+			}
+			if d := cmp.Diff(tt.prompt, m.prompt); d != "" {
+				t.Errorf("prompt (-want +got):\n%s", d)
+			}
+			if !strings.Contains(m.message, tt.why) {
+				t.Errorf("the message %q does not contain %q", m.message, tt.why)
 			}
 			if (m.id != "") != (m.kind == "Session") {
-				t.Fatalf("session %q", m.id)
+				t.Errorf("memory %s with session %q", m.kind, m.id)
 			}
 			// Killed before the agent started, and run again: the same.
 			r.session = m.session
@@ -199,20 +227,29 @@ func TestHistoryIsBounded(t *testing.T) {
 		h.add(e)
 	}
 	h.add(&daemonv1.ConversationEntry{Position: 401, Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_USER, Text: long}})
-	told, pending, head := h.split()
-	if len(told) != 400 || len(pending) != 1 || pending[0] != long || head != 401 {
-		t.Fatalf("%d told, %d pending, head %d", len(told), len(pending), head)
+	past, pending, head := h.split()
+	if len(past) != 400 || head != 401 {
+		t.Fatalf("%d entries and head %d, want 400 and 401", len(past), head)
+	}
+	if !slices.Equal(pending, []string{long}) {
+		t.Fatalf("%d pending messages, want the whole last one", len(pending))
 	}
 	bytes := 0
-	for _, e := range told {
+	for _, e := range past {
 		bytes += sizeOf(e)
 	}
 	if bytes > 2<<20 {
 		t.Fatalf("%d bytes are kept", bytes)
 	}
-	first, last := told[0].GetMessage().GetToolResult(), told[399].GetMessage().GetToolResult()
-	if len(first.GetOutput()) > previewBytes || first.GetOutputPieces().GetBytes() != int64(len(long)) || len(last.GetOutput()) < 99<<10 {
-		t.Fatalf("the first result has %d bytes of %d, the last %d", len(first.GetOutput()), first.GetOutputPieces().GetBytes(), len(last.GetOutput()))
+	first, last := past[0].GetMessage().GetToolResult(), past[399].GetMessage().GetToolResult()
+	if n := len(first.GetOutput()); n > previewBytes {
+		t.Errorf("%d bytes are kept of the first result, want at most %d", n, previewBytes)
+	}
+	if n := first.GetOutputPieces().GetBytes(); n != int64(len(long)) {
+		t.Errorf("the first result says that it has %d bytes, want %d", n, len(long))
+	}
+	if n := len(last.GetOutput()); n < 99<<10 {
+		t.Errorf("%d bytes are kept of the last result, want the budget", n)
 	}
 }
 
@@ -225,14 +262,14 @@ func TestALongConversationFitsInMemory(t *testing.T) {
 		h.add(&daemonv1.ConversationEntry{Position: int64(i + 1), Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL,
 			ToolResult: &daemonv1.ToolResult{CallId: fmt.Sprint(i), Output: strings.Repeat("x", 4000)}}})
 	}
-	told, _, _ := h.split()
-	for _, e := range told {
+	past, _, _ := h.split()
+	for _, e := range past {
 		bytes += sizeOf(e)
 	}
-	if len(told) != messages || bytes > 8<<20 {
-		t.Errorf("%d bytes are kept of %d messages", bytes, len(told))
+	if len(past) != messages || bytes > 8<<20 {
+		t.Errorf("%d bytes are kept of %d messages", bytes, len(past))
 	}
-	if last := told[messages-1].GetMessage().GetToolResult(); len(last.GetOutput()) != 4000 {
+	if last := past[messages-1].GetMessage().GetToolResult(); len(last.GetOutput()) != 4000 {
 		t.Errorf("the newest message has %d bytes", len(last.GetOutput()))
 	}
 }

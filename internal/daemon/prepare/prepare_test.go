@@ -92,7 +92,7 @@ func state(t *testing.T, w *daemontest.World) journal.State {
 	return j.State()
 }
 
-func checkpoint(w *daemontest.World, n int64) (c *daemonv1.CheckpointRecord) {
+func checkpointRecord(w *daemontest.World, n int64) (c *daemonv1.CheckpointRecord) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) { c = k.Checkpoints[n] })
 	return c
 }
@@ -236,7 +236,7 @@ func TestLostVolume(t *testing.T) {
 		t.Fatalf("%v", latest(w))
 	}
 	attempt(w, 2, func(a *daemontest.Shim) { step(w, a, "4", "four", "4") })
-	if c := checkpoint(w, 5); c.GetParent() != checkpoint(w, 4).GetCommit() || c.GetFilesChanged() != 1 || c.GetBase() != checkpoint(w, 1).GetBase() {
+	if c := checkpointRecord(w, 5); c.GetParent() != checkpointRecord(w, 4).GetCommit() || c.GetFilesChanged() != 1 || c.GetBase() != checkpointRecord(w, 1).GetBase() {
 		t.Fatalf("%v", c)
 	}
 }
@@ -346,7 +346,7 @@ func TestFork(t *testing.T) {
 	for _, include := range []bool{true, false} {
 		t.Run(fmt.Sprint(include), func(t *testing.T) {
 			w := source.Fork(fmt.Sprintf("fork-%v", include), daemonapi.Source{TaskUID: source.UID, Checkpoint: 2,
-				Commit: checkpoint(source, 2).GetCommit(), IncludeConversation: include})
+				Commit: checkpointRecord(source, 2).GetCommit(), IncludeConversation: include})
 			w.Prompt = "Do it."
 			for range 2 {
 				w.Prepare(1, nil)
@@ -360,7 +360,7 @@ func TestFork(t *testing.T) {
 			expect(t, "conversation", w.Lines(), want)
 			expect(t, "home", readHome(w), wantHome)
 			attempt(w, 1, func(a *daemontest.Shim) { step(w, a, "f1", "f", "f") })
-			if c := checkpoint(w, 1); c.GetParent() != checkpoint(source, 2).GetCommit() || c.GetFilesChanged() != 1 || c.GetBase() != checkpoint(source, 1).GetBase() {
+			if c := checkpointRecord(w, 1); c.GetParent() != checkpointRecord(source, 2).GetCommit() || c.GetFilesChanged() != 1 || c.GetBase() != checkpointRecord(source, 1).GetBase() {
 				t.Fatalf("%v", c)
 			}
 			w.LoseVolume()
@@ -377,7 +377,7 @@ func TestFork(t *testing.T) {
 		expect(t, "conversation", w.Lines(), append(slices.Clone(callsOfThree[:3]), "user Do something else."))
 	})
 	t.Run("wrong commit", func(t *testing.T) {
-		w := source.Fork("fork-wrong", daemonapi.Source{TaskUID: source.UID, Checkpoint: 1, Commit: checkpoint(source, 2).GetCommit()})
+		w := source.Fork("fork-wrong", daemonapi.Source{TaskUID: source.UID, Checkpoint: 1, Commit: checkpointRecord(source, 2).GetCommit()})
 		if r := prepare.Run(t.Context(), w.PrepareConfig(1, nil)); r.Reason != "CheckpointCorrupted" {
 			t.Fatalf("%+v", r)
 		}
@@ -451,7 +451,7 @@ func TestStaleVolume(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	expect(t, "tree", w.Tree(), want)
-	if c := checkpoint(w, 3); c.GetTrigger() != "Drift" {
+	if c := checkpointRecord(w, 3); c.GetTrigger() != "Drift" {
 		t.Fatalf("%v", c)
 	}
 }

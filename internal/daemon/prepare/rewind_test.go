@@ -134,8 +134,8 @@ func TestRewindOfAKilledTask(t *testing.T) {
 	a.Recorded()
 	killed := w.CopyVolume()
 	r := killed.Prepare(3, rewindTo(2, "Both", "Discard"))
-	if r.FromCheckpoint != 5 || checkpoint(killed, 5).GetTrigger() != "PreRewind" || !checkpoint(killed, 5).GetDurable() {
-		t.Fatalf("%+v %v", r, checkpoint(killed, 5))
+	if r.FromCheckpoint != 5 || checkpointRecord(killed, 5).GetTrigger() != "PreRewind" || !checkpointRecord(killed, 5).GetDurable() {
+		t.Fatalf("%+v %v", r, checkpointRecord(killed, 5))
 	}
 	expect(t, "unsaved", killed.Read("unsaved"), "")
 	killed.Prepare(4, rewindTo(5, "Both", "Discard"))
@@ -170,8 +170,8 @@ func TestRewindKeepsWhatIsInNoFile(t *testing.T) {
 			tt.change(t, w)
 			want := tt.kept(t, w)
 			r := w.Prepare(2, rewindTo(1, "Both", "Discard"))
-			if r.FromCheckpoint != 5 || checkpoint(w, 5).GetTrigger() != "PreRewind" {
-				t.Fatalf("%+v %v", r, checkpoint(w, 5))
+			if r.FromCheckpoint != 5 || checkpointRecord(w, 5).GetTrigger() != "PreRewind" {
+				t.Fatalf("%+v %v", r, checkpointRecord(w, 5))
 			}
 			if tt.kept(t, w) == want {
 				t.Fatal("the rewind changed nothing")
@@ -197,7 +197,7 @@ func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
 	w := three(t)
 	before := w.Tree()
 	// Damage every object that only checkpoint 1 needs: its tree.
-	tree := checkpoint(w, 1).GetTree()
+	tree := checkpointRecord(w, 1).GetTree()
 	damage(t, w, tree)
 	op := rewindTo(1, "Both", "Discard")
 	r := w.Prepare(2, op)

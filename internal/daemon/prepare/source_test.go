@@ -14,7 +14,7 @@ import (
 func forkOfThree(t *testing.T) (source, fork *daemontest.World) {
 	t.Helper()
 	source = three(t)
-	fork = source.Fork("fork", daemonapi.Source{TaskUID: source.UID, Checkpoint: 2, Commit: checkpoint(source, 2).GetCommit(), IncludeConversation: true, Position: 5})
+	fork = source.Fork("fork", daemonapi.Source{TaskUID: source.UID, Checkpoint: 2, Commit: checkpointRecord(source, 2).GetCommit(), IncludeConversation: true, Position: 5})
 	fork.Prompt = "Do something else."
 	fork.Prepare(1, nil)
 	attempt(fork, 1, func(a *daemontest.Shim) { step(fork, a, "f1", "f", "f") })
@@ -86,7 +86,7 @@ func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 	t.Parallel()
 	source := three(t)
 	w := source.Fork("fork", daemonapi.Source{TaskUID: source.UID, TaskName: "source", Checkpoint: 2,
-		Commit: checkpoint(source, 2).GetCommit(), IncludeConversation: true})
+		Commit: checkpointRecord(source, 2).GetCommit(), IncludeConversation: true})
 	w.SourceWait = time.Nanosecond
 	w.Server.Forget(source.UID)
 	for range 2 {

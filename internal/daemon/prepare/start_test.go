@@ -12,112 +12,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
-	taking "github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
-	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
-	"github.com/clew-dev/clew/internal/daemon/ship"
-	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
-	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
-
-const sessionID = "d4a342ce-945f-430c-8aa6-839a0c27b5c3"
-
-// sessionFile is where an agent keeps the session, and what it writes there when
-// it holds the results of calls.
-var sessionFile = map[v1alpha1.AgentType]func(results []string) (name, text string){
-	"ClaudeCode": func(results []string) (string, string) {
-		lines := []string{`{"type":"user","message":{"role":"user","content":"Do it."},"uuid":"u0","sessionId":"` + sessionID + `"}`}
-		for _, id := range results {
-			lines = append(lines,
-				`{"type":"assistant","message":{"role":"assistant","content":[{"type":"tool_use","id":"`+id+`","name":"Bash","input":{}}]},"uuid":"a`+id+`"}`,
-				`{"type":"user","message":{"role":"user","content":[{"tool_use_id":"`+id+`","type":"tool_result","content":"ok"}]},"uuid":"u`+id+`"}`)
-		}
-		return ".claude/projects/-workspace/" + sessionID + ".jsonl", strings.Join(lines, "\n") + "\n{\"type\":\"user\",\"mess"
-	},
-	"GeminiCLI": func(results []string) (string, string) {
-		lines := []string{`{"sessionId":"` + sessionID + `","projectHash":"p"}`, `{"id":"0","type":"user","content":"Do it."}`}
-		for _, id := range results {
-			lines = append(lines, `{"id":"m`+id+`","type":"gemini","content":"","toolCalls":[{"id":"`+id+`","name":"x","result":[{"functionResponse":{"id":"`+id+`"}}]}]}`)
-		}
-		return ".gemini/tmp/workspace/chats/session-2026-11-21T01-36-" + sessionID[:8] + ".jsonl", strings.Join(lines, "\n") + "\n"
-	},
-}
-
-// play does what agent and daemon do in an attempt, a word each: c1 is a call, r1
-// its result, a:text is said by the agent, F writes the session's file with all
-// results so far, K takes a checkpoint, R says that the agent refused the session,
-// E ends well: without it the pod is killed there.
-func play(w *daemontest.World, attempt int64, words string) {
-	t := w.T
-	t.Helper()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	client, token := w.Client(attempt)
-	v, err := volume.Open(t.Context(), w.Paths(), w.Pod(attempt, nil), nil)
-	must(err)
-	defer v.Close()
-	must(v.Journal.Update(func(s *journal.State) error {
-		s.Clean, s.Final = nil, nil
-		if s.RunningSession() == nil {
-			return s.SetAgentSession(&daemonv1.AgentSession{Agent: string(w.Agent), Id: sessionID, Version: "1"})
-		}
-		return s.SetAgentSession(s.RunningSession())
-	}))
-	taker := &taking.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: volume.Remote(w.Store, token, ""), TaskUID: w.UID, Attempt: attempt, Log: w.Log()}
-	say := func(m *daemonv1.Message) {
-		must(v.Spool.Append(nil, &daemonv1.Record{Time: timestamppb.Now(), Attempt: attempt, Body: &daemonv1.Record_Message{Message: m}}))
-	}
-	name, _ := sessionFile[w.Agent](nil)
-	name = filepath.Join(w.Root, "home", name)
-	var results []string
-	if old, err := os.ReadFile(name); err == nil {
-		for _, id := range []string{"1", "2", "3", "4", "5", "6"} {
-			if strings.Contains(string(old), `id":"`+id+`"`) {
-				results = append(results, id)
-			}
-		}
-	}
-	for _, word := range strings.Fields(words) {
-		id := word[1:]
-		switch word[0] {
-		case 'c':
-			say(&daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: id, Name: "shell", Input: `{"command":"step ` + id + `"}`}})
-		case 'r':
-			w.Write("step", id)
-			results = append(results, id)
-			say(&daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{CallId: id, Output: "output of " + id}})
-		case 'a':
-			say(&daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, Text: id[1:]})
-		case 'F':
-			_, text := sessionFile[w.Agent](results)
-			must(os.MkdirAll(filepath.Dir(name), 0o700))
-			must(os.WriteFile(name, []byte(text), 0o600))
-		case 'K', 'E':
-			_, err := taker.Take(t.Context(), taking.Request{Trigger: "ToolCalls", Also: func(s *journal.State, p journal.Point) {
-				if word == "E" {
-					s.Clean = &p
-				}
-			}})
-			must(err)
-			must(taker.Push(t.Context()))
-		case 'R':
-			must(v.Journal.Update(func(s *journal.State) error { s.SessionRefused = sessionID; return nil }))
-		}
-	}
-	must(ship.New(client, v.Spool, w.Log()).Drain(t.Context()))
-}
 
 // plan is what the agent is to be started with.
 func plan(w *daemontest.World) launchplan.Plan {
@@ -129,18 +32,7 @@ func plan(w *daemontest.World) launchplan.Plan {
 	return p
 }
 
-// begun is a task whose first attempt did two steps, with a checkpoint after each
-// (at positions 3 and 6), and then what the words say.
-func begun(t *testing.T, agentType v1alpha1.AgentType, words string) *daemontest.World {
-	t.Helper()
-	w := daemontest.NewWorld(t, files)
-	w.Agent = agentType
-	w.Prepare(1, nil)
-	play(w, 1, "c1 r1 F K a:one c2 r2 F K "+words)
-	return w
-}
-
-const goOn = "Go on with the task where you left off."
+const continuePrompt = "Go on with the task where you left off."
 
 func TestStart(t *testing.T) {
 	t.Parallel()
@@ -150,27 +42,29 @@ func TestStart(t *testing.T) {
 		op.Scope = v1alpha1.RewindScope(scope)
 		return op
 	}
+	thirdStep := []action{call(3), result(3), sessionSaved, endsCleanly}
 	tests := []struct {
 		name string
-		// words are what the first attempt did after two steps; then the task is
-		// arranged, and the second attempt is asked for op.
-		words   string
+		// first is what the first attempt does after two steps; then the task is
+		// arranged, and the second attempt is given op.
+		first   []action
 		arrange func(*testing.T, *daemontest.World) *daemontest.World
 		op      *daemonapi.Operation
 		memory  v1alpha1.AgentMemory
-		// prompt is how the prompt ends, told and untold what is in it and is not.
-		prompt       string
-		told, untold []string
+		// prompt is the end of the prompt; contains and lacks are what else it contains,
+		// and what it must not contain.
+		prompt          string
+		contains, lacks []string
 	}{
-		{name: "intact session", words: "E", memory: "Session", prompt: goOn, untold: []string{"output of"}},
-		{name: "killed, session intact", words: "c3 r3 F", memory: "Session", prompt: goOn, untold: []string{"output of"}},
-		{name: "session lacks the last result", words: "c3 r3", memory: "Session", prompt: goOn, told: []string{"step 3", "output of 3"}, untold: []string{"output of 2"}},
-		{name: "interrupted call", words: "c3", memory: "Session", prompt: goOn, told: []string{"step 3", "interrupted"}, untold: []string{"output of 2"}},
-		{name: "resume with a prompt", words: "E", op: &daemonapi.Operation{Kind: "Resume", ID: "r", Prompt: "More."}, memory: "Session", prompt: "More.", untold: []string{goOn, "output of"}},
-		{name: "resume with a long prompt", words: "E", op: &daemonapi.Operation{Kind: "Resume", ID: "r", Prompt: long}, memory: "Session", prompt: long},
-		{name: "lost volume", words: "c3 r3 F", memory: "Session", prompt: goOn, untold: []string{"output of"},
+		{name: "intact session", first: []action{endsCleanly}, memory: "Session", prompt: continuePrompt, lacks: []string{"output of"}},
+		{name: "killed, session intact", first: []action{call(3), result(3), sessionSaved}, memory: "Session", prompt: continuePrompt, lacks: []string{"output of"}},
+		{name: "session lacks the last result", first: []action{call(3), result(3)}, memory: "Session", prompt: continuePrompt, contains: []string{"step 3", "output of 3"}, lacks: []string{"output of 2"}},
+		{name: "interrupted call", first: []action{call(3)}, memory: "Session", prompt: continuePrompt, contains: []string{"step 3", "interrupted"}, lacks: []string{"output of 2"}},
+		{name: "resume with a prompt", first: []action{endsCleanly}, op: &daemonapi.Operation{Kind: "Resume", ID: "r", Prompt: "More."}, memory: "Session", prompt: "More.", lacks: []string{continuePrompt, "output of"}},
+		{name: "resume with a long prompt", first: []action{endsCleanly}, op: &daemonapi.Operation{Kind: "Resume", ID: "r", Prompt: long}, memory: "Session", prompt: long},
+		{name: "lost volume", first: []action{call(3), result(3), sessionSaved}, memory: "Session", prompt: continuePrompt, lacks: []string{"output of"},
 			arrange: func(t *testing.T, w *daemontest.World) *daemontest.World { w.LoseVolume(); return w }},
-		{name: "session file gone", words: "E", memory: "Rendered", prompt: goOn, told: []string{"Do it.", "step 1", "output of 1", "output of 2"},
+		{name: "session file gone", first: []action{endsCleanly}, memory: "Rendered", prompt: continuePrompt, contains: []string{"Do it.", "step 1", "output of 1", "output of 2"},
 			arrange: func(t *testing.T, w *daemontest.World) *daemontest.World {
 				name, _ := sessionFile[w.Agent](nil)
 				if err := os.Remove(filepath.Join(w.Root, "home", name)); err != nil {
@@ -178,28 +72,28 @@ func TestStart(t *testing.T) {
 				}
 				return w
 			}},
-		{name: "session file is a pipe", words: "", memory: "Rendered", prompt: goOn, told: []string{"output of 2"},
+		{name: "session file is a pipe", memory: "Rendered", prompt: continuePrompt, contains: []string{"output of 2"},
 			arrange: func(t *testing.T, w *daemontest.World) *daemontest.World {
 				name, _ := sessionFile[w.Agent](nil)
 				pipe(t, filepath.Join(w.Root, "home", name))
 				return w
 			}},
-		{name: "refused session", words: "R E", memory: "Rendered", prompt: goOn, told: []string{"output of 2"}},
-		{name: "refused session, lost volume", words: "R E", memory: "Rendered", prompt: goOn, told: []string{"output of 2"},
+		{name: "refused session", first: []action{sessionRefused, endsCleanly}, memory: "Rendered", prompt: continuePrompt, contains: []string{"output of 2"}},
+		{name: "refused session, lost volume", first: []action{sessionRefused, endsCleanly}, memory: "Rendered", prompt: continuePrompt, contains: []string{"output of 2"},
 			arrange: func(t *testing.T, w *daemontest.World) *daemontest.World { w.LoseVolume(); return w }},
-		{name: "rewind of both", words: "c3 r3 F E", op: rewind("Both", 0, 1, 3), memory: "Session", prompt: goOn, untold: []string{"output of"}},
-		{name: "rewind of the code", words: "c3 r3 F E", op: rewind("Code", 0, 1, 3), memory: "Session", prompt: goOn, untold: []string{"output of"}},
-		{name: "rewind to a position, exact", words: "c3 r3 F E", op: rewind("Conversation", 3, 1, 3), memory: "Session", prompt: goOn, untold: []string{"output of"}},
-		{name: "rewind to a position after the checkpoint", words: "c3 r3 F E", op: rewind("Conversation", 6, 1, 3), memory: "Session", prompt: goOn,
-			told: []string{"one", "step 2", "output of 2"}, untold: []string{"output of 1", "output of 3"}},
-		{name: "rewind to before any checkpoint", words: "c3 r3 F E", op: rewind("Conversation", 3, 0, 0), memory: "Rendered", prompt: goOn,
-			told: []string{"Do it.", "step 1", "output of 1"}, untold: []string{"step 2", "output of 2", "output of 3", "Assistant"}},
-		{name: "rewind to the prompt", words: "c3 r3 F E", op: rewind("Conversation", 1, 0, 0), memory: "New", prompt: "Do it.", untold: []string{"step 1", "output of", goOn}},
-		{name: "fork", words: "E", memory: "Session", prompt: "Do it another way.", untold: []string{"output of"},
+		{name: "rewind of both", first: thirdStep, op: rewind("Both", 0, 1, 3), memory: "Session", prompt: continuePrompt, lacks: []string{"output of"}},
+		{name: "rewind of the code", first: thirdStep, op: rewind("Code", 0, 1, 3), memory: "Session", prompt: continuePrompt, lacks: []string{"output of"}},
+		{name: "rewind to a position, exact", first: thirdStep, op: rewind("Conversation", 3, 1, 3), memory: "Session", prompt: continuePrompt, lacks: []string{"output of"}},
+		{name: "rewind to a position after the checkpoint", first: thirdStep, op: rewind("Conversation", 6, 1, 3), memory: "Session", prompt: continuePrompt,
+			contains: []string{"one", "step 2", "output of 2"}, lacks: []string{"output of 1", "output of 3"}},
+		{name: "rewind to before any checkpoint", first: thirdStep, op: rewind("Conversation", 3, 0, 0), memory: "Rendered", prompt: continuePrompt,
+			contains: []string{"Do it.", "step 1", "output of 1"}, lacks: []string{"step 2", "output of 2", "output of 3", "Assistant"}},
+		{name: "rewind to the prompt", first: thirdStep, op: rewind("Conversation", 1, 0, 0), memory: "New", prompt: "Do it.", lacks: []string{"step 1", "output of", continuePrompt}},
+		{name: "fork", first: []action{endsCleanly}, memory: "Session", prompt: "Do it another way.", lacks: []string{"output of"},
 			arrange: fork("", true)},
-		{name: "fork of another kind", words: "E", memory: "Rendered", prompt: "Do it another way.", told: []string{"Do it.", "output of 1"}, untold: []string{"output of 2", goOn},
+		{name: "fork of another kind", first: []action{endsCleanly}, memory: "Rendered", prompt: "Do it another way.", contains: []string{"Do it.", "output of 1"}, lacks: []string{"output of 2", continuePrompt},
 			arrange: fork("OpenCode", true)},
-		{name: "fork without the conversation", words: "E", memory: "New", prompt: "Do it another way.", untold: []string{"output of", goOn, "Do it."},
+		{name: "fork without the conversation", first: []action{endsCleanly}, memory: "New", prompt: "Do it another way.", lacks: []string{"output of", continuePrompt, "Do it."},
 			arrange: fork("", false)},
 	}
 	for agentType := range sessionFile {
@@ -207,10 +101,11 @@ func TestStart(t *testing.T) {
 			t.Parallel()
 			started := map[string]*daemontest.World{}
 			for _, tt := range tests {
-				if started[tt.words] == nil {
-					started[tt.words] = begun(t, agentType, tt.words)
+				key := names(tt.first)
+				if started[key] == nil {
+					started[key] = begun(t, agentType, tt.first...)
 				}
-				first := started[tt.words]
+				first := started[key]
 				t.Run(tt.name, func(t *testing.T) {
 					t.Parallel()
 					w := first.Copy(t)
@@ -219,20 +114,27 @@ func TestStart(t *testing.T) {
 					}
 					r := w.Prepare(2, tt.op)
 					p := plan(w)
-					if p.Memory != tt.memory || r.Memory != tt.memory || !strings.HasSuffix(p.Prompt, tt.prompt) || p.AgentType != w.Agent {
-						t.Fatalf("%s (%s), session %s, prompt %.5000q", p.Memory, r.MemoryMessage, p.Session, p.Prompt)
+					want := launchplan.Plan{AgentType: w.Agent, Memory: tt.memory, Prompt: p.Prompt}
+					if tt.memory == v1alpha1.AgentMemorySession {
+						want.Session = sessionID
 					}
-					if (p.Session == sessionID) != (tt.memory == v1alpha1.AgentMemorySession) {
-						t.Fatalf("session %q", p.Session)
+					if d := cmp.Diff(want, p); d != "" {
+						t.Fatalf("plan (-want +got), with the reason %q:\n%.5000s", r.MemoryMessage, d)
 					}
-					for _, text := range tt.told {
+					if r.Memory != tt.memory {
+						t.Errorf("the result's memory is %s, want %s", r.Memory, tt.memory)
+					}
+					if !strings.HasSuffix(p.Prompt, tt.prompt) {
+						t.Errorf("the prompt does not end in %q:\n%.5000s", tt.prompt, p.Prompt)
+					}
+					for _, text := range tt.contains {
 						if !strings.Contains(p.Prompt, text) {
 							t.Errorf("the prompt lacks %q:\n%.5000s", text, p.Prompt)
 						}
 					}
-					for _, text := range tt.untold {
+					for _, text := range tt.lacks {
 						if strings.Contains(strings.TrimSuffix(p.Prompt, tt.prompt), text) {
-							t.Errorf("the prompt has %q:\n%.5000s", text, p.Prompt)
+							t.Errorf("the prompt contains %q:\n%.5000s", text, p.Prompt)
 						}
 					}
 					// Once more in the same pod, and then in the next one.
@@ -310,12 +212,12 @@ func TestFirstStartIsPlanned(t *testing.T) {
 // rendered is no part of the session that began then.
 func TestStartsFollowEachOther(t *testing.T) {
 	t.Parallel()
-	w := begun(t, "ClaudeCode", "c3 r3") // the session lacks 3
+	w := begun(t, "ClaudeCode", call(3), result(3)) // the session lacks 3
 	w.Prepare(2, nil)
 	if p := plan(w); !strings.Contains(p.Prompt, "output of 3") {
 		t.Fatalf("%s", p.Prompt)
 	}
-	play(w, 2, "c4 r4 F c5 r5") // it lacks 5 now; and 3 still
+	play(w, 2, call(4), result(4), sessionSaved, call(5), result(5)) // it lacks 5 now; and 3 still
 	name, _ := sessionFile["ClaudeCode"](nil)
 	_, text := sessionFile["ClaudeCode"]([]string{"1", "2", "4"})
 	if err := os.WriteFile(filepath.Join(w.Root, "home", name), []byte(text), 0o600); err != nil {
@@ -325,12 +227,12 @@ func TestStartsFollowEachOther(t *testing.T) {
 	if p := plan(w); p.Memory != "Session" || !strings.Contains(p.Prompt, "output of 5") || strings.Contains(p.Prompt, "output of 3") {
 		t.Fatalf("%+v", p)
 	}
-	play(w, 3, "R")
+	play(w, 3, sessionRefused)
 	w.Prepare(4, nil)
 	if p := plan(w); p.Memory != "Rendered" || !strings.Contains(p.Prompt, "output of 3") {
 		t.Fatalf("%+v", p)
 	}
-	if n := len(slices.DeleteFunc(w.Lines(), func(l string) bool { return l != "user "+goOn })); n != 2 {
+	if n := len(slices.DeleteFunc(w.Lines(), func(l string) bool { return l != "user "+continuePrompt })); n != 2 {
 		t.Fatalf("the agent was told to go on %d times:\n%s", n, strings.Join(w.Lines(), "\n"))
 	}
 }
@@ -339,7 +241,7 @@ func TestStartsFollowEachOther(t *testing.T) {
 // gives the same plan.
 func TestRestoredOnceMore(t *testing.T) {
 	t.Parallel()
-	w := begun(t, "ClaudeCode", "c3 r3 F E")
+	w := begun(t, "ClaudeCode", call(3), result(3), sessionSaved, endsCleanly)
 	op := toPosition(6, 1, 3)
 	w.Prepare(2, op)
 	want := plan(w)
@@ -351,7 +253,7 @@ func TestRestoredOnceMore(t *testing.T) {
 // TestLimitsOfTheOperation: a resume may tell more or less than the task says.
 func TestLimitsOfTheOperation(t *testing.T) {
 	t.Parallel()
-	w := begun(t, "ClaudeCode", "R E")
+	w := begun(t, "ClaudeCode", sessionRefused, endsCleanly)
 	w.Prepare(2, &daemonapi.Operation{Kind: "Resume", ID: "r", Prompt: "More.", Context: &daemonapi.ContextLimits{Messages: 10, Bytes: 10_000}})
 	if p := plan(w); p.Memory != "Rendered" || !strings.Contains(p.Prompt, "Do it.") || strings.Contains(p.Prompt, "output of") {
 		t.Fatalf("%+v", p)
@@ -372,7 +274,7 @@ func TestOnlyTheSessionIsKept(t *testing.T) {
 		}
 	}
 	w.StatePaths = []string{"notes"}
-	play(w, 1, "c1 r1 F E")
+	play(w, 1, call(1), result(1), sessionSaved, endsCleanly)
 	w.LoseVolume()
 	w.Prepare(2, nil)
 	var got []string
@@ -408,8 +310,8 @@ func TestStartKilledAtEveryStep(t *testing.T) {
 		t.Skip("kills at every step: make test runs it")
 	}
 	t.Parallel()
-	lost := begun(t, "ClaudeCode", "c3 r3")
-	rewound := begun(t, "ClaudeCode", "c3 r3 F E")
+	lost := begun(t, "ClaudeCode", call(3), result(3))
+	rewound := begun(t, "ClaudeCode", call(3), result(3), sessionSaved, endsCleanly)
 	scenarios := []struct {
 		name string
 		from *daemontest.World

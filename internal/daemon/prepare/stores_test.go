@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	taking "github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/volume"
@@ -75,8 +75,8 @@ func TestDurableCheckpointsThatTheGitstoreLost(t *testing.T) {
 	if !slices.Contains(refs, "refs/clew/"+w.UID+"/code/2") || !slices.Contains(refs, "refs/clew/"+w.UID+"/state/2") {
 		t.Errorf("checkpoint 2 is not in the gitstore again: %v", refs)
 	}
-	if checkpoint(w, 1).GetDurable() || !checkpoint(w, 2).GetDurable() {
-		t.Errorf("durable: checkpoint 1 %v, checkpoint 2 %v", checkpoint(w, 1).GetDurable(), checkpoint(w, 2).GetDurable())
+	if checkpointRecord(w, 1).GetDurable() || !checkpointRecord(w, 2).GetDurable() {
+		t.Errorf("durable: checkpoint 1 %v, checkpoint 2 %v", checkpointRecord(w, 1).GetDurable(), checkpointRecord(w, 2).GetDurable())
 	}
 }
 
@@ -170,14 +170,14 @@ func TestALostCheckpointThatIsThereAgain(t *testing.T) {
 	}
 	w.Git.New(t, "store")
 	w.Prepare(2, nil)
-	if checkpoint(w, 1).GetDurable() {
+	if checkpointRecord(w, 1).GetDurable() {
 		t.Error("checkpoint 1 is durable and nobody has it")
 	}
 	if err := errors.Join(os.RemoveAll(store), os.Rename(away, store)); err != nil {
 		t.Fatal(err)
 	}
 	w.Prepare(3, nil)
-	if !checkpoint(w, 1).GetDurable() {
+	if !checkpointRecord(w, 1).GetDurable() {
 		t.Error("checkpoint 1 is in the gitstore and counts as lost")
 	}
 }
@@ -202,7 +202,7 @@ func TestWhatWaitedForTheGitstoreIsFoundWithoutAJournal(t *testing.T) {
 	cfg := killed.PrepareConfig(2, nil)
 	cfg.Pod.PrepareOnly = true // it pushes all that waits
 	expect(t, "reason", prepare.Run(t.Context(), cfg).Reason, "Prepared")
-	if !checkpoint(w, 2).GetDurable() {
+	if !checkpointRecord(w, 2).GetDurable() {
 		t.Errorf("checkpoint 2 is on the volume and nobody pushes it; the gitstore has %v", w.Git.Refs(t, "store"))
 	}
 }
@@ -265,9 +265,9 @@ func killedTaking(w *daemontest.World, attempt int64) (cut int64) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	taker := &taking.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, TaskUID: w.UID, Attempt: attempt, Log: w.Log()}
+	taker := &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, TaskUID: w.UID, Attempt: attempt, Log: w.Log()}
 	w.Write("waits", "for the gitstore\n")
-	waits, err := taker.Take(t.Context(), taking.Request{Trigger: "ToolCalls"})
+	waits, err := taker.Take(t.Context(), checkpoint.Request{Trigger: "ToolCalls"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestTheNumberOfACheckpointThatAKillCutIsFree(t *testing.T) {
 	step(w, a, "4", "next", "4\n")
 	w.Server.Until(t, "the next checkpoint is durable", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[number].GetDurable() })
 	stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", refname.Code(w.UID, number))
-	expect(t, "the gitstore's commit", strings.TrimSpace(stored), checkpoint(w, number).GetCommit())
+	expect(t, "the gitstore's commit", strings.TrimSpace(stored), checkpointRecord(w, number).GetCommit())
 }
 
 // TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver: an object stands for a
@@ -347,7 +347,7 @@ func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 			expect(t, "trigger of the last checkpoint", last.GetTrigger(), "Completion")
 			for _, n := range known(w) {
 				stored := w.Git.Run(t, filepath.Join(w.Git.Dir, "store.git"), "rev-parse", refname.Code(w.UID, n))
-				expect(t, fmt.Sprintf("the gitstore's commit of checkpoint %d", n), strings.TrimSpace(stored), checkpoint(w, n).GetCommit())
+				expect(t, fmt.Sprintf("the gitstore's commit of checkpoint %d", n), strings.TrimSpace(stored), checkpointRecord(w, n).GetCommit())
 			}
 		})
 	}
