@@ -1,10 +1,11 @@
 package agentstate_test
 
 import (
-	"reflect"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
@@ -18,13 +19,12 @@ func TestStatesReadBack(t *testing.T) {
 		{Session: session, Outcome: agent.Outcome{Done: true, Failure: &agent.Failure{Cause: agent.CauseRateLimited, Message: "ü", RetryAfter: 5}}},
 		{Produced: true, Begun: []agentstate.Call{{Key: "k", ID: "c", Name: "bash", Input: "{}"}}},
 	} {
-		got := agentstate.Decode(s.Encode())
-		if got.Produced != s.Produced || !proto.Equal(got.Session, s.Session) || !reflect.DeepEqual(got.Outcome, s.Outcome) || !reflect.DeepEqual(got.Begun, s.Begun) {
-			t.Errorf("%+v reads back as %+v", s, got)
+		if d := cmp.Diff(s, agentstate.Decode(s.Encode()), protocmp.Transform()); d != "" {
+			t.Errorf("state (-want +got):\n%s", d)
 		}
 	}
 	if s := agentstate.Decode("\x02{"); s.Produced || s.Session != nil {
-		t.Errorf("what cannot be read says %+v", s)
+		t.Errorf("an unreadable state decodes as %+v", s)
 	}
 }
 
@@ -39,7 +39,7 @@ func TestOldStatesAreRead(t *testing.T) {
 	}
 }
 
-func TestBegunCallsAreForgottenWhenTheOutputTellsOfThem(t *testing.T) {
+func TestBegunCallsAreForgottenWhenTheOutputReportsThem(t *testing.T) {
 	call := func(id, name string) *daemonv1.Message {
 		return &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, ToolCall: &daemonv1.ToolCall{Id: id, Name: name}}
 	}
@@ -53,13 +53,19 @@ func TestBegunCallsAreForgottenWhenTheOutputTellsOfThem(t *testing.T) {
 		{"the same id", call("c-1", "bash"), 1},
 		{"another id of a call that has one", call("c-2", "bash"), 2},
 		{"the name of a call without an id", call("t/1/item_0", "command_execution"), 1},
-		{"a text: the agent went on", said, 1},
+		{"a text: the agent continued", said, 1},
 		{"a result", &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: &daemonv1.ToolResult{CallId: "c-9"}}, 2},
 	} {
 		s := agentstate.State{Begun: begun}
 		s.Recorded(tt.m)
-		if len(s.Begun) != tt.left || !s.Produced || len(begun) != 2 {
-			t.Errorf("%s: %+v", tt.name, s)
+		if len(s.Begun) != tt.left {
+			t.Errorf("%s: %d calls are left of %+v, want %d", tt.name, len(s.Begun), begun, tt.left)
+		}
+		if !s.Produced {
+			t.Errorf("%s: the agent has said nothing", tt.name)
+		}
+		if len(begun) != 2 {
+			t.Fatalf("%s: the state that was copied has changed: %+v", tt.name, begun)
 		}
 	}
 }

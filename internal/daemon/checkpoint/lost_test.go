@@ -38,7 +38,7 @@ func (b *broken) RemoteRefs(context.Context, worktree.Remote, string) (map[strin
 func (b *broken) Push(ctx context.Context, m worktree.Remote, updates ...worktree.RefUpdate) error {
 	b.gone = b.away
 	for _, u := range updates {
-		if b.gone || u.Source == "c2" || u.Source == "c3" {
+		if b.gone || slices.Contains([]string{"c2", "c3"}, u.Source) {
 			return errPush
 		}
 	}

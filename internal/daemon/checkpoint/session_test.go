@@ -109,7 +109,7 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 
 // The daemon of an attempt was killed when its last checkpoint was taken, and the
 // record was not in the spool yet.
-func TestTheNextAttemptTellsOfACheckpointAsOfTheOneBefore(t *testing.T) {
+func TestTheNextAttemptRecordsACheckpointUnderTheAttemptThatTookIt(t *testing.T) {
 	taker := waiting(t, &notebook{}, 0)
 	err := taker.Journal.Update(func(s *journal.State) error {
 		return s.SetUnspooled(&daemonv1.CheckpointRecord{Number: 1, Trigger: "Completion", Attempt: 1})
@@ -121,8 +121,14 @@ func TestTheNextAttemptTellsOfACheckpointAsOfTheOneBefore(t *testing.T) {
 	if err := taker.Recover(); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := taker.Spool.Record(1); err != nil || r.GetCheckpoint().GetTrigger() != "Completion" || r.GetAttempt() != 1 {
-		t.Fatalf("%v, %v", r, err)
+	r, err := taker.Spool.Record(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &daemonv1.Record{Sequence: 1, Id: r.GetId(), Time: r.GetTime(), Attempt: 1,
+		Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1, Trigger: "Completion", Attempt: 1}}}
+	if d := cmp.Diff(want, r, protocmp.Transform()); d != "" {
+		t.Fatalf("record (-want +got):\n%s", d)
 	}
 }
 

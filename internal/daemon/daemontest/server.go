@@ -384,7 +384,8 @@ func (t *Task) move(m *daemonv1.Move) error {
 			to, ok = t.inherited, true
 		}
 		at := m.GetPosition()
-		if after := m.GetAfterSequence(); after != 0 && (at != 0 || !ok) {
+		byPosition := at != 0 || !ok
+		if after := m.GetAfterSequence(); after != 0 && byPosition {
 			to, ok, at = t.after(after), true, 0
 		}
 		if !ok {

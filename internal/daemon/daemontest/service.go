@@ -89,7 +89,9 @@ func (s *service) Append(_ context.Context, r *connect.Request[daemonv1.AppendRe
 		if record.GetSequence() > last+1 {
 			return nil, connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("record %d after %d", record.GetSequence(), last))
 		}
-		if id := task.lastID(); record.GetSequence() == last && id != 0 && record.GetId() != id {
+		id := task.lastID()
+		another := id != 0 && record.GetId() != id
+		if record.GetSequence() == last && another {
 			return nil, connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("record %d is another one", last))
 		}
 		if record.GetSequence() == last+1 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -83,8 +84,11 @@ func TestListsAreBounded(t *testing.T) {
 	if len(s.Served) != 1000 || s.Served[999] != "1499" {
 		t.Fatalf("%d served", len(s.Served))
 	}
-	if d, ok := s.Operation("Rewind", "299"); !ok || d.To != 1499 || len(s.Done) != 1000 {
-		t.Fatalf("%v of %d", d, len(s.Done))
+	if d, _ := s.Operation("Rewind", "299"); d != (journal.Done{ID: "Rewind/299", To: 1499}) {
+		t.Fatalf("the newest operation is %+v", d)
+	}
+	if len(s.Done) != 1000 {
+		t.Fatalf("%d operations are remembered, want 1000", len(s.Done))
 	}
 	if _, ok := s.Operation("Rewind", "300"); ok {
 		t.Fatal("the oldest is still there")
@@ -125,8 +129,11 @@ func TestUnspooled(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := s.UnspooledRecord()
-	if err != nil || c.GetNumber() != 4 || c.GetTrigger() != "Manual" {
-		t.Fatalf("%v, %v", c, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(&daemonv1.CheckpointRecord{Number: 4, Trigger: "Manual"}, c, protocmp.Transform()); d != "" {
+		t.Fatalf("record (-want +got):\n%s", d)
 	}
 	s.SetUnspooled(nil)
 	if c, _ := s.UnspooledRecord(); c != nil {
@@ -181,8 +188,11 @@ func TestAJournalOfAnOlderReleaseIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	j, err := journal.Open(path)
-	if err != nil || j.State().JournalLost || j.State().Attempt != 3 {
-		t.Fatalf("%+v, %v", j.State(), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(journal.State{TaskUID: "u", Attempt: 3}, j.State()); d != "" {
+		t.Fatalf("journal (-want +got):\n%s", d)
 	}
 }
 

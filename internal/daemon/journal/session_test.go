@@ -25,11 +25,26 @@ func say(t *testing.T, s *journal.State, m *daemonv1.AgentSession) {
 	}
 }
 
+// expectSession compares all that is kept of the session but its record.
+func expectSession(t *testing.T, s *journal.State, want journal.AgentSession) {
+	t.Helper()
+	want.Record = s.AgentSession.Record
+	if d := cmp.Diff(want, *s.AgentSession); d != "" {
+		t.Fatalf("session (-want +got):\n%s", d)
+	}
+}
+
 // TestAgentSession follows the sessions of one task's agent.
 func TestAgentSession(t *testing.T) {
 	s := journal.State{Attempt: 1, Start: &journal.Start{Attempt: 1, Memory: "New", Position: 1}}
-	if s.RunningSession() != nil || s.UsableSession() != nil || s.AgentSession.Message() != nil {
-		t.Fatal("a session where there is none")
+	if s.RunningSession() != nil {
+		t.Fatal("a session is running where there is none")
+	}
+	if s.UsableSession() != nil {
+		t.Fatal("a session is usable where there is none")
+	}
+	if s.AgentSession.Message() != nil {
+		t.Fatal("a session is known where there is none")
 	}
 	if err := s.SetAgentSession(nil); err != nil || s.AgentSession != nil {
 		t.Fatal("no session is noted as one")
@@ -38,8 +53,9 @@ func TestAgentSession(t *testing.T) {
 	if !s.SameSession(record("a")) || s.SameSession(record("b")) {
 		t.Fatal("the same session is not told from another")
 	}
-	if s.AgentSession.Begun != 1 || s.AgentSession.Known.Position != 1 || s.RunningSession().GetId() != "a" {
-		t.Fatalf("%+v", s.AgentSession)
+	expectSession(t, &s, journal.AgentSession{Attempt: 1, Begun: 1, Known: journal.KnownThrough{Position: 1}})
+	if id := s.RunningSession().GetId(); id != "a" {
+		t.Fatalf("the running session is %q, want a", id)
 	}
 
 	// The next attempt resumes it, and the agent gives it another name.
@@ -49,9 +65,7 @@ func TestAgentSession(t *testing.T) {
 		t.Fatal("the resumed session is not the running one")
 	}
 	say(t, &s, record("b"))
-	if s.AgentSession.Begun != 1 || s.AgentSession.Asked == nil || s.AgentSession.Attempt != 2 {
-		t.Fatalf("%+v", s.AgentSession)
-	}
+	expectSession(t, &s, journal.AgentSession{Attempt: 2, Begun: 1, Known: journal.KnownThrough{Position: 1}, Asked: &journal.KnownThrough{Position: 9, Results: 3}})
 
 	// It is refused: no checkpoint holds it any more.
 	s.SessionRefused = "b"
@@ -63,8 +77,9 @@ func TestAgentSession(t *testing.T) {
 		t.Fatal("a session that is not resumed is the running one")
 	}
 	say(t, &s, record("c"))
-	if a := s.AgentSession; a.Begun != 12 || a.Known.Position != 12 || a.Asked != nil || s.UsableSession() == nil {
-		t.Fatalf("%+v", a)
+	expectSession(t, &s, journal.AgentSession{Attempt: 3, Begun: 12, Known: journal.KnownThrough{Position: 12}})
+	if s.UsableSession() == nil {
+		t.Fatal("the new session does not go into checkpoints")
 	}
 }
 
@@ -76,8 +91,14 @@ func TestSessionsAreBounded(t *testing.T) {
 		t.Fatalf("%v, %+v", err, s.AgentSession)
 	}
 	m := &daemonv1.AgentSession{Id: "a", Model: long, Version: long}
-	if err := s.SetAgentSession(m); err != nil || len(s.AgentSession.Record) > 1000 || !s.SameSession(m) {
-		t.Fatalf("%v, %d bytes", err, len(s.AgentSession.Record))
+	if err := s.SetAgentSession(m); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.AgentSession.Record); n > 1000 {
+		t.Fatalf("%d bytes are kept of a session", n)
+	}
+	if !s.SameSession(m) {
+		t.Fatal("the bounded session is taken for another")
 	}
 }
 

@@ -6,11 +6,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// storesGoBack has the history store know no attempt after the given one. The
+// expectFenced expects that prepare failed since it saw a newer attempt.
+func expectFenced(t *testing.T, r daemonapi.PrepareResult, newest int64) {
+	t.Helper()
+	want := daemonapi.PrepareResult{Reason: "Fenced", NewestAttempt: newest, Message: r.Message}
+	if d := cmp.Diff(want, r); d != "" {
+		t.Fatalf("result (-want +got):\n%s", d)
+	}
+}
+
+// storesGoBack makes the history store know no attempt after the given one. The
 // Kubernetes API is put back too: who calls next has a number that was used before.
 func storesGoBack(w *daemontest.World, attempt int64) {
 	w.Server.RollBack(w.UID, 3)
@@ -25,9 +37,7 @@ func TestAVolumeSaysWhichAttemptItHasSeen(t *testing.T) {
 	w.Prepare(7, nil)
 	storesGoBack(w, 1)
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
-	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
-		t.Fatalf("%+v", r)
-	}
+	expectFenced(t, r, 7)
 	if r := w.Prepare(8, nil); r.NewestAttempt != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -43,9 +53,7 @@ func TestTheGitstoreSaysWhichAttemptItHasSeen(t *testing.T) {
 	storesGoBack(w, 1)
 	w.LoseVolume()
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
-	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
-		t.Fatalf("%+v", r)
-	}
+	expectFenced(t, r, 7)
 	w.Prepare(8, nil)
 }
 
@@ -56,9 +64,7 @@ func TestTheGitstoreIsAskedThoughTheVolumeIsNotNew(t *testing.T) {
 	w := three(t)
 	w.Git.Fence(7)
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
-	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
-		t.Fatalf("%+v", r)
-	}
+	expectFenced(t, r, 7)
 	w.Prepare(7, nil)
 }
 
@@ -71,9 +77,7 @@ func TestTheGitstoreIsAskedBeforeTheFirstAttempt(t *testing.T) {
 	w.Server.Forget(w.UID)
 	w.LoseVolume()
 	r := prepare.Run(t.Context(), w.PrepareConfig(1, nil))
-	if r.Reason != "Fenced" || r.NewestAttempt != 7 || r.Permanent {
-		t.Fatalf("%+v", r)
-	}
+	expectFenced(t, r, 7)
 }
 
 // TestNoAgentWaitsForAGitstoreThatIsAway to say which attempt it has seen.
@@ -93,7 +97,8 @@ func TestAFullVolumeStartsNoAgent(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
-	if r.Reason != "VolumeFull" || !r.Permanent || strings.Count(r.Message, "enlarge") != 1 {
-		t.Errorf("%+v", r)
+	expect(t, "result", daemonapi.PrepareResult{Reason: r.Reason, Permanent: r.Permanent}, daemonapi.PrepareResult{Reason: "VolumeFull", Permanent: true})
+	if strings.Count(r.Message, "enlarge") != 1 {
+		t.Errorf("the message %q does not say once to enlarge the volume", r.Message)
 	}
 }

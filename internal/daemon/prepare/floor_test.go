@@ -8,6 +8,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
 // toFloor takes the conversation to a position that no checkpoint is as old as.
@@ -57,9 +58,7 @@ func TestRewindToBeforeAnyCheckpoint(t *testing.T) {
 		expect(t, "home", readHome(w), "")
 		expect(t, "tree", w.Tree(), before)
 	}
-	if c := latest(w); c.GetNumber() != 5 || c.GetTrigger() != "Rewound" || !c.GetDurable() {
-		t.Fatalf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 5, Trigger: "Rewound", Durable: true})
 	// What the volume does not remember, the server does.
 	w.LoseVolume()
 	want.FromCheckpoint, want.Restored = 0, true
@@ -83,9 +82,10 @@ func TestRewindToBeforeTheFirstCheckpointEver(t *testing.T) {
 	callTool(w, a, "1", "one.txt", "1\n")
 	killed := w.CopyVolume()
 	r := killed.Prepare(2, toFloor(1))
-	if r.FromCheckpoint != 1 || r.ToCheckpoint != 0 || checkpointRecord(killed, 1).GetTrigger() != "PreRewind" || checkpointRecord(killed, 2).GetTrigger() != "Rewound" {
-		t.Fatalf("%+v %v", r, checkpointRecord(killed, 1))
-	}
+	expect(t, "the checkpoint before the rewind", r.FromCheckpoint, 1)
+	expect(t, "the target", r.ToCheckpoint, 0)
+	expect(t, "trigger of checkpoint 1", checkpointRecord(killed, 1).GetTrigger(), "PreRewind")
+	expect(t, "trigger of checkpoint 2", checkpointRecord(killed, 2).GetTrigger(), "Rewound")
 	expect(t, "message", checkpointRecord(killed, 1).GetMessage(), "Before the rewind to message 1")
 	expect(t, "home", readHome(killed), "")
 	expect(t, "one.txt", killed.Read("one.txt"), "1\n")

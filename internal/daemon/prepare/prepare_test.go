@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
@@ -77,7 +78,6 @@ var callsOfThree = []string{"user Do it.", "call 1", "result 1", "call 2", "resu
 
 func expect[T any](t *testing.T, what string, got, want T) {
 	t.Helper()
-	// Where the records of a volume end depends on their number, and has a test of its own.
 	if d := cmp.Diff(want, got); d != "" {
 		t.Fatalf("%s (-want +got):\n%s", what, d)
 	}
@@ -90,6 +90,15 @@ func state(t *testing.T, w *daemontest.World) journal.State {
 		t.Fatal(err)
 	}
 	return j.State()
+}
+
+// expectCheckpoint compares a checkpoint's number, trigger and durability.
+func expectCheckpoint(t *testing.T, got, want *daemonv1.CheckpointRecord) {
+	t.Helper()
+	found := &daemonv1.CheckpointRecord{Number: got.GetNumber(), Trigger: got.GetTrigger(), Durable: got.GetDurable()}
+	if d := cmp.Diff(want, found, protocmp.Transform()); d != "" {
+		t.Fatalf("checkpoint (-want +got):\n%s", d)
+	}
 }
 
 func checkpointRecord(w *daemontest.World, n int64) (c *daemonv1.CheckpointRecord) {
@@ -118,9 +127,12 @@ func TestFirstStart(t *testing.T) {
 	if !strings.Contains(w.Conversation(), `{"type":"message","role":"user","text":"Do it."`) {
 		t.Fatalf("the agent finds %s", w.Conversation())
 	}
-	if s := state(t, w); s.Base == "" || s.Parent != s.Base || s.Attempt != 2 {
-		t.Fatalf("%+v", s)
+	s := state(t, w)
+	if s.Base == "" {
+		t.Error("the journal has no base")
 	}
+	expect(t, "parent", s.Parent, s.Base)
+	expect(t, "attempt", s.Attempt, 2)
 }
 
 func TestEmptyRepository(t *testing.T) {
@@ -170,8 +182,10 @@ func TestFailures(t *testing.T) {
 			cfg := w.PrepareConfig(1, nil)
 			tt.arrange(w, &cfg)
 			r := prepare.Run(t.Context(), cfg)
-			if r.Reason != tt.reason || r.Permanent != tt.permanent || r.Message == "" {
-				t.Fatalf("%+v", r)
+			expect(t, "reason", r.Reason, tt.reason)
+			expect(t, "permanent", r.Permanent, tt.permanent)
+			if r.Message == "" {
+				t.Error("there is no message")
 			}
 			t.Log(r.Message)
 		})
@@ -236,9 +250,10 @@ func TestLostVolume(t *testing.T) {
 		t.Fatalf("%v", latest(w))
 	}
 	attempt(w, 2, func(a *daemontest.Shim) { step(w, a, "4", "four", "4") })
-	if c := checkpointRecord(w, 5); c.GetParent() != checkpointRecord(w, 4).GetCommit() || c.GetFilesChanged() != 1 || c.GetBase() != checkpointRecord(w, 1).GetBase() {
-		t.Fatalf("%v", c)
-	}
+	c := checkpointRecord(w, 5)
+	expect(t, "parent", c.GetParent(), checkpointRecord(w, 4).GetCommit())
+	expect(t, "base", c.GetBase(), checkpointRecord(w, 1).GetBase())
+	expect(t, "files changed", c.GetFilesChanged(), 1)
 }
 
 // TestLostVolumeLosesWhatWasNotDurable: files and memory go back together.
@@ -270,9 +285,10 @@ func TestLostVolumeLosesWhatWasNotDurable(t *testing.T) {
 	expect(t, "one", lost.Read("one"), "1")
 	expect(t, "two", lost.Read("two"), "")
 	expect(t, "conversation", lost.Lines(), []string{"user Do it.", "call 1", "result 1"})
-	if c := latest(&lost); c.GetNumber() != 3 || c.GetTrigger() != "Rewound" || c.GetTree() != checkpoint(&lost, 1).GetTree() {
-		t.Fatalf("%v", c)
-	}
+	c := latest(&lost)
+	expect(t, "number", c.GetNumber(), 3)
+	expect(t, "trigger", c.GetTrigger(), "Rewound")
+	expect(t, "tree", c.GetTree(), checkpointRecord(&lost, 1).GetTree())
 }
 
 // TestLostVolumeBeforeAnyCheckpoint: the task starts over, with its prompt.
@@ -360,9 +376,10 @@ func TestFork(t *testing.T) {
 			expect(t, "conversation", w.Lines(), want)
 			expect(t, "home", readHome(w), wantHome)
 			attempt(w, 1, func(a *daemontest.Shim) { step(w, a, "f1", "f", "f") })
-			if c := checkpointRecord(w, 1); c.GetParent() != checkpointRecord(source, 2).GetCommit() || c.GetFilesChanged() != 1 || c.GetBase() != checkpointRecord(source, 1).GetBase() {
-				t.Fatalf("%v", c)
-			}
+			c := checkpointRecord(w, 1)
+			expect(t, "parent", c.GetParent(), checkpointRecord(source, 2).GetCommit())
+			expect(t, "base", c.GetBase(), checkpointRecord(source, 1).GetBase())
+			expect(t, "files changed", c.GetFilesChanged(), 1)
 			w.LoseVolume()
 			w.Prepare(2, nil)
 			expect(t, "f", w.Read("f"), "f")
@@ -396,9 +413,8 @@ func TestDrift(t *testing.T) {
 		w := drifted(t)
 		for _, op := range []*daemonapi.Operation{nil, {Kind: daemonapi.OperationResume, ID: "r", Prompt: "go", OnDrift: "Fail"}, rewindTo(1, "Both", "Discard")} {
 			r := prepare.Run(t.Context(), w.PrepareConfig(2, op))
-			if r.Reason != "DriftDetected" || !r.Permanent || r.DriftCount != 2 || !slices.Equal(r.DriftedFiles, []string{"new", "one.txt"}) {
-				t.Fatalf("%+v", r)
-			}
+			expect(t, "result", r, daemonapi.PrepareResult{Reason: "DriftDetected", Permanent: true, Message: r.Message,
+				DriftCount: 2, DriftedFiles: []string{"new", "one.txt"}})
 		}
 		expect(t, "one.txt", w.Read("one.txt"), "edited by hand\n")
 		expect(t, "conversation", w.Lines(), callsOfThree)
@@ -463,8 +479,11 @@ func TestEncodeFitsTheTerminationMessage(t *testing.T) {
 		r.DriftedFiles = append(r.DriftedFiles, fmt.Sprintf("some/quite/long/path/of/file/%d", i))
 	}
 	b, err := prepare.Encode(r)
-	if err != nil || len(b) > 4096 || len(b) < 2000 {
-		t.Fatalf("%d bytes, %v", len(b), err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(b) > 4096 || len(b) < 2000 {
+		t.Fatalf("the result has %d bytes, want 2000 to 4096", len(b))
 	}
 }
 

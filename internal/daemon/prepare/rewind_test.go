@@ -12,6 +12,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
 func TestRewindScopes(t *testing.T) {
@@ -37,9 +38,7 @@ func TestRewindScopes(t *testing.T) {
 			expect(t, "a.txt", w.Read("a.txt"), tt.a)
 			expect(t, "home", readHome(w), tt.home)
 			expect(t, "conversation", w.Lines(), tt.conversation)
-			if c := latest(w); c.GetNumber() != 5 || c.GetTrigger() != "Rewound" || !c.GetDurable() {
-				t.Fatalf("%v", c)
-			}
+			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 5, Trigger: "Rewound", Durable: true})
 			after := w.Tree()
 			// Asked again, by pods of this and later attempts: nothing happens.
 			expect(t, "result", w.Prepare(2, op), want)
@@ -134,9 +133,8 @@ func TestRewindOfAKilledTask(t *testing.T) {
 	a.Recorded()
 	killed := w.CopyVolume()
 	r := killed.Prepare(3, rewindTo(2, "Both", "Discard"))
-	if r.FromCheckpoint != 5 || checkpointRecord(killed, 5).GetTrigger() != "PreRewind" || !checkpointRecord(killed, 5).GetDurable() {
-		t.Fatalf("%+v %v", r, checkpointRecord(killed, 5))
-	}
+	expect(t, "the checkpoint before the rewind", r.FromCheckpoint, 5)
+	expectCheckpoint(t, checkpointRecord(killed, 5), &daemonv1.CheckpointRecord{Number: 5, Trigger: "PreRewind", Durable: true})
 	expect(t, "unsaved", killed.Read("unsaved"), "")
 	killed.Prepare(4, rewindTo(5, "Both", "Discard"))
 	expect(t, "unsaved", killed.Read("unsaved"), "work\n")

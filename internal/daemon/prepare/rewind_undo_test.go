@@ -20,9 +20,13 @@ import (
 // expectFailed expects a workspace that is prepared, and a rewind that failed.
 func expectFailed(t *testing.T, r daemonapi.PrepareResult, id, reason string) {
 	t.Helper()
-	f := r.Failed
-	if f == nil || f.Kind != "Rewind" || f.ID != id || f.Reason != reason || f.Message == "" || r.Operation != "Rewind/"+id {
-		t.Fatalf("the result is %+v, the failure %+v; the reason should be %s", r, f, reason)
+	if r.Failed == nil {
+		t.Fatalf("no operation failed, want %s: %+v", reason, r)
+	}
+	expect(t, "failure", *r.Failed, daemonapi.OperationFailure{Kind: "Rewind", ID: id, Reason: reason, Message: r.Failed.Message})
+	expect(t, "operation", r.Operation, "Rewind/"+id)
+	if r.Failed.Message == "" {
+		t.Error("the failure has no message")
 	}
 }
 
@@ -149,9 +153,12 @@ func TestARewindThatFailsForGoodIsUndoneAndMayBeKilledAtEveryStep(t *testing.T) 
 					return
 				}
 				r, _ := (&failing{what: what}).run(t, w, 3, op)
-				if r.Failed == nil || r.Failed.Reason != reason || r.Reason != "Prepared" {
-					t.Fatalf("killed %s: %+v", f.log[len(f.log)-1], r)
+				where := f.log[len(f.log)-1]
+				expect(t, "the reason after a kill "+where, r.Reason, "Prepared")
+				if r.Failed == nil {
+					t.Fatalf("killed %s: the rewind did not fail: %+v", where, r)
 				}
+				expect(t, "the failure after a kill "+where, r.Failed.Reason, reason)
 				expectAsBefore(t, w, tree, status)
 			}
 		})
@@ -314,8 +321,10 @@ func TestAWorktreeThatGoesInMidRewind(t *testing.T) {
 					return
 				}
 				expect(t, "tree", w.Tree(), before)
-				if got := w.Lines(); !slices.Equal(got, callsOfThree) && (r.Failed != nil || !slices.Equal(got, callsOfThree[:3])) {
-					t.Fatalf("%+v: %v", r, got)
+				if r.Failed != nil {
+					expect(t, "conversation after the rewind was undone", w.Lines(), callsOfThree)
+				} else if got := w.Lines(); !slices.Equal(got, callsOfThree) && !slices.Equal(got, callsOfThree[:3]) {
+					t.Fatalf("the conversation is neither the one before nor that after the rewind: %q", got)
 				}
 			})
 		}

@@ -32,6 +32,28 @@ func plan(w *daemontest.World) launchplan.Plan {
 	return p
 }
 
+// expectPlan expects a kind of memory, and a prompt that contains some texts and lacks others.
+func expectPlan(t *testing.T, w *daemontest.World, memory v1alpha1.AgentMemory, contains, lacks []string) {
+	t.Helper()
+	p := plan(w)
+	expect(t, "memory", p.Memory, memory)
+	expectTexts(t, p.Prompt, contains, lacks)
+}
+
+func expectTexts(t *testing.T, prompt string, contains, lacks []string) {
+	t.Helper()
+	for _, text := range contains {
+		if !strings.Contains(prompt, text) {
+			t.Errorf("the prompt lacks %q:\n%.5000s", text, prompt)
+		}
+	}
+	for _, text := range lacks {
+		if strings.Contains(prompt, text) {
+			t.Errorf("the prompt contains %q:\n%.5000s", text, prompt)
+		}
+	}
+}
+
 const continuePrompt = "Go on with the task where you left off."
 
 func TestStart(t *testing.T) {
@@ -127,16 +149,8 @@ func TestStart(t *testing.T) {
 					if !strings.HasSuffix(p.Prompt, tt.prompt) {
 						t.Errorf("the prompt does not end in %q:\n%.5000s", tt.prompt, p.Prompt)
 					}
-					for _, text := range tt.contains {
-						if !strings.Contains(p.Prompt, text) {
-							t.Errorf("the prompt lacks %q:\n%.5000s", text, p.Prompt)
-						}
-					}
-					for _, text := range tt.lacks {
-						if strings.Contains(strings.TrimSuffix(p.Prompt, tt.prompt), text) {
-							t.Errorf("the prompt contains %q:\n%.5000s", text, p.Prompt)
-						}
-					}
+					expectTexts(t, p.Prompt, tt.contains, nil)
+					expectTexts(t, strings.TrimSuffix(p.Prompt, tt.prompt), nil, tt.lacks)
 					// Once more in the same pod, and then in the next one.
 					lines := w.Lines()
 					for n := int64(2); n < 4; n++ {
@@ -224,14 +238,10 @@ func TestStartsFollowEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.Prepare(3, nil)
-	if p := plan(w); p.Memory != "Session" || !strings.Contains(p.Prompt, "output of 5") || strings.Contains(p.Prompt, "output of 3") {
-		t.Fatalf("%+v", p)
-	}
+	expectPlan(t, w, "Session", []string{"output of 5"}, []string{"output of 3"})
 	play(w, 3, sessionRefused)
 	w.Prepare(4, nil)
-	if p := plan(w); p.Memory != "Rendered" || !strings.Contains(p.Prompt, "output of 3") {
-		t.Fatalf("%+v", p)
-	}
+	expectPlan(t, w, "Rendered", []string{"output of 3"}, nil)
 	if n := len(slices.DeleteFunc(w.Lines(), func(l string) bool { return l != "user "+continuePrompt })); n != 2 {
 		t.Fatalf("the agent was told to go on %d times:\n%s", n, strings.Join(w.Lines(), "\n"))
 	}
@@ -255,9 +265,7 @@ func TestLimitsOfTheOperation(t *testing.T) {
 	t.Parallel()
 	w := begun(t, "ClaudeCode", sessionRefused, endsCleanly)
 	w.Prepare(2, &daemonapi.Operation{Kind: "Resume", ID: "r", Prompt: "More.", Context: &daemonapi.ContextLimits{Messages: 10, Bytes: 10_000}})
-	if p := plan(w); p.Memory != "Rendered" || !strings.Contains(p.Prompt, "Do it.") || strings.Contains(p.Prompt, "output of") {
-		t.Fatalf("%+v", p)
-	}
+	expectPlan(t, w, "Rendered", []string{"Do it."}, []string{"output of"})
 }
 
 // TestOnlyTheSessionIsKept: of the home of an agent whose kind is known its

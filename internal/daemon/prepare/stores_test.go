@@ -397,8 +397,9 @@ func TestRecordsThatNobodyHasAreCounted(t *testing.T) {
 				expect(t, "lost records", k.Lost, had-test.stored)
 				expect(t, "prompts", strings.Count(strings.Join(k.Lines(), "\n"), "user Do it."), 1)
 				for _, r := range k.Records {
-					if s := r.GetSequence(); s > test.stored && s <= had && r.GetGap() == nil {
-						t.Errorf("sequence %d is used twice: %v", s, r)
+					lost := r.GetSequence() > test.stored && r.GetSequence() <= had
+					if lost && r.GetGap() == nil {
+						t.Errorf("sequence %d is used twice: %v", r.GetSequence(), r)
 					}
 				}
 			})

@@ -73,8 +73,15 @@ func TestCheckpointsAndMovesAreKeptForGood(t *testing.T) {
 		}
 		got := sequences(t, s)
 		expect(t, got[:3], "6 checkpoint 1, 2 files", "12 move Rewind/1", "18 checkpoint 2, 0 files")
-		if r, err := s.Record(12); err != nil || r.GetMove() == nil || r.GetId() == 0 {
-			t.Fatalf("%v, %v", r, err)
+		r, err := s.Record(12)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.GetMove() == nil {
+			t.Fatalf("record 12 is not the move: %v", r)
+		}
+		if r.GetId() == 0 {
+			t.Fatalf("the kept record has lost its id: %v", r)
 		}
 		s.Close()
 		s = open(t, dir)
@@ -122,8 +129,15 @@ func TestAFullVolumeKeepsCheckpointsToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	kept := strings.TrimSuffix(firstSegment, ".log") + ".kept"
-	if info, err := os.Stat(filepath.Join(dir, kept)); err != nil || info.Size() > 4<<10 || s.First() != 7 {
-		t.Fatalf("first %d, %v, %v", s.First(), info, err)
+	info, err := os.Stat(filepath.Join(dir, kept))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.Size() > 4<<10 {
+		t.Fatalf("the file of kept records has %d bytes", info.Size())
+	}
+	if s.First() != 7 {
+		t.Fatalf("the spool begins with record %d, want 7", s.First())
 	}
 	want := []string{"3 checkpoint 1, 1 files", "5 checkpoint 2, 0 files"}
 	expect(t, sequences(t, s)[:2], want...)

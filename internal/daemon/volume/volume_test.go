@@ -7,8 +7,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// What programs log in with stays out of checkpoints of a whole home, unless the
-// user names it.
+// Credentials stay out of checkpoints of a whole home, unless the user names them.
 func TestCredentialsAreLeftOutOfTheHome(t *testing.T) {
 	all := homeExclude(daemonapi.Config{AgentType: "Exec"})
 	for _, path := range []string{".netrc", ".config/gh", ".aws", ".docker/config.json", ".kube", ".ssh", ".git-credentials", ".npmrc"} {
@@ -16,10 +15,13 @@ func TestCredentialsAreLeftOutOfTheHome(t *testing.T) {
 			t.Errorf("%s is part of checkpoints", path)
 		}
 	}
-	for _, named := range []string{".aws", ".aws/cli", ".config"} {
+	for named, kept := range map[string]string{".aws": ".aws", ".aws/cli": ".aws", ".config": ".config/gh"} {
 		left := homeExclude(daemonapi.Config{AgentType: "Exec", StatePaths: []string{named}})
-		if named != ".config" && slices.Contains(left, ".aws") || named == ".config" && slices.Contains(left, ".config/gh") || !slices.Contains(left, ".ssh") {
-			t.Errorf("with %s as state: %v", named, left)
+		if slices.Contains(left, kept) {
+			t.Errorf("with %s as state, %s is no part of checkpoints", named, kept)
+		}
+		if !slices.Contains(left, ".ssh") {
+			t.Errorf("with %s as state, .ssh is part of checkpoints", named)
 		}
 	}
 }
