@@ -15,7 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
-// Git serves the bare repositories in a folder over HTTP, for reading and writing.
+// Git serves the bare repositories in a folder over HTTP, for fetching and pushing.
 type Git struct {
 	URL, Dir string
 	down     atomic.Bool
@@ -57,13 +57,13 @@ func NewGit(t testing.TB) *Git {
 	return g
 }
 
-// SetDown makes the server refuse everything, or serve again.
+// SetDown makes the server refuse every request, or work again.
 func (g *Git) SetDown(down bool) { g.down.Store(down) }
 
-// Fence makes the server refuse pushes of attempts before the newest one.
+// Fence makes the server refuse pushes of attempts older than newest.
 func (g *Git) Fence(newest int64) { g.fence.Store(newest) }
 
-// attemptOf is the attempt of the pod that has the request's token.
+// attemptOf returns the attempt of the pod whose token the request has.
 func attemptOf(r *http.Request) int64 {
 	_, token, _ := r.BasicAuth()
 	_, number, _ := strings.Cut(token, "/")
@@ -74,14 +74,14 @@ func attemptOf(r *http.Request) int64 {
 	return attempt
 }
 
-// New makes an empty repository and returns its URL.
+// New creates an empty repository and returns its URL.
 func (g *Git) New(t testing.TB, name string) string {
 	t.Helper()
 	g.Run(t, "", "init", "--quiet", "--bare", "--initial-branch=main", filepath.Join(g.Dir, name+".git"))
 	return g.URL + "/" + name + ".git"
 }
 
-// NewOrigin makes a repository with some history and returns its URL.
+// NewOrigin creates a repository with one commit of the files and returns its URL.
 func (g *Git) NewOrigin(t testing.TB, files map[string]string) string {
 	t.Helper()
 	url := g.New(t, "origin")
@@ -108,7 +108,7 @@ func (g *Git) Refs(t testing.TB, name string) []string {
 	return strings.Fields(g.Run(t, "", "--git-dir", filepath.Join(g.Dir, name+".git"), "for-each-ref", "--format=%(refname)"))
 }
 
-// Run runs git, away from the user's configuration.
+// Run runs git without the user's configuration.
 func (g *Git) Run(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)

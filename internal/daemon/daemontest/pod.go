@@ -17,7 +17,7 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Sidecar is the daemon of an attempt, in the test's process.
+// Sidecar is the sidecar of an attempt, running in the test's process.
 type Sidecar struct {
 	t    testing.TB
 	w    *World
@@ -25,7 +25,7 @@ type Sidecar struct {
 	done chan error
 }
 
-// Start starts the daemon of an attempt and waits until it is up.
+// Start starts the sidecar of an attempt and waits until it is ready.
 func (w *World) Start(attempt int64) *Sidecar {
 	t := w.T
 	t.Helper()
@@ -37,17 +37,17 @@ func (w *World) Start(attempt int64) *Sidecar {
 			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, DoneGrace: w.DoneGrace, TellAfter: w.TellAfter,
 			ProcessorTime: w.ProcessorTime, ProcessorsShort: func() bool { return false }, Mask: w.Mask, Log: w.Log()})
 	}()
-	until(t, "the daemon is ready", func() bool { return socket.Ready(w.RunDir) == nil })
+	until(t, "the sidecar is ready", func() bool { return socket.Ready(w.RunDir) == nil })
 	return d
 }
 
-// Terminate tells the daemon that the pod ends, as SIGTERM does.
+// Terminate ends the sidecar as SIGTERM does.
 func (d *Sidecar) Terminate() { d.stop() }
 
-// Done gets the daemon's error when it has ended.
+// Done receives the sidecar's error when it has ended.
 func (d *Sidecar) Done() <-chan error { return d.done }
 
-// End tells the daemon that the pod ends and waits until it has.
+// End terminates the sidecar and waits until it has ended.
 func (d *Sidecar) End() {
 	d.t.Helper()
 	d.stop()
@@ -57,7 +57,7 @@ func (d *Sidecar) End() {
 			d.t.Fatal(err)
 		}
 	case <-time.After(30 * time.Second):
-		d.t.Fatal("the daemon does not end")
+		d.t.Fatal("the sidecar does not end")
 	}
 }
 
@@ -70,7 +70,7 @@ func until(t testing.TB, what string, f func() bool) {
 	}
 }
 
-// AskForCheckpoint has the server ask the daemon for a checkpoint.
+// AskForCheckpoint makes the server request a checkpoint from the sidecar.
 func (w *World) AskForCheckpoint(name string) {
 	w.Server.Ask(&daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name})
 }
@@ -82,17 +82,17 @@ type Shim struct {
 	Reader *bufio.Reader
 	// Sent and Acked are the last line sent and the last one acknowledged.
 	Sent, Acked int64
-	// Welcome is the daemon's; its Line is -1 if it refused.
+	// Welcome is the sidecar's answer; its Line is -1 if it refused.
 	Welcome wire.Welcome
 }
 
-// Dial connects to the daemon as the shim of a session.
+// Dial connects to the sidecar as the shim of a session.
 func (w *World) Dial(session string) *Shim {
 	w.T.Helper()
 	return w.DialFrom(session, 0)
 }
 
-// DialFrom connects as a shim whose lines before the first one were acknowledged.
+// DialFrom connects as a shim whose lines before first were acknowledged.
 func (w *World) DialFrom(session string, first int64) *Shim {
 	t := w.T
 	t.Helper()
@@ -116,7 +116,7 @@ func (w *World) DialFrom(session string, first int64) *Shim {
 	return a
 }
 
-// Reconnect connects to a daemon that may have been fenced off.
+// Reconnect connects to a sidecar that may have been fenced off.
 func (w *World) Reconnect(session string) *Shim {
 	w.T.Helper()
 	c, err := net.Dial("unix", filepath.Join(w.RunDir, socket.Name))
@@ -130,7 +130,7 @@ func (w *World) Reconnect(session string) *Shim {
 	return a
 }
 
-// Knock connects as a shim and tells the type of the daemon's answer; 0 for none.
+// Knock connects as a shim and returns the type of the sidecar's answer; 0 for none.
 func (w *World) Knock(session string) wire.Type {
 	w.T.Helper()
 	a := w.Reconnect(session)
@@ -150,7 +150,7 @@ func (a *Shim) Send(typ wire.Type, v any) {
 	}
 }
 
-// Say sends lines.
+// Say sends lines of output.
 func (a *Shim) Say(lines ...string) {
 	a.t.Helper()
 	for _, l := range lines {
@@ -161,7 +161,7 @@ func (a *Shim) Say(lines ...string) {
 	}
 }
 
-// Call says a call and its answer.
+// Call sends a call and its result for each id.
 func (a *Shim) Call(ids ...string) {
 	a.t.Helper()
 	for _, id := range ids {
@@ -169,7 +169,8 @@ func (a *Shim) Call(ids ...string) {
 	}
 }
 
-// Next reads frames until one of the given type, doing as a shim does meanwhile.
+// Next reads frames until one of the given type, answering freezes and noting
+// acknowledgements as a shim does.
 func (a *Shim) Next(want wire.Type) {
 	a.t.Helper()
 	for {
@@ -196,7 +197,7 @@ func (a *Shim) Next(want wire.Type) {
 	}
 }
 
-// Answer reads frames until a Freeze, and has it answered.
+// Answer reads frames until a Freeze, and calls answer with it.
 func (a *Shim) Answer(answer func(*Shim, wire.Freeze)) {
 	a.t.Helper()
 	for {
@@ -213,14 +214,14 @@ func (a *Shim) Answer(answer func(*Shim, wire.Freeze)) {
 	}
 }
 
-// UntilStopped reads until the daemon ends the agent, or drops the connection:
-// then it says so to the next one.
+// UntilStopped reads until the sidecar ends the agent, or drops the connection; in the
+// latter case it says so on the next one.
 func (a *Shim) UntilStopped() {
 	a.t.Helper()
 	for {
 		f, err := wire.Read(a.Reader)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			a.t.Fatal("the daemon did not end the agent")
+			a.t.Fatal("the sidecar did not end the agent")
 		}
 		if err != nil || f.Type == wire.TypeStop {
 			return
@@ -238,7 +239,7 @@ func (a *Shim) UntilStopped() {
 	}
 }
 
-// Recorded waits until all that was said is on disk.
+// Recorded waits until everything that was sent is on disk.
 func (a *Shim) Recorded() {
 	a.t.Helper()
 	for a.Acked < a.Sent {

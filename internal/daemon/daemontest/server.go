@@ -1,4 +1,4 @@
-// Package daemontest gives tests of the daemon a server that keeps history in
+// Package daemontest provides, for tests of the daemon, a server that keeps history in
 // memory by the rules of the real one, and git repositories over HTTP.
 package daemontest
 
@@ -26,15 +26,15 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 )
 
-// Server is the daemon gateway with a history in memory. A caller is the task
-// and attempt that its token names; see Token.
+// Server is the gateway with a history in memory. A caller is the task and attempt that its
+// token names; see Token.
 type Server struct {
 	URL string
 
 	mu      sync.Mutex
 	tasks   map[string]*Task
 	down    bool
-	refusal *connect.Error // of every record; nil for none
+	refusal *connect.Error // answers every Append; nil for none
 	changed broadcast.Change
 	asked   []*daemonv1.TakeCheckpoint
 }
@@ -51,23 +51,24 @@ type Task struct {
 	// Moves are the outcomes of moves, Lost how many records gaps stand for.
 	Moves []*daemonv1.MoveResult
 	Lost  int64
-	// gone are the checkpoints that the gitstore was said to have lost.
+	// gone are the checkpoints that the gitstore was reported to have lost.
 	gone map[int64]bool
-	// Problem is what the daemon has told of; Reports is how often it told.
+	// Problem is what the daemon last reported; Reports is how often it reported.
 	Problem *daemonv1.Problem
 	Reports int
-	// Told are the reasons of all problems that it ever told of.
+	// Told are the reasons of all problems that it ever reported.
 	Told []string
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
-	// startedOver says that the last move led to where the task's own conversation begins,
-	// saidAgain which entries were the first after such a one, in a task that has a prompt
-	// of its own: whose first entry of all, by firstRole, was not the agent's.
+	// startedOver is set if the last move led to where the task's own conversation begins.
+	// saidAgain has the entries that came first after such a move in a task that has a
+	// prompt of its own: one whose very first entry, by firstRole, was not the agent's.
 	startedOver bool
 	firstRole   daemonv1.Role
 	saidAgain   map[*daemonv1.ConversationEntry]bool
-	// sequences are the records that made the entries, but for inherited ones.
+	// sequences are the sequences of the records that made the entries, except inherited
+	// ones.
 	sequences map[*daemonv1.ConversationEntry]int64
 	positions map[int64][]*daemonv1.ConversationEntry
 }
@@ -86,7 +87,7 @@ func NewServer(t testing.TB) *Server {
 	return s
 }
 
-// copy is a server with the same history.
+// copy returns a server with the same history.
 func (s *Server) copy(t testing.TB) *Server {
 	c := NewServer(t)
 	s.mu.Lock()
@@ -105,8 +106,8 @@ func (s *Server) copy(t testing.TB) *Server {
 	return c
 }
 
-// RollBack puts what is known of a task back to how it was when the server had
-// its records through the given one, as an older copy of the store does.
+// RollBack restores what is known of a task to the moment when the server had its records
+// through the given one, like an older copy of the store.
 func (s *Server) RollBack(uid string, last int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,7 @@ func Token(t testing.TB, uid string, attempt int64) string {
 	return path
 }
 
-// SetDown makes the server answer nothing but Unavailable, or answer again.
+// SetDown makes the server answer only Unavailable, or work again.
 func (s *Server) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +142,8 @@ func (s *Server) SetDown(down bool) {
 	s.changed.Announce()
 }
 
-// Forget makes the server know nothing of a task, as a copy of the store does that
-// is older than it.
+// Forget makes the server know nothing of a task, like a copy of the store that is older
+// than the task.
 func (s *Server) Forget(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +151,7 @@ func (s *Server) Forget(uid string) {
 	s.changed.Announce()
 }
 
-// Refuse makes the server take no records, by this error, or take them again.
+// Refuse makes the server refuse records with this error, or take them again if it is nil.
 func (s *Server) Refuse(why *connect.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +159,7 @@ func (s *Server) Refuse(why *connect.Error) {
 	s.changed.Announce()
 }
 
-// Ask asks the daemons on their streams for a checkpoint, until it is taken.
+// Ask requests a checkpoint from the daemons that listen for commands, until it is taken.
 func (s *Server) Ask(take *daemonv1.TakeCheckpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,14 +167,14 @@ func (s *Server) Ask(take *daemonv1.TakeCheckpoint) {
 	s.changed.Announce()
 }
 
-// Look gives f what is known of a task, while nothing changes.
+// Look calls f with what is known of a task, while nothing changes.
 func (s *Server) Look(uid string, f func(*Task)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(s.task(uid))
 }
 
-// Until waits until f is true of a task.
+// Until waits until f returns true for a task.
 func (s *Server) Until(t testing.TB, what, uid string, f func(*Task) bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -200,7 +201,7 @@ func (s *Server) task(uid string) *Task {
 	return s.tasks[uid]
 }
 
-// Latest is the newest checkpoint, nil if there is none.
+// Latest returns the newest checkpoint, nil if there is none.
 func (t *Task) Latest() *daemonv1.CheckpointRecord {
 	var latest *daemonv1.CheckpointRecord
 	for _, c := range t.Checkpoints {
@@ -211,7 +212,7 @@ func (t *Task) Latest() *daemonv1.CheckpointRecord {
 	return latest
 }
 
-// Open lists the calls of the active branch without an answer.
+// Open lists the calls of the active branch that have no result.
 func (t *Task) Open() []string {
 	var open []string
 	for _, e := range t.Active {
@@ -227,7 +228,7 @@ func (t *Task) Open() []string {
 	return open
 }
 
-// Lines renders the active branch, a line a message.
+// Lines renders the active branch, one line per message.
 func (t *Task) Lines() []string {
 	out := []string{}
 	for _, e := range t.Active {
@@ -236,7 +237,7 @@ func (t *Task) Lines() []string {
 	return out
 }
 
-// Line renders a message for a test to compare.
+// Line renders a message for comparison in tests.
 func Line(m *daemonv1.Message) string {
 	role := strings.ToLower(strings.TrimPrefix(m.GetRole().String(), "ROLE_"))
 	switch {
@@ -252,7 +253,7 @@ func Line(m *daemonv1.Message) string {
 	return role + " " + m.GetText()
 }
 
-// Last is the sequence through which there are records.
+// Last returns the sequence through which there are records.
 func (t *Task) Last() int64 {
 	if len(t.Records) == 0 {
 		return 0
@@ -261,7 +262,7 @@ func (t *Task) Last() int64 {
 	return max(newest.GetSequence(), newest.GetGap().GetThrough())
 }
 
-// lastID is the id of the newest record.
+// lastID returns the id of the newest record.
 func (t *Task) lastID() uint64 {
 	if len(t.Records) == 0 {
 		return 0
@@ -269,7 +270,7 @@ func (t *Task) lastID() uint64 {
 	return t.Records[len(t.Records)-1].GetId()
 }
 
-// add takes one record in.
+// add adds one record.
 func (t *Task) add(r *daemonv1.Record) {
 	t.Records = append(t.Records, r)
 	if m := r.GetMove(); m != nil {
@@ -321,7 +322,7 @@ func (t *Task) add(r *daemonv1.Record) {
 	}
 }
 
-// loseInherited tells that the conversation begins without what it had inherited.
+// loseInherited records that the conversation begins without what it would have inherited.
 func (t *Task) loseInherited(n int64) {
 	t.Lost += n
 	t.firstRole = daemonv1.Role_ROLE_SYSTEM
@@ -329,14 +330,14 @@ func (t *Task) loseInherited(n int64) {
 		Role: daemonv1.Role_ROLE_SYSTEM, Text: fmt.Sprintf("gap of %d", n)}})
 }
 
-// moveOrRefuse carries a move out, once, or notes that it leads nowhere.
+// moveOrRefuse carries out a move, once, or records that it was refused.
 func (t *Task) moveOrRefuse(sequence int64, m *daemonv1.Move) {
 	if slices.Contains(t.Operations, m.GetOperationId()) {
 		return
 	}
 	if m.GetAfterSequence() >= sequence {
 		m = proto.CloneOf(m)
-		m.AfterSequence = 0 // a record of a history that is gone
+		m.AfterSequence = 0 // the record is of a history that is lost
 	}
 	if err := t.move(m); err != nil {
 		t.note(&daemonv1.MoveResult{OperationId: m.GetOperationId(), Refused: err.Error(), Position: t.position()})
@@ -348,7 +349,7 @@ func (t *Task) note(result *daemonv1.MoveResult) {
 	t.Moves = append(t.Moves, result)
 }
 
-// durable lists the checkpoints that count as durable, if they are asked for.
+// numbers lists the checkpoints for which which is true, if they are asked for.
 func (t *Task) numbers(asked bool, which func(*daemonv1.CheckpointRecord) bool) (numbers []int64) {
 	for n, c := range t.Checkpoints {
 		if asked && which(c) {
@@ -363,8 +364,8 @@ func (t *Task) position() *daemonv1.Position {
 	return &daemonv1.Position{Position: int64(len(t.Active))}
 }
 
-// after is the conversation as it stood behind a record, but not before a prompt that was
-// said when the task started over.
+// after returns the conversation as it was after a record, but not before a prompt that was
+// recorded again when the task started over.
 func (t *Task) after(sequence int64) []*daemonv1.ConversationEntry {
 	n := slices.IndexFunc(t.Active, func(e *daemonv1.ConversationEntry) bool { return t.sequences[e] > sequence })
 	if n < 0 {
@@ -376,7 +377,7 @@ func (t *Task) after(sequence int64) []*daemonv1.ConversationEntry {
 	return t.Active[:n]
 }
 
-// move carries out an operation that is not done.
+// move carries out an operation that was not carried out before.
 func (t *Task) move(m *daemonv1.Move) error {
 	if !m.GetKeepPosition() {
 		to, ok := t.positions[m.GetCheckpoint()]

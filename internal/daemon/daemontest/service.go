@@ -14,11 +14,11 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// service speaks the protocol.
+// service implements the protocol.
 type service struct{ *Server }
 
-// enter identifies the caller and locks the server; the caller unlocks. The task
-// must have begun.
+// enter identifies the caller and locks the server; the caller of enter unlocks it. The
+// task must have begun.
 func (s *service) enter(h http.Header) (*Task, int64, error) {
 	task, attempt, err := s.admit(h)
 	if err == nil && !task.began {

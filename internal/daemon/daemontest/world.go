@@ -35,39 +35,39 @@ type World struct {
 	RunDir string
 	Origin string // URL; "" for an empty repository
 	Store  string // URL of the task's repository in the gitstore
-	// Margin, unless zero, is what daemons keep of what the server has.
+	// Margin, unless zero, bounds the acknowledged records that daemons keep.
 	Margin daemonapi.SpoolMargin
 	Policy daemonapi.Policy
 	Source *daemonapi.Source
-	// SourceWait is how long a source is awaited that the history has lost.
+	// SourceWait is how long the client awaits a source that the history has lost.
 	SourceWait time.Duration
-	// Agent is the agent's type, Exec if empty; Context bounds what of the
-	// conversation it is told.
+	// Agent is the agent's type, Exec if empty; Context bounds the conversation that a
+	// prompt contains.
 	Agent   v1alpha1.AgentType
 	Context daemonapi.ContextLimits
-	// StatePaths are kept of its home, too.
+	// StatePaths are further paths of its home that checkpoints contain.
 	StatePaths []string
-	// Mask knows the values of the agent's Secrets.
+	// Mask masks the values of the agent's Secrets.
 	Mask *mask.Masker
-	// PodUID is that of the pods that are started; old ones know none.
+	// PodUID is the UID of the pods; empty as in pods of older releases.
 	PodUID   string
 	RetryFor time.Duration
-	// OpenWait is how long the daemon waits for the volume; 0 for its default.
+	// OpenWait is how long the sidecar waits for the volume; 0 for its default.
 	OpenWait time.Duration
-	// IdleSeconds bounds a silent agent, DoneGrace one that has answered; 0 for
-	// none, and for the daemon's default.
+	// IdleSeconds is how long an agent may be silent, DoneGrace how long after its final
+	// answer; 0 for no limit, and for the sidecar's default.
 	IdleSeconds int32
 	DoneGrace   time.Duration
-	// TellAfter is how long the daemon lets gitstore and server refuse what it has
-	// before it tells of that; 0 for its defaults.
+	// TellAfter is how long the sidecar lets gitstore and server refuse what it sends
+	// before it reports that; 0 for its defaults.
 	TellAfter time.Duration
-	// ProcessorTime is what the daemon's account of processor time says. It stands
-	// still unless a test sets it: many daemons share a test's process.
+	// ProcessorTime is the processor time that the sidecar measures. It does not advance
+	// unless a test sets it: many sidecars share a test's process.
 	ProcessorTime func() time.Duration
 	Verbose       bool
 }
 
-// NewWorld makes a world whose task has an origin with the given files.
+// NewWorld creates a world whose task has an origin with the given files.
 func NewWorld(t testing.TB, files map[string]string) *World {
 	t.Helper()
 	w := &World{T: t, Server: NewServer(t), Git: NewGit(t), UID: "uid-1", Prompt: "Do it.", Root: t.TempDir(), RunDir: shortDir(t), RetryFor: 5 * time.Second,
@@ -80,7 +80,7 @@ func NewWorld(t testing.TB, files map[string]string) *World {
 	return w
 }
 
-// shortDir is a folder whose path leaves room for a socket's name.
+// shortDir creates a folder whose path is short enough for a socket in it.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "clew")
@@ -91,7 +91,7 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// Fork is another task of the same world, on a volume of its own.
+// Fork returns another task of the same world, on a volume of its own.
 func (w *World) Fork(uid string, source daemonapi.Source) *World {
 	w.T.Helper()
 	f := *w
@@ -99,7 +99,7 @@ func (w *World) Fork(uid string, source daemonapi.Source) *World {
 	return &f
 }
 
-// Copy is a world like this one as it stands now, apart from it.
+// Copy returns a world in the same state as this one, independent of it.
 func (w *World) Copy(t testing.TB) *World {
 	t.Helper()
 	c := *w
@@ -116,8 +116,8 @@ func (w *World) Copy(t testing.TB) *World {
 	return &c
 }
 
-// CopyVolume is the same world with the volume as it is now, whatever still
-// works on this one: as after SIGKILL.
+// CopyVolume returns the same world with a copy of the volume as it is now, as after
+// SIGKILL, whatever still works on this one.
 func (w *World) CopyVolume() *World {
 	w.T.Helper()
 	c := *w
@@ -136,7 +136,7 @@ func mkdir(t testing.TB, dir string) {
 	}
 }
 
-// Pod is the configuration of an attempt's pod.
+// Pod returns the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
 		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds}
@@ -146,12 +146,12 @@ func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	return pod
 }
 
-// Paths are those of the volume.
+// Paths returns the paths of the volume.
 func (w *World) Paths() volume.Paths {
 	return volume.Paths{Worktree: filepath.Join(w.Root, "worktree"), Home: filepath.Join(w.Root, "home"), State: filepath.Join(w.Root, "clew")}
 }
 
-// Log is the test's.
+// Log returns the test's logger.
 func (w *World) Log() logr.Logger {
 	if w.Verbose {
 		return testr.NewWithInterface(w.T, testr.Options{})
@@ -159,7 +159,8 @@ func (w *World) Log() logr.Logger {
 	return logr.Discard()
 }
 
-// Client talks to the server as an attempt's pod.
+// Client returns a client of the server with the token of an attempt's pod, and the token's
+// path.
 func (w *World) Client(attempt int64) (*gatewayclient.Client, string) {
 	w.T.Helper()
 	token := Token(w.T, w.UID, attempt)
@@ -170,7 +171,7 @@ func (w *World) Client(attempt int64) (*gatewayclient.Client, string) {
 	return c, token
 }
 
-// PrepareConfig is what prepare gets in an attempt's pod.
+// PrepareConfig returns prepare's configuration in an attempt's pod.
 func (w *World) PrepareConfig(attempt int64, op *daemonapi.Operation) prepare.Config {
 	w.T.Helper()
 	client, token := w.Client(attempt)
@@ -178,7 +179,7 @@ func (w *World) PrepareConfig(attempt int64, op *daemonapi.Operation) prepare.Co
 		Remote: volume.Remote(w.Store, token, ""), RetryFor: w.RetryFor, Mask: w.Mask, Log: w.Log()}
 }
 
-// Prepare runs prepare for an attempt and expects it to go well.
+// Prepare runs prepare for an attempt and expects it to succeed.
 func (w *World) Prepare(attempt int64, op *daemonapi.Operation) daemonapi.PrepareResult {
 	w.T.Helper()
 	r := prepare.Run(w.T.Context(), w.PrepareConfig(attempt, op))
@@ -188,7 +189,7 @@ func (w *World) Prepare(attempt int64, op *daemonapi.Operation) daemonapi.Prepar
 	return r
 }
 
-// Path is a path in the worktree.
+// Path returns a path in the worktree.
 func (w *World) Path(name string) string { return filepath.Join(w.Root, "worktree", name) }
 
 // Write writes a file of the worktree, or deletes it if text is "".
@@ -209,7 +210,7 @@ func (w *World) Write(name, text string) {
 	}
 }
 
-// Read reads a file of the worktree; "" if it is not there.
+// Read returns a file of the worktree; "" if it does not exist.
 func (w *World) Read(name string) string {
 	w.T.Helper()
 	data, err := os.ReadFile(w.Path(name))
@@ -219,7 +220,7 @@ func (w *World) Read(name string) string {
 	return string(data)
 }
 
-// Tree describes every file of the worktree but for the agent's .git.
+// Tree describes every file of the worktree except the agent's .git.
 func (w *World) Tree() map[string]string {
 	w.T.Helper()
 	out := map[string]string{}
@@ -248,7 +249,7 @@ func (w *World) Tree() map[string]string {
 	return out
 }
 
-// LoseVolume empties the volume, as a new one is.
+// LoseVolume replaces the volume by an empty one.
 func (w *World) LoseVolume() {
 	w.T.Helper()
 	if err := os.RemoveAll(w.Root); err != nil {
@@ -259,7 +260,8 @@ func (w *World) LoseVolume() {
 	}
 }
 
-// Conversation is the active branch as the agent finds it, a line a message.
+// Conversation returns the active branch as the agent finds it in its file, one line per
+// message.
 func (w *World) Conversation() string {
 	w.T.Helper()
 	data, err := os.ReadFile(filepath.Join(w.RunDir, daemonapi.ConversationFile))
@@ -269,7 +271,7 @@ func (w *World) Conversation() string {
 	return string(data)
 }
 
-// Lines is the active branch as the server has it.
+// Lines returns the active branch as the server has it.
 func (w *World) Lines() (lines []string) {
 	w.Server.Look(w.UID, func(t *Task) { lines = t.Lines() })
 	return lines
