@@ -63,13 +63,13 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 		}
 		records, err := s.Read(s.Last()-1, 1, 1<<20)
 		if err != nil || len(records) != 1 {
-			t.Fatalf("%v, %v", records, err)
+			t.Fatalf("read the checkpoint's record: %v, %v", records, err)
 		}
 		return records[0].GetCheckpoint()
 	}
 
 	if r := take(checkpoint.Request{Trigger: "Manual"}); r.GetSession() != nil || checkpoint.Session(repo.asked.Annotations) != nil {
-		t.Fatalf("%v, %v", r, repo.asked.Annotations)
+		t.Fatalf("the checkpoint has a session: record %v, annotations %v", r, repo.asked.Annotations)
 	}
 	session := &daemonv1.AgentSession{Agent: "Codex", Id: "x", Version: "1.2", Counted: &daemonv1.Usage{InputTokens: 9}}
 	risky := &daemonv1.RiskyTool{Name: "Bash", CallId: "1", Before: true}
@@ -93,7 +93,7 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := take(checkpoint.Request{Trigger: "Manual"}); r.GetSession() != nil || checkpoint.Session(repo.asked.Annotations) != nil {
-		t.Fatalf("%v, %v", r, repo.asked.Annotations)
+		t.Fatalf("the checkpoint has a session: record %v, annotations %v", r, repo.asked.Annotations)
 	}
 	if after := checkpoint.AfterSequence(repo.asked.Annotations); after != s.Last()-1 {
 		t.Fatalf("taken after record %d, and recorded as %d", after, s.Last())
@@ -103,7 +103,7 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 	}
 	records, _ := s.Read(s.Last()-1, 1, 1<<20)
 	if e := records[0].GetEvent(); e.GetMessage() != "it is [masked]" || e.GetDetails()["a"] != "[masked]" {
-		t.Fatalf("%v", e)
+		t.Fatalf("the event contains a Secret: %v", e)
 	}
 }
 

@@ -114,7 +114,7 @@ func TestRestoredSession(t *testing.T) {
 	s.RestoreSession(again)
 	s.RestoredAt(8)
 	if *s.AgentSession.RestoredAt != 5 || s.AgentSession.Attempt != 0 {
-		t.Fatalf("%+v", s.AgentSession)
+		t.Fatalf("the restored session is of position %d and attempt %d, want 5 and none", *s.AgentSession.RestoredAt, s.AgentSession.Attempt)
 	}
 	s.RestoreSession(nil)
 	if s.AgentSession != nil {

@@ -14,7 +14,7 @@ import (
 func TestPlan(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := launchplan.Read(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("%v", err)
+		t.Fatalf("without a plan the error is %v, want fs.ErrNotExist", err)
 	}
 	want := launchplan.Plan{AgentType: "ClaudeCode", Memory: "Session", Session: "s", Model: "m", Prompt: strings.Repeat("long ", 100_000)}
 	for range 2 {
@@ -36,6 +36,6 @@ func TestPlan(t *testing.T) {
 	}
 	os.WriteFile(filepath.Join(dir, launchplan.File), []byte("{torn"), 0o600)
 	if _, err := launchplan.Read(dir); err == nil || errors.Is(err, fs.ErrNotExist) {
-		t.Fatalf("%v", err)
+		t.Fatalf("a plan that cannot be read gives %v", err)
 	}
 }

@@ -39,7 +39,7 @@ func TestAVolumeSaysWhichAttemptItHasSeen(t *testing.T) {
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
 	expectFenced(t, r, 7)
 	if r := w.Prepare(8, nil); r.NewestAttempt != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("the newest attempt is %v, want 0: %+v", r.NewestAttempt, r)
 	}
 	expect(t, "conversation", w.Lines(), callsOfThree)
 }

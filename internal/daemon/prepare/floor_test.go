@@ -150,7 +150,7 @@ func TestAForkGoesBackToWhatItBeganWith(t *testing.T) {
 			}
 			r := w.Prepare(2, toFloor(tt.position))
 			if r.ToPosition != tt.position || r.ToCheckpoint != 0 {
-				t.Fatalf("%+v", r)
+				t.Fatalf("the rewind went to position %d and checkpoint %d, want %d and none", r.ToPosition, r.ToCheckpoint, tt.position)
 			}
 			expect(t, "home", readHome(w), tt.home)
 			expect(t, "conversation", w.Lines(), forkLines[:tt.position])

@@ -116,7 +116,7 @@ func TestARewindToAMessageLeadsToItBehindALoss(t *testing.T) {
 	})
 	w.Prepare(3, op)
 	if lines := w.Lines(); lines[len(lines)-1] != "result 4" {
-		t.Fatalf("%v", lines)
+		t.Fatalf("the conversation does not end with the last result: %q", lines)
 	}
 	w.Server.RollBack(w.UID, 1)
 	w.Prepare(4, nil)

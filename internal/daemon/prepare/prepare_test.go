@@ -212,12 +212,12 @@ func TestCredentials(t *testing.T) {
 			cfg := w.PrepareConfig(1, nil)
 			cfg.Pod.Repository.CredentialsSecret, cfg.CredentialsDir = "git-credentials", secret(t, keys)
 			if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
-				t.Fatalf("%+v", r)
+				t.Fatalf("the reason is %v, want Prepared: %+v", r.Reason, r)
 			}
 			// A volume that is laid out needs them no more.
 			cfg.CredentialsDir = t.TempDir()
 			if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
-				t.Fatalf("%+v", r)
+				t.Fatalf("the reason is %v, want Prepared: %+v", r.Reason, r)
 			}
 		})
 	}
@@ -241,14 +241,12 @@ func TestLostVolume(t *testing.T) {
 	w.LoseVolume()
 	r := w.Prepare(2, nil)
 	if !r.Restored {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the result does not say that the workspace was restored: %+v", r)
 	}
 	expect(t, "tree", w.Tree(), want)
 	expect(t, "home", readHome(w), "3")
 	expect(t, "conversation", w.Lines(), callsOfThree)
-	if latest(w).GetNumber() != 4 {
-		t.Fatalf("%v", latest(w))
-	}
+	expect(t, "newest checkpoint", latest(w).GetNumber(), 4)
 	attempt(w, 2, func(a *daemontest.Shim) { step(w, a, "4", "four", "4") })
 	c := checkpointRecord(w, 5)
 	expect(t, "parent", c.GetParent(), checkpointRecord(w, 4).GetCommit())
@@ -280,7 +278,7 @@ func TestLostVolumeLosesWhatWasNotDurable(t *testing.T) {
 	lost.Git = w.Git
 	r := lost.Prepare(2, nil)
 	if !r.Restored {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the result does not say that the workspace was restored: %+v", r)
 	}
 	expect(t, "one", lost.Read("one"), "1")
 	expect(t, "two", lost.Read("two"), "")
@@ -336,7 +334,7 @@ func TestResumePromptOnce(t *testing.T) {
 	op := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r1", Prompt: "And now the rest."}
 	for n := int64(2); n < 5; n++ {
 		if r := w.Prepare(n, op); r.Operation != "r1" {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the operation is %v, want r1: %+v", r.Operation, r)
 		}
 	}
 	w.LoseVolume()
@@ -396,7 +394,7 @@ func TestFork(t *testing.T) {
 	t.Run("wrong commit", func(t *testing.T) {
 		w := source.Fork("fork-wrong", daemonapi.Source{TaskUID: source.UID, Checkpoint: 1, Commit: checkpointRecord(source, 2).GetCommit()})
 		if r := prepare.Run(t.Context(), w.PrepareConfig(1, nil)); r.Reason != "CheckpointCorrupted" {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the reason is %v, want CheckpointCorrupted: %+v", r.Reason, r)
 		}
 	})
 }
@@ -423,12 +421,11 @@ func TestDrift(t *testing.T) {
 		w := drifted(t)
 		r := w.Prepare(2, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", Prompt: "go", OnDrift: "Preserve"})
 		if r.DriftCount != 2 {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the drift count is %v, want 2: %+v", r.DriftCount, r)
 		}
 		expect(t, "one.txt", w.Read("one.txt"), "edited by hand\n")
-		if c := latest(w); c.GetTrigger() != "Drift" || c.GetFilesChanged() != 2 {
-			t.Fatalf("%v", c)
-		}
+		expect(t, "trigger", latest(w).GetTrigger(), "Drift")
+		expect(t, "files changed", latest(w).GetFilesChanged(), 2)
 		w.Prepare(3, nil)
 	})
 	t.Run("override", func(t *testing.T) {
@@ -464,11 +461,11 @@ func TestStaleVolume(t *testing.T) {
 	w.Root = old
 	w.Write("precious", "x")
 	if r := w.Prepare(2, nil); !r.Restored {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the result does not say that the workspace was restored: %+v", r)
 	}
 	expect(t, "tree", w.Tree(), want)
 	if c := checkpointRecord(w, 3); c.GetTrigger() != "Drift" {
-		t.Fatalf("%v", c)
+		t.Fatalf("the trigger is %v, want Drift: %+v", c.GetTrigger(), c)
 	}
 }
 

@@ -21,13 +21,16 @@ func TestWhatIsTriedAgainIsToldUntilItWorks(t *testing.T) {
 	go func() { done <- prepare.Run(t.Context(), cfg) }()
 	w.Server.Until(t, "what fails is told", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		if k.Problem.GetReason() != "RepositoryUnreachable" || !strings.HasSuffix(k.Problem.GetMessage(), "; it is tried again") {
-			t.Errorf("%v", k.Problem)
+		if reason := k.Problem.GetReason(); reason != "RepositoryUnreachable" {
+			t.Errorf("the reported reason is %q", reason)
+		}
+		if message := k.Problem.GetMessage(); !strings.HasSuffix(message, "; it is tried again") {
+			t.Errorf("the reported message %q does not say that prepare retries", message)
 		}
 	})
 	w.Git.SetDown(false)
 	if r := <-done; r.Reason != "Prepared" {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the reason is %v, want Prepared: %+v", r.Reason, r)
 	}
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		if k.Problem != nil {
@@ -43,7 +46,7 @@ func TestWhatPassesAtOnceIsNotTold(t *testing.T) {
 	w.RetryFor = 300 * time.Millisecond
 	cfg := w.PrepareConfig(1, nil)
 	if r := prepare.Run(t.Context(), cfg); r.Reason != "RepositoryUnreachable" {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the reason is %v, want RepositoryUnreachable: %+v", r.Reason, r)
 	}
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		if k.Reports > 0 {

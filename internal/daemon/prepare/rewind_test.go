@@ -45,7 +45,7 @@ func TestRewindScopes(t *testing.T) {
 			expect(t, "result", w.Prepare(3, op), want)
 			expect(t, "tree", w.Tree(), after)
 			if c := latest(w); c.GetNumber() != 5 {
-				t.Fatalf("%v", c)
+				t.Fatalf("the number is %v, want 5: %+v", c.GetNumber(), c)
 			}
 			// And it can be undone.
 			w.Prepare(4, rewindTo(4, "Both", "Discard"))
@@ -87,7 +87,7 @@ func TestRewindToAPosition(t *testing.T) {
 	both := toPosition(5, 2, 5)
 	both.ID, both.Scope, both.Position = "both", "Both", 7
 	if r := w.Prepare(5, both); r.ToPosition != 5 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the position is %v, want 5: %+v", r.ToPosition, r)
 	}
 	expect(t, "home", readHome(w), "2")
 	expect(t, "conversation", w.Lines(), callsOfThree[:5])
@@ -168,9 +168,8 @@ func TestRewindKeepsWhatIsInNoFile(t *testing.T) {
 			tt.change(t, w)
 			want := tt.kept(t, w)
 			r := w.Prepare(2, rewindTo(1, "Both", "Discard"))
-			if r.FromCheckpoint != 5 || checkpointRecord(w, 5).GetTrigger() != "PreRewind" {
-				t.Fatalf("%+v %v", r, checkpointRecord(w, 5))
-			}
+			expect(t, "the checkpoint before the rewind", r.FromCheckpoint, 5)
+			expect(t, "its trigger", checkpointRecord(w, 5).GetTrigger(), "PreRewind")
 			if tt.kept(t, w) == want {
 				t.Fatal("the rewind changed nothing")
 			}
@@ -377,9 +376,8 @@ func TestVolumeLostInMidRewind(t *testing.T) {
 			}
 			w.LoseVolume()
 			r := w.Prepare(3, op)
-			if r.Operation != op.ID || r.ToCheckpoint != op.Checkpoint {
-				t.Fatalf("%+v", r)
-			}
+			expect(t, "operation", r.Operation, op.ID)
+			expect(t, "target", r.ToCheckpoint, op.Checkpoint)
 			expect(t, "tree", w.Tree(), undisturbed.Tree())
 			expect(t, "home", readHome(w), readHome(undisturbed))
 			expect(t, "conversation", w.Lines(), undisturbed.Lines())

@@ -43,9 +43,9 @@ func expectAsBefore(t *testing.T, w *daemontest.World, tree map[string]string, s
 	}
 	corrected := rewindTo(2, "Both", "Discard")
 	corrected.ID = "corrected"
-	if r := w.Prepare(9, corrected); r.Operation != "corrected" || r.ToCheckpoint != 2 {
-		t.Fatalf("%+v", r)
-	}
+	r := w.Prepare(9, corrected)
+	expect(t, "operation", r.Operation, "corrected")
+	expect(t, "target", r.ToCheckpoint, 2)
 	expect(t, "conversation", w.Lines(), callsOfThree[:5])
 	expect(t, "home", readHome(w), "2")
 }
@@ -215,7 +215,7 @@ func TestACheckpointThatIsRefusedForGoodStandsInNoRewindsWay(t *testing.T) {
 	expect(t, "tree", undone.Tree(), tree)
 	expect(t, "git status", gitStatus(t, undone), status)
 	if r := w.Prepare(4, rewindTo(1, "Both", "Discard")); r.ToCheckpoint != 1 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the target is %v, want 1: %+v", r.ToCheckpoint, r)
 	}
 	expect(t, "conversation", w.Lines(), callsOfThree[:3])
 	hook(t, w, "nothing", "")
@@ -241,7 +241,7 @@ func TestARewindWhileTheQuotaIsFullFailsAndTheTaskGoesOn(t *testing.T) {
 	again := rewindTo(1, "Both", "Discard")
 	again.ID = "again"
 	if r := w.Prepare(4, again); r.ToCheckpoint != 1 || r.Failed != nil {
-		t.Fatalf("%+v", r)
+		t.Fatalf("the rewind to checkpoint 1 failed: %+v", r)
 	}
 }
 
@@ -256,7 +256,7 @@ func TestAWorktreeThatIsGoneIsNeverTakenForAnEmptyOne(t *testing.T) {
 			cfg := w.PrepareConfig(2, nil)
 			cfg.RetryFor = time.Second / 2
 			if r := prepare.Run(t.Context(), cfg); r.Reason != "ServerUnreachable" {
-				t.Fatalf("%+v", r)
+				t.Fatalf("the reason is %v, want ServerUnreachable: %+v", r.Reason, r)
 			}
 		},
 		"it is killed": func(t *testing.T, w *daemontest.World) {
@@ -274,7 +274,7 @@ func TestAWorktreeThatIsGoneIsNeverTakenForAnEmptyOne(t *testing.T) {
 			}
 			interrupt(t, w)
 			if r := w.Prepare(2, nil); !r.Restored {
-				t.Fatalf("%+v", r)
+				t.Fatalf("the result does not say that the workspace was restored: %+v", r)
 			}
 			expect(t, "tree", w.Tree(), tree)
 		})

@@ -92,7 +92,7 @@ func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 	for range 2 {
 		r := prepare.Run(t.Context(), w.PrepareConfig(1, nil))
 		if r.Reason != "CheckpointNotFound" || r.Permanent {
-			t.Errorf("%+v", r)
+			t.Errorf("the reason is %s, permanent %v, want CheckpointNotFound for now: %+v", r.Reason, r.Permanent, r)
 		}
 		expect(t, "message", r.Message, "the history store does not have, or has lost, checkpoint 2 of task source (UID "+source.UID+
 			"), from which this task starts. That task's pod sends it again, within minutes if it is running. "+

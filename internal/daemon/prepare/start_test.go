@@ -192,7 +192,7 @@ func TestFirstStartIsPlanned(t *testing.T) {
 			want := launchplan.Plan{AgentType: agentType, Memory: "New", Model: "a-model", Prompt: w.Prompt}
 			for range 2 {
 				if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" || r.Memory != "New" {
-					t.Fatalf("%+v", r)
+					t.Fatalf("the workspace is not prepared for a new session: %+v", r)
 				}
 				expect(t, "plan", plan(w), want)
 			}
@@ -214,10 +214,10 @@ func TestFirstStartIsPlanned(t *testing.T) {
 	t.Run("Exec", func(t *testing.T) {
 		w := daemontest.NewWorld(t, nil)
 		if r := w.Prepare(1, nil); r.Memory != "" {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the memory is %q, want none: %+v", r.Memory, r)
 		}
 		if _, err := launchplan.Read(w.RunDir); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatalf("%v", err)
+			t.Fatalf("there is a plan for an agent of type Exec (%v)", err)
 		}
 	})
 }
@@ -229,7 +229,7 @@ func TestStartsFollowEachOther(t *testing.T) {
 	w := begun(t, "ClaudeCode", call(3), result(3)) // the session lacks 3
 	w.Prepare(2, nil)
 	if p := plan(w); !strings.Contains(p.Prompt, "output of 3") {
-		t.Fatalf("%s", p.Prompt)
+		t.Fatalf("the prompt lacks the result that the session lacks: %s", p.Prompt)
 	}
 	play(w, 2, call(4), result(4), sessionSaved, call(5), result(5)) // it lacks 5 now; and 3 still
 	name, _ := sessionFile["ClaudeCode"](nil)
@@ -375,7 +375,7 @@ func TestPromptsAreMasked(t *testing.T) {
 	cfg.Mask = mask.New([]byte("hunter2hunter2"))
 	for range 2 {
 		if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
-			t.Fatalf("%+v", r)
+			t.Fatalf("the reason is %v, want Prepared: %+v", r.Reason, r)
 		}
 		expect(t, "conversation", w.Lines(), []string{"user Log in with [masked]."})
 		expect(t, "prompt", plan(w).Prompt, "Log in with [masked].")

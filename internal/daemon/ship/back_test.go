@@ -248,7 +248,7 @@ func TestRecordsOfAnotherWriterAreNotTakenForTheSpools(t *testing.T) {
 			before := len(srv.records)
 			err := ship.New(srv, s, logr.Discard()).Run(t.Context())
 			if !errors.Is(err, ship.ErrForeign) || len(srv.records) != before {
-				t.Fatalf("%v, %v", err, srv.told())
+				t.Fatalf("the error is %v, want ErrForeign, and the server has %v", err, srv.told())
 			}
 		})
 	}
