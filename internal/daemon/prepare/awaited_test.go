@@ -11,8 +11,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 )
 
-// A source is waited for longer than anything else, and one answer of another kind
-// meanwhile is not the end.
+// Waiting for a source does not count towards RetryFor, and another error in between does
+// not end it.
 func TestWhatFailsWhileASourceIsAwaitedHasTimeOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)

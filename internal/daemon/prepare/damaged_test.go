@@ -9,8 +9,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// A checkpoint that waits for the gitstore may be damaged on the volume. It is
-// given up, with its reason, and what comes later begins a new history.
+// A checkpoint that is pending may be damaged on the volume. It is given up, with its
+// reason, and the next one starts a new history.
 func TestADamagedCheckpointThatWaitsHoldsBackNeitherLaterOnesNorTheAgentsEnd(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
@@ -51,7 +51,7 @@ func TestADamagedCheckpointThatWaitsHoldsBackNeitherLaterOnesNorTheAgentsEnd(t *
 			}
 		}
 	})
-	// All is there on a new volume, and a rewind to what is lost is refused.
+	// Everything is restored to a new volume, and a rewind to a lost checkpoint is refused.
 	tree := w.Tree()
 	w.LoseVolume()
 	w.Prepare(2, nil)

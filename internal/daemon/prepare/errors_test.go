@@ -33,8 +33,8 @@ func TestAFullVolumeIsCalledSoWhereverItTurnsOut(t *testing.T) {
 	}
 }
 
-// Another try needs as much memory again: somebody has to raise the limit, and then to
-// resume the task.
+// A retry needs as much memory again: somebody has to raise the limit and then resume the
+// task.
 func TestShortOfMemoryIsTriedAgainWhenSomebodyHasRaisedIt(t *testing.T) {
 	short := &worktree.Error{Reason: worktree.MemoryExceeded, Message: "git needs more memory; raise the manager's --daemon-limits"}
 	for name, err := range map[string]error{

@@ -1,4 +1,4 @@
 package prepare
 
-// Wrap makes prepare work on what f makes of the repository.
+// Wrap makes prepare use what f returns for the repository.
 func (c *Config) Wrap(f func(Repo) Repo) { c.wrap = f }

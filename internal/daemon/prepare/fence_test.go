@@ -22,15 +22,16 @@ func expectFenced(t *testing.T, r daemonapi.PrepareResult, newest int64) {
 	}
 }
 
-// storesGoBack makes the history store know no attempt after the given one. The
-// Kubernetes API is put back too: who calls next has a number that was used before.
+// storesGoBack makes the history store know no attempt after the given one. The Kubernetes
+// API is restored from an older copy, too, so the next pod has an attempt number that was
+// used before.
 func storesGoBack(w *daemontest.World, attempt int64) {
 	w.Server.RollBack(w.UID, 3)
 	w.Server.Look(w.UID, func(k *daemontest.Task) { k.Attempt = attempt })
 }
 
-// TestAVolumeSaysWhichAttemptItHasSeen: the manager and the history store were put
-// back to older copies, and do not know.
+// TestAVolumeSaysWhichAttemptItHasSeen: the manager and the history store were restored
+// from older copies, and do not know.
 func TestAVolumeSaysWhichAttemptItHasSeen(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -44,8 +45,8 @@ func TestAVolumeSaysWhichAttemptItHasSeen(t *testing.T) {
 	expect(t, "conversation", w.Lines(), callsOfThree)
 }
 
-// TestTheGitstoreSaysWhichAttemptItHasSeen where the volume is new, before an agent
-// is started that would be ended at its first checkpoint.
+// TestTheGitstoreSaysWhichAttemptItHasSeen: the volume is new, and no agent may be started
+// that would be ended at its first checkpoint.
 func TestTheGitstoreSaysWhichAttemptItHasSeen(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -57,8 +58,9 @@ func TestTheGitstoreSaysWhichAttemptItHasSeen(t *testing.T) {
 	w.Prepare(8, nil)
 }
 
-// TestTheGitstoreIsAskedThoughTheVolumeIsNotNew: when the gitstore ended the attempt
-// before, the volume was too full to note the number. No agent is started to be ended.
+// TestTheGitstoreIsAskedThoughTheVolumeIsNotNew: when the gitstore ended the previous
+// attempt, the volume was too full to journal the number. No agent may be started only to
+// be ended.
 func TestTheGitstoreIsAskedThoughTheVolumeIsNotNew(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -68,8 +70,8 @@ func TestTheGitstoreIsAskedThoughTheVolumeIsNotNew(t *testing.T) {
 	w.Prepare(7, nil)
 }
 
-// TestTheGitstoreIsAskedBeforeTheFirstAttempt of a task of which nothing else is left:
-// the volume is new, and the history store and the manager know of no attempt.
+// TestTheGitstoreIsAskedBeforeTheFirstAttempt: only the gitstore still knows the task. The
+// volume is new, and the history store and the manager know of no attempt.
 func TestTheGitstoreIsAskedBeforeTheFirstAttempt(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -80,7 +82,7 @@ func TestTheGitstoreIsAskedBeforeTheFirstAttempt(t *testing.T) {
 	expectFenced(t, r, 7)
 }
 
-// TestNoAgentWaitsForAGitstoreThatIsAway to say which attempt it has seen.
+// TestNoAgentWaitsForAGitstoreThatIsAway: the fence is not checked if the gitstore is down.
 func TestNoAgentWaitsForAGitstoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -88,8 +90,7 @@ func TestNoAgentWaitsForAGitstoreThatIsAway(t *testing.T) {
 	w.Prepare(2, nil)
 }
 
-// TestAFullVolumeStartsNoAgent: an attempt that cannot be noted on the volume says what
-// to do.
+// TestAFullVolumeStartsNoAgent: an attempt that cannot be journalled fails with advice.
 func TestAFullVolumeStartsNoAgent(t *testing.T) {
 	t.Parallel()
 	w := three(t)

@@ -11,12 +11,12 @@ import (
 	"github.com/clew-dev/clew/internal/testing/filled"
 )
 
-// TestARewindIsKeptAsItWasAskedFor: the next pod finishes it from the journal alone.
+// TestARewindIsKeptAsItWasAskedFor: the next pod can finish it from the journal alone.
 func TestARewindIsKeptAsItWasAskedFor(t *testing.T) {
 	var op daemonapi.Operation
 	filled.In(&op)
 	begun := newRewind(&op, journal.RewindBegun)
-	// These are found and done on the way.
+	// These fields are set while the rewind runs.
 	if empty := filled.Empty(begun, "Target.State", "Target.Tree", "Target.Ran",
 		"From.Number", "From.Code", "From.State", "From.Tree", "From.Ran", "Preserved", "MovedTo", "Failure", "Restored"); empty != nil {
 		t.Errorf("not kept: %v", empty)
@@ -34,8 +34,8 @@ func TestARewindIsKeptAsItWasAskedFor(t *testing.T) {
 	}
 }
 
-// TestTheManagerIsToldAllOfAnOutcome: what the journal keeps of an operation that has
-// ended, and what prepare leaves.
+// TestTheManagerIsToldAllOfAnOutcome: every field of the journal's outcome is in prepare's
+// result.
 func TestTheManagerIsToldAllOfAnOutcome(t *testing.T) {
 	var done journal.Done
 	filled.In(&done)

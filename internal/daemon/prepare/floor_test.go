@@ -11,10 +11,10 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// toFloor takes the conversation to a position that no checkpoint is as old as.
+// toFloor rewinds the conversation to a position older than every checkpoint.
 func toFloor(position int64) *daemonapi.Operation { return toPosition(position, 0, 0) }
 
-// callTool is one call that writes a file, and no checkpoint after it.
+// callTool makes one call that writes a file, without a checkpoint after it.
 func callTool(w *daemontest.World, a *daemontest.Shim, id, file, text string) {
 	w.T.Helper()
 	w.Write(file, text)
@@ -23,8 +23,8 @@ func callTool(w *daemontest.World, a *daemontest.Shim, id, file, text string) {
 	a.Recorded()
 }
 
-// forked is a fork of the first of three checkpoints, at message 3, that was told
-// something else, made two calls, and has a checkpoint at its end.
+// forked is a fork of the first of three checkpoints, at message 3, that has another
+// prompt, made two calls, and has a checkpoint at its end.
 func forked(t *testing.T) *daemontest.World {
 	t.Helper()
 	source := three(t)
@@ -44,7 +44,7 @@ func forked(t *testing.T) *daemontest.World {
 
 var forkLines = append(slices.Clone(callsOfThree[:3]), "user Do it another way.", "call 4", "result 4", "call 5", "result 5")
 
-// TestRewindToBeforeAnyCheckpoint: the agent's state goes, the conversation goes to
+// TestRewindToBeforeAnyCheckpoint: the agent's state is deleted, the conversation moves to
 // the position, the files stay, and all of it can be undone.
 func TestRewindToBeforeAnyCheckpoint(t *testing.T) {
 	t.Parallel()
@@ -59,7 +59,7 @@ func TestRewindToBeforeAnyCheckpoint(t *testing.T) {
 		expect(t, "tree", w.Tree(), before)
 	}
 	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 5, Trigger: "Rewound", Durable: true})
-	// What the volume does not remember, the server does.
+	// The server remembers what the volume has lost.
 	w.LoseVolume()
 	want.FromCheckpoint, want.Restored = 0, true
 	expect(t, "result", w.Prepare(4, op), want)
@@ -71,8 +71,8 @@ func TestRewindToBeforeAnyCheckpoint(t *testing.T) {
 	expect(t, "conversation", w.Lines(), callsOfThree)
 }
 
-// TestRewindToBeforeTheFirstCheckpointEver: an agent that was killed before it came
-// to one has it taken now.
+// TestRewindToBeforeTheFirstCheckpointEver: a killed agent that has no checkpoint gets one
+// first.
 func TestRewindToBeforeTheFirstCheckpointEver(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
@@ -96,8 +96,8 @@ func TestRewindToBeforeTheFirstCheckpointEver(t *testing.T) {
 	d.End()
 }
 
-// TestOnlyTheConversationGoesToBeforeAnyCheckpoint: for files, and for a position
-// that was never said, nothing is touched.
+// TestOnlyTheConversationGoesToBeforeAnyCheckpoint: a rewind of files, or to a position
+// that does not exist, changes nothing.
 func TestOnlyTheConversationGoesToBeforeAnyCheckpoint(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -112,8 +112,8 @@ func TestOnlyTheConversationGoesToBeforeAnyCheckpoint(t *testing.T) {
 	expect(t, "conversation", w.Lines(), callsOfThree)
 }
 
-// TestAForkGoesBackToWhatItBeganWith: the other task's state, as long as the
-// position is not from before that and the state can be had.
+// TestAForkGoesBackToWhatItBeganWith: the source's state, as long as the position is not
+// older than that and the state is available.
 func TestAForkGoesBackToWhatItBeganWith(t *testing.T) {
 	t.Parallel()
 	arranged := forked(t)
@@ -159,7 +159,7 @@ func TestAForkGoesBackToWhatItBeganWith(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatACheckpointHoldsIsTakenAway: credentials stay.
+// TestOnlyWhatACheckpointHoldsIsTakenAway: credentials are not deleted.
 func TestOnlyWhatACheckpointHoldsIsTakenAway(t *testing.T) {
 	t.Parallel()
 	w := begun(t, "ClaudeCode", endsCleanly)

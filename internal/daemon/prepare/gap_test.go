@@ -15,8 +15,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// talk makes so much be said that the volume lets go of all that was before.
-func talk(w *daemontest.World, a *daemontest.Shim) {
+// chat records so much that the volume drops everything before it.
+func chat(w *daemontest.World, a *daemontest.Shim) {
 	w.T.Helper()
 	for n := range 120 {
 		a.Say(fmt.Sprintf(`{"type":"message","role":"assistant","text":"%d %s"}`, n, strings.Repeat("x", 60_000)))
@@ -28,12 +28,12 @@ func talk(w *daemontest.World, a *daemontest.Shim) {
 	})
 }
 
-// briefly is a conversation without what talk made be said, and without gaps.
+// briefly is the conversation without what chat recorded, and without gaps.
 func briefly(w *daemontest.World) []string {
 	return slices.DeleteFunc(w.Lines(), func(line string) bool { return len(line) > 1000 || strings.HasPrefix(line, "system gap of") })
 }
 
-// known are the numbers of the checkpoints that the server knows.
+// known returns the numbers of the checkpoints that the server knows.
 func known(w *daemontest.World) (numbers []int64) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) { numbers = slices.Sorted(maps.Keys(k.Checkpoints)) })
 	return numbers
@@ -44,8 +44,8 @@ func lost(w *daemontest.World) (n int64) {
 	return n
 }
 
-// TestARewindAmongLostRecordsIsKnown: the history store goes back to before a
-// rewind, and the margin does not reach so far.
+// TestARewindAmongLostRecordsIsKnown: the history store goes back to before a rewind, which
+// is outside the margin.
 func TestARewindAmongLostRecordsIsKnown(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -55,7 +55,7 @@ func TestARewindAmongLostRecordsIsKnown(t *testing.T) {
 	w.Prepare(2, rewindTo(1, "Both", "Discard"))
 	attempt(w, 2, func(a *daemontest.Shim) {
 		step(w, a, "4", "four", "4\n")
-		talk(w, a)
+		chat(w, a)
 		step(w, a, "5", "five", "5\n")
 	})
 	all := known(w)
@@ -66,14 +66,14 @@ func TestARewindAmongLostRecordsIsKnown(t *testing.T) {
 	}
 	expect(t, "conversation", briefly(w), append(slices.Clone(callsOfThree[:3]), "call 5", "result 5"))
 	expect(t, "checkpoints", known(w), all)
-	// What was asked for before the loss names a position that there is no more.
+	// An operation from before the loss names a position that no longer exists.
 	rewind := rewindTo(all[len(all)-3], "Both", "Discard")
 	rewind.CheckpointPosition = 1000
 	expect(t, "position", w.Prepare(4, rewind).ToPosition, int64(len(w.Lines())))
 }
 
-// TestARestoredVolumeKnowsWhereItStandsBehindALoss: its spool has nothing of what
-// was before it.
+// TestARestoredVolumeKnowsWhereItStandsBehindALoss: its spool has no record from before the
+// loss.
 func TestARestoredVolumeKnowsWhereItStandsBehindALoss(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -95,7 +95,7 @@ func TestARestoredVolumeKnowsWhereItStandsBehindALoss(t *testing.T) {
 	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 1", "result 1", "call 4", "result 4"})
 }
 
-// TestARewindToAMessageLeadsToItBehindALoss, where it has another position.
+// TestARewindToAMessageLeadsToItBehindALoss: the message has another position there.
 func TestARewindToAMessageLeadsToItBehindALoss(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -123,9 +123,9 @@ func TestARewindToAMessageLeadsToItBehindALoss(t *testing.T) {
 	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 4", "result 4"})
 }
 
-// TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain, at the place where they were
-// taken: the volume that would tell of them is gone, and the history store has
-// gone back since.
+// TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain: they are recorded in their original
+// places. The volume on which they were taken is lost, and the history store has gone back
+// since.
 func TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -150,18 +150,17 @@ func TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain(t *testing.T) {
 	expect(t, "commit", checkpointRecord(w, 2).GetCommit(), second.GetCommit())
 }
 
-// saidOf is what the history says of a checkpoint that also the gitstore knows: all
-// but the list of changed files, whether the agent stood still until the end, which
-// is known only when all is written, and the place of the record.
+// saidOf returns what the history knows of a checkpoint that can be restored from the
+// gitstore: everything except the list of changed files, whether the agent was frozen until
+// the end, which is known only when all is written, and the record's sequence.
 func saidOf(c *daemonv1.CheckpointRecord) string {
 	c = proto.CloneOf(c)
 	c.Changes, c.Consistency, c.FrozenMilliseconds, c.AfterSequence, c.Durable = nil, "", 0, 0, false
 	return prototext.Format(c)
 }
 
-// TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt: told as this attempt's, the
-// one by which an earlier attempt completed would say that the agent, which is just
-// at work, has completed.
+// TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt: recorded as this attempt's, the
+// last checkpoint of a completed attempt would say that the running agent has completed.
 func TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt(t *testing.T) {
 	t.Parallel()
 	w := three(t)

@@ -12,11 +12,11 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// crash is what the wrapped repository and server panic with.
+// crash is the value with which the wrapped repository and server panic.
 type crash struct{}
 
-// crashing counts what prepare does to repository and server, and stops it dead
-// after or before the chosen step.
+// crashing counts prepare's calls of repository and server, and panics before or after the
+// chosen one.
 type crashing struct {
 	prepare.Repo
 	prepare.Server
@@ -96,14 +96,14 @@ func (c *crashing) Conversation(ctx context.Context, each func(*daemonv1.Convers
 	return c.Server.Conversation(ctx, each)
 }
 
-// stand is a repository and a server that stand in for those of prepare.
+// stand is a repository and a server that replace those of prepare.
 type stand interface {
 	prepare.Repo
 	prepare.Server
 }
 
-// run prepares until it is stopped; killed says that it was, and otherwise it came to
-// its end. outer is what prepare works with, and leads here.
+// run runs prepare until it panics; killed reports whether it did. outer is the wrapper
+// that prepare uses, which ends up here.
 func (c *crashing) run(ctx context.Context, cfg prepare.Config, outer stand) (r daemonapi.PrepareResult, killed bool) {
 	c.Server = cfg.Server
 	cfg.Server = outer
@@ -119,8 +119,8 @@ func (c *crashing) run(ctx context.Context, cfg prepare.Config, outer stand) (r 
 	return prepare.Run(ctx, cfg), false
 }
 
-// prepareCrashing runs prepare until c stops it, and says where; done says that
-// it came to its end.
+// prepareCrashing runs prepare until c kills it, and returns where; done reports that
+// prepare reached its end.
 func prepareCrashing(t *testing.T, w *daemontest.World, n int64, op *daemonapi.Operation, c *crashing) (where string, done bool) {
 	t.Helper()
 	if _, killed := c.run(t.Context(), w.PrepareConfig(n, op), c); killed {
@@ -129,7 +129,7 @@ func prepareCrashing(t *testing.T, w *daemontest.World, n int64, op *daemonapi.O
 	return "", true
 }
 
-// stride is how many steps lie between two kills: so many, or one with CLEW_SOAK=1.
+// stride is the number of steps between two kills: ordinary, or 1 with CLEW_SOAK=1.
 func stride(ordinary int) int {
 	if os.Getenv("CLEW_SOAK") == "1" {
 		return 1

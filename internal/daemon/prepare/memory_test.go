@@ -206,7 +206,7 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 			if (m.id != "") != (m.kind == "Session") {
 				t.Errorf("memory %s with session %q", m.kind, m.id)
 			}
-			// Killed before the agent started, and run again: the same.
+			// If prepare is killed before the agent starts, the next run decides the same.
 			r.session = m.session
 			if d := cmp.Diff(m, r.decide(), cmp.AllowUnexported(memory{})); d != "" {
 				t.Fatalf("the second time (-first +second):\n%s", d)
@@ -215,8 +215,8 @@ func TestWhatTheAgentIsTold(t *testing.T) {
 	}
 }
 
-// TestHistoryIsBounded: however long the conversation, only as much of it is in
-// memory as can get into a prompt; but what is pending is whole.
+// TestHistoryIsBounded: however long the conversation, only as much of it is in memory as
+// can reach a prompt; but pending messages are whole.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
 	h := &history{budget: 100 << 10}
@@ -253,7 +253,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// A long conversation of ordinary messages costs little for each, too.
+// A long conversation of ordinary messages needs little memory for each, too.
 func TestALongConversationFitsInMemory(t *testing.T) {
 	const messages = 20_000
 	h := &history{budget: 400 << 10}

@@ -54,7 +54,7 @@ func TestAResumeWithTheIDOfAnEarlierRewindIsCarriedOut(t *testing.T) {
 	}
 }
 
-// An unfinished rewind that the journal tells of is no resume's outcome.
+// An unfinished rewind in the journal is not the outcome of a resume.
 func TestAResumeIsNotTakenForARewindUnderWay(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -68,7 +68,7 @@ func TestAResumeIsNotTakenForARewindUnderWay(t *testing.T) {
 	expect(t, "conversation", w.Lines(), append(slices.Clone(callsOfThree[:3]), "user More."))
 }
 
-// Journals of before know operations by their bare ids.
+// Old journals identify operations by their bare ids.
 func TestOperationsOfAnOldJournalAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -86,7 +86,7 @@ func TestOperationsOfAnOldJournalAreNotRepeated(t *testing.T) {
 	expect(t, "conversation", w.Lines(), append(slices.Clone(callsOfThree), "user More."))
 }
 
-// remember writes completed operations into the journal of a volume at rest.
+// remember writes completed operations to the journal of a volume at rest.
 func remember(t *testing.T, w *daemontest.World, done ...journal.Done) {
 	t.Helper()
 	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"))

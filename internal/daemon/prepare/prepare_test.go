@@ -24,7 +24,7 @@ import (
 
 var files = map[string]string{"a.txt": "a\n", "dir/b.txt": "b\n", ".gitignore": "ignored\n"}
 
-// attempt runs an agent, in a pod that is prepared, to its end.
+// attempt runs an agent in a prepared pod to its end.
 func attempt(w *daemontest.World, n int64, work func(*daemontest.Shim)) {
 	w.T.Helper()
 	d := w.Start(n)
@@ -35,7 +35,7 @@ func attempt(w *daemontest.World, n int64, work func(*daemontest.Shim)) {
 	d.End()
 }
 
-// step is one call that writes a file, and the checkpoint after it.
+// step makes one call that writes a file, and waits for the checkpoint after it.
 func step(w *daemontest.World, a *daemontest.Shim, id, file, text string) {
 	w.T.Helper()
 	w.Write(file, text)
@@ -45,7 +45,7 @@ func step(w *daemontest.World, a *daemontest.Shim, id, file, text string) {
 	a.Next(wire.TypeThaw)
 }
 
-// home sets the agent's own state.
+// home sets the agent's state.
 func home(w *daemontest.World, text string) {
 	w.T.Helper()
 	if err := os.WriteFile(filepath.Join(w.Root, "home", "session"), []byte(text), 0o600); err != nil {
@@ -58,8 +58,8 @@ func readHome(w *daemontest.World) string {
 	return string(data)
 }
 
-// three is a task that made three calls with a checkpoint after each, and one at
-// its end: number 4, equal to number 3.
+// three is a task that made three calls with a checkpoint after each, and one at its end:
+// number 4, equal to number 3.
 func three(t *testing.T) *daemontest.World {
 	t.Helper()
 	w := daemontest.NewWorld(t, files)
@@ -192,7 +192,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// secret is a folder as the kubelet mounts a Secret.
+// secret creates a folder like a Secret mounted by the kubelet.
 func secret(t *testing.T, keys map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -214,7 +214,7 @@ func TestCredentials(t *testing.T) {
 			if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
 				t.Fatalf("the reason is %v, want Prepared: %+v", r.Reason, r)
 			}
-			// A volume that is laid out needs them no more.
+			// A volume that is laid out does not need them any more.
 			cfg.CredentialsDir = t.TempDir()
 			if r := prepare.Run(t.Context(), cfg); r.Reason != "Prepared" {
 				t.Fatalf("the reason is %v, want Prepared: %+v", r.Reason, r)
@@ -223,7 +223,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestWaitsForTheServer: an outage shorter than the patience does no harm.
+// TestWaitsForTheServer: an outage shorter than RetryFor does no harm.
 func TestWaitsForTheServer(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
@@ -254,7 +254,7 @@ func TestLostVolume(t *testing.T) {
 	expect(t, "files changed", c.GetFilesChanged(), 1)
 }
 
-// TestLostVolumeLosesWhatWasNotDurable: files and memory go back together.
+// TestLostVolumeLosesWhatWasNotDurable: files and agent state go back together.
 func TestLostVolumeLosesWhatWasNotDurable(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
@@ -338,8 +338,8 @@ func TestResumePromptOnce(t *testing.T) {
 		}
 	}
 	w.LoseVolume()
-	// What follows the newest checkpoint goes with the volume, also a prompt:
-	// the server remembers that it was asked for.
+	// Everything after the newest checkpoint is lost with the volume, prompts included: the
+	// server remembers that the operation was carried out.
 	w.Prepare(5, op)
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		n := 0

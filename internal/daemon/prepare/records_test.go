@@ -17,9 +17,9 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// The manager tells which records of the task the history store had.
+// The manager passes on which records of the task the history store has had.
 
-// preparedAfter prepares an attempt after the manager has seen records up to one.
+// preparedAfter prepares an attempt after the manager has seen records through seen.
 func preparedAfter(w *daemontest.World, attempt, seen int64) daemonapi.PrepareResult {
 	w.T.Helper()
 	cfg := w.PrepareConfig(attempt, nil)
@@ -32,8 +32,8 @@ func lastOf(w *daemontest.World) (last int64) {
 	return last
 }
 
-// TestThePromptIsSaidOnceWhateverIsLost: the store went back, the volume is lost, and
-// is lost again when the pod that finds that out is killed, at any step.
+// TestThePromptIsSaidOnceWhateverIsLost: the store went back, the volume is lost, and is
+// lost again when the pod that finds that out is killed, at any step.
 func TestThePromptIsSaidOnceWhateverIsLost(t *testing.T) {
 	if testing.Short() {
 		t.Skip("tries every combination of losses: make test runs it")
@@ -67,7 +67,7 @@ func TestThePromptIsSaidOnceWhateverIsLost(t *testing.T) {
 }
 
 // TestWhatTheServerLacksIsPutAside: the store failed over to a copy, and back again; the
-// volume has what was recorded in between.
+// volume has the records of the time in between.
 func TestWhatTheServerLacksIsPutAside(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -92,7 +92,7 @@ func TestWhatTheServerLacksIsPutAside(t *testing.T) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) { expect(t, "lost records", k.Lost, seen-had) })
 }
 
-// TestAVolumeThatWentBackWithTheStoreIsLeft: no record of the store tells that it is an
+// TestAVolumeThatWentBackWithTheStoreIsLeft: no record of the store shows that it is an
 // older copy, but the manager has seen later ones.
 func TestAVolumeThatWentBackWithTheStoreIsLeft(t *testing.T) {
 	t.Parallel()
@@ -137,7 +137,7 @@ func TestAVolumeThatWentBackWithTheStoreIsLeft(t *testing.T) {
 	}
 }
 
-// underWay has the volume know of a call whose end is not recorded.
+// underWay gives the volume a call that has begun and not ended.
 func underWay(w *daemontest.World) {
 	w.T.Helper()
 	g := gomega.NewWithT(w.T)
@@ -148,8 +148,8 @@ func underWay(w *daemontest.World) {
 	g.Expect(s.Append(&spool.Mark{Session: "session-1", State: state.Encode()})).To(gomega.Succeed())
 }
 
-// TestAResumesPromptThatWasDamagedAndLostIsSaidAgain: its sequence is passed over, since
-// the manager has seen it in the history store.
+// TestAResumesPromptThatWasDamagedAndLostIsSaidAgain: its sequence is skipped, since the
+// manager has seen it in the history store.
 func TestAResumesPromptThatWasDamagedAndLostIsSaidAgain(t *testing.T) {
 	t.Parallel()
 	g := gomega.NewWithT(t)

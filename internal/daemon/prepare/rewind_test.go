@@ -40,7 +40,7 @@ func TestRewindScopes(t *testing.T) {
 			expect(t, "conversation", w.Lines(), tt.conversation)
 			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 5, Trigger: "Rewound", Durable: true})
 			after := w.Tree()
-			// Asked again, by pods of this and later attempts: nothing happens.
+			// Repeated by pods of this and later attempts, the operation does nothing.
 			expect(t, "result", w.Prepare(2, op), want)
 			expect(t, "result", w.Prepare(3, op), want)
 			expect(t, "tree", w.Tree(), after)
@@ -56,16 +56,16 @@ func TestRewindScopes(t *testing.T) {
 	}
 }
 
-// toPosition takes the conversation to a position, with the agent's state of a
-// checkpoint that stands before it.
+// toPosition rewinds the conversation to a position, and the agent's state to an earlier
+// checkpoint, which is at position stands.
 func toPosition(position, checkpoint, stands int64) *daemonapi.Operation {
 	op := rewindTo(checkpoint, "Conversation", "Discard")
 	op.ID, op.Position, op.CheckpointPosition = fmt.Sprintf("position-%d", position), position, stands
 	return op
 }
 
-// TestRewindToAPosition: the conversation goes to the position, the agent's state
-// to the checkpoint before it, and the files stay.
+// TestRewindToAPosition: the conversation moves to the position, the agent's state to the
+// checkpoint before it, and the files stay.
 func TestRewindToAPosition(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -77,13 +77,14 @@ func TestRewindToAPosition(t *testing.T) {
 		expect(t, "home", readHome(w), "1")
 		expect(t, "tree", w.Tree(), files)
 	}
-	// What the volume does not remember, the server does.
+	// The server remembers what the volume has lost.
 	w.LoseVolume()
 	want.FromCheckpoint, want.Restored = 0, true
 	expect(t, "result", w.Prepare(4, op), want)
 	expect(t, "conversation", w.Lines(), callsOfThree[:5])
 	expect(t, "home", readHome(w), "1")
-	// Files and memory go together, whatever position is named.
+	// With the files, the conversation goes to the checkpoint's position, whatever position
+	// is named.
 	both := toPosition(5, 2, 5)
 	both.ID, both.Scope, both.Position = "both", "Both", 7
 	if r := w.Prepare(5, both); r.ToPosition != 5 {
@@ -91,7 +92,7 @@ func TestRewindToAPosition(t *testing.T) {
 	}
 	expect(t, "home", readHome(w), "2")
 	expect(t, "conversation", w.Lines(), callsOfThree[:5])
-	// A position that makes no sense touches nothing.
+	// An impossible position changes nothing.
 	for _, bad := range []*daemonapi.Operation{toPosition(8, 1, 3), toPosition(3, 2, 5)} {
 		bad.ID += "-bad"
 		expectFailed(t, w.Prepare(6, bad), bad.ID, "PrepareFailed")
@@ -121,7 +122,7 @@ func TestRewindKeepsWhatStood(t *testing.T) {
 	}
 }
 
-// TestRewindOfAKilledTask: what no checkpoint holds yet gets one first.
+// TestRewindOfAKilledTask: a state that is in no checkpoint yet gets one first.
 func TestRewindOfAKilledTask(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -142,8 +143,8 @@ func TestRewindOfAKilledTask(t *testing.T) {
 	d.End()
 }
 
-// TestRewindKeepsWhatIsInNoFile: the index, a ref or the agent's own state may be
-// all that changed while the task slept.
+// TestRewindKeepsWhatIsInNoFile: only the index, a ref or the agent's state may have
+// changed since the last checkpoint.
 func TestRewindKeepsWhatIsInNoFile(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -199,7 +200,7 @@ func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
 	op := rewindTo(1, "Both", "Discard")
 	r := w.Prepare(2, op)
 	expectFailed(t, r, op.ID, "CheckpointCorrupted")
-	// The manager says of every rewind that failed that all is as it was before.
+	// The manager reports of every failed rewind that everything is unchanged.
 	if strings.Contains(r.Failed.Message, "nothing was") {
 		t.Errorf("it is said twice: %s", r.Failed.Message)
 	}
@@ -241,7 +242,7 @@ func damage(t *testing.T, w *daemontest.World, id string) {
 	t.Fatalf("there is no object %s", id)
 }
 
-// flip changes one byte of a file, if it is there.
+// flip changes one byte of a file, if the file exists.
 func flip(t *testing.T, path string, at int64) bool {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -256,9 +257,9 @@ func flip(t *testing.T, path string, at int64) bool {
 	return true
 }
 
-// TestKilledAtEveryStep kills prepare before and after everything it does to
-// repository and server, each time on a world of its own, and lets the next pod,
-// which is asked for the same, finish. Then all is as if nothing had happened.
+// TestKilledAtEveryStep kills prepare before and after every call of repository and server,
+// each time in a world of its own, and lets the next pod finish the same operation. The
+// outcome must be that of an undisturbed run.
 func TestKilledAtEveryStep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills at every step: make test runs it")
@@ -329,8 +330,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 					t.Logf("%d steps", at-1)
 					return
 				}
-				// The pod is lost; the manager asks the next one for the same, since
-				// it heard of no success. An init container may be killed again.
+				// The pod is lost; the manager gives the next one the same operation, since
+				// no success was reported. An init container may be killed again.
 				if _, done := prepareCrashing(t, w, 3, sc.op, &crashing{at: at/2 + 1}); !done {
 					w.Prepare(4, sc.op)
 				}
@@ -358,8 +359,8 @@ func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
 	expect(t, "a.txt", w.Read("a.txt"), "a\n")
 }
 
-// TestVolumeLostInMidRewind: after the conversation has moved, before the
-// checkpoint that says so is safe.
+// TestVolumeLostInMidRewind: after the conversation has moved, before the checkpoint
+// Rewound is durable.
 func TestVolumeLostInMidRewind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("loses the volume at every step: make test runs it")

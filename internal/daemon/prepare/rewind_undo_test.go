@@ -17,7 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// expectFailed expects a workspace that is prepared, and a rewind that failed.
+// expectFailed expects a prepared workspace and a failed rewind.
 func expectFailed(t *testing.T, r daemonapi.PrepareResult, id, reason string) {
 	t.Helper()
 	if r.Failed == nil {
@@ -30,8 +30,8 @@ func expectFailed(t *testing.T, r daemonapi.PrepareResult, id, reason string) {
 	}
 }
 
-// expectAsBefore expects a task that is what it was before a rewind failed, and a
-// corrected rewind that works.
+// expectAsBefore expects a task to be as before a failed rewind, and a corrected rewind to
+// work.
 func expectAsBefore(t *testing.T, w *daemontest.World, tree map[string]string, status string) {
 	t.Helper()
 	expect(t, "tree", w.Tree(), tree)
@@ -79,7 +79,7 @@ func TestARewindWhoseBranchCannotBeMadeTouchesNothing(t *testing.T) {
 	}
 }
 
-// failing is a repository and a server of which one thing fails for good.
+// failing is a repository and a server of which one call fails permanently.
 type failing struct {
 	crashing
 	what string
@@ -100,7 +100,7 @@ func (f *failing) Restore(ctx context.Context, r worktree.RestoreRequest) (workt
 	return res, err
 }
 
-// Append has a move lead to a checkpoint that the server cannot place.
+// Append makes a move lead to a checkpoint that the server does not know.
 func (f *failing) Append(ctx context.Context, records []*daemonv1.Record) (int64, error) {
 	records = slices.Clone(records)
 	for i, r := range records {
@@ -119,14 +119,14 @@ func (f *failing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest) 
 	return f.crashing.Checkpoint(ctx, r)
 }
 
-// run is prepare with what fails, until it is stopped at a step.
+// run runs prepare with the failing call, until it is killed at a step.
 func (f *failing) run(t *testing.T, w *daemontest.World, n int64, op *daemonapi.Operation) (r daemonapi.PrepareResult, killed bool) {
 	t.Helper()
 	return f.crashing.run(t.Context(), w.PrepareConfig(n, op), f)
 }
 
-// What fails for good after a rewind has begun is taken back, exactly, however
-// often prepare is killed on the way.
+// A rewind that fails permanently after it has begun is undone exactly, however often
+// prepare is killed meanwhile.
 func TestARewindThatFailsForGoodIsUndoneAndMayBeKilledAtEveryStep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills at every step: make test runs it")
@@ -165,8 +165,8 @@ func TestARewindThatFailsForGoodIsUndoneAndMayBeKilledAtEveryStep(t *testing.T) 
 	}
 }
 
-// A volume that is lost after the conversation has moved: the rewind is begun
-// again on the new one, fails there, and the conversation goes back, too.
+// A volume is lost after the conversation has moved: the rewind is begun again on the new
+// volume, fails there, and the conversation is moved back, too.
 func TestARewindThatFailsOnANewVolumeTakesTheConversationBack(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -181,13 +181,13 @@ func TestARewindThatFailsOnANewVolumeTakesTheConversationBack(t *testing.T) {
 	expectFailed(t, r, "r", "CheckpointCorrupted")
 	lost := w.Copy(t)
 	expectAsBefore(t, w, tree, status)
-	// And the next volume, if this one is lost as well, does not try it again.
+	// And on the next volume, if this one is lost as well, it is not tried again.
 	lost.LoseVolume()
 	expectFailed(t, lost.Prepare(4, op), "r", "RewindUndone")
 	expectAsBefore(t, lost, tree, status)
 }
 
-// hook makes the gitstore refuse each push of the given refs.
+// hook makes the gitstore refuse pushes of the given refs.
 func hook(t *testing.T, w *daemontest.World, refs, words string) {
 	t.Helper()
 	script := "#!/bin/sh\nif grep -q '" + refs + "'; then echo 'clew: " + words + "' >&2; exit 1; fi\n"
@@ -221,7 +221,7 @@ func TestACheckpointThatIsRefusedForGoodStandsInNoRewindsWay(t *testing.T) {
 	hook(t, w, "nothing", "")
 }
 
-// A gitstore without room: what stands cannot be made safe, so nothing is touched.
+// The gitstore is full: the current state cannot be made durable, so nothing is changed.
 func TestARewindWhileTheQuotaIsFullFailsAndTheTaskGoesOn(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -245,8 +245,7 @@ func TestARewindWhileTheQuotaIsFullFailsAndTheTaskGoesOn(t *testing.T) {
 	}
 }
 
-// The worktree's folder is gone, and the first prepare that finds that out does
-// not come far.
+// The worktree's folder is missing, and the first prepare that finds that out fails early.
 func TestAWorktreeThatIsGoneIsNeverTakenForAnEmptyOne(t *testing.T) {
 	t.Parallel()
 	for name, interrupt := range map[string]func(t *testing.T, w *daemontest.World){
@@ -294,7 +293,7 @@ func TestAWorktreeThatIsGoneBeforeAnyCheckpointIsClonedAgain(t *testing.T) {
 	expect(t, "git status", gitStatus(t, w), status)
 }
 
-// A rewind that was under way when the folder went comes to the same end.
+// A rewind in progress when the folder was lost comes to the same end.
 func TestAWorktreeThatGoesInMidRewind(t *testing.T) {
 	if testing.Short() {
 		t.Skip("removes the worktree at every step: make test runs it")

@@ -21,11 +21,11 @@ func forkOfThree(t *testing.T) (source, fork *daemontest.World) {
 	return source, fork
 }
 
-// ofTheFork is what it has said itself, behind what it may have inherited.
+// ofTheFork is the fork's own part of the conversation, after what it may have inherited.
 var ofTheFork = []string{"user Do something else.", "call f1", "result f1"}
 
-// TestAForkGoesOnThoughTheHistoryHasLostItsSource: the store went back to before
-// both, and the source never runs again. The fork's volume has all that it needs.
+// TestAForkGoesOnThoughTheHistoryHasLostItsSource: the store went back to before both, and
+// the source never runs again. The fork's volume has all that it needs.
 func TestAForkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
@@ -34,8 +34,8 @@ func TestAForkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
 	source, w := forkOfThree(t)
 	w.Server.Forget(source.UID)
 	w.Server.Forget(w.UID)
-	// Shorter than it waits, and long enough to open a spool whose lock a process that is
-	// just being started still holds.
+	// Shorter than the wait for the source, and long enough to open a spool whose lock a
+	// process that is just being started still holds.
 	w.SourceWait, w.RetryFor = 3*time.Second, 2*time.Second
 	tree := w.Tree()
 	w.Prepare(2, nil)
@@ -47,8 +47,8 @@ func TestAForkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
 	expect(t, "conversation", w.Lines(), append([]string{"system gap of 5"}, append(slices.Clone(ofTheFork), "call f2", "result f2")...))
 }
 
-// TestAForkAtWorkGoesOnThoughTheHistoryHasLostItsSource: what it has said waits on
-// its volume meanwhile, and its end does not wait for ever.
+// TestAForkAtWorkGoesOnThoughTheHistoryHasLostItsSource: its records wait on its volume
+// meanwhile, and its end is not held up for ever.
 func TestAForkAtWorkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
 	t.Parallel()
 	source, w := forkOfThree(t)
@@ -63,7 +63,7 @@ func TestAForkAtWorkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
 	expect(t, "conversation", w.Lines(), append([]string{"system gap of 5"}, append(slices.Clone(ofTheFork), "call f2", "result f2", "call f3", "result f3")...))
 }
 
-// TestAForkWaitsForItsSource: the source's daemon sends again what it is needed for.
+// TestAForkWaitsForItsSource: the source's daemon sends the checkpoint again.
 func TestAForkWaitsForItsSource(t *testing.T) {
 	t.Parallel()
 	source, w := forkOfThree(t)
@@ -80,8 +80,8 @@ func TestAForkWaitsForItsSource(t *testing.T) {
 	expect(t, "records that are lost", lost(w), int64(0))
 }
 
-// TestAForkDoesNotStartWithoutItsSource: one that has nothing yet begins with all
-// that it was promised, or waits.
+// TestAForkDoesNotStartWithoutItsSource: a fork that has nothing yet begins with everything
+// from its source, or waits.
 func TestAForkDoesNotStartWithoutItsSource(t *testing.T) {
 	t.Parallel()
 	source := three(t)

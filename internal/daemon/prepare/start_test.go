@@ -22,7 +22,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// plan is what the agent is to be started with.
+// plan reads the launch plan.
 func plan(w *daemontest.World) launchplan.Plan {
 	w.T.Helper()
 	p, err := launchplan.Read(w.RunDir)
@@ -151,7 +151,7 @@ func TestStart(t *testing.T) {
 					}
 					expectTexts(t, p.Prompt, tt.contains, nil)
 					expectTexts(t, strings.TrimSuffix(p.Prompt, tt.prompt), nil, tt.lacks)
-					// Once more in the same pod, and then in the next one.
+					// The same again in the same pod, and then in the next one.
 					lines := w.Lines()
 					for n := int64(2); n < 4; n++ {
 						w.Prepare(n, tt.op)
@@ -222,8 +222,8 @@ func TestFirstStartIsPlanned(t *testing.T) {
 	})
 }
 
-// TestStartsFollowEachOther: what was told once is not told again, and what was
-// rendered is no part of the session that began then.
+// TestStartsFollowEachOther: what was in one prompt is not in the next, and what was
+// rendered is not part of the session that began then.
 func TestStartsFollowEachOther(t *testing.T) {
 	t.Parallel()
 	w := begun(t, "ClaudeCode", call(3), result(3)) // the session lacks 3
@@ -231,7 +231,7 @@ func TestStartsFollowEachOther(t *testing.T) {
 	if p := plan(w); !strings.Contains(p.Prompt, "output of 3") {
 		t.Fatalf("the prompt lacks the result that the session lacks: %s", p.Prompt)
 	}
-	play(w, 2, call(4), result(4), sessionSaved, call(5), result(5)) // it lacks 5 now; and 3 still
+	play(w, 2, call(4), result(4), sessionSaved, call(5), result(5)) // now it lacks 5, and still 3
 	name, _ := sessionFile["ClaudeCode"](nil)
 	_, text := sessionFile["ClaudeCode"]([]string{"1", "2", "4"})
 	if err := os.WriteFile(filepath.Join(w.Root, "home", name), []byte(text), 0o600); err != nil {
@@ -260,7 +260,7 @@ func TestRestoredOnceMore(t *testing.T) {
 	expect(t, "plan", plan(w), want)
 }
 
-// TestLimitsOfTheOperation: a resume may tell more or less than the task says.
+// TestLimitsOfTheOperation: a resume may set limits other than the task's.
 func TestLimitsOfTheOperation(t *testing.T) {
 	t.Parallel()
 	w := begun(t, "ClaudeCode", sessionRefused, endsCleanly)
@@ -268,8 +268,8 @@ func TestLimitsOfTheOperation(t *testing.T) {
 	expectPlan(t, w, "Rendered", []string{"Do it."}, []string{"output of"})
 }
 
-// TestOnlyTheSessionIsKept: of the home of an agent whose kind is known its
-// sessions are part of a checkpoint, and what the user names; not the credentials.
+// TestOnlyTheSessionIsKept: checkpoints of an agent of known type contain its sessions and
+// what the user names of its home; not the credentials.
 func TestOnlyTheSessionIsKept(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, nil)
@@ -356,7 +356,7 @@ func TestStartKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// pipe puts a named pipe in the place of a file.
+// pipe replaces a file by a named pipe.
 func pipe(t *testing.T, path string) {
 	t.Helper()
 	if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o600)); err != nil {
@@ -364,8 +364,8 @@ func pipe(t *testing.T, path string) {
 	}
 }
 
-// TestPromptsAreMasked: no Secret gets into the history by a prompt, and a prompt
-// with one in it is still recorded once.
+// TestPromptsAreMasked: no Secret reaches the history through a prompt, and a prompt that
+// contains one is still recorded once.
 func TestPromptsAreMasked(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, nil)

@@ -20,8 +20,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// TestTheMoveOfARewindIsSentAgain: the history store goes back to before a rewind
-// that was complete.
+// TestTheMoveOfARewindIsSentAgain: the history store goes back to before a complete rewind.
 func TestTheMoveOfARewindIsSentAgain(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -35,7 +34,7 @@ func TestTheMoveOfARewindIsSentAgain(t *testing.T) {
 	expect(t, "conversation", w.Lines(), callsOfThree[:3])
 }
 
-// TestALossBeyondTheMarginIsAGap: it is counted, and the task goes on.
+// TestALossBeyondTheMarginIsAGap: it is counted, and the task continues.
 func TestALossBeyondTheMarginIsAGap(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -54,8 +53,8 @@ func TestALossBeyondTheMarginIsAGap(t *testing.T) {
 	expect(t, "tree", w.Tree(), tree)
 }
 
-// TestDurableCheckpointsThatTheGitstoreLost are pushed again from the volume; what
-// is nowhere any more is told to be lost.
+// TestDurableCheckpointsThatTheGitstoreLost are pushed again from the volume; those that
+// exist nowhere are recorded as lost.
 func TestDurableCheckpointsThatTheGitstoreLost(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -80,8 +79,8 @@ func TestDurableCheckpointsThatTheGitstoreLost(t *testing.T) {
 	}
 }
 
-// TestATaskThatCompletesLeavesNoHoleInTheGitstore: it was put back while the agent
-// worked, and was never away when a push came.
+// TestATaskThatCompletesLeavesNoHoleInTheGitstore: the gitstore was restored from an older
+// copy while the agent worked, and was reachable at every push.
 func TestATaskThatCompletesLeavesNoHoleInTheGitstore(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
@@ -104,8 +103,8 @@ func TestATaskThatCompletesLeavesNoHoleInTheGitstore(t *testing.T) {
 	}
 }
 
-// TestAJournalThatCannotBeRead: what the volume holds is kept, the newest durable
-// checkpoint is restored, and the task goes on.
+// TestAJournalThatCannotBeRead: the volume's contents are kept, the newest durable
+// checkpoint is restored, and the task continues.
 func TestAJournalThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -130,7 +129,7 @@ func TestAJournalThatCannotBeRead(t *testing.T) {
 	w.Prepare(3, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", Prompt: "More."})
 }
 
-// noCheckpoint is a repository in which none can be taken: the volume is full, or
+// noCheckpoint is a repository in which no checkpoint can be taken: the volume is full, or
 // the pod is killed just then.
 type noCheckpoint struct{ prepare.Repo }
 
@@ -156,8 +155,8 @@ func TestAnOlderVolumeIsKnownAsOneAfterAKill(t *testing.T) {
 	expect(t, "tree", w.Tree(), newest)
 }
 
-// TestALostCheckpointThatIsThereAgain: the gitstore was asked while another volume
-// was mounted, an empty one.
+// TestALostCheckpointThatIsThereAgain: the gitstore was compared while another, empty
+// volume was mounted there.
 func TestALostCheckpointThatIsThereAgain(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -207,7 +206,7 @@ func TestWhatWaitedForTheGitstoreIsFoundWithoutAJournal(t *testing.T) {
 	}
 }
 
-// cutOff is a repository whose clone is cut off.
+// cutOff is a repository whose clone is interrupted.
 type cutOff struct{ prepare.Repo }
 
 func (cutOff) Clone(context.Context, worktree.CloneRequest) (worktree.Origin, error) {
@@ -241,8 +240,8 @@ func TestAVolumeWithoutJournalAndWorkspaceIsLaidOutAnew(t *testing.T) {
 	}
 }
 
-// TestANumberBelongsToOneCheckpointForEver: neither the history store nor the
-// volume knows any more of a checkpoint that has an object.
+// TestANumberBelongsToOneCheckpointForEver: neither the history store nor the volume still
+// knows a checkpoint that has an object.
 func TestANumberBelongsToOneCheckpointForEver(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
@@ -255,8 +254,8 @@ func TestANumberBelongsToOneCheckpointForEver(t *testing.T) {
 	}
 }
 
-// killedTaking takes a checkpoint that the gitstore does not get, and is killed in
-// the next one, when its refs are on the volume and the journal does not know it.
+// killedTaking takes a checkpoint that is not pushed, and is killed during the next one,
+// when its refs are on the volume and it is not in the journal.
 func killedTaking(w *daemontest.World, attempt int64) (cut int64) {
 	t := w.T
 	t.Helper()
@@ -280,8 +279,7 @@ func killedTaking(w *daemontest.World, attempt int64) (cut int64) {
 	return cut
 }
 
-// TestTheNumberOfACheckpointThatAKillCutIsFree: another tree gets it, and gets to
-// the gitstore.
+// TestTheNumberOfACheckpointThatAKillCutIsFree: another tree gets it, and is pushed.
 func TestTheNumberOfACheckpointThatAKillCutIsFree(t *testing.T) {
 	t.Parallel()
 	w := three(t)
@@ -296,7 +294,7 @@ func TestTheNumberOfACheckpointThatAKillCutIsFree(t *testing.T) {
 	expect(t, "the gitstore's commit", strings.TrimSpace(stored), checkpointRecord(w, number).GetCommit())
 }
 
-// TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver: an object stands for a
+// TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver: there is an object for a
 // later one, which the volume and the history have lost.
 func TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver(t *testing.T) {
 	t.Parallel()
@@ -315,8 +313,8 @@ func TestACheckpointThatAKillCutIsNoneWhenItsNumberIsPassedOver(t *testing.T) {
 	}
 }
 
-// TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain: everything else went back to an
-// older copy, the volume and the history alike.
+// TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain: the volume and the history both went
+// back to an older copy.
 func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 	t.Parallel()
 	for name, before := range map[string]int64{"before any checkpoint": 1, "after some": 2} {
@@ -354,8 +352,8 @@ func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 }
 
 // TestRecordsThatNobodyHasAreCounted: the store went back, the volume is lost, and the
-// manager has seen them. A prepare that fails, and a volume that is lost again, change
-// nothing about it.
+// manager has seen the records. A failing prepare, or another lost volume, changes nothing
+// about it.
 func TestRecordsThatNobodyHasAreCounted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
