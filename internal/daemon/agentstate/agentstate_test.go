@@ -28,7 +28,7 @@ func TestStatesReadBack(t *testing.T) {
 	}
 }
 
-// What the first releases wrote.
+// The first releases wrote these states.
 func TestOldStatesAreRead(t *testing.T) {
 	session, _ := proto.Marshal(&daemonv1.AgentSession{Id: "s-1"})
 	for text, want := range map[string]bool{"\x01": true, "\x00" + string(session): false, "\x01" + string(session): true} {

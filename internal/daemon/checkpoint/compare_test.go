@@ -16,15 +16,15 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// kept is a gitstore that can be put back to an older copy, and a volume.
+// kept is a volume, and a gitstore that can be restored from an older copy.
 type kept struct {
 	notebook
 	volume, gitstore map[string]string
-	// down says that it cannot be reached, unheard that its answers get lost.
+	// down makes the gitstore unreachable, unheard loses its answers.
 	down, unheard bool
 	// refused is a ref that may not be pushed, damaged a commit that cannot be read.
 	refused, damaged string
-	// asked is how often it was asked what it has.
+	// asked counts the requests for what it has.
 	asked int
 }
 
@@ -72,7 +72,7 @@ func (k *kept) RemoteRefs(context.Context, worktree.Remote, string) (map[string]
 	return k.gitstore, nil
 }
 
-// take makes checkpoints on the volume, which wait for the gitstore.
+// take makes checkpoints on the volume that are pending.
 func (k *kept) take(g *gomega.WithT, taker *checkpoint.Taker, numbers ...int64) {
 	for _, n := range numbers {
 		point := journal.Point{Number: n, Code: fmt.Sprint("c", n), State: fmt.Sprint("s", n)}
@@ -98,7 +98,7 @@ func (k *kept) putBack(through int64) {
 	}
 }
 
-// anew is the Taker of the next daemon.
+// anew returns the Taker of the next daemon.
 func anew(t *checkpoint.Taker) *checkpoint.Taker {
 	return &checkpoint.Taker{Repo: t.Repo, Journal: t.Journal, Spool: t.Spool, Remote: t.Remote, TaskUID: t.TaskUID, Attempt: t.Attempt}
 }
@@ -184,7 +184,7 @@ func TestTheGitstoreIsNotAskedWithEveryPush(t *testing.T) {
 	})
 }
 
-// A daemon is killed when it has found out what the gitstore lacks, or in the push.
+// A daemon is killed after it found out what the gitstore lacks, or during the push.
 func TestWhatAnOlderGitstoreLacksIsPushedByTheNextDaemon(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
 	taker := waiting(t, repo, 0)
@@ -200,7 +200,8 @@ func TestWhatAnOlderGitstoreLacksIsPushedByTheNextDaemon(t *testing.T) {
 	g.Expect(repo.gitstore).To(gomega.Equal(repo.volume))
 }
 
-// Its refs are written before the journal: a kill, or a full volume, leaves them.
+// A checkpoint's refs are written before the journal: a kill, or a full volume, leaves them
+// behind.
 func TestWhatTheJournalDoesNotKnowIsNeverPushed(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
 	taker := waiting(t, repo, 0)
@@ -218,8 +219,8 @@ func TestWhatTheJournalDoesNotKnowIsNeverPushed(t *testing.T) {
 	g.Expect(repo.gitstore).To(gomega.Equal(repo.volume))
 }
 
-// Volume and history went back to before checkpoint 2, and the gitstore could not
-// be asked when the workspace was prepared.
+// Volume and history went back to before checkpoint 2, and the gitstore was unreachable
+// when the workspace was prepared.
 func TestNumbersGoOnAfterWhatOnlyTheGitstoreHas(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
 	taker := waiting(t, repo, 0)
@@ -233,8 +234,8 @@ func TestNumbersGoOnAfterWhatOnlyTheGitstoreHas(t *testing.T) {
 	g.Expect(next.Number).To(gomega.BeEquivalentTo(5))
 }
 
-// A kill cut checkpoint 3 short; then it turns out that the gitstore has another one
-// of that number. The gitstore is put back to before that.
+// A kill interrupted checkpoint 3; then it turns out that the gitstore has another one of
+// that number. The gitstore is restored to before that.
 func TestWhatAKillCutIsNoCheckpointWhenItsNumberIsPassedOver(t *testing.T) {
 	g, repo := gomega.NewWithT(t), newKept()
 	taker := waiting(t, repo, 0)

@@ -62,6 +62,6 @@ func TestAFullQuotaIsToldInTheGitstoresOwnWords(t *testing.T) {
 
 	want := "the gitstore refuses the push: QuotaExceeded: the quota of the namespace team is used up; ask for a larger one"
 	if err.Error() != want {
-		t.Errorf("it is told as\n%s\nand should be\n%s", err, want)
+		t.Errorf("the error is\n%s\nwant\n%s", err, want)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// TestARecordSaysAllThatIsKnownOfACheckpoint: a field that is new in the protocol is
-// filled where the checkpoint is taken.
+// TestARecordSaysAllThatIsKnownOfACheckpoint: every field of the protocol is set when the
+// checkpoint is taken, new fields included.
 func TestARecordSaysAllThatIsKnownOfACheckpoint(t *testing.T) {
 	var taken worktree.Checkpoint
 	var session daemonv1.AgentSession
@@ -23,9 +23,9 @@ func TestARecordSaysAllThatIsKnownOfACheckpoint(t *testing.T) {
 	}
 	req := Request{Trigger: "Manual", Message: "m", Name: "n", UID: "u", RiskyTool: &daemonv1.RiskyTool{Name: "rm", CallId: "c", Before: true}}
 	record := (&Taker{Attempt: 1}).record(req, taken, state, time.Now())
-	// How the agent stood is said when all files are read, what is durable by a record of
-	// its own, and the position by the history. What is told again comes elsewhere.
+	// The consistency is set when all files are read, durability by a record of its own,
+	// the position by the history, and after_sequence in the checkpoint's annotations only.
 	if empty := filled.EmptyIn(record, "durable", "position", "consistency", "frozen_milliseconds", "after_sequence"); empty != nil {
-		t.Errorf("not told: %v", empty)
+		t.Errorf("fields that are not set: %v", empty)
 	}
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// broken is a volume of which the second and third checkpoint cannot be read.
+// broken is a volume whose second and third checkpoint cannot be read.
 type broken struct {
 	store
-	away bool // the gitstore goes away in a push
+	away bool // the gitstore becomes unreachable during a push
 	gone bool
 }
 

@@ -14,11 +14,11 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// store takes what is pushed, as the gitstore does.
+// store accepts pushes, as the gitstore does.
 type store struct {
 	notebook
 	pushes [][]string
-	// answer says what to answer to a push of some refs; nil takes all.
+	// answer returns the answer to a push of some refs; nil accepts all.
 	answer func(refs []string) error
 }
 
@@ -36,7 +36,7 @@ func (s *store) Push(_ context.Context, _ worktree.Remote, updates ...worktree.R
 	return nil
 }
 
-// waiting is a Taker with so many checkpoints that the store lacks.
+// waiting returns a Taker with pending checkpoints.
 func waiting(t *testing.T, repo checkpoint.Repo, count int) *checkpoint.Taker {
 	t.Helper()
 	g := gomega.NewWithT(t)

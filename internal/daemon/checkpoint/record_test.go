@@ -13,8 +13,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// narrow is a volume on which the spool may find no room, while the journal, which
-// takes the place of its old file, still does.
+// narrow is a volume on which there may be no space for the spool, while the journal, which
+// replaces its old file, can still be written.
 type narrow struct {
 	*checkpoint.Taker
 	dir string
@@ -32,14 +32,14 @@ func onNarrowVolume(t *testing.T) narrow {
 	return v
 }
 
-// fill makes every write to the spool fail, until there is room again.
+// fill makes every write to the spool fail, until there is space again.
 func (v narrow) fill(g *gomega.WithT) (makeRoom func()) {
 	lock := filepath.Join(v.dir, "lock") // without it the spool writes nothing
 	g.Expect(os.Rename(lock, lock+".away")).To(gomega.Succeed())
 	return func() { g.Expect(os.Rename(lock+".away", lock)).To(gomega.Succeed()) }
 }
 
-// told lists what was recorded of checkpoints, in order.
+// told lists the records of checkpoints, in order.
 func (v narrow) told(g *gomega.WithT) (records []*daemonv1.CheckpointRecord) {
 	all, err := v.Spool.Read(0, 1000, 1<<20)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -86,7 +86,7 @@ func TestACheckpointIsToldBeforeItIsToldToBeDurable(t *testing.T) {
 	g.Expect(v.Journal.State()).To(gomega.HaveField("Unspooled", gomega.BeEmpty()))
 }
 
-// A push may end while a checkpoint is taken: both look for a record to tell.
+// A push may end while a checkpoint is taken: both look for a record to spool.
 func TestARecordIsToldOnceByWhoeverComesFirst(t *testing.T) {
 	g, v := gomega.NewWithT(t), onNarrowVolume(t)
 	for n := range int64(20) {

@@ -17,7 +17,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// notebook is a repository that only remembers what it was asked for.
+// notebook is a repository that only remembers the last request.
 type notebook struct{ asked worktree.CheckpointRequest }
 
 func (n *notebook) CheckSendable(context.Context, []string, []string) error { return nil }
@@ -41,8 +41,8 @@ func (*notebook) Cold() bool { return false }
 
 func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }
 
-// TestACheckpointTellsOfItsSession: the record for the history and the commit for
-// whoever restores it say the same, and no Secret gets into either.
+// TestACheckpointTellsOfItsSession: the record for the history and the commit for whoever
+// restores it agree, and no Secret gets into either.
 func TestACheckpointTellsOfItsSession(t *testing.T) {
 	dir := t.TempDir()
 	j, err := journal.Open(filepath.Join(dir, "journal.json"))
@@ -88,7 +88,7 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 	if d := cmp.Diff(session, checkpoint.Session(repo.asked.Annotations).Message(), protocmp.Transform()); d != "" {
 		t.Fatalf("(-want +got):\n%s", d)
 	}
-	// A session that the agent would not resume is nothing to go back to.
+	// A session that the agent would not resume is not worth restoring.
 	if err := j.Update(func(s *journal.State) error { s.SessionRefused = "x"; return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -107,8 +107,8 @@ func TestACheckpointTellsOfItsSession(t *testing.T) {
 	}
 }
 
-// The daemon of an attempt was killed when its last checkpoint was taken, and the
-// record was not in the spool yet.
+// The daemon of an attempt was killed after its last checkpoint was taken, before the
+// record was in the spool.
 func TestTheNextAttemptRecordsACheckpointUnderTheAttemptThatTookIt(t *testing.T) {
 	taker := waiting(t, &notebook{}, 0)
 	err := taker.Journal.Update(func(s *journal.State) error {

@@ -24,8 +24,8 @@ func TestASourceIsAwaitedByWhoHasBegun(t *testing.T) {
 	g.Expect(w.over()).To(gomega.BeFalse(), "nothing is missing any more")
 }
 
-// After a restore all daemons send at once: one of many answers may be that there is
-// no place, say.
+// After a restore all daemons send at once: one of many answers may be that there is no
+// slot, for example.
 func TestOtherErrorsOnlyPutOffHowLongASourceIsAwaited(t *testing.T) {
 	g, w := gomega.NewWithT(t), sourceWait{patience: 6 * time.Minute}
 	w.begin()

@@ -32,7 +32,7 @@ func TestUpdateSurvivesReopening(t *testing.T) {
 	if err := j.Update(func(s *journal.State) error { s.Attempt = 9; return errors.New("no") }); err == nil {
 		t.Fatal("the change's error is lost")
 	}
-	// A write that a crash interrupted leaves a file that nobody reads.
+	// A write that a crash interrupted leaves a file that is never read.
 	os.WriteFile(path+".new", []byte("{torn"), 0o600)
 	again, err := journal.Open(path)
 	if err != nil {
@@ -137,7 +137,7 @@ func TestUnspooled(t *testing.T) {
 	}
 	s.SetUnspooled(nil)
 	if c, _ := s.UnspooledRecord(); c != nil {
-		t.Fatal("it is still there")
+		t.Fatal("a cleared record is still there")
 	}
 }
 
@@ -181,7 +181,7 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 	}
 }
 
-// TestAJournalOfAnOlderReleaseIsRead: those have no checksum.
+// TestAJournalOfAnOlderReleaseIsRead: such journals have no checksum.
 func TestAJournalOfAnOlderReleaseIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.json")
 	if err := os.WriteFile(path, []byte("{\n \"taskUID\": \"u\",\n \"attempt\": 3\n}"), 0o600); err != nil {
@@ -196,7 +196,7 @@ func TestAJournalOfAnOlderReleaseIsRead(t *testing.T) {
 	}
 }
 
-// TestACrashWhileAJournalIsPutAside leaves the damaged one alone in its folder.
+// TestACrashWhileAJournalIsPutAside leaves only the damaged one in its folder.
 func TestACrashWhileAJournalIsPutAside(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.json")
 	if err := os.WriteFile(path+".damaged", []byte("{damaged"), 0o600); err != nil {

@@ -25,7 +25,7 @@ func say(t *testing.T, s *journal.State, m *daemonv1.AgentSession) {
 	}
 }
 
-// expectSession compares all that is kept of the session but its record.
+// expectSession compares everything about the session except its record.
 func expectSession(t *testing.T, s *journal.State, want journal.AgentSession) {
 	t.Helper()
 	want.Record = s.AgentSession.Record
@@ -67,7 +67,7 @@ func TestAgentSession(t *testing.T) {
 	say(t, &s, record("b"))
 	expectSession(t, &s, journal.AgentSession{Attempt: 2, Begun: 1, Known: journal.KnownThrough{Position: 1}, Asked: &journal.KnownThrough{Position: 9, Results: 3}})
 
-	// It is refused: no checkpoint holds it any more.
+	// The session is refused: checkpoints no longer contain it.
 	s.SessionRefused = "b"
 	if s.UsableSession() != nil {
 		t.Fatal("a refused session goes into checkpoints")
@@ -83,7 +83,7 @@ func TestAgentSession(t *testing.T) {
 	}
 }
 
-// TestSessionsAreBounded: the agent says what it likes.
+// TestSessionsAreBounded: the agent may report anything.
 func TestSessionsAreBounded(t *testing.T) {
 	s := journal.State{Attempt: 1}
 	long := strings.Repeat("ä", 1<<20)
@@ -102,8 +102,8 @@ func TestSessionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRestoredSession: files that were restored twice without a start between
-// are as old as they were the first time.
+// TestRestoredSession: files that were restored twice without a start between are as old as
+// the first time.
 func TestRestoredSession(t *testing.T) {
 	s := journal.State{Attempt: 1}
 	s.RestoredAt(4)
@@ -118,6 +118,6 @@ func TestRestoredSession(t *testing.T) {
 	}
 	s.RestoreSession(nil)
 	if s.AgentSession != nil {
-		t.Fatal("it is still there")
+		t.Fatal("a session that was not restored is still there")
 	}
 }

@@ -22,8 +22,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// memory is a server that keeps records, and may be put back to an older copy. It
-// knows a task that has begun, and takes records of no other one.
+// memory is a server that keeps records, and may be restored from an older copy. It refuses
+// records of a task that has not begun.
 type memory struct {
 	began   bool
 	records []*daemonv1.Record
@@ -64,11 +64,10 @@ func (m *memory) Append(_ context.Context, records []*daemonv1.Record) (int64, e
 	return through, nil
 }
 
-// back puts the server back to its first n records; with none of them to before
-// the task began.
+// back restores the server to its first n records; with n = 0, to before the task began.
 func (m *memory) back(n int) { m.records, m.began = m.records[:n:n], n > 0 }
 
-// told is what the server has, a gap as its two ends.
+// told lists what the server has, with a gap as its two ends.
 func (m *memory) told() (out []string) {
 	for _, r := range m.records {
 		if g := r.GetGap(); g != nil {
@@ -96,9 +95,9 @@ func drain(t *testing.T, srv *memory, s *spool.Spool) {
 	}
 }
 
-// TestAServerThatWentBack is put back at random, within the margin and beyond it:
-// it ends with every record once and in order, but for those that nobody has any
-// more, which are counted exactly.
+// TestAServerThatWentBack restores the server at random, within the margin and beyond it:
+// it ends with every record once and in order, except those lost everywhere, which are
+// counted exactly.
 func TestAServerThatWentBack(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -149,7 +148,7 @@ func TestAServerThatWentBack(t *testing.T) {
 	}
 }
 
-// watcher calls what it is told with what it is told.
+// watcher calls itself with what Shipped is given.
 type watcher struct {
 	shipped func(error)
 	back    func()
@@ -163,8 +162,8 @@ func (w watcher) Shipped(err error) {
 
 func (w watcher) WentBack() { w.back() }
 
-// TestAServerThatIsOlderThanTheTask has never heard of it: it is begun anew, and
-// gets every record again, whoever had none to send at that time included.
+// TestAServerThatIsOlderThanTheTask does not know the task: it is begun again there, and
+// gets every record again, even if there was none to send at that time.
 func TestAServerThatIsOlderThanTheTask(t *testing.T) {
 	for _, had := range []int{0, 1, 3} {
 		t.Run(fmt.Sprint("which had sent ", had), func(t *testing.T) {
@@ -187,8 +186,8 @@ func TestAServerThatIsOlderThanTheTask(t *testing.T) {
 	}
 }
 
-// TestARefusalThatLastsIsTold: one that comes from the server, and for as long as
-// it lasts.
+// TestARefusalThatLastsIsTold: only refusals by the server are reported, and for as long as
+// they last.
 func TestARefusalThatLastsIsTold(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wrong error
@@ -254,7 +253,7 @@ func TestRecordsOfAnotherWriterAreNotTakenForTheSpools(t *testing.T) {
 	}
 }
 
-// refusing is a memory for a shipper that runs meanwhile.
+// refusing is a memory for a shipper that runs in the background.
 type refusing struct {
 	memory
 
@@ -290,7 +289,7 @@ func (r *refusing) relent() {
 	r.wrong = nil
 }
 
-// unheard is a memory whose answers get lost.
+// unheard is a memory whose answers are lost.
 type unheard struct {
 	*memory
 	lost bool
@@ -304,8 +303,8 @@ func (u *unheard) Append(ctx context.Context, records []*daemonv1.Record) (int64
 	return through, err
 }
 
-// TestAGapOfWhichTheServerHasTheBeginning: the answer to a batch was lost, and then
-// the disk lost the records of that batch, and one more.
+// TestAGapOfWhichTheServerHasTheBeginning: the answer to a batch was lost, and then the
+// disk lost the records of that batch, and one more.
 func TestAGapOfWhichTheServerHasTheBeginning(t *testing.T) {
 	g, dir := gomega.NewWithT(t), t.TempDir()
 	s, err := spool.Open(dir)

@@ -90,7 +90,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestRun ships on through errors and lost answers, and tells when it is done.
+// TestRun ships despite errors and lost answers, and WaitStored returns when everything has
+// arrived.
 func TestRun(t *testing.T) {
 	srv := &server{errs: []error{errors.New("down"), errors.New("down"), nil}, lost: true}
 	s := filled(t, 600)

@@ -15,9 +15,8 @@ import (
 
 const firstSegment = "00000000000000000001.log"
 
-// TestAFlippedBitCostsOneRecordAtMost flips bits anywhere in the log: whatever is
-// read back is what was written, at most one record is missing, and a loss is
-// never silent.
+// TestAFlippedBitCostsOneRecordAtMost flips bits anywhere in the log: everything that is
+// read back was written, at most one record is missing, and a loss is never silent.
 func TestAFlippedBitCostsOneRecordAtMost(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const n = 30
@@ -120,8 +119,8 @@ func TestDamageInAnOlderSegmentIsFoundWhenItIsRead(t *testing.T) {
 	}
 }
 
-// TestTheNewestSegmentIsSyncedBeforeItIsBelieved: a killed daemon may have left
-// it in the page cache alone.
+// TestTheNewestSegmentIsSyncedBeforeItIsBelieved: a killed daemon may have left data in the
+// page cache only.
 func TestTheNewestSegmentIsSyncedBeforeItIsBelieved(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -177,8 +176,8 @@ func TestTheMarginIsKept(t *testing.T) {
 	}
 }
 
-// TestAFileThatShrankCostsWhatItHeld: the spool in use goes on behind it, under
-// sequences that were never given before.
+// TestAFileThatShrankCostsWhatItHeld: the spool in use continues after it, with sequences
+// that were never given before.
 func TestAFileThatShrankCostsWhatItHeld(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -206,7 +205,7 @@ func TestAFileThatShrankCostsWhatItHeld(t *testing.T) {
 	}
 }
 
-// TestTheMarkOutlivesWhatWasLost: the daemon may be killed before it writes the next one.
+// TestTheMarkOutlivesWhatWasLost: the daemon may be killed before it writes the next mark.
 func TestTheMarkOutlivesWhatWasLost(t *testing.T) {
 	mark := spool.Mark{Session: "x", Line: 7, State: "what is known"}
 	kill := func(s *spool.Spool) { s.Close() }

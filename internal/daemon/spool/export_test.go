@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// OpenSyncing opens a spool whose files are synced by a function of the test's.
+// OpenSyncing opens a spool that syncs files with the given function.
 func OpenSyncing(dir string, sync func(*os.File) error) (*Spool, error) { return open(dir, sync) }
 
-// SetClock makes the spool take the time from a function.
+// SetClock makes the spool use now as its clock.
 func (s *Spool) SetClock(now func() time.Time) { s.now = now }
 
-// SetFree makes the spool ask a function for the room on its volume.
+// SetFree makes the spool use free to find the free space of its volume.
 func (s *Spool) SetFree(free func(string) (free, total uint64, err error)) { s.free = free }
 
-// SetMostKept makes the spool keep something of so many older segments.
-func (s *Spool) SetMostKept(n int) { s.maxKept = n }
+// SetMaxKept sets the maximum number of files of permanent records.
+func (s *Spool) SetMaxKept(n int) { s.maxKept = n }

@@ -15,7 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/spool"
 )
 
-// small is a volume that may have no room for another file.
+// small is a volume that may have no space for another file.
 type small struct{ full atomic.Bool }
 
 func (v *small) sync(f *os.File) error {
@@ -45,7 +45,7 @@ func fill(t *testing.T, s *spool.Spool, n int) {
 	}
 }
 
-// TestATornEndIsCutOffOnAFullVolume: a volume that fills is where writes are torn.
+// TestATornEndIsCutOffOnAFullVolume: it is on a volume that fills that writes are torn.
 func TestATornEndIsCutOffOnAFullVolume(t *testing.T) {
 	v, dir := &small{}, t.TempDir()
 	s := v.open(t, dir)
@@ -79,7 +79,8 @@ func TestATornEndIsCutOffOnAFullVolume(t *testing.T) {
 	}
 }
 
-// TestTheMarginMakesRoomForTheNextSegment: nothing else would, while nothing is sent.
+// TestTheMarginMakesRoomForTheNextSegment: nothing else frees space while nothing is
+// shipped.
 func TestTheMarginMakesRoomForTheNextSegment(t *testing.T) {
 	v := &small{}
 	s := v.open(t, t.TempDir())
@@ -99,7 +100,8 @@ func TestTheMarginMakesRoomForTheNextSegment(t *testing.T) {
 	}
 }
 
-// TestWhatTheServerLostAgainIsNoRoom: it had everything and went back in time.
+// TestWhatTheServerLostAgainIsNoRoom: the server had everything and went back in time, so
+// these records must stay.
 func TestWhatTheServerLostAgainIsNoRoom(t *testing.T) {
 	v := &small{}
 	s := v.open(t, t.TempDir())
@@ -118,8 +120,8 @@ func TestWhatTheServerLostAgainIsNoRoom(t *testing.T) {
 	}
 }
 
-// TestTheSpoolIsUnsureBeforeItsEndIsCutOff: killed in between, it would be taken
-// for whole.
+// TestTheSpoolIsUnsureBeforeItsEndIsCutOff: after a kill in between, the spool would seem
+// complete.
 func TestTheSpoolIsUnsureBeforeItsEndIsCutOff(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)

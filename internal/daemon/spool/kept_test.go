@@ -17,7 +17,7 @@ func move(id string) *daemonv1.Record {
 	return &daemonv1.Record{Body: &daemonv1.Record_Move{Move: &daemonv1.Move{OperationId: id}}}
 }
 
-// taken is a checkpoint that changed so many files.
+// taken is the record of a checkpoint with some changed files.
 func taken(number int64, files int) *daemonv1.Record {
 	c := &daemonv1.CheckpointRecord{Number: number}
 	for n := range files {
@@ -52,8 +52,8 @@ func sequences(t *testing.T, s *spool.Spool) []string {
 	}
 }
 
-// TestCheckpointsAndMovesAreKeptForGood: what people go back to must be told to a
-// server that lost more than the margin holds.
+// TestCheckpointsAndMovesAreKeptForGood: a server that lost more than the margin needs the
+// records of what people can restore.
 func TestCheckpointsAndMovesAreKeptForGood(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -94,9 +94,9 @@ func TestCheckpointsAndMovesAreKeptForGood(t *testing.T) {
 	}
 }
 
-// TestAFullVolumeKeepsCheckpointsToo, although nothing makes room for them: the
-// agent, which has filled it, takes whatever becomes free. The daemon may be killed
-// at any time.
+// TestAFullVolumeKeepsCheckpointsToo: nothing frees space for them, since the agent, which
+// has filled the volume, takes all space that becomes free. The daemon may be killed at any
+// time.
 func TestAFullVolumeKeepsCheckpointsToo(t *testing.T) {
 	dir, left := t.TempDir(), t.TempDir()
 	copies := 0
@@ -153,7 +153,8 @@ func TestAFullVolumeKeepsCheckpointsToo(t *testing.T) {
 	}
 }
 
-// TestASegmentThatAKillKeptWholeIsMadeSmaller: it has its name, and all its content.
+// TestASegmentThatAKillKeptWholeIsMadeSmaller: it has the name of a file of permanent
+// records, but the whole content.
 func TestASegmentThatAKillKeptWholeIsMadeSmaller(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -191,11 +192,11 @@ func TestASpoolThatIsEmptiedKeepsNothing(t *testing.T) {
 	expect(t, sequences(t, s))
 }
 
-// TestOfAgesAgoNothingIsKept: an agent could make the spool slower without end.
+// TestOfAgesAgoNothingIsKept: otherwise an agent could make the spool slower without end.
 func TestOfAgesAgoNothingIsKept(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
-	s.SetMostKept(2)
+	s.SetMaxKept(2)
 	for number := range int64(4) {
 		if err := s.Append(nil, taken(number+1, 1)); err != nil {
 			t.Fatal(err)
@@ -215,6 +216,6 @@ func TestOfAgesAgoNothingIsKept(t *testing.T) {
 		expect(t, sequences(t, s), "11 checkpoint 3, 1 files", "16 checkpoint 4, 1 files", "21 move Rewind/1")
 		s.Close()
 		s = open(t, dir)
-		s.SetMostKept(2)
+		s.SetMaxKept(2)
 	}
 }

@@ -41,7 +41,7 @@ func appendTexts(t *testing.T, s *spool.Spool, mark *spool.Mark, texts ...string
 	}
 }
 
-// all reads everything from the oldest kept record on, n at a time.
+// all reads everything from the oldest kept record on, n records at a time.
 func all(t *testing.T, s *spool.Spool, n int) []string {
 	t.Helper()
 	out := []string{}
@@ -106,8 +106,8 @@ func TestMaxBytesGivesAtLeastOne(t *testing.T) {
 	}
 }
 
-// TestTornTail cuts the file at every byte of the last batch: the batch is
-// gone, whole, and everything before it stands.
+// TestTornTail truncates the file at every byte of the last batch: the whole batch is gone,
+// and everything before it is there.
 func TestTornTail(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -230,8 +230,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestKilled kills a writer at random instants: everything it said is on disk
-// is there, in order, and nothing stands twice.
+// TestKilled kills a writer at random instants: every record it reported as on disk is
+// there, in order, and none is there twice.
 func TestKilled(t *testing.T) {
 	if dir := os.Getenv("SPOOL_WRITER"); dir != "" {
 		write(dir)
@@ -270,7 +270,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// write appends numbers for ever and says on stdout which are on disk.
+// write appends numbers for ever and prints which of them are on disk.
 func write(dir string) {
 	s, err := spool.Open(dir)
 	if err != nil {
