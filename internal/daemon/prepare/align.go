@@ -63,7 +63,7 @@ func (p *preparer) align(ctx context.Context) error {
 	}
 	p.shipper = ship.New(p.cfg.Server, p.spool, p.log)
 	if bytes > 0 {
-		err := p.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and are kept there in files of their own", bytes), nil)
+		err := p.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and are put aside there", bytes), nil)
 		if err != nil {
 			return err
 		}
@@ -207,7 +207,7 @@ func (p *preparer) startEmpty(ctx context.Context) error {
 	if err := makeFolder(p.cfg.Paths.Worktree, 0o755); err != nil {
 		return err
 	}
-	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "the workspace is laid out anew: the daemon's journal of the volume could not be read, and the volume holds no workspace", nil)
+	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "the workspace is laid out from the beginning: the daemon's journal of the volume could not be read, and the volume holds no workspace", nil)
 }
 
 // findPending queues those checkpoints of the volume for pushing that the gitstore does not

@@ -42,7 +42,7 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 		return p.taker.Event(v1alpha1.EventDriftOverridden, fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
 	default:
 		return &failure{reason: v1alpha1.ReasonDriftDetected, permanent: true,
-			message: fmt.Sprintf("%d files were changed while the task slept, %q first: resume or rewind with onDrift Preserve to keep the changes, or Override to drop them", drift.Count, drift.Files[0].Path)}
+			message: fmt.Sprintf("%d files were changed while the task slept, for example %q: resume or rewind with onDrift Preserve to keep the changes, or Override to discard them", drift.Count, drift.Files[0].Path)}
 	}
 }
 

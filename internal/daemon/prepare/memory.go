@@ -199,9 +199,9 @@ func isSpoken(e *daemonv1.ConversationEntry) bool {
 // lacks returns the entries of the conversation that the session does not contain.
 func lacks(s journal.AgentSession, files agent.Session, past []*daemonv1.ConversationEntry) []*daemonv1.ConversationEntry {
 	unanswered, last := lost(s, files, past)
-	cut := int64(math.MaxInt64) // everything else is in the agent's own files
+	filesThrough := int64(math.MaxInt64) // everything else is in the agent's own files
 	if s.FilesAt != nil {
-		cut = max(*s.FilesAt, last)
+		filesThrough = max(*s.FilesAt, last)
 	}
 	var out []*daemonv1.ConversationEntry
 	for _, e := range past {
@@ -214,7 +214,7 @@ func lacks(s journal.AgentSession, files agent.Session, past []*daemonv1.Convers
 		case m.GetToolCall() != nil:
 			missing = unanswered[m.GetToolCall().GetId()]
 		default:
-			missing = e.GetPosition() > cut
+			missing = e.GetPosition() > filesThrough
 		}
 		if missing {
 			out = append(out, e)

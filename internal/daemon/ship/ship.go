@@ -31,8 +31,8 @@ const (
 // comparePeriod is how often an idle shipper checks that the server still has everything.
 const comparePeriod = 5 * time.Minute
 
-// ErrForeign: the server has records of this task that are not the spool's. Somebody else
-// has written them, or the volume is an older copy.
+// ErrForeign is returned if the server has records of this task that are not the spool's.
+// Somebody else has written them, or the volume is an older copy.
 var ErrForeign = errors.New("the server has records of this task that this volume never held")
 
 // Server stores records; see gatewayclient.Client.
