@@ -106,7 +106,7 @@ func anew(t *checkpoint.Taker) *checkpoint.Taker {
 func TestAnOlderGitstoreGetsWhatItLost(t *testing.T) {
 	for name, next := range map[string]func(g *gomega.WithT, repo *kept, taker *checkpoint.Taker) *checkpoint.Taker{
 		"when it was last asked a minute ago": func(_ *gomega.WithT, _ *kept, taker *checkpoint.Taker) *checkpoint.Taker {
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) // by synctest's clock: the interval itself is tested
 			return taker
 		},
 		"with the first push of a daemon": func(_ *gomega.WithT, _ *kept, taker *checkpoint.Taker) *checkpoint.Taker {
@@ -178,7 +178,7 @@ func TestTheGitstoreIsNotAskedWithEveryPush(t *testing.T) {
 			repo.take(g, taker, n+1)
 			g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 			g.Expect(taker.Push(t.Context())).To(gomega.Succeed(), "nothing is to be pushed")
-			time.Sleep(10 * time.Second)
+			time.Sleep(10 * time.Second) // by synctest's clock: the interval itself is tested
 		}
 		g.Expect(repo.asked).To(gomega.Equal(2))
 	})

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
+
 	"github.com/clew-dev/clew/internal/daemon/sidecar"
 	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/volume"
@@ -37,7 +39,8 @@ func (w *World) Start(attempt int64) *Sidecar {
 			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, DoneGrace: w.DoneGrace, TellAfter: w.TellAfter,
 			ProcessorTime: w.ProcessorTime, ProcessorsShort: func() bool { return false }, Mask: w.Mask, Log: w.Log()})
 	}()
-	until(t, "the sidecar is ready", func() bool { return socket.Ready(w.RunDir) == nil })
+	gomega.NewWithT(t).Eventually(func() error { return socket.Ready(w.RunDir) }, 30*time.Second, 5*time.Millisecond).
+		Should(gomega.Succeed(), "the sidecar is ready")
 	return d
 }
 
@@ -58,15 +61,6 @@ func (d *Sidecar) End() {
 		}
 	case <-time.After(30 * time.Second):
 		d.t.Fatal("the sidecar does not end")
-	}
-}
-
-func until(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited too long until %s", what)
-		}
 	}
 }
 
