@@ -442,7 +442,7 @@ func (p *preparer) makeFolders() error {
 	}
 	shim := filepath.Join(p.cfg.RunDir, shimFile)
 	if err := os.MkdirAll(filepath.Dir(shim), 0o755); err != nil {
-		return fmt.Errorf("make the shim's folder: %w", err)
+		return fmt.Errorf("create the shim's folder: %w", err)
 	}
 	return copyFile(p.cfg.Executable, shim, 0o755)
 }

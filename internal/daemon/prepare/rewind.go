@@ -235,9 +235,10 @@ func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
 	})
 }
 
-// settledPosition returns the conversation's position after a move to position at, or 0 if
-// at is unknown. The server's answer may be higher, by what was said since an earlier try,
-// and lower if the history has a gap since the rewind was requested.
+// settledPosition returns the conversation's position after a move to position at, which is
+// 0 if unknown: the lower one of at and the server's answer. The answer may be higher, by
+// what was said since an earlier try, and lower if the history has a gap since the rewind
+// was requested.
 func settledPosition(at, answer int64) int64 { return min(cmp.Or(at, answer), answer) }
 
 // goal returns the position to which a rewind moves the conversation; 0 if it leaves the

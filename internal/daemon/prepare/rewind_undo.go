@@ -79,7 +79,7 @@ func (p *preparer) failRewind(id string, f journal.Failure) error {
 func (p *preparer) restoreBefore(ctx context.Context, r *journal.Rewind) error {
 	if r.From.Number == 0 {
 		return &failure{permanent: true, reason: v1alpha1.ReasonCheckpointNotFound,
-			message: "the rewind failed, and there is no checkpoint from before it:  " + r.Failure.Message}
+			message: "the rewind failed, and there is no checkpoint from before it: " + r.Failure.Message}
 	}
 	res, err := p.restoreTo(ctx, r.From, worktree.ScopeBoth)
 	if err != nil {
@@ -131,7 +131,7 @@ func worktreeGone(s *journal.State) {
 	case r.Scope == v1alpha1.RewindConversation:
 		// This rewind would leave the files alone, and they are gone.
 		r.Stage = journal.RewindUndoing
-		r.Failure = &journal.Failure{Reason: v1alpha1.ReasonPrepareFailed, Message: "the worktree's folder was gone from the volume; ask for the rewind again, with a new id"}
+		r.Failure = &journal.Failure{Reason: v1alpha1.ReasonPrepareFailed, Message: "the worktree's folder was missing from the volume; request the rewind again with a new id"}
 	case r.Stage != journal.RewindSaved:
 		r.Stage = journal.RewindRestoring
 	}
