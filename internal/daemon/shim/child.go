@@ -22,27 +22,27 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 )
 
-// stopWait is how long stopping the agent's processes may take.
+// stopWait bounds how long stopping the agent's processes may take.
 const stopWait = 500 * time.Millisecond
 
-// killWait is how long killing what the agent left behind may take.
+// killWait bounds how long killing the processes that the agent left behind may take.
 const killWait = 2 * time.Second
 
-// child is the agent's main process and whatever it started. As process 1 of a
-// container the shim knows that every other process there is the agent's.
-// Elsewhere the agent's are those that descend from the shim, in whatever
-// session or process group they are: orphans among them come to the shim.
+// child is the agent's main process and every process it started. When the shim is
+// process 1 of a container, every other process there is the agent's. Elsewhere the
+// agent's processes are the descendants of the shim, in any session or process group:
+// their orphans are reparented to the shim.
 type child struct {
 	pid    int
 	init   bool     // the shim is process 1
-	exited chan int // gets the exit code, once
+	exited chan int // receives the exit code, once
 
 	mu      sync.Mutex
 	stopped bool
-	others  []int // stopped beyond the process group
+	others  []int // stopped processes outside the process group
 }
 
-// startChild starts the agent with stdout and stderr as its own.
+// startChild starts the agent with the given stdout and stderr.
 func startChild(l launch, stdout, stderr *os.File, log logr.Logger) (*child, error) {
 	path, err := lookPath(l.command[0], l.env)
 	if err != nil {
@@ -53,9 +53,9 @@ func startChild(l launch, stdout, stderr *os.File, log logr.Logger) (*child, err
 		return nil, err
 	}
 	defer stdin.Close()
-	// Orphans of the agent come to the shim even where it is not process 1.
+	// The agent's orphans are reparented to the shim even where it is not process 1.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		log.Error(err, "orphans of the agent will not be reaped")
+		log.Error(err, "the agent's orphans will not be reaped")
 	}
 	c := &child{init: os.Getpid() == 1, exited: make(chan int, 1)}
 	died := make(chan os.Signal, 1)
@@ -73,7 +73,7 @@ func startChild(l launch, stdout, stderr *os.File, log logr.Logger) (*child, err
 	return c, nil
 }
 
-// lookPath finds a command the way a shell would, in the agent's own PATH.
+// lookPath finds a command as a shell does, in the agent's own PATH.
 func lookPath(command string, env []string) (string, error) {
 	if strings.Contains(command, "/") {
 		return command, nil
@@ -102,12 +102,13 @@ func lookPath(command string, env []string) (string, error) {
 	return "", fmt.Errorf("%s: %w", command, found)
 }
 
-// programError says that the agent's program could not be started.
+// programError is returned when the agent's program cannot be started.
 type programError struct{ error }
 
 func (e *programError) Unwrap() error { return e.error }
 
-// causeOf says why the agent was not started, where another start would not help.
+// causeOf returns why the agent was not started, or agent.CauseUnknown if another start
+// may succeed.
 func causeOf(err error) agent.Cause {
 	var tooOld *tooOldError
 	var program *programError
@@ -121,10 +122,10 @@ func causeOf(err error) agent.Cause {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.ENOEXEC):
 		return agent.CauseProgramNotExecutable
 	}
-	return agent.CauseUnknown // short of memory, say
+	return agent.CauseUnknown // for example, out of memory
 }
 
-// exitCodeOf is what a shell would exit with.
+// exitCodeOf returns the code that a shell would exit with.
 func exitCodeOf(err error) int {
 	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 		return exitNotFound
@@ -132,7 +133,7 @@ func exitCodeOf(err error) int {
 	return exitNotExecutable
 }
 
-// reap waits for every process that ends, the agent's main one among them.
+// reap waits for every process that ends, including the agent's main process.
 func (c *child) reap(died <-chan os.Signal) {
 	tick := time.NewTicker(time.Second) // SIGCHLDs may be merged before Notify
 	defer tick.Stop()
@@ -164,12 +165,12 @@ func exitCode(status unix.WaitStatus) int {
 	return status.ExitStatus()
 }
 
-// signalGroup passes a signal on to the agent's process group. A stopped agent
-// sees it when it goes on.
+// signalGroup forwards a signal to the agent's process group. A stopped agent receives
+// it when it is continued.
 func (c *child) signalGroup(sig unix.Signal) { _ = unix.Kill(-c.pid, sig) }
 
-// signalMost sends a signal to the agent's process group or, where that is as
-// easy, to all of its processes.
+// signalMost sends a signal to all of the agent's processes if one system call can do
+// that, which it can when the shim is process 1, and otherwise to its process group.
 func (c *child) signalMost(sig unix.Signal) {
 	if c.init {
 		_ = unix.Kill(-1, sig)
@@ -191,8 +192,9 @@ func (c *child) signalAll(sig unix.Signal) {
 	}
 }
 
-// killRest ends what the agent's main process left behind. Killing a process
-// hands its children to the shim, so it goes on until there are none.
+// killRest kills the processes that the agent's main process left behind. Killing a
+// process reparents its children to the shim, so killRest repeats until none are left,
+// for at most killWait.
 func (c *child) killRest() {
 	poll(killWait, func() bool {
 		c.signalAll(unix.SIGKILL)
@@ -204,8 +206,8 @@ func (c *child) killRest() {
 	})
 }
 
-// poll calls done until it returns true, or for as long as wait: nothing tells
-// of a change in processes that are not the shim's own children.
+// poll calls done until it returns true or wait has passed. It polls because the kernel
+// does not notify the shim of changes in processes that are not its own children.
 func poll(wait time.Duration, done func() bool) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -220,7 +222,7 @@ func poll(wait time.Duration, done func() bool) {
 	}
 }
 
-// orphans are the processes that came to the shim from the agent.
+// orphans returns the agent's processes that were reparented to the shim.
 func orphans() []int {
 	var out []int
 	files, err := filepath.Glob("/proc/self/task/*/children")
@@ -241,7 +243,8 @@ func orphans() []int {
 	return out
 }
 
-// setStopped stops most of the agent's processes or lets all of them go on.
+// setStopped stops most of the agent's processes, see signalMost, or continues all of
+// them.
 func (c *child) setStopped(stop bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -260,9 +263,9 @@ func (c *child) setStopped(stop bool) {
 	c.others = nil
 }
 
-// awaitStopped stops what setStopped did not reach, waits until every process of
-// the agent stands still, and reports whether it does.
-func (c *child) awaitStopped() (still bool) {
+// awaitStopped stops the processes that setStopped did not reach, waits up to stopWait
+// until every process of the agent is stopped, and reports whether all of them are.
+func (c *child) awaitStopped() (stopped bool) {
 	poll(stopWait, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -270,22 +273,22 @@ func (c *child) awaitStopped() (still bool) {
 			return true
 		}
 		all := c.processes()
-		moving := movingOf(all)
-		for _, pid := range moving {
+		running := runningOf(all)
+		for _, pid := range running {
 			_ = unix.Kill(pid, unix.SIGSTOP)
 		}
-		for _, pid := range heldUp(all) {
+		for _, pid := range stoppedBeforeExec(all) {
 			_ = unix.Kill(pid, unix.SIGCONT)
 		}
-		c.others = append(c.others, moving...)
-		still = len(moving) == 0
-		return still
+		c.others = append(c.others, running...)
+		stopped = len(running) == 0
+		return stopped
 	})
-	return still
+	return stopped
 }
 
-// movingOf lists the processes that are not stopped.
-func movingOf(all map[int]proc) (out []int) {
+// runningOf lists the processes that are not stopped.
+func runningOf(all map[int]proc) (out []int) {
 	for pid, p := range all {
 		if !strings.ContainsRune(stoppedStates, p.state) {
 			out = append(out, pid)
@@ -294,15 +297,16 @@ func movingOf(all map[int]proc) (out []int) {
 	return out
 }
 
-// stoppedStates are the states of processes that do nothing until they are told to: stopped,
-// traced, or ended.
+// stoppedStates are the states of processes that do not run until they are continued:
+// stopped, traced, or ended.
 const stoppedStates = "TtZXx"
 
-// heldUp lists the stopped children of processes that wait in the kernel. A shell starts a
-// program by vfork, and waits, where no signal reaches it, until the child executes the
-// program: a child that was stopped just before that keeps its parent from being stopped.
-// It is let go on, and is stopped again a moment later, when it has executed the program.
-func heldUp(all map[int]proc) (out []int) {
+// stoppedBeforeExec lists the stopped children of processes in uninterruptible sleep. A
+// shell starts a program by vfork and sleeps, where no signal reaches it, until the child
+// has executed the program: a child that is stopped just before that keeps its parent from
+// being stopped. The caller continues such a child, and stops it again a moment later, when
+// it has executed the program.
+func stoppedBeforeExec(all map[int]proc) (out []int) {
 	for pid, p := range all {
 		if parent, ok := all[p.parent]; ok && parent.state == 'D' && p.state == 'T' {
 			out = append(out, pid)
@@ -311,13 +315,13 @@ func heldUp(all map[int]proc) (out []int) {
 	return out
 }
 
-// proc is what the kernel says of a process.
+// proc is the part of a process's /proc/<pid>/stat that the shim uses.
 type proc struct {
 	state         rune
 	parent, group int
 }
 
-// processes are those of the agent.
+// processes returns the agent's processes by their pid.
 func (c *child) processes() map[int]proc {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -338,9 +342,9 @@ func (c *child) processes() map[int]proc {
 	return all
 }
 
-// descends reports whether p comes from the process top.
+// descends reports whether p is a descendant of the process top.
 func descends(all map[int]proc, p proc, top int) bool {
-	for range all { // the numbers may have been given anew: no loop for ever
+	for range all { // bounded, since reused pids may form a cycle
 		if p.parent == top {
 			return true
 		}
@@ -353,13 +357,13 @@ func descends(all map[int]proc, p proc, top int) bool {
 	return false
 }
 
-// procStat reads what the kernel says of a process.
+// procStat reads the state of a process; ok is false if it has ended.
 func procStat(pid int) (p proc, ok bool) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return p, false
 	}
-	// The second field is the name in parentheses and may hold anything.
+	// The second field is the name in parentheses and may contain any byte.
 	rest := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
 	if len(rest) < 3 {
 		return p, false
@@ -373,11 +377,12 @@ func procStat(pid int) (p proc, ok bool) {
 	return p, err == nil
 }
 
-// withDefault adds a variable to an environment that lacks it.
+// withDefault adds a variable to an environment that does not have it.
 func withDefault(env []string, name, value string) []string {
 	return withDefaultEntry(env, name+"="+value)
 }
 
+// withDefaultEntry is withDefault for a variable written as name=value.
 func withDefaultEntry(env []string, entry string) []string {
 	name, _, _ := strings.Cut(entry, "=")
 	for _, e := range env {

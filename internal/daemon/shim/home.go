@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// writeHomeFiles writes the files that the agent has to find below its home. The
-// home is the agent's: no link in it leads out of it.
+// writeHomeFiles writes the files that the agent needs in its home. The agent can write
+// to its home, so no link in it is followed out of it.
 func writeHomeFiles(env []string, files map[string][]byte) error {
 	if len(files) == 0 {
 		return nil
@@ -23,7 +23,7 @@ func writeHomeFiles(env []string, files map[string][]byte) error {
 	}
 	root, err := os.OpenRoot(home)
 	if err != nil {
-		return fmt.Errorf("open the agent's home %q to write its settings, HOME has to name a folder: %w", home, err)
+		return fmt.Errorf("open the agent's home %q to write its settings, HOME must name a folder: %w", home, err)
 	}
 	defer root.Close()
 	for name, data := range files {
@@ -35,7 +35,7 @@ func writeHomeFiles(env []string, files map[string][]byte) error {
 			err = root.WriteFile(name, data, 0o644)
 		}
 		if err != nil {
-			return fmt.Errorf("write the agent's settings to %s below its home, remove what is in their place: %w", name, err)
+			return fmt.Errorf("write the agent's settings to %s in its home, remove the file or folder that is in the way: %w", name, err)
 		}
 	}
 	return nil

@@ -14,24 +14,26 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// maxHookInput bounds, in bytes, what is read of a call.
+// maxHookInput bounds, in bytes, how much of a call's description is read.
 const maxHookInput = 64 << 20
 
 // HookConfig says which agent runs the hook and where the daemon is.
 type HookConfig struct {
+	// AgentType is the kind of agent that runs the hook.
 	AgentType v1alpha1.AgentType
-	// Socket is the daemon's unix socket.
+	// Socket is the path of the daemon's unix socket.
 	Socket string
-	// Stdin is what the agent says of the call.
+	// Stdin is the agent's description of the call.
 	Stdin io.Reader
-	// Timeout is how long the daemon may take.
+	// Timeout is how long the daemon may take to answer.
 	Timeout time.Duration
 }
 
-// AwaitTool is what an agent runs before each of its tools: it tells the daemon of the
-// call and returns when the tool may run, which is when the checkpoint before a risky
-// tool was taken. It never keeps an agent from working: when the daemon does not answer
-// in time the tool runs, and the error says that it runs without a checkpoint, and why.
+// AwaitTool is the hook that an agent runs before each of its tools: it reports the call
+// to the daemon and returns when the tool may run, which for a risky tool is after the
+// checkpoint before it was taken. It never blocks an agent for good: when the daemon does
+// not answer in time it returns, and the error says that the tool runs without a
+// checkpoint, and why.
 func AwaitTool(ctx context.Context, cfg HookConfig) error {
 	stdin, err := io.ReadAll(io.LimitReader(cfg.Stdin, maxHookInput))
 	if err != nil {
@@ -56,7 +58,7 @@ func AwaitTool(ctx context.Context, cfg HookConfig) error {
 	}
 }
 
-// askDaemon asks once.
+// askDaemon sends one request and waits for its answer.
 func askDaemon(ctx context.Context, socket string, call wire.BeforeTool) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// launch is how the agent's main process is started.
+// launch is the command line, environment and standard input of the agent's main process.
 type launch struct {
 	command []string
 	env     []string
 	stdin   string
 }
 
-// launch is the user's command and, for an agent of a known kind, what its
-// adapter makes of the plan that prepare left.
+// launch returns the user's command, extended for an agent of a known kind by its
+// adapter, which follows the launch plan that prepare left.
 func (s *shim) launch(attempt int64) (launch, error) {
 	env := mask.Strip(s.cfg.Env)
 	env = withDefault(env, ConversationEnv, s.cfg.Conversation)
@@ -64,9 +64,9 @@ func (s *shim) launch(attempt int64) (launch, error) {
 	return out, nil
 }
 
-// split parts the user's command into the program and its arguments. A program
-// that the adapter knows is one word; of another, a wrapper say, the template
-// tells which words are the command and which its arguments.
+// split separates the user's command into the program and its arguments. The adapter's
+// own executable is one word; for any other program, such as a wrapper, the pod template
+// says which words are the command and which are its arguments.
 func (c Config) split(executable string) (program, args []string) {
 	words := len(c.Command)
 	switch {
@@ -78,8 +78,8 @@ func (c Config) split(executable string) (program, args []string) {
 	return slices.Clone(c.Command[:words]), c.Command[words:]
 }
 
-// input is a file from which the agent reads its standard input. To be closed
-// when the agent has it.
+// input returns the file that becomes the agent's standard input. The caller closes it
+// once the agent is started.
 func (l launch) input() (*os.File, error) {
 	if l.stdin == "" {
 		return os.Open(os.DevNull)
@@ -90,41 +90,40 @@ func (l launch) input() (*os.File, error) {
 	}
 	go func() {
 		defer write.Close()
-		_, _ = io.WriteString(write, l.stdin) // an agent may not care for all of it
+		_, _ = io.WriteString(write, l.stdin) // an agent need not read all of it
 	}()
 	return read, nil
 }
 
-// stderrors passes the agent's standard error through to the log, masked, and
-// keeps the last of it.
-type stderrors struct {
+// stderrPipe copies the agent's standard error to the log, masked, and keeps its end.
+type stderrPipe struct {
 	file *os.File // given to the agent
 	pipe *os.File
 	tail tail
 	done chan struct{}
 }
 
-func newErrors(log *os.File, masker *mask.Masker) (*stderrors, error) {
+func newStderrPipe(log *os.File, masker *mask.Masker) (*stderrPipe, error) {
 	read, write, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make the pipe for the agent's errors: %w", err)
 	}
-	e := &stderrors{file: write, pipe: read, done: make(chan struct{})}
+	e := &stderrPipe{file: write, pipe: read, done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
-		out := masker.Writer(io.MultiWriter(&e.tail, ignoring{log}))
+		out := masker.Writer(io.MultiWriter(&e.tail, ignoreErrors{log}))
 		_, _ = io.Copy(out, read)
 		_ = out.Flush()
 	}()
 	return e, nil
 }
 
-// started lets go of the agent's end.
-func (e *stderrors) started() { _ = e.file.Close() }
+// started closes the shim's copy of the agent's end of the pipe.
+func (e *stderrPipe) started() { _ = e.file.Close() }
 
-// finish waits for the end of the errors, but not long for processes that
-// outlived the agent.
-func (e *stderrors) finish(wait time.Duration) {
+// finish waits until standard error is closed, for at most wait, since processes that
+// outlived the agent may keep it open.
+func (e *stderrPipe) finish(wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -135,10 +134,10 @@ func (e *stderrors) finish(wait time.Duration) {
 	}
 }
 
-// last is the end of what was written, in whole lines. To be asked after finish.
-func (e *stderrors) last() string { return e.tail.String() }
+// last returns the end of standard error, in whole lines. It is valid after finish.
+func (e *stderrPipe) last() string { return e.tail.String() }
 
-// tail keeps the last bytes written to it.
+// tail keeps the last wire.MaxLastErrors bytes written to it.
 type tail struct{ kept []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -149,7 +148,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String leaves out a line whose beginning was dropped, unless it is the only one.
+// String returns the kept bytes without a first line whose beginning was dropped, unless
+// that is the only line.
 func (t *tail) String() string {
 	text := t.kept
 	if len(text) == wire.MaxLastErrors {
@@ -160,10 +160,10 @@ func (t *tail) String() string {
 	return agent.Text(text)
 }
 
-// ignoring writes to a log: one that is gone must not stop the agent.
-type ignoring struct{ io.Writer }
+// ignoreErrors is a writer that never fails: a closed log must not stop the agent.
+type ignoreErrors struct{ io.Writer }
 
-func (w ignoring) Write(p []byte) (int, error) {
+func (w ignoreErrors) Write(p []byte) (int, error) {
 	_, _ = w.Writer.Write(p)
 	return len(p), nil
 }

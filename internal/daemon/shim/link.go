@@ -13,18 +13,18 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// agentProcess is what the daemon has a say in.
+// agentProcess is the part of the agent that the daemon controls.
 type agentProcess interface {
-	daemonBack()
-	daemonGone()
+	daemonConnected()
+	daemonLost()
 	freeze(id int64)
 	awaitFrozen() (stopped bool)
-	unfreeze(id int64) (was bool)
+	unfreeze(id int64) (wasFrozen bool)
 	finish()
 }
 
-// link keeps the connection to the daemon, for ever: after each loss it comes
-// back, says who it is and goes on where the daemon's records end.
+// link maintains the connection to the daemon: after each loss it reconnects, names its
+// session and continues where the daemon's records end.
 type link struct {
 	socket  string
 	session string
@@ -33,20 +33,20 @@ type link struct {
 	log     logr.Logger
 
 	welcomed chan wire.Welcome // the first welcome
-	released chan wire.Release // gets how the shim may end, once
+	released chan wire.Release // receives the permission to end, once
 	stopped  chan struct{}     // closed when the agent must end at once
 	once     struct{ welcome, release, stop sync.Once }
 
 	mu     sync.Mutex
 	wake   sync.Cond
 	up     bool
-	lost   bool          // the connection the writer uses is gone
-	sent   int64         // last line sent on this connection
-	frozen []wire.Freeze // each a Frozen to send when all lines are
-	thawed int64         // a Thawed to send
-	term   bool          // Terminating is to be sent
-	ended  *wire.Exit    // Exit is to be sent when all lines are
-	told   struct{ term, exit bool }
+	lost   bool                      // the connection that write uses is lost
+	sent   int64                     // last line sent on this connection
+	frozen []wire.Freeze             // Frozen frames to send after all lines
+	thawed int64                     // id of a Thawed frame to send; 0 for none
+	term   bool                      // Terminating has to be sent on each connection
+	ended  *wire.Exit                // Exit, to be sent on each connection after all lines
+	done   struct{ term, exit bool } // sent on this connection
 	reader *reader
 }
 
@@ -76,7 +76,7 @@ func (l *link) setReader(r *reader) {
 	l.reader = r
 }
 
-// terminating tells the daemon that the shim was told to end.
+// terminating reports to the daemon that the container was asked to end.
 func (l *link) terminating() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,7 +84,7 @@ func (l *link) terminating() {
 	l.wake.Broadcast()
 }
 
-// exit tells the daemon, after all lines, how the agent ended.
+// exit reports to the daemon, after all lines, how the agent ended.
 func (l *link) exit(e wire.Exit) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +92,7 @@ func (l *link) exit(e wire.Exit) {
 	l.wake.Broadcast()
 }
 
-// run connects again and again until ctx ends.
+// run connects, and reconnects after each loss, until ctx ends.
 func (l *link) run(ctx context.Context) {
 	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
 	for ctx.Err() == nil {
@@ -106,7 +106,7 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// open connects and awaits the daemon's welcome.
+// open connects and waits for the daemon's welcome.
 func (l *link) open(ctx context.Context) (net.Conn, error) {
 	conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", l.socket)
 	if err != nil {
@@ -133,10 +133,10 @@ func (l *link) open(ctx context.Context) (net.Conn, error) {
 	l.out.ack(line)
 	l.mu.Lock()
 	l.up, l.lost, l.sent, l.frozen, l.thawed = true, false, line, nil, 0
-	l.told.term, l.told.exit = false, false
+	l.done.term, l.done.exit = false, false
 	l.mu.Unlock()
 	l.once.welcome.Do(func() { l.welcomed <- welcome })
-	l.agent.daemonBack()
+	l.agent.daemonConnected()
 	return conn, nil
 }
 
@@ -157,9 +157,9 @@ func (l *link) serve(ctx context.Context, conn net.Conn) {
 	l.wake.Broadcast()
 	l.mu.Unlock()
 	<-wrote
-	l.agent.daemonGone()
+	l.agent.daemonLost()
 	if ctx.Err() == nil {
-		l.log.Info("the connection to the daemon is lost; connecting again", "error", err.Error())
+		l.log.Info("lost the connection to the daemon; reconnecting", "error", err.Error())
 	}
 }
 
@@ -182,7 +182,7 @@ func (l *link) read(conn net.Conn) error {
 			if err := f.Decode(&z); err != nil {
 				return err
 			}
-			l.agent.freeze(z.ID) // before whatever is said next
+			l.agent.freeze(z.ID) // before the next frame is handled
 			go l.awaitFrozen(z.ID)
 		case wire.TypeThaw:
 			var z wire.Freeze
@@ -192,7 +192,7 @@ func (l *link) read(conn net.Conn) error {
 			l.agent.unfreeze(z.ID)
 		case wire.TypeRelease:
 			var release wire.Release
-			_ = f.Decode(&release) // empty for the agent's own exit code
+			_ = f.Decode(&release) // an empty one means the agent's own exit code
 			l.once.release.Do(func() { l.released <- release })
 		case wire.TypeFinish:
 			l.agent.finish()
@@ -202,8 +202,8 @@ func (l *link) read(conn net.Conn) error {
 	}
 }
 
-// awaitFrozen waits until the agent is stopped and all it wrote is on its way, and
-// says so.
+// awaitFrozen waits until the agent is stopped and all its output is queued, and then
+// queues the Frozen frame behind it.
 func (l *link) awaitFrozen(id int64) {
 	l.mu.Lock()
 	r := l.reader
@@ -218,8 +218,8 @@ func (l *link) awaitFrozen(id int64) {
 	l.wake.Broadcast()
 }
 
-// expired tells the daemon that the agent goes on, since it was stopped for too long or
-// is to end.
+// expired reports to the daemon that the agent runs again before the checkpoint is
+// complete, because it was stopped for too long or has to end.
 func (l *link) expired(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,7 +227,7 @@ func (l *link) expired(id int64) {
 	l.wake.Broadcast()
 }
 
-// write sends whatever is to be sent, until the connection is lost.
+// write sends what next returns until the connection is lost.
 func (l *link) write(conn net.Conn) {
 	for {
 		send, ok := l.next()
@@ -240,9 +240,9 @@ func (l *link) write(conn net.Conn) {
 	}
 }
 
-// next waits for the next thing to send. Lines come before Frozen and Exit;
-// Thawed comes before lines, which the agent may have said since, and before
-// Terminating, which may be why it goes on.
+// next waits for the next frame to send. Lines precede Frozen and Exit. Thawed precedes
+// lines, since the agent may have written them after it was continued, and Terminating,
+// which may be why it was continued.
 func (l *link) next() (send func(net.Conn) error, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -254,8 +254,8 @@ func (l *link) next() (send func(net.Conn) error, ok bool) {
 			l.thawed = 0
 			return func(c net.Conn) error { return wire.Write(c, wire.TypeThawed, wire.Freeze{ID: id}) }, true
 		}
-		if l.term && !l.told.term {
-			l.told.term = true
+		if l.term && !l.done.term {
+			l.done.term = true
 			return func(c net.Conn) error { return wire.Write(c, wire.TypeTerminating, nil) }, true
 		}
 		if line, ok := l.out.after(l.sent); ok {
@@ -267,8 +267,8 @@ func (l *link) next() (send func(net.Conn) error, ok bool) {
 			l.frozen = l.frozen[1:]
 			return func(c net.Conn) error { return wire.Write(c, wire.TypeFrozen, z) }, true
 		}
-		if e := l.ended; e != nil && !l.told.exit {
-			l.told.exit = true
+		if e := l.ended; e != nil && !l.done.exit {
+			l.done.exit = true
 			return func(c net.Conn) error { return wire.Write(c, wire.TypeExit, *e) }, true
 		}
 		l.wake.Wait()

@@ -13,7 +13,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// lineWait is how long a whole line is held back, at most, for what follows it.
+// lineWait bounds how long a whole line is held back because a Secret's value may
+// continue in the next one.
 const lineWait = time.Second
 
 // outbox holds the lines that the daemon has not recorded yet.
@@ -25,7 +26,7 @@ type outbox struct {
 	lines   []wire.Line // oldest first
 	bytes   int
 	last    int64
-	changed func() // told of each new line
+	changed func() // called after each new line
 }
 
 func newOutbox(window int) *outbox {
@@ -34,7 +35,8 @@ func newOutbox(window int) *outbox {
 	return o
 }
 
-// put numbers a line and keeps it. It waits while the window is full.
+// put numbers a line and keeps it until it is acknowledged. It blocks while the window
+// is full.
 func (o *outbox) put(data []byte, more bool) {
 	o.mu.Lock()
 	for o.bytes > o.window {
@@ -79,7 +81,7 @@ func (o *outbox) pending() bool {
 	return len(o.lines) > 0
 }
 
-// first is the number of the oldest line that is kept or, if none is, of the next.
+// first returns the number of the oldest line kept or, if none is, of the next line.
 func (o *outbox) first() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,48 +91,49 @@ func (o *outbox) first() int64 {
 	return o.last + 1
 }
 
-// end is the number of the newest line.
+// end returns the number of the newest line.
 func (o *outbox) end() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.last
 }
 
-// sink takes the agent's output piece by piece.
+// sink receives the agent's output piece by piece.
 type sink interface {
 	line(data []byte, more bool)
 }
 
-// reader reads the agent's output, passes it through and cuts it into lines.
+// reader reads the agent's output, copies it to the container's log and splits it into
+// lines.
 type reader struct {
 	pipe *os.File
 	out  io.Writer
 	sink sink
 	done chan struct{}
-	mask *mask.Writer // everything goes through it
+	mask *mask.Writer // all output passes through it
 
 	buffer []byte
 
 	mu      sync.Mutex
-	waiters []chan struct{} // want to know when the pipe is empty
-	waits   bool            // the pipe has a deadline, since a line is held back
+	waiters []chan struct{} // closed when the pipe is empty
+	waits   bool            // the pipe has a deadline because a line is held back
 }
 
 func newReader(pipe *os.File, out io.Writer, sink sink, masker *mask.Masker) *reader {
 	r := &reader{pipe: pipe, out: out, sink: sink, done: make(chan struct{})}
-	r.mask = masker.Writer(passing(r.pass))
+	r.mask = masker.Writer(writerFunc(r.pass))
 	return r
 }
 
-// passing is a function as a writer.
-type passing func(data []byte)
+// writerFunc is a function that implements io.Writer.
+type writerFunc func(data []byte)
 
-func (p passing) Write(data []byte) (int, error) {
-	p(data)
+func (f writerFunc) Write(data []byte) (int, error) {
+	f(data)
 	return len(data), nil
 }
 
-// run reads until the last process that writes there has ended.
+// run reads until the last process that has the pipe open has ended.
 func (r *reader) run() {
 	defer close(r.done)
 	chunk := make([]byte, wire.MaxChunk)
@@ -154,8 +157,8 @@ func (r *reader) run() {
 	}
 }
 
-// drain returns when all that the agent has written was taken. The agent must
-// be stopped.
+// drain returns when everything that the agent has written was read. The agent must be
+// stopped.
 func (r *reader) drain() {
 	done := make(chan struct{})
 	r.mu.Lock()
@@ -168,7 +171,7 @@ func (r *reader) drain() {
 	}
 }
 
-// empty takes what is in the pipe without waiting for more.
+// empty reads what is in the pipe without waiting for more.
 func (r *reader) empty(chunk []byte) {
 	raw, err := r.pipe.SyscallConn()
 	for err == nil {
@@ -198,8 +201,8 @@ func (r *reader) release() {
 	r.waiters = nil
 }
 
-// take masks output and passes it on. A line may be held back because a Secret's
-// value may go on in the next one: not for longer than lineWait.
+// take masks output and passes it on. A line may be held back, for at most lineWait,
+// because a Secret's value may continue in the next one.
 func (r *reader) take(data []byte) {
 	if len(data) == 0 {
 		return
@@ -208,7 +211,7 @@ func (r *reader) take(data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiters) > 0 {
-		return // the pipe's deadline is theirs
+		return // drain owns the pipe's deadline
 	}
 	deadline := time.Time{}
 	if r.mask.HeldLine() {
@@ -220,10 +223,10 @@ func (r *reader) take(data []byte) {
 	}
 }
 
-// pass passes output through and hands out the lines in it. A line longer than
-// a frame goes in pieces, so that memory is bounded.
+// pass copies output to the log and hands its lines to the sink. A line longer than a
+// frame is handed over in pieces, so that memory is bounded.
 func (r *reader) pass(data []byte) {
-	_, _ = r.out.Write(data) // a log that is gone must not stop the agent
+	_, _ = r.out.Write(data) // a closed log must not stop the agent
 	for {
 		i := bytes.IndexByte(data, '\n')
 		part := data
@@ -247,8 +250,8 @@ func (r *reader) pass(data []byte) {
 	}
 }
 
-// finish waits for the end of the output, but not long for processes that
-// outlived the agent.
+// finish waits until the output is closed, for at most wait, since processes that
+// outlived the agent may keep it open.
 func (r *reader) finish(wait time.Duration) {
 	select {
 	case <-r.done:

@@ -1,27 +1,27 @@
-// Package shim starts the agent in the user's own image and stands between it
-// and the daemon. It is process 1 of the agent's container and needs nothing
-// of the image: no shell, no library, no token.
+// Package shim starts the agent in the user's own image and connects it to the daemon.
+// The shim is process 1 of the agent's container and depends on nothing in the image:
+// no shell, no library, no token.
 //
 // It promises:
 //
-//   - The agent is the same as without it: its output goes through to the
-//     container's log, signals reach its process group, its exit code is the
-//     container's (128+n for a signal n), and orphans are reaped.
+//   - The agent runs as it would without the shim: its output goes to the container's
+//     log, signals reach its process group, its exit code is the container's (128+n for
+//     a signal n), and orphans are reaped.
 //   - Each line of standard output reaches the daemon once and in order, across
-//     restarts of the daemon. Standard error is for people reading the log: it
-//     is passed through, and its last lines are told with the agent's end.
+//     restarts of the daemon. Standard error is for people reading the log: it is
+//     copied there, and its last lines are reported with the agent's end.
 //   - A program that is too old to work is not started.
 //   - The values of the agent's Secrets are masked in both, before they reach
 //     the container's log or the daemon.
 //   - An agent of a known kind is started as its adapter says, with the prompt
 //     and the session that prepare decided on (package launchplan).
-//   - While a checkpoint is taken the agent is stopped (SIGSTOP), so that its
-//     files are those of one instant and match what it has said.
-//   - While the daemon is away the agent works on until its next line (not at
-//     all if one is unrecorded), then it is stopped until the daemon is back: so
-//     that little is unknown if the pod is lost meanwhile.
-//   - The container ends only when the daemon says that the last checkpoint is
-//     safe.
+//   - While a checkpoint is taken the agent is stopped (SIGSTOP), so that its files are
+//     those of one instant and match its recorded output.
+//   - While the daemon is disconnected the agent runs until its next line, or not at all
+//     if a line is unrecorded, and is then stopped until the daemon is back: so that
+//     little is unrecorded if the pod is lost meanwhile.
+//   - The container ends only when the daemon confirms that the last checkpoint is safe,
+//     or that the attempt is over.
 package shim
 
 import (
@@ -41,7 +41,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// Environment of the agent.
+// Variables in the agent's environment.
 const (
 	// ConversationEnv names the file that holds the conversation so far.
 	ConversationEnv = "CLEW_CONVERSATION"
@@ -49,7 +49,7 @@ const (
 	AttemptEnv = "CLEW_ATTEMPT"
 )
 
-// Exit codes of the shim's own.
+// Exit codes when the agent cannot be started, the same as a shell's.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -58,13 +58,14 @@ const (
 const (
 	// defaultWindow bounds the output that is not recorded yet, in bytes.
 	defaultWindow = 8 << 20
-	// defaultMaxFreeze is how long the agent stays stopped for one checkpoint at most.
+	// defaultMaxFreeze bounds how long the agent stays stopped for one checkpoint.
 	defaultMaxFreeze = 60 * time.Second
-	// freezeAtEnd is how long it does so after it was told to end: its pod's time is short.
+	// freezeAtEnd is that bound once the container was asked to end, since its pod's
+	// grace period is short.
 	freezeAtEnd = 5 * time.Second
-	// finishWait is how long an agent that is to finish may take.
+	// finishWait is how long an agent that was asked to finish may take before it is killed.
 	finishWait = 10 * time.Second
-	// eofWait is how long output is awaited from processes that outlived the agent.
+	// eofWait bounds the wait for output of processes that outlived the agent.
 	eofWait = 2 * time.Second
 )
 
@@ -81,18 +82,19 @@ type Config struct {
 	Env []string
 	// Conversation is the file that holds the conversation so far.
 	Conversation string
-	// RunDir is the folder in which prepare left the plan of the agent's start.
+	// RunDir is the folder in which prepare left the launch plan.
 	RunDir string
-	// Mask knows the values of the agent's Secrets; nil if there are none.
+	// Mask masks the values of the agent's Secrets; nil if there are none.
 	Mask *mask.Masker
 	// Stdout and Stderr are the container's.
 	Stdout, Stderr *os.File
 	// Window bounds the output that is not recorded yet, in bytes; 0 means 8 MiB.
 	Window int
-	// MaxFreeze is how long the agent stays stopped for one checkpoint at most; 0
-	// means a minute.
+	// MaxFreeze bounds how long the agent stays stopped for one checkpoint; 0 means a
+	// minute.
 	MaxFreeze time.Duration
-	Log       logr.Logger
+	// Log is the shim's own log.
+	Log logr.Logger
 }
 
 // shim is one run of the agent.
@@ -103,16 +105,16 @@ type shim struct {
 	log  logr.Logger
 
 	mu          sync.Mutex
-	child       *child // nil until started
-	terminating bool
-	finishing   bool // the daemon has asked for the agent's end
-	away        bool // the agent is stopped because the daemon is away
-	frozen      int64
-	thaw        *time.Timer
+	child       *child      // nil until started
+	terminating bool        // the container was asked to end
+	finishing   bool        // the daemon has asked for the agent's end
+	away        bool        // the agent is stopped because the daemon is disconnected
+	frozen      int64       // id of the checkpoint that the agent is stopped for; 0 for none
+	thaw        *time.Timer // ends the current freeze
 }
 
-// Run runs the agent to its end and returns the exit code for the container.
-// An error is about the shim itself.
+// Run runs the agent to its end and returns the exit code for the container. It returns
+// an error only if the shim itself fails.
 func Run(ctx context.Context, cfg Config, signals <-chan os.Signal) (int, error) {
 	if cfg.Window == 0 {
 		cfg.Window = defaultWindow
@@ -120,16 +122,16 @@ func Run(ctx context.Context, cfg Config, signals <-chan os.Signal) (int, error)
 	if cfg.MaxFreeze == 0 {
 		cfg.MaxFreeze = defaultMaxFreeze
 	}
-	// Nobody else of this container may read the session's name out of memory.
+	// No other process of this container may read the session's name from the shim's memory.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		cfg.Log.Error(err, "the shim's memory stays readable to the agent")
+		cfg.Log.Error(err, "the shim's memory remains readable to the agent")
 	}
 	session := make([]byte, 16)
 	if _, err := rand.Read(session); err != nil {
 		return 0, fmt.Errorf("name the session: %w", err)
 	}
-	// A log that is gone must not end the shim. Notify, unlike Ignore, is not
-	// inherited by the agent.
+	// A closed log must not end the shim. The agent does not inherit Notify, as it would
+	// inherit Ignore.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	s := &shim{cfg: cfg, out: newOutbox(cfg.Window), log: cfg.Log}
 	s.link = newLink(cfg.Socket, hex.EncodeToString(session), s.out, s, cfg.Log)
@@ -144,7 +146,8 @@ func Run(ctx context.Context, cfg Config, signals <-chan os.Signal) (int, error)
 	return s.run(attempt, signals)
 }
 
-// awaitDaemon waits for the daemon's welcome. It gives up if it is told to end.
+// awaitDaemon waits for the daemon's welcome. ok is false, and code the exit code, if the
+// container was asked to end or the attempt is over.
 func (s *shim) awaitDaemon(signals <-chan os.Signal) (attempt int64, code int, ok bool) {
 	for {
 		select {
@@ -153,7 +156,7 @@ func (s *shim) awaitDaemon(signals <-chan os.Signal) (attempt int64, code int, o
 		case <-s.link.stopped:
 			return 0, 128 + int(unix.SIGKILL), false
 		case sig := <-signals:
-			if ends(sig) {
+			if endsContainer(sig) {
 				return 0, 128 + int(sig.(unix.Signal)), false
 			}
 		}
@@ -170,7 +173,7 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 		return 0, fmt.Errorf("make the pipe for the agent's output: %w", err)
 	}
 	defer read.Close()
-	stderr, err := newErrors(s.cfg.Stderr, s.cfg.Mask)
+	stderr, err := newStderrPipe(s.cfg.Stderr, s.cfg.Mask)
 	if err != nil {
 		return 0, err
 	}
@@ -197,18 +200,18 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 		case sig := <-signals:
 			s.forward(c, sig)
 		case <-s.link.stopped:
-			s.log.Info("this attempt is over: ending the agent")
+			s.log.Info("this attempt is over; killing the agent")
 			c.signalAll(unix.SIGKILL)
 			code := <-c.exited
-			// The end of the connection tells the daemon that nothing of the agent
-			// is left to write to the volume.
+			// The closed connection tells the daemon that no process of the agent is
+			// left to write to the volume.
 			c.killRest()
 			return code, nil
 		}
 	}
 }
 
-// cannotStart ends as if the agent had ended at once.
+// cannotStart reports an agent that could not be started as one that ended at once.
 func (s *shim) cannotStart(err error, signals <-chan os.Signal) (int, error) {
 	exit := wire.Exit{Code: exitCodeOf(err), Message: s.cfg.Mask.Text("the agent cannot be started: " + err.Error())}
 	exit.Cause = string(causeOf(err))
@@ -217,14 +220,15 @@ func (s *shim) cannotStart(err error, signals <-chan os.Signal) (int, error) {
 }
 
 func (s *shim) forward(c *child, sig os.Signal) {
-	if ends(sig) {
+	if endsContainer(sig) {
 		s.terminate()
 	}
 	c.signalGroup(sig.(unix.Signal))
 }
 
-// terminate notes that the shim was told to end, and lets a stopped agent go on
-// so that it can end. A checkpoint that is being taken is told of that.
+// terminate notes that the container was asked to end, and continues a stopped agent so
+// that it can end. The daemon is told, so that a checkpoint in progress does not count as
+// one of a stopped agent.
 func (s *shim) terminate() {
 	s.mu.Lock()
 	s.terminating = true
@@ -238,8 +242,8 @@ func (s *shim) terminate() {
 	s.link.terminating()
 }
 
-// end tells the daemon that the agent has ended and holds the exit until the
-// daemon lets it go.
+// end reports the agent's end to the daemon and returns when the daemon releases the
+// shim.
 func (s *shim) end(exit wire.Exit, signals <-chan os.Signal) (int, error) {
 	s.mu.Lock()
 	s.child = nil
@@ -256,14 +260,15 @@ func (s *shim) end(exit wire.Exit, signals <-chan os.Signal) (int, error) {
 		case <-s.link.stopped:
 			return exit.Code, nil
 		case sig := <-signals:
-			if ends(sig) {
+			if endsContainer(sig) {
 				s.terminate()
 			}
 		}
 	}
 }
 
-// line is called by the reader with each piece of output, in order.
+// line is called by the reader with each piece of output, in order. It stops the agent
+// if the daemon is disconnected.
 func (s *shim) line(data []byte, more bool) {
 	s.out.put(data, more)
 	if s.link.connected() {
@@ -277,18 +282,17 @@ func (s *shim) line(data []byte, more bool) {
 	}
 }
 
-// daemonBack is called when the daemon has welcomed the session (again).
-func (s *shim) daemonBack() {
+// daemonConnected is called each time the daemon has welcomed the session.
+func (s *shim) daemonConnected() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.away = false
 	s.applyLocked()
 }
 
-// daemonGone is called when the connection is lost: a checkpoint that was being
-// taken is lost with it. An agent that has already said what is not recorded
-// goes no further.
-func (s *shim) daemonGone() {
+// daemonLost is called when the connection is lost, which ends a checkpoint in progress.
+// An agent whose output is not fully recorded is stopped.
+func (s *shim) daemonLost() {
 	unrecorded := s.out.pending()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -296,8 +300,8 @@ func (s *shim) daemonGone() {
 	s.setFrozenLocked(0)
 }
 
-// freeze stops the agent. Of several freezes the newest counts, in whatever order
-// they come.
+// freeze stops the agent for a checkpoint. The freeze with the highest id counts, in
+// whatever order they arrive.
 func (s *shim) freeze(id int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,29 +310,30 @@ func (s *shim) freeze(id int64) {
 	}
 }
 
-// awaitFrozen waits until the agent stands still, and reports whether every process
-// of it does.
+// awaitFrozen waits until the agent is stopped, and reports whether all its processes
+// are.
 func (s *shim) awaitFrozen() bool {
 	s.mu.Lock()
 	c := s.child
 	s.mu.Unlock()
 	if c != nil && !c.awaitStopped() {
-		s.log.Info("some process of the agent does not stop for the checkpoint")
+		s.log.Info("a process of the agent does not stop for the checkpoint")
 		return false
 	}
 	return true
 }
 
-// expire lets an agent go on that has been stopped for too long, and says so.
+// expire continues an agent that has been stopped for too long, and reports it to the
+// daemon.
 func (s *shim) expire(id int64) {
 	if s.unfreeze(id) {
-		s.log.Info("the checkpoint takes too long: the agent goes on before it is taken")
+		s.log.Info("the checkpoint takes too long; the agent continues before it is complete")
 		s.link.expired(id)
 	}
 }
 
-// unfreeze lets the agent go on after the checkpoint id, and reports whether it
-// was stopped for that one.
+// unfreeze continues the agent after the checkpoint id, and reports whether it was
+// stopped for that one.
 func (s *shim) unfreeze(id int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,8 +360,8 @@ func (s *shim) setFrozenLocked(id int64) {
 	s.applyLocked()
 }
 
-// finish ends the agent's processes: with SIGTERM, and when that has no effect
-// with SIGKILL. The exit is held as always.
+// finish ends the agent's processes with SIGTERM and, after finishWait, with SIGKILL. The
+// shim still waits for its release.
 func (s *shim) finish() {
 	s.mu.Lock()
 	c := s.child
@@ -377,7 +382,7 @@ func (s *shim) finish() {
 	})
 }
 
-// applyLocked stops the agent or lets it go on, as the reasons for it say.
+// applyLocked stops the agent if there is a reason to, and continues it otherwise.
 func (s *shim) applyLocked() {
 	if s.child == nil {
 		return
@@ -388,13 +393,13 @@ func (s *shim) applyLocked() {
 	}
 }
 
-// ends reports whether a signal tells the container to end. Images choose
-// theirs by STOPSIGNAL.
-func ends(sig os.Signal) bool {
+// endsContainer reports whether a signal asks the container to end. Images choose the
+// signal by STOPSIGNAL.
+func endsContainer(sig os.Signal) bool {
 	return sig == unix.SIGTERM || sig == unix.SIGINT || sig == unix.SIGQUIT
 }
 
-// Signals are those that the shim passes on to the agent.
+// Signals returns the signals that the shim forwards to the agent.
 func Signals() []os.Signal {
 	return []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.SIGHUP, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH}
 }

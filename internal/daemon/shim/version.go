@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// versionWait is how long a program may take to tell its version. Some load
-	// a second's worth of JavaScript before they do, more on a busy node.
+	// versionWait is how long a program may take to print its version. Some load
+	// JavaScript for a second before they do, and for longer on a busy node.
 	versionWait = 30 * time.Second
-	// maxVersionText bounds what is read of the answer.
+	// maxVersionText bounds, in bytes, how much of its output is read.
 	maxVersionText = 16 << 10
 )
 
-// tooOldError says that the agent's program is too old to be started.
+// tooOldError is returned when the agent's program is too old to be started.
 type tooOldError struct{ message string }
 
 func (e *tooOldError) Error() string { return e.message }
 
-// tooOld asks the agent's program for its version, and says why it cannot be
-// used; nil when it can, or does not tell. A wrapper is not asked: it may do
-// anything when it is run.
+// tooOld asks the agent's program for its version, and returns why it cannot be used, or
+// nil if it can or does not print its version. A wrapper is not asked, since running it
+// may have any effect.
 func (s *shim) tooOld(program, env []string, executable string) *clewagent.Failure {
 	if _, known := clewagent.OldestVersion(executable); !known || len(program) != 1 || filepath.Base(program[0]) != executable {
 		return nil
@@ -36,13 +36,13 @@ func (s *shim) tooOld(program, env []string, executable string) *clewagent.Failu
 	printed := askVersion(program[0], env)
 	version, ok := clewagent.ParseVersion(s.cfg.Mask.Text(printed))
 	if !ok {
-		s.log.Info("the agent's program does not tell its version", "program", executable)
+		s.log.Info("the agent's program does not print its version", "program", executable)
 		return nil
 	}
 	return clewagent.TooOld(executable, version)
 }
 
-// askVersion is what a program prints when it is asked for its version.
+// askVersion returns what a program prints when it is asked for its version.
 func askVersion(program string, env []string) string {
 	path, err := lookPath(program, env)
 	if err != nil {
@@ -56,11 +56,11 @@ func askVersion(program string, env []string) string {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	_ = cmd.Run() // whatever became of it, what it printed counts
+	_ = cmd.Run() // what it printed counts, even if it failed
 	return out.String()
 }
 
-// head keeps the beginning of what is written to it.
+// head keeps the first limit bytes written to it.
 type head struct {
 	bytes.Buffer
 	limit int
