@@ -19,44 +19,44 @@ import (
 const (
 	// maxLong caps a line that never ends, in bytes.
 	maxLong = 1 << 30
-	// longSync and longDelay are how many bytes of a long line wait to be made
-	// durable, and for how long.
+	// longSync and longDelay are how many bytes of a long line, and for how long, may wait
+	// to be synced to disk.
 	longSync  = 4 << 20
 	longDelay = 100 * time.Millisecond
 )
 
-// longLine is the beginning of a line that is too long to be held in memory. It
-// lies in a file until the line ends: what it says is known only then, and the
-// shim cannot keep it either. In the file the session's name, a line end, and
-// for each piece its number (8 bytes), its length (4 bytes) and its data.
+// longLine is the beginning of a line that is too long to be held in memory. It is kept in
+// a file until the line ends, because it can be parsed only then and the shim cannot keep
+// it either. The file contains the session's name, a newline, and for each piece its
+// number (8 bytes), its length (4 bytes) and its data.
 //
-// A piece counts as recorded when it is durable there and the spool's mark
-// names it; the file's later pieces come again.
+// A piece counts as recorded when it is synced to the file and covered by the spool's
+// mark; the shim sends later pieces again.
 type longLine struct {
 	file     *os.File
-	begin    int64 // where the first piece begins
+	begin    int64 // offset of the first piece
 	size     int64 // of the file
-	synced   int64
+	synced   int64 // size that is synced to disk
 	syncedAt time.Time
 	finished bool // the line's records are in the batch
 }
 
-// beginLong starts the file with what there is of the line.
+// beginLong creates the file of a long line, without pieces.
 func beginLong(path, session string) (*longLine, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("make the file of a long line: %w", err)
+		return nil, fmt.Errorf("create the file of a long line: %w", err)
 	}
 	n, err := f.WriteString(session + "\n")
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("begin the file of a long line: %w", err)
+		return nil, fmt.Errorf("write the file of a long line: %w", err)
 	}
 	return &longLine{file: f, begin: int64(n), size: int64(n), syncedAt: time.Now()}, nil
 }
 
-// resumeLong opens the file that an earlier process left, if the last line
-// recorded of this session goes on in it.
+// resumeLong opens the file that an earlier process left, if the last recorded piece of
+// this session is in it. It returns nil if there is no such file.
 func resumeLong(path, session string, line int64) (*longLine, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -80,12 +80,12 @@ func resumeLong(path, session string, line int64) (*longLine, error) {
 	}
 	if last != line || line == 0 {
 		f.Close()
-		return nil, nil // of a line that was recorded, or of another run
+		return nil, nil // the file belongs to a recorded line or to another session
 	}
 	l.synced = l.size
 	if err := f.Truncate(l.size); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("go on with a long line: %w", err)
+		return nil, fmt.Errorf("resume a long line: %w", err)
 	}
 	return l, nil
 }
@@ -122,10 +122,10 @@ func readPiece(in io.Reader) (number int64, data []byte, err error) {
 	return int64(binary.LittleEndian.Uint64(header[:])), data, err
 }
 
-// inLong reports whether the line being taken in is a long one.
+// inLong reports whether the current line is a long one.
 func (r *Recorder) inLong() bool { return r.long != nil && !r.long.finished }
 
-// addLong takes a piece of a long line in.
+// addLong adds a piece of a long line.
 func (r *Recorder) addLong(ctx context.Context, l wire.Line) error {
 	if !r.inLong() {
 		if err := r.beginLong(ctx); err != nil {
@@ -138,8 +138,8 @@ func (r *Recorder) addLong(ctx context.Context, l wire.Line) error {
 	return r.persist(ctx, func() error { return r.long.append(l.Number, l.Data) })
 }
 
-// beginLong puts the beginning of a line into a file, once all before it is on
-// disk: the shim cannot keep both.
+// beginLong moves the beginning of a line to a file, after writing everything before it to
+// disk, since the shim cannot keep both.
 func (r *Recorder) beginLong(ctx context.Context) error {
 	if r.pending {
 		r.items(r.parser.End(), nil)
@@ -164,7 +164,7 @@ func (r *Recorder) beginLong(ctx context.Context) error {
 	return nil
 }
 
-// syncLong makes what there is of a long line durable.
+// syncLong syncs the file of a long line to disk if that is due, or at once if now is set.
 func (r *Recorder) syncLong(ctx context.Context, now bool) error {
 	l := r.long
 	if !r.inLong() || l.size == l.synced || (!now && l.size-l.synced < longSync && time.Since(l.syncedAt) < longDelay) {
@@ -178,7 +178,7 @@ func (r *Recorder) syncLong(ctx context.Context, now bool) error {
 	return nil
 }
 
-// finishLong records a long line that ends with rest.
+// finishLong records a long line whose last piece is rest.
 func (r *Recorder) finishLong(ctx context.Context, rest []byte) error {
 	l := r.long
 	var failed error
@@ -199,7 +199,7 @@ func (r *Recorder) finishLong(ctx context.Context, rest []byte) error {
 		if err != nil {
 			return fmt.Errorf("read a long line: %w", err)
 		}
-		_, _ = line.Write(data) // a Cutter takes everything
+		_, _ = line.Write(data) // a Cutter never fails
 	}
 	_, _ = line.Write(rest)
 	_ = line.Flush()

@@ -7,39 +7,41 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Progress is what was done since the last checkpoint: calls answered, records made.
+// Progress returns how many calls were answered and how many records were written since
+// the last checkpoint.
 func (r *Recorder) Progress() (answers, records int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.answers, r.records
 }
 
-// Unchanged begins counting calls anew: there was nothing to take a checkpoint of.
+// Unchanged resets the count of answered calls, because nothing has changed that a
+// checkpoint would hold.
 func (r *Recorder) Unchanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answers = 0
 }
 
-// Checkpointed begins counting anew.
+// Checkpointed resets the counts of Progress.
 func (r *Recorder) Checkpointed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answers, r.records = 0, 0
 }
 
-// Answered is the call whose result was recorded last, and how many calls of
-// this process and the spool it began with were answered.
+// Answered returns the call whose result was recorded last, and how many calls were
+// answered in the records of this process and of the spool that it started with.
 func (r *Recorder) Answered() (call string, results int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last, r.results
 }
 
-// count keeps track of calls as their records get to disk.
+// count updates the counts for a record that was written to disk.
 func (r *Recorder) count(rec *daemonv1.Record) {
 	if rec.GetPiece() != nil {
-		return // its message counts
+		return // the message that it belongs to is counted
 	}
 	r.records++
 	if call := rec.GetMessage().GetToolCall(); call != nil {
@@ -58,7 +60,7 @@ func (r *Recorder) count(rec *daemonv1.Record) {
 	}
 }
 
-// Replay counts what an earlier process put into the spool.
+// Replay counts the records that an earlier process left in the spool.
 func (r *Recorder) Replay() error {
 	after := r.spool.First() - 1
 	for {

@@ -1,14 +1,15 @@
-// Package record turns what an agent prints into records on the volume.
+// Package record turns the agent's output into records on the volume.
 //
 // It promises:
 //
-//   - A line counts as recorded only when all that it says is on disk, after what it
-//     says was done. Lines that come again are recorded once, whatever was killed when.
+//   - A line counts as recorded only when everything in it is on disk, and the work that
+//     it reports was synced to disk before it. A line that is sent again is recorded once,
+//     whatever was killed in between.
 //   - A line may be of any length: memory stays bounded, and nothing is left out.
-//   - The values of Secrets are in no record.
+//   - No record contains the value of a Secret.
 //
-// It knows neither the shim nor checkpoints: whoever gives it lines is told how far
-// they are recorded, and of which tool calls they tell.
+// The package knows neither the shim nor checkpoints: it returns to its caller which lines
+// are recorded, and which tool calls are in them.
 package record
 
 import (
@@ -32,65 +33,70 @@ import (
 )
 
 const (
-	// maxLine is the length up to which a line is read whole.
+	// maxLine is the length, in bytes, up to which a line is held in memory.
 	maxLine = 1 << 20
-	// maxPending is how much of the output may wait for the rest of a message
-	// that is being streamed; less than the shim keeps of it.
+	// maxPending bounds, in bytes, the output that waits for the rest of a message that is
+	// being streamed. It is less than the shim keeps.
 	maxPending = 4 << 20
-	// maxTail is how much of the last plain output is remembered.
+	// maxTail bounds, in bytes, how much of the last plain output is kept for LastOutput.
 	maxTail = 4 << 10
-	// maxBegun bounds the calls that the hook has told of and the output has not.
+	// maxBegun bounds the calls that the hook has reported and the output has not.
 	maxBegun = 64
-	// maxOutput is the size at which plain output becomes a record.
+	// maxOutput is the size, in bytes, at which plain output becomes a record.
 	maxOutput = 32 << 10
-	// maxBatch and maxBatchBytes are the number and the size of records at which
-	// a batch goes to disk.
+	// maxBatch and maxBatchBytes are the number of records and their size at which a batch
+	// is written to disk.
 	maxBatch      = 256
 	maxBatchBytes = 4 << 20
-	// outputDelay is how long plain output waits for more of it.
+	// outputDelay is how long plain output waits for more output to join it.
 	outputDelay = 200 * time.Millisecond
 )
 
 var (
-	errStale = errors.New("the shim has connected anew")
-	errOrder = errors.New("the shim left out a line")
+	errStale = errors.New("the shim has reconnected")
+	errOrder = errors.New("the shim skipped a line")
 )
 
-// Config says what is recorded, and where.
+// Config configures a Recorder.
 type Config struct {
+	// Spool receives the records.
 	Spool *spool.Spool
-	// Sync puts what the agent wrote on disk.
-	Sync    func() error
+	// Sync syncs what the agent wrote to disk.
+	Sync func() error
+	// Attempt is the number of the attempt, which each record carries.
 	Attempt int64
-	// NewParser makes a parser for lines that follow those of which an earlier
-	// process knew this session of the agent's own, if it knew any.
+	// NewParser returns a parser for the lines that follow a recorded state, which is
+	// empty if nothing of the session is recorded.
 	NewParser func(known agentstate.State) agent.Parser
 	// Mask keeps the values of Secrets out of the records; nil if there are none.
 	Mask *mask.Masker
-	// Price makes a usage of tokens.
+	// Price computes the usage, with its cost, of tokens.
 	Price func(agent.Tokens) *daemonv1.Usage
-	// LongPath is the file of a line too long to be held in memory.
+	// LongPath is the file for a line that is too long to be held in memory.
 	LongPath string
+	// Problems is notified when output cannot be recorded.
 	Problems Problems
-	Log      logr.Logger
+	// Log is the daemon's log.
+	Log logr.Logger
 }
 
-// Problems hears of what keeps output from being recorded.
+// Problems is notified of what prevents output from being recorded.
 type Problems interface {
-	// Recorded is told why nothing can be recorded, and with nil that it can again.
+	// Recorded is called with the reason why nothing can be recorded, and with nil when
+	// recording works again.
 	Recorded(err error)
 }
 
-// Call is a tool call as the agent's output tells of it, before its Secrets are masked.
+// Call is a tool call in the agent's output, before its Secrets are masked.
 type Call struct {
+	// ID, Name and Input are what the agent wrote; Input is JSON.
 	ID, Name, Input string
-	// Cut says that the input was too long to be held, and is not all here.
+	// Cut is set if Input is only the beginning, since the whole was too long to be held.
 	Cut bool
 }
 
-// Recorder turns the agent's output into records in the spool. A line counts as
-// recorded only when all that it says is on disk: one that begins a message
-// whose end is yet to come does not.
+// Recorder turns the agent's output into records in the spool. A line counts as recorded
+// only when everything in it is on disk: a line that begins an unfinished message does not.
 type Recorder struct {
 	spool     *spool.Spool
 	sync      func() error
@@ -105,50 +111,50 @@ type Recorder struct {
 	mu      sync.Mutex
 	epoch   int // of the connection that may add lines
 	session string
-	taken   int64        // last line or piece of one taken in
-	whole   int64        // last one up to which lines are whole, or in the long line's file
-	piece   []byte       // the beginning of a line that goes on
-	long    *longLine    // a line that is too long to be held
-	parser  agent.Parser // has read what is taken
-	base    agent.Parser // has read what is recorded; nil in a new process
-	before  agent.Parser // has read what came before the pending message
-	pending bool         // a message is not whole yet
-	waiting int          // bytes of lines since it began
+	taken   int64        // last line, or piece of one, that was added
+	whole   int64        // last one that completes a line, or is synced to the long line's file
+	piece   []byte       // the pieces added so far of an unfinished line
+	long    *longLine    // a line that is too long to be held in memory
+	parser  agent.Parser // has parsed the lines added
+	base    agent.Parser // has parsed the lines recorded; nil in a new process
+	before  agent.Parser // has parsed the lines before the pending message
+	pending bool         // a message is unfinished
+	waiting int          // bytes of the lines since the pending message began
 
-	output strings.Builder
-	since  time.Time // when the output began to wait
+	output strings.Builder // plain output that is no record yet
+	since  time.Time       // when the output began to wait
 
 	batch   []*daemonv1.Record
-	size    int   // of the batch in bytes
-	ready   int   // records of the batch that may go to disk
-	reached int64 // last line that the ready records reach to
-	marked  int64 // last line that the spool reaches to
+	size    int   // of the batch, in bytes
+	ready   int   // number of records of the batch that may be written
+	reached int64 // last line that the ready records cover
+	marked  int64 // last line that the spool's mark covers
 
 	state agentstate.State // as of the spool's mark
-	// killed are results of tools that were killed, held back until the agent
-	// goes on: it may be the agent that is being killed, tool first.
+	// killed are the results of killed tools, held back until the agent prints more: the
+	// agent itself may be about to be killed, after its tool.
 	killed []*daemonv1.Message
-	heard  time.Time // when a line was last taken in
-	tail   string    // the last of the plain output
+	heard  time.Time // when a line was last added
+	tail   string    // the end of the plain output
 
-	calls   []Call   // seen by the call under way, and not returned yet
+	calls   []Call   // found by the current call, and not returned yet
 	open    []string // calls without a result
 	last    string   // the call that was answered last
-	results int      // calls answered, of all records counted
+	results int      // calls answered in all records counted
 	answers int      // calls answered since the last checkpoint
 	records int      // records since the last checkpoint
 }
 
-// New makes the recorder of an attempt. It takes no lines before Attach.
+// New returns the recorder of an attempt. Attach must be called before Add.
 func New(cfg Config) *Recorder {
 	return &Recorder{spool: cfg.Spool, sync: cfg.Sync, attempt: cfg.Attempt, newParser: cfg.NewParser, mask: cfg.Mask,
 		price: cfg.Price, longPath: cfg.LongPath, problems: cfg.Problems, log: cfg.Log}
 }
 
-// Attach makes a new connection of a session the only one that may add lines,
-// and returns the last line that is recorded. What an older connection had left
-// unrecorded is forgotten: it comes again. The lines before first never do: they
-// were acknowledged, and where the spool knows nothing of them its end was damaged.
+// Attach makes a new connection the only one that may add lines, and returns the last line
+// that is recorded. It forgets what an older connection left unrecorded, since the shim
+// sends that again. The lines before first were acknowledged and are not sent again; if
+// the spool does not have them, its end was damaged.
 func (r *Recorder) Attach(session string, first int64) (epoch int, line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -177,8 +183,8 @@ func (r *Recorder) Attach(session string, first int64) (epoch int, line int64, e
 	return r.epoch, r.taken, nil
 }
 
-// Add takes a line in, and returns the tool calls that it tells of. It is not
-// recorded before Commit or Flush.
+// Add adds a line and returns the tool calls in it. The line is not recorded before Commit
+// or Flush.
 func (r *Recorder) Add(ctx context.Context, epoch int, l wire.Line) ([]Call, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,7 +192,7 @@ func (r *Recorder) Add(ctx context.Context, epoch int, l wire.Line) ([]Call, err
 	return r.takeCalls(), err
 }
 
-// takeCalls returns each call once.
+// takeCalls returns the calls found since it was last called.
 func (r *Recorder) takeCalls() []Call {
 	seen := r.calls
 	r.calls = nil
@@ -215,26 +221,26 @@ func (r *Recorder) addLocked(ctx context.Context, epoch int, l wire.Line) error 
 	return nil
 }
 
-// line reads a whole line. mend, if it is not nil, completes its messages.
+// line parses a whole line. mend, if not nil, completes its messages.
 func (r *Recorder) line(line []byte, mend func(*daemonv1.Message)) {
 	if !r.pending {
 		r.before = r.parser.Clone()
 	}
-	r.admitKilled()
+	r.acceptKilled()
 	items := r.parser.Line(line)
 	r.waiting += len(line)
 	r.items(items, mend)
 	r.pending = r.parser.Pending() || len(r.killed) > 0
 	if r.pending && r.waiting > maxPending {
-		// The shim keeps no more: what is there of the message is recorded.
-		r.admitKilled()
+		// The shim keeps no more, so the beginning of the message is recorded.
+		r.acceptKilled()
 		r.items(r.parser.End(), nil)
 		r.pending = false
 	}
 	r.markReady()
 }
 
-// markReady notes how far everything is in records.
+// markReady marks the batch as ready to be written, unless a message is unfinished.
 func (r *Recorder) markReady() {
 	if r.pending {
 		return
@@ -262,8 +268,8 @@ func (r *Recorder) items(items []agent.Item, mend func(*daemonv1.Message)) {
 	}
 }
 
-// admitKilled takes results for what they say: the agent has gone on after them.
-func (r *Recorder) admitKilled() {
+// acceptKilled records the results held back in killed, since the agent has survived them.
+func (r *Recorder) acceptKilled() {
 	for _, m := range r.killed {
 		r.message(m, nil)
 	}
@@ -282,8 +288,8 @@ func (r *Recorder) message(m *daemonv1.Message, mend func(*daemonv1.Message)) {
 	r.structured(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: m}})
 }
 
-// shortenIDs bounds what an agent calls its calls and tools: these are remembered
-// here and in the store for as long as a call is not answered.
+// shortenIDs bounds the ids of calls and the names of tools, which are kept in memory and
+// in the history store until the call is answered.
 func shortenIDs(m *daemonv1.Message) {
 	if call := m.GetToolCall(); call != nil {
 		call.Id, call.Name = conversation.ShortID(call.Id), conversation.ShortID(call.Name)
@@ -293,8 +299,8 @@ func shortenIDs(m *daemonv1.Message) {
 	}
 }
 
-// masked masks a message. The shim has masked the line, but a line may write a
-// value in another way than the message that it makes.
+// masked masks a message. The shim has masked the line, but a value may be written
+// differently there than in the message parsed from it.
 func (r *Recorder) masked(m *daemonv1.Message) {
 	if r.mask == nil {
 		return
@@ -310,13 +316,13 @@ func (r *Recorder) masked(m *daemonv1.Message) {
 	}
 }
 
-// structured makes a record of the line just taken in, after the output before it.
+// structured adds a record, after one for the plain output before it.
 func (r *Recorder) structured(rec *daemonv1.Record) {
 	r.endOutput()
 	r.push(rec)
 }
 
-// plain adds a line to the output that waits.
+// plain adds a line to the plain output.
 func (r *Recorder) plain(text string) {
 	if r.output.Len() == 0 {
 		r.since = time.Now()
@@ -331,7 +337,7 @@ func (r *Recorder) plain(text string) {
 	}
 }
 
-// endOutput makes a record of the output that waits.
+// endOutput adds a record for the plain output so far.
 func (r *Recorder) endOutput() {
 	if r.output.Len() == 0 {
 		return
@@ -347,15 +353,15 @@ func (r *Recorder) push(rec *daemonv1.Record) {
 	r.size += proto.Size(rec)
 }
 
-// Full reports whether the batch should go to disk before more is added.
+// Full reports whether the batch should be written before more lines are added.
 func (r *Recorder) Full() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.batch) >= maxBatch || r.size >= maxBatchBytes
 }
 
-// Commit puts whole records on disk and returns the last line they reach to.
-// Output that may grow stays, unless it has waited long enough.
+// Commit writes the records of whole messages to disk and returns the last line recorded.
+// Plain output that may still grow is kept back, unless it has waited for outputDelay.
 func (r *Recorder) Commit(ctx context.Context) (line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -369,7 +375,8 @@ func (r *Recorder) Commit(ctx context.Context) (line int64, err error) {
 	return r.write(ctx)
 }
 
-// Flush puts everything on disk but a line or a message that is not whole.
+// Flush writes everything to disk except an unfinished line or message, and returns the
+// last line recorded.
 func (r *Recorder) Flush(ctx context.Context) (line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -387,9 +394,9 @@ func (r *Recorder) flushLocked(ctx context.Context) (line int64, err error) {
 	return r.write(ctx)
 }
 
-// End puts everything on disk, the output having ended, and returns the tool calls
-// that only its end tells of. If the agent was killed, a tool that was killed did not
-// answer: its call was cut.
+// End writes everything to disk at the end of the output, and returns the tool calls that
+// were found only there. If the agent was killed, the result of a tool that was killed
+// with it is dropped, so that its call counts as interrupted.
 func (r *Recorder) End(ctx context.Context, killed bool) (calls []Call, line int64, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -399,7 +406,7 @@ func (r *Recorder) End(ctx context.Context, killed bool) (calls []Call, line int
 
 func (r *Recorder) endLocked(ctx context.Context, killed bool) (line int64, err error) {
 	if r.parser == nil {
-		return r.marked, nil // nobody ever connected
+		return r.marked, nil // the shim never connected
 	}
 	if r.inLong() {
 		if err := r.finishLong(ctx, nil); err != nil {
@@ -414,13 +421,14 @@ func (r *Recorder) endLocked(ctx context.Context, killed bool) (line int64, err 
 	if killed {
 		r.killed = nil
 	}
-	r.admitKilled()
+	r.acceptKilled()
 	r.items(r.parser.End(), nil)
 	r.pending = false
 	return r.flushLocked(ctx)
 }
 
-// Interrupt answers the calls that the agent left open when it ended.
+// Interrupt records a result, marked as interrupted, for each call that was open when the
+// agent ended.
 func (r *Recorder) Interrupt(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

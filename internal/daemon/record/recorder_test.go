@@ -17,16 +17,16 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// unhindered fails the test if it is told that something keeps output from being recorded.
-type unhindered struct{ t *testing.T }
+// noProblems fails the test when output cannot be recorded.
+type noProblems struct{ t *testing.T }
 
-func (u unhindered) Recorded(err error) {
+func (p noProblems) Recorded(err error) {
 	if err != nil {
-		u.t.Error(err)
+		p.t.Errorf("output cannot be recorded: %v", err)
 	}
 }
 
-// recorder is one of Claude Code's output on the given volume.
+// recorder returns a recorder of Claude Code's output whose files are in folder.
 func recorder(t *testing.T, folder string) (*record.Recorder, *spool.Spool) {
 	t.Helper()
 	s, err := spool.Open(filepath.Join(folder, "spool"))
@@ -44,7 +44,7 @@ func recorder(t *testing.T, folder string) (*record.Recorder, *spool.Spool) {
 			return adapter.NewParser(agent.ParserOptions{Session: known.Session, Outcome: known.Outcome, Run: "1"})
 		},
 		Price: func(tokens agent.Tokens) *daemonv1.Usage { return tokens.Usage(nil) }, LongPath: filepath.Join(folder, "long-line"),
-		Problems: unhindered{t}, Log: logr.Discard(),
+		Problems: noProblems{t}, Log: logr.Discard(),
 	}), s
 }
 
@@ -62,37 +62,37 @@ func attach(t *testing.T, r *record.Recorder, recorded int64) (epoch int) {
 	return epoch
 }
 
-// said are the records of the spool: of a call its id, of plain output its text.
-func said(t *testing.T, s *spool.Spool) (said []string) {
+// recordedTexts returns for each record of the spool its text, or the id of its call.
+func recordedTexts(t *testing.T, s *spool.Spool) (texts []string) {
 	t.Helper()
 	records, err := s.Read(0, 100, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, r := range records {
-		said = append(said, r.GetMessage().GetText()+r.GetMessage().GetToolCall().GetId())
+		texts = append(texts, r.GetMessage().GetText()+r.GetMessage().GetToolCall().GetId())
 	}
-	return said
+	return texts
 }
 
-func TestALineSaysWhichToolsItCallsBeforeItIsRecorded(t *testing.T) {
+func TestToolCallsAreReturnedBeforeTheirLineIsRecorded(t *testing.T) {
 	r, s := recorder(t, t.TempDir())
 	calls, err := r.Add(t.Context(), attach(t, r, 0), wire.Line{Number: 1, Data: []byte(callsATool)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []record.Call{{ID: "call-1", Name: "Bash", Input: `{"command":"rm -r build"}`}}
-	if d := cmp.Diff(want, calls); d != "" {
-		t.Error(d)
+	if diff := cmp.Diff(want, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
 	}
-	if recorded := said(t, s); recorded != nil {
+	if recorded := recordedTexts(t, s); recorded != nil {
 		t.Errorf("recorded before Commit: %q", recorded)
 	}
 }
 
-func TestALineThatComesAgainIsRecordedOnce(t *testing.T) {
+func TestALineThatIsSentAgainIsRecordedOnce(t *testing.T) {
 	folder := t.TempDir()
-	for round := range 2 { // the second one is that of a daemon that was killed
+	for round := range 2 { // in the second round the daemon was killed and started again
 		r, s := recorder(t, folder)
 		if err := r.Replay(); err != nil {
 			t.Fatal(err)
@@ -111,11 +111,11 @@ func TestALineThatComesAgainIsRecordedOnce(t *testing.T) {
 		if line != 2 {
 			t.Errorf("flushed through line %d, want 2", line)
 		}
-		if d := cmp.Diff([]string{"Warning: no terminal\n", "call-1"}, said(t, s)); d != "" {
-			t.Errorf("in round %d: %s", round+1, d)
+		if diff := cmp.Diff([]string{"Warning: no terminal\n", "call-1"}, recordedTexts(t, s)); diff != "" {
+			t.Errorf("records in round %d (-want +got):\n%s", round+1, diff)
 		}
-		if heard, _ := r.LastHeard(); round == 0 && time.Since(heard) > time.Minute {
-			t.Errorf("a line was last heard at %s", heard)
+		if last, _ := r.LastOutput(); round == 0 && time.Since(last) > time.Minute {
+			t.Errorf("the last line was added at %s, want just now", last)
 		}
 		s.Close()
 	}
@@ -126,12 +126,12 @@ func TestAConnectionThatWasReplacedAddsNothing(t *testing.T) {
 	old := attach(t, r, 0)
 	attach(t, r, 0)
 	if _, err := r.Add(t.Context(), old, wire.Line{Number: 1, Data: []byte("late")}); err == nil {
-		t.Error("a line of a connection that was replaced was taken")
+		t.Error("the recorder accepted a line of a connection that was replaced")
 	}
 	if _, err := r.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if recorded := said(t, s); recorded != nil {
-		t.Errorf("recorded: %q", recorded)
+	if recorded := recordedTexts(t, s); recorded != nil {
+		t.Errorf("recorded %q, want nothing", recorded)
 	}
 }

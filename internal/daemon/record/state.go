@@ -12,14 +12,14 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// State is what is known of the agent's run as of the last line recorded.
+// State returns the state of the agent's run as of the last line recorded.
 func (r *Recorder) State() agentstate.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.state
 }
 
-// Recall reads what an earlier process knew of a session's run.
+// Recall restores the state of a session's run that an earlier process recorded.
 func (r *Recorder) Recall(session string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -28,15 +28,15 @@ func (r *Recorder) Recall(session string) {
 	}
 }
 
-// LastHeard is when a line was last taken in, and the last of the plain output.
-func (r *Recorder) LastHeard() (time.Time, string) {
+// LastOutput returns when a line was last added, and the end of the plain output.
+func (r *Recorder) LastOutput() (time.Time, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.heard, r.tail
 }
 
-// Begin notes on disk a call that the hook tells of before the output does.
-func (r *Recorder) Begin(ctx context.Context, b wire.BeforeTool) error {
+// BeginCall records on disk a call that the hook reports before the output does.
+func (r *Recorder) BeginCall(ctx context.Context, b wire.BeforeTool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := func(c agentstate.Call) bool { return c.Key == b.Key || !c.Unnamed && c.ID == b.ID }
@@ -60,8 +60,8 @@ func (r *Recorder) Begin(ctx context.Context, b wire.BeforeTool) error {
 	return nil
 }
 
-// Note puts a record on disk that is none of the agent's output.
-func (r *Recorder) Note(ctx context.Context, rec *daemonv1.Record) error {
+// AppendRecord writes a record to disk that is not made from the agent's output.
+func (r *Recorder) AppendRecord(ctx context.Context, rec *daemonv1.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.push(rec)

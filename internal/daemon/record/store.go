@@ -13,8 +13,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// write appends what is ready of the batch to the spool. On a full volume it
-// tries again for as long as it takes; the shim meanwhile holds the agent back.
+// write appends the ready records of the batch to the spool. On a full volume it retries
+// until there is room; meanwhile the shim stops reading the agent's output.
 func (r *Recorder) write(ctx context.Context) (line int64, err error) {
 	if r.ready == 0 && (r.reached == r.marked || r.session == "") {
 		return r.marked, nil
@@ -50,7 +50,7 @@ func (r *Recorder) write(ctx context.Context) (line int64, err error) {
 	return r.marked, nil
 }
 
-// persist tries until something is on disk, the disk fails, or ctx ends.
+// persist retries do until it succeeds, the spool is broken, or ctx ends.
 func (r *Recorder) persist(ctx context.Context, do func() error) error {
 	wait := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for tried := false; ; tried = true {
@@ -69,11 +69,11 @@ func (r *Recorder) persist(ctx context.Context, do func() error) error {
 	}
 }
 
-// store puts records into the spool. What they say was done has to be on disk
-// before them: the agent syncs nothing, and a power cut would leave a history
-// of work that the worktree no longer has.
+// store appends records to the spool. The work that they report is synced to disk first:
+// the agent syncs nothing, and a power cut would leave a history of work that the worktree
+// no longer has.
 func (r *Recorder) store(mark *spool.Mark, records []*daemonv1.Record) error {
-	if slices.ContainsFunc(records, saysDone) {
+	if slices.ContainsFunc(records, mayReportWork) {
 		if err := r.sync(); err != nil {
 			return err
 		}
@@ -81,8 +81,8 @@ func (r *Recorder) store(mark *spool.Mark, records []*daemonv1.Record) error {
 	return r.spool.Append(mark, records...)
 }
 
-// saysDone reports a record that may speak of work done: any message but the
-// call that announces it.
-func saysDone(rec *daemonv1.Record) bool {
+// mayReportWork reports whether a record may be about completed work: any message except
+// a call, which announces it.
+func mayReportWork(rec *daemonv1.Record) bool {
 	return rec.GetMessage() != nil && rec.GetMessage().GetToolCall() == nil
 }

@@ -10,8 +10,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// CountTokens records those of the run's tokens that are not counted yet. The same
-// write says that they are.
+// CountTokens records the tokens of the run that are not counted yet, and marks them as
+// counted in the same write.
 func (r *Recorder) CountTokens(ctx context.Context, used []agent.Tokens) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,12 +37,12 @@ func (r *Recorder) CountTokens(ctx context.Context, used []agent.Tokens) error {
 	return nil
 }
 
-// usage records what the output tells of tokens, without those that are counted.
+// usage records the tokens reported by the output, without those already counted.
 func (r *Recorder) usage(item agent.Item) {
 	u := item.Usage
 	if item.WholeRun && len(r.state.Counted) > 0 {
-		told := agent.Tokens{Model: u.GetModel(), Input: u.GetInputTokens(), Cached: u.GetCachedInputTokens(), Output: u.GetOutputTokens()}
-		more := agent.TokensBeyond([]agent.Tokens{told}, r.state.Counted)
+		reported := agent.Tokens{Model: u.GetModel(), Input: u.GetInputTokens(), Cached: u.GetCachedInputTokens(), Output: u.GetOutputTokens()}
+		more := agent.TokensBeyond([]agent.Tokens{reported}, r.state.Counted)
 		if len(more) == 0 {
 			return
 		}

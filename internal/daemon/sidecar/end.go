@@ -92,7 +92,7 @@ func (d *daemon) last(ctx, work context.Context) error {
 		return err
 	}
 	if end := d.agentEnd(st); end != nil {
-		if err := d.recorder.Note(work, &daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: end}}); err != nil {
+		if err := d.recorder.AppendRecord(work, &daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: end}}); err != nil {
 			return err
 		}
 	}

@@ -79,7 +79,7 @@ func (d *daemon) failureOf(st socket.Status) agent.Failure {
 	if st.Exit != nil {
 		lines = st.Exit.LastErrors
 	}
-	_, tail := d.recorder.LastHeard()
+	_, tail := d.recorder.LastOutput()
 	lines = strings.TrimSpace(escapes.ReplaceAllString(cmp.Or(strings.TrimSpace(lines), tail), ""))
 	if lines == "" {
 		return f
@@ -148,7 +148,7 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 			since = time.Now()
 			continue
 		}
-		heard, _ := d.recorder.LastHeard()
+		heard, _ := d.recorder.LastOutput()
 		if heard.After(since) {
 			since = heard
 		}

@@ -97,7 +97,7 @@ type riskyCall struct {
 }
 
 // waits reports whether a call that is held back cannot have done anything yet.
-func (c *riskyCall) waits() bool { return c.stop == nil || c.stop.Stands() }
+func (c *riskyCall) waits() bool { return c.stop == nil || c.stop.Unbroken() }
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 	tools, bad := compileRisky(cfg.Policy.RiskyTools)
@@ -195,7 +195,7 @@ func (g *guard) pause() time.Duration {
 // connection, or the daemon.
 func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) {
 	if d.adapter.HookComesFirst() {
-		if err := d.recorder.Begin(ctx, b); err != nil {
+		if err := d.recorder.BeginCall(ctx, b); err != nil {
 			return // the daemon or the hook ends
 		}
 	}

@@ -2,16 +2,17 @@ package socket
 
 import "github.com/clew-dev/clew/internal/daemon/wire"
 
-// Finish has the shim end the agent.
+// Finish asks the shim to end the agent.
 func (s *Server) Finish() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.current; c != nil && s.exit == nil {
-		c.tell(wire.TypeFinish)
+		c.sendAsync(wire.TypeFinish, nil)
 	}
 }
 
-// Release lets the shim end with an exit code, now and whenever it connects again.
+// Release lets the shim end, now or when it next connects. A code of -1 stands for the
+// agent's own exit code.
 func (s *Server) Release(code int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -20,17 +21,17 @@ func (s *Server) Release(code int) {
 		s.released.Code = &code
 	}
 	if c := s.current; c != nil {
-		c.tellOf(wire.TypeRelease, s.released)
+		c.sendAsync(wire.TypeRelease, s.released)
 	}
 }
 
-// Fence ends the agent, now and whenever its shim connects again.
+// Fence ends the agent, now and whenever a shim connects from then on.
 func (s *Server) Fence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fenced = true
 	if c := s.current; c != nil {
-		c.tell(wire.TypeStop)
+		c.sendAsync(wire.TypeStop, nil)
 	}
 }
 

@@ -8,32 +8,32 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// freezeTimeout is how long the agent may take to stop for a checkpoint.
+// freezeTimeout bounds how long the agent may take to stop for a checkpoint.
 const freezeTimeout = 3 * time.Second
 
-// Freeze is one stop of the agent, which stands still until all of them are over. What
-// a checkpoint says of its consistency is what is known of it when all files have been
-// read.
+// Freeze is one request to keep the agent stopped; the agent continues when all of them
+// have ended. The consistency of a checkpoint is read from its Freeze after all files
+// have been read.
 type Freeze struct {
 	s        *Server
 	c        *connection // nil if there was no agent to stop
 	id       int64
 	begin    time.Time
-	answered chan struct{} // closed when the agent is stopped
+	answered chan struct{} // closed when the shim reports the agent as stopped
 
-	// Under s.mu.
-	stopped bool // the shim said that the agent is stopped
-	running bool // but some process is not
-	thawed  bool // it went on before it was told to
+	// Guarded by s.mu.
+	stopped bool // the shim has reported that the agent is stopped
+	running bool // but a process of it is not
+	thawed  bool // the agent continued before Thaw
 }
 
-// Freeze stops the agent and returns when all it said so far is on disk; thaw
-// ends that. An agent that does not answer in time may be running.
+// Freeze stops the agent and returns when its output so far is on disk, or after
+// freezeTimeout, when the agent may still be running. Thaw ends the freeze.
 func (s *Server) Freeze(ctx context.Context) *Freeze {
 	f := &Freeze{s: s, begin: time.Now(), answered: make(chan struct{})}
 	s.mu.Lock()
 	if s.current == nil || s.exit != nil {
-		// An agent whose shim is not connected may be running for a while.
+		// An agent whose shim is not connected may still be running.
 		f.running = s.exit == nil && (s.seen || s.startedBefore())
 		s.mu.Unlock()
 		return f
@@ -50,23 +50,24 @@ func (s *Server) Freeze(ctx context.Context) *Freeze {
 	select {
 	case <-f.answered:
 	case <-timer.C:
-		s.unstopped.tell(func(untold int) {
-			s.log.Info("the agent does not stop for the checkpoint; its files may be changing", "timesBefore", untold)
+		s.unstopped.do(func(skipped int) {
+			s.log.Info("the agent does not stop for the checkpoint; its files may be changing", "timesBefore", skipped)
 		})
 	case <-ctx.Done():
 	}
 	return f
 }
 
-// startedBefore reports whether a daemon before this one has served this
+// startedBefore reports whether an earlier process of the daemon has served this
 // attempt's agent.
 func (s *Server) startedBefore() bool {
 	known := s.journal.State().Session
 	return known != nil && known.Attempt == s.pod.Attempt
 }
 
-// Thaw lets the agent go on, unless it is to stand still for another freeze. The shim
-// knows of the newest alone, which may be over already.
+// Thaw ends the freeze. The agent continues unless another freeze needs it stopped. The
+// frame names the newest freeze, which may have ended already, because the shim remembers
+// only that one.
 func (f *Freeze) Thaw() {
 	if f.c == nil {
 		return
@@ -83,22 +84,24 @@ func (f *Freeze) Thaw() {
 	}
 }
 
-// lasts reports whether the agent stands still for this freeze, if it ever did.
-func (f *Freeze) lasts() bool {
+// active reports whether nothing has ended this freeze: the shim is still connected, and
+// has not continued the agent by itself. It says nothing about whether the agent stopped.
+func (f *Freeze) active() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	return f.c != nil && f.c == f.s.current && !f.thawed
 }
 
-// stands reports whether the agent has stood still for this freeze from when it was stopped.
-func (f *Freeze) stands() bool {
+// unbroken reports whether the whole agent was stopped for this freeze and has not run
+// since.
+func (f *Freeze) unbroken() bool {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
 	return f.c != nil && f.c == f.s.current && f.stopped && !f.running && !f.thawed
 }
 
-// Consistency says whether the agent has stood still since it was stopped, and
-// for how long.
+// Consistency returns whether the agent has been stopped since the freeze began, and for
+// how long.
 func (f *Freeze) Consistency() (v1alpha1.CheckpointConsistency, time.Duration) {
 	f.s.mu.Lock()
 	defer f.s.mu.Unlock()
@@ -115,8 +118,8 @@ func (f *Freeze) Consistency() (v1alpha1.CheckpointConsistency, time.Duration) {
 	return v1alpha1.ConsistencyPointInTime, time.Since(f.begin)
 }
 
-// AtEnd is what is known when the attempt's last checkpoint is taken: nobody
-// stops an agent whose end is being awaited.
+// AtEnd returns the consistency of the attempt's last checkpoint, for which no agent is
+// stopped, since the daemon waits for it to end.
 func (s *Server) AtEnd() (v1alpha1.CheckpointConsistency, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,15 +1,15 @@
 // Package socket serves the shim, which runs the agent in a container of its own: it
-// takes the agent's output in, stops the agent for checkpoints, holds risky tools back
+// receives the agent's output, stops the agent for checkpoints, holds risky tools back
 // and ends the agent.
 //
 // It promises:
 //
 //   - A line is acknowledged to the shim only when the recorder has it on disk.
-//   - One session is served for an attempt, the first. Whoever else connects, from the
-//     agent's container, which is hostile, is turned away and costs a bounded amount.
-//   - What a checkpoint says of its consistency is what the shim has said of the agent
-//     by the time all files were read.
-//   - After Fence each agent that connects is ended.
+//   - One session is served per attempt, the first. Any other client in the agent's
+//     container, which may be hostile, is rejected and costs a bounded amount of memory.
+//   - The consistency of a checkpoint is what the shim has reported about the agent by the
+//     time all files were read.
+//   - After Fence every agent whose shim connects is ended.
 package socket
 
 import (
@@ -38,78 +38,79 @@ import (
 const Name = "daemon.sock"
 
 const (
-	// helloTimeout is how long a connection may stay without a session.
+	// helloTimeout is how long a connection may take to name its session.
 	helloTimeout = 5 * time.Second
 	// writeTimeout is how long the shim may leave a frame unread.
 	writeTimeout = 10 * time.Second
-	// reconnectWait is how long a shim may take to connect again: it tries each
-	// second.
+	// reconnectWait is how long a shim may take to reconnect: it tries every second.
 	reconnectWait = 3 * time.Second
-	// maxStrangers bounds connections without a session.
+	// maxStrangers bounds the connections that have not named a session.
 	maxStrangers = 32
 	// MaxAsking bounds the tools that wait for a checkpoint.
 	MaxAsking = 32
 )
 
-// longestHaste is how long the pod counts as ending after it was told to: as long as
-// most have for that. An agent can tell its own pod so, and go on.
-const longestHaste = 2 * time.Minute
+// maxEnding is how long the pod counts as ending after the shim has reported that it is
+// asked to end, which is as long as most pods have for it. The bound is needed because an
+// agent can send that signal to its own shim and keep running.
+const maxEnding = 2 * time.Minute
 
 // Recorder records lines; see record.Recorder.
 type Recorder interface {
-	// Attach begins a connection, whose lines Add takes with the epoch returned.
+	// Attach begins a connection, whose lines are added with the returned epoch.
 	Attach(session string, first int64) (epoch int, recorded int64, err error)
+	// Add adds a line and returns the tool calls in it.
 	Add(ctx context.Context, epoch int, l wire.Line) ([]record.Call, error)
-	// Full reports whether to Commit before more is added.
+	// Full reports whether Commit is due before more lines are added.
 	Full() bool
-	// Commit, Flush and End put on disk what may go there, all but what is not whole,
-	// and all. They return the last line that is recorded.
+	// Commit writes whole records to disk, Flush also output that may still grow, and End
+	// everything. They return the last line that is recorded.
 	Commit(ctx context.Context) (recorded int64, err error)
 	Flush(ctx context.Context) (recorded int64, err error)
 	End(ctx context.Context, killed bool) (calls []record.Call, recorded int64, err error)
 }
 
-// Handler hears of what the agent does.
+// Handler is notified of what the agent does.
 type Handler interface {
-	// Recorded is called after lines went to disk.
+	// Recorded is called after lines were written to disk.
 	Recorded()
-	// Failed is called when nothing can be written to the volume any more.
+	// Failed is called when the volume can no longer be written.
 	Failed(error)
-	// BeforeTool returns when a tool may run that waits for it, or ctx ends with the
-	// connection of whoever asks.
+	// BeforeTool returns when the tool that waits may run. ctx ends with the connection of
+	// the tool's hook.
 	BeforeTool(context.Context, wire.BeforeTool)
-	// ToolCalled is told of each call in the agent's output, before it is recorded. It
-	// does not wait. ctx ends with Serve.
+	// ToolCalled is called for each call in the agent's output, before it is recorded, and
+	// must not block. ctx ends with Serve.
 	ToolCalled(context.Context, record.Call)
 }
 
-// Server serves the shim. The first session of an attempt is the only one that
-// is ever served: nobody else in the agent's container knows its name.
+// Server serves the shim of one attempt. It serves only the attempt's first session,
+// whose name no other process in the agent's container knows.
 type Server struct {
 	recorder Recorder
 	journal  *journal.Journal
 	pod      daemonapi.Config
 	log      logr.Logger
-	// asking bounds the tools that wait.
+	// asking holds a slot for each tool that may wait.
 	asking chan struct{}
-	// unstopped tells of an agent that does not stop.
-	unstopped occasionally
+	// unstopped limits how often an agent that does not stop is logged.
+	unstopped throttle
 
 	sharing sync.Mutex
-	shared  *Stop // the stop of the agent that calls share; nil for none
+	shared  *Stop // the stop that risky calls share; nil for none
 
 	mu          sync.Mutex
 	current     *connection
-	seen        bool // a session was there
+	seen        bool // a session has been connected
 	terminating bool
-	haste       time.Time // until when the pod's end is near; zero if it is not known to be
+	endingUntil time.Time // until when the pod counts as ending; zero if it does not
 	exit        *wire.Exit
 	fenced      bool
-	ending      int           // connections that were told to end their agent and are still open
-	released    *wire.Release // nil until the shim may end
-	freezes     int64
-	frozen      map[int64]*Freeze // those under way
-	changed     broadcast.Change  // of any of these
+	stopping    int               // open connections that were ordered to end their agent
+	released    *wire.Release     // nil until the shim may end
+	freezes     int64             // id of the newest Freeze
+	frozen      map[int64]*Freeze // those that have not ended, by id
+	changed     broadcast.Change  // of Status
 }
 
 // connection is one connection of the shim.
@@ -119,9 +120,8 @@ type connection struct {
 	acked   int64
 }
 
-// send writes a frame. A connection that does not take it is closed: half a
-// frame cannot be taken back, and a shim that connects again is told how things
-// stand.
+// send writes a frame. If that fails it closes the connection: part of a frame cannot be
+// taken back, and a shim that reconnects is sent the current state.
 func (c *connection) send(t wire.Type, v any) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -133,15 +133,12 @@ func (c *connection) send(t wire.Type, v any) error {
 	return err
 }
 
-// tell sends a frame without a body, and does not wait for it.
-func (c *connection) tell(t wire.Type) { c.tellOf(t, nil) }
-
-// tellOf sends a frame, and does not wait for it.
-func (c *connection) tellOf(t wire.Type, v any) {
+// sendAsync sends a frame in the background.
+func (c *connection) sendAsync(t wire.Type, v any) {
 	go func() { _ = c.send(t, v) }()
 }
 
-// ack says that lines are recorded, once each.
+// ack acknowledges the lines up to line, each once.
 func (c *connection) ack(line int64) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
@@ -153,14 +150,14 @@ func (c *connection) ack(line int64) error {
 	return wire.Write(c, wire.TypeAck, wire.Ack{Line: line})
 }
 
-// New makes the server of an attempt. One that only Fences needs neither recorder nor
-// journal.
+// New returns the server of an attempt. A server that is only used after Fence needs
+// neither recorder nor journal.
 func New(r Recorder, j *journal.Journal, pod daemonapi.Config, log logr.Logger) *Server {
 	return &Server{recorder: r, journal: j, pod: pod, log: log, asking: make(chan struct{}, MaxAsking),
-		unstopped: occasionally{every: unstoppedEvery}, frozen: map[int64]*Freeze{}}
+		unstopped: throttle{every: unstoppedEvery}, frozen: map[int64]*Freeze{}}
 }
 
-// Listen makes the socket, in the place of one that a killed daemon left.
+// Listen creates the socket in runDir, replacing one that a killed daemon left.
 func Listen(runDir string) (net.Listener, error) {
 	path := filepath.Join(runDir, Name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -168,12 +165,12 @@ func Listen(runDir string) (net.Listener, error) {
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("make the socket: %w", err)
+		return nil, fmt.Errorf("create the socket: %w", err)
 	}
 	// The agent's container may run under another user id.
 	if err := os.Chmod(path, 0o666); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("open the socket to the agent: %w", err)
+		return nil, fmt.Errorf("make the socket accessible to the agent's container: %w", err)
 	}
 	return l, nil
 }
@@ -200,16 +197,18 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, h Handler) error {
 			stop := context.AfterFunc(ctx, func() { c.Close() })
 			defer stop()
 			if err := s.handle(ctx, &connection{Conn: c}, h, known); err != nil && ctx.Err() == nil {
-				s.log.V(1).Info("a connection ended", "error", err.Error())
+				s.log.V(1).Info("connection closed", "error", err.Error())
 			}
 		}()
 	}
 }
 
-// handle serves one connection. It calls known when it is one of the shim.
+// handle serves one connection. It calls known once the connection no longer counts
+// against maxStrangers.
 func (s *Server) handle(serving context.Context, c *connection, h Handler, known func()) error {
 	_ = c.SetReadDeadline(time.Now().Add(helloTimeout))
-	// A small one: whoever is in the agent's container can open many connections.
+	// The buffer is small because any process in the agent's container can open many
+	// connections.
 	first := bufio.NewReaderSize(c, 1<<10)
 	f, err := wire.Read(first)
 	if err != nil {
@@ -222,7 +221,7 @@ func (s *Server) handle(serving context.Context, c *connection, h Handler, known
 		return s.ask(serving, c, f, h, known)
 	case wire.TypeHello:
 	default:
-		return errors.New("the first frame is no Hello")
+		return fmt.Errorf("unexpected first frame of type %d", f.Type)
 	}
 	hello, err := f.Hello()
 	if err != nil {
@@ -230,7 +229,7 @@ func (s *Server) handle(serving context.Context, c *connection, h Handler, known
 	}
 	if s.isFenced() {
 		known()
-		return s.end(c, first)
+		return s.endAgent(c, first)
 	}
 	if err := s.admit(hello.Session); err != nil {
 		return err
@@ -253,7 +252,8 @@ func (s *Server) handle(serving context.Context, c *connection, h Handler, known
 	return t.read(ctx)
 }
 
-// ask answers a tool that waits. Whoever asks says nothing more.
+// ask answers the hook of a tool when the tool may run. The hook sends nothing further,
+// so that a read returns only when its connection is closed.
 func (s *Server) ask(ctx context.Context, c *connection, f wire.Frame, h Handler, known func()) error {
 	var b wire.BeforeTool
 	if err := f.Decode(&b); err != nil {
@@ -264,7 +264,7 @@ func (s *Server) ask(ctx context.Context, c *connection, f wire.Frame, h Handler
 	case s.asking <- struct{}{}:
 		defer func() { <-s.asking }()
 	default:
-		return errors.New("too many tools wait at once")
+		return errors.New("too many tools are waiting")
 	}
 	known()
 	_ = c.SetReadDeadline(time.Time{})
@@ -281,20 +281,20 @@ func (s *Server) ask(ctx context.Context, c *connection, f wire.Frame, h Handler
 	return c.send(wire.TypeProceed, nil)
 }
 
-// admit takes the first session of the attempt and no other.
+// admit accepts the attempt's first session and rejects any other.
 func (s *Server) admit(session string) error {
 	return s.journal.Update(func(j *journal.State) error {
 		if !j.Session.BelongsTo(s.pod.Attempt, s.pod.PodUID) {
 			j.Session = &journal.Session{Attempt: s.pod.Attempt, PodUID: s.pod.PodUID, ID: session}
 		}
 		if j.Session.ID != session {
-			return errors.New("a session that is not this attempt's")
+			return errors.New("the session is not the one of this attempt")
 		}
 		return nil
 	})
 }
 
-// open makes c the connection of the session.
+// open makes c the session's only connection.
 func (s *Server) open(c *connection, hello wire.Hello) (epoch int, line int64, err error) {
 	epoch, line, err = s.recorder.Attach(hello.Session, hello.First)
 	if err != nil {
@@ -309,7 +309,7 @@ func (s *Server) open(c *connection, hello wire.Hello) (epoch int, line int64, e
 	s.current, s.seen = c, true
 	s.changed.Announce()
 	if s.released != nil {
-		c.tellOf(wire.TypeRelease, s.released)
+		c.sendAsync(wire.TypeRelease, s.released)
 	}
 	s.log.Info("the shim is connected", "recordedLines", line)
 	return epoch, line, nil
@@ -320,7 +320,7 @@ func (s *Server) close(c *connection) {
 	defer s.mu.Unlock()
 	for _, f := range s.frozen {
 		if f.c == c {
-			f.thawed = true // a shim without a daemon lets its agent go on
+			f.thawed = true // a shim that lost its daemon continues the agent
 		}
 	}
 	if s.current == c {
@@ -333,25 +333,30 @@ func (s *Server) close(c *connection) {
 func (s *Server) Ending() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Now().Before(s.haste)
+	return time.Now().Before(s.endingUntil)
 }
 
-// Status is what is known of the agent.
+// Status is the known state of the agent.
 type Status struct {
-	Connected   bool // the shim is, or one is that was told to end its agent
-	Seen        bool // a shim has been connected
-	Terminating bool // the pod was told to end
-	Exit        *wire.Exit
+	// Connected is set while a shim is connected, including one that was ordered to end
+	// its agent.
+	Connected bool
+	// Seen is set once a shim has connected.
+	Seen bool
+	// Terminating is set once the container was asked to end.
+	Terminating bool
+	// Exit is how the agent ended; nil while that is not known.
+	Exit *wire.Exit
 }
 
-// Status returns what is known and a channel that is closed when it changes.
+// Status returns the current status and a channel that is closed when it changes.
 func (s *Server) Status() (Status, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Status{Connected: s.current != nil || s.ending > 0, Seen: s.seen, Terminating: s.terminating, Exit: s.exit}, s.changed.Next()
+	return Status{Connected: s.current != nil || s.stopping > 0, Seen: s.seen, Terminating: s.terminating, Exit: s.exit}, s.changed.Next()
 }
 
-// Until waits until the agent's status is as wanted, or ctx ends.
+// Until waits until wanted accepts the agent's status, or ctx ends.
 func (s *Server) Until(ctx context.Context, wanted func(Status) bool) error {
 	for {
 		st, changed := s.Status()
@@ -366,11 +371,11 @@ func (s *Server) Until(ctx context.Context, wanted func(Status) bool) error {
 	}
 }
 
-// Ready asks the daemon whether it is up.
+// Ready returns nil if the daemon that serves runDir answers a ping.
 func Ready(runDir string) error {
 	c, err := net.DialTimeout("unix", filepath.Join(runDir, Name), 2*time.Second)
 	if err != nil {
-		return fmt.Errorf("the daemon does not listen: %w", err)
+		return fmt.Errorf("connect to the daemon: %w", err)
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(2 * time.Second))

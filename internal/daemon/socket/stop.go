@@ -6,98 +6,102 @@ import (
 	"time"
 )
 
-// unstoppedEvery is how often it is logged at most that an agent does not stop.
+// unstoppedEvery is the shortest time between two log lines about an agent that does not
+// stop.
 const unstoppedEvery = time.Minute
 
-// Stop is one stop of the agent, which all risky calls share that are seen while it
-// lasts: one stop is as good for them as one for each.
+// Stop is one stop of the agent, shared by all risky calls that are seen while it is in
+// force, since one stop protects them as well as one each.
 type Stop struct {
 	s      *Server
 	freeze *Freeze
-	made   chan struct{} // closed when freeze is there
-	calls  int           // that share it; under s.sharing
+	frozen chan struct{} // closed when freeze is set
+	calls  int           // number of calls that share it; guarded by s.sharing
 }
 
-// lasts reports whether the agent is being stopped, or still is as it was.
-func (h *Stop) lasts() bool {
+// active reports whether the agent is being stopped, or is stopped and nothing has ended
+// that.
+func (p *Stop) active() bool {
 	select {
-	case <-h.made:
-		return h.freeze.lasts()
+	case <-p.frozen:
+		return p.freeze.active()
 	default:
 		return true
 	}
 }
 
-// Stands reports whether the agent has stood still from when it was stopped.
-func (h *Stop) Stands() bool { return h.freeze.stands() }
+// Unbroken reports whether the whole agent was stopped and has not run since.
+func (p *Stop) Unbroken() bool { return p.freeze.unbroken() }
 
-// End ends a call's share in the stop: the agent goes on when the last one has.
-func (h *Stop) End() {
-	h.s.sharing.Lock()
-	h.calls--
-	last := h.calls == 0
-	if last && h.s.shared == h {
-		h.s.shared = nil
+// End ends one call's share of the stop. The agent continues after the last one.
+func (p *Stop) End() {
+	p.s.sharing.Lock()
+	p.calls--
+	last := p.calls == 0
+	if last && p.s.shared == p {
+		p.s.shared = nil
 	}
-	h.s.sharing.Unlock()
+	p.s.sharing.Unlock()
 	if last {
-		h.freeze.Thaw()
+		p.freeze.Thaw()
 	}
 }
 
-// Stop stops the agent for a call, at once, unless it is stopped for another one.
-// The call has to End its share.
+// Stop stops the agent for a call, unless it is already stopped for another one. The
+// caller must call End.
 func (s *Server) Stop(ctx context.Context) *Stop {
 	for {
-		h, first := s.share()
+		p, first := s.share()
 		if first {
-			h.freeze = s.Freeze(ctx)
-			close(h.made)
+			p.freeze = s.Freeze(ctx)
+			close(p.frozen)
 		}
-		<-h.made // it ends with ctx, too
-		if first || h.freeze.lasts() {
-			return h
+		<-p.frozen // closed when ctx ends, too
+		if first || p.freeze.active() {
+			return p
 		}
-		// The shim has connected anew meanwhile, and knows of no stop.
-		h.End()
+		// The shim has reconnected meanwhile, and has continued the agent.
+		p.End()
 	}
 }
 
-// share makes a call share the stop of the agent; if there is none, its own is to be made.
-func (s *Server) share() (h *Stop, first bool) {
+// share returns the current stop of the agent or, with first set, a new one that the
+// caller has to freeze.
+func (s *Server) share() (p *Stop, first bool) {
 	s.sharing.Lock()
 	defer s.sharing.Unlock()
-	if s.shared == nil || !s.shared.lasts() {
-		s.shared, first = &Stop{s: s, made: make(chan struct{})}, true
+	if s.shared == nil || !s.shared.active() {
+		s.shared, first = &Stop{s: s, frozen: make(chan struct{})}, true
 	}
 	s.shared.calls++
 	return s.shared, first
 }
 
-// Stopped reports whether the agent stands still for calls.
+// Stopped reports whether the agent is stopped for risky calls.
 func (s *Server) Stopped() bool {
 	s.sharing.Lock()
 	defer s.sharing.Unlock()
-	return s.shared != nil && s.shared.lasts()
+	return s.shared != nil && s.shared.active()
 }
 
-// occasionally tells something that happens often at most so often.
-type occasionally struct {
+// throttle limits how often something is done.
+type throttle struct {
 	every time.Duration
 
-	mu     sync.Mutex
-	told   time.Time
-	untold int
+	mu      sync.Mutex
+	last    time.Time
+	skipped int
 }
 
-// tell calls f unless it was called a short while ago, with how often it was not since.
-func (o *occasionally) tell(f func(untold int)) {
+// do calls f with the number of calls skipped since the last one, unless that was less
+// than every ago.
+func (o *throttle) do(f func(skipped int)) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.told.IsZero() && time.Since(o.told) < o.every {
-		o.untold++
+	if !o.last.IsZero() && time.Since(o.last) < o.every {
+		o.skipped++
 		return
 	}
-	f(o.untold)
-	o.told, o.untold = time.Now(), 0
+	f(o.skipped)
+	o.last, o.skipped = time.Now(), 0
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// An agent decides how often it is stopped, and whether it stops.
-func TestOfAnAgentThatDoesNotStopTheLogTellsNowAndThen(t *testing.T) {
+// The agent causes its stops and decides whether it stops, so the log is limited.
+func TestAnAgentThatDoesNotStopIsLoggedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		var lines bytes.Buffer
@@ -33,13 +33,14 @@ func TestOfAnAgentThatDoesNotStopTheLogTellsNowAndThen(t *testing.T) {
 			s.Freeze(t.Context()).Thaw()
 		}
 		g.Expect(time.Since(begin)).To(gomega.Equal(times * freezeTimeout))
-		// One at once, and the others of each minute with the next one.
+		// The first is logged at once, later ones once a minute with the count in between.
 		g.Expect(strings.Split(strings.TrimSpace(lines.String()), "\n")).To(gomega.HaveExactElements(
 			gomega.ContainSubstring(`"timesBefore"=0`), gomega.ContainSubstring(`"timesBefore"=19`), gomega.ContainSubstring(`"timesBefore"=19`)))
 	})
 }
 
-// connect makes a connection of the shim the current one, and tells what it is sent.
+// connect makes a connection of the shim the current one, and returns the frames that the
+// server sends on it.
 func connect(t *testing.T, s *Server) (c *connection, sent <-chan wire.Frame) {
 	t.Helper()
 	ours, shims := net.Pipe()
@@ -61,12 +62,12 @@ func connect(t *testing.T, s *Server) (c *connection, sent <-chan wire.Frame) {
 	return c, frames
 }
 
-func TestACallStopsTheAgentAnewIfTheShimHasConnectedAnewMeanwhile(t *testing.T) {
+func TestACallStopsTheAgentAgainAfterTheShimHasReconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		s := New(nil, nil, daemonapi.Config{}, logr.Discard())
 		gone, _ := connect(t, s)
-		go func() { s.Stop(t.Context()).End() }() // waits for an answer, which never comes
+		go func() { s.Stop(t.Context()).End() }() // waits for an answer that never comes
 		synctest.Wait()
 		s.close(gone)
 		_, sent := connect(t, s)
@@ -76,12 +77,12 @@ func TestACallStopsTheAgentAnewIfTheShimHasConnectedAnewMeanwhile(t *testing.T) 
 	})
 }
 
-func TestTheAgentStandsStillUntilAllItsStopsAreOver(t *testing.T) {
+func TestTheAgentStaysStoppedUntilAllFreezesHaveEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		s := New(nil, nil, daemonapi.Config{}, logr.Discard())
 		c, sent := connect(t, s)
-		is := func(typ wire.Type, id int64) {
+		expectFrame := func(typ wire.Type, id int64) {
 			t.Helper()
 			synctest.Wait()
 			var f wire.Frame
@@ -91,54 +92,54 @@ func TestTheAgentStandsStillUntilAllItsStopsAreOver(t *testing.T) {
 			g.Expect(f.Type).To(gomega.Equal(typ))
 			g.Expect(z.ID).To(gomega.Equal(id))
 		}
-		isNothing := func() {
+		expectNothing := func() {
 			t.Helper()
 			synctest.Wait()
 			g.Expect(sent).To(gomega.BeEmpty())
 		}
 		first, second := s.Freeze(t.Context()), s.Freeze(t.Context())
-		is(wire.TypeFreeze, 1)
-		is(wire.TypeFreeze, 2)
-		g.Expect(first.lasts()).To(gomega.BeTrue())
+		expectFrame(wire.TypeFreeze, 1)
+		expectFrame(wire.TypeFreeze, 2)
+		g.Expect(first.active()).To(gomega.BeTrue())
 		second.Thaw()
-		isNothing()
-		g.Expect(first.lasts()).To(gomega.BeTrue())
+		expectNothing()
+		g.Expect(first.active()).To(gomega.BeTrue())
 		first.Thaw()
-		is(wire.TypeThaw, 2)
-		// One that took too long is over, as are those before it.
+		expectFrame(wire.TypeThaw, 2)
+		// A Thawed ends its freeze, which took too long, and those before it.
 		third, fourth := s.Freeze(t.Context()), s.Freeze(t.Context())
-		is(wire.TypeFreeze, 3)
-		is(wire.TypeFreeze, 4)
+		expectFrame(wire.TypeFreeze, 3)
+		expectFrame(wire.TypeFreeze, 4)
 		var frame bytes.Buffer
 		g.Expect(wire.Write(&frame, wire.TypeThawed, wire.Freeze{ID: 4})).To(gomega.Succeed())
 		thawed, err := wire.Read(&frame)
 		g.Expect(err).NotTo(gomega.HaveOccurred())
-		g.Expect((&stream{s: s, c: c}).said(t.Context(), thawed)).To(gomega.Succeed())
-		g.Expect(third.lasts()).To(gomega.BeFalse())
+		g.Expect((&stream{s: s, c: c}).control(t.Context(), thawed)).To(gomega.Succeed())
+		g.Expect(third.active()).To(gomega.BeFalse())
 		fifth := s.Freeze(t.Context())
-		is(wire.TypeFreeze, 5)
-		g.Expect(fifth.lasts()).To(gomega.BeTrue())
+		expectFrame(wire.TypeFreeze, 5)
+		g.Expect(fifth.active()).To(gomega.BeTrue())
 		fifth.Thaw()
-		is(wire.TypeThaw, 5)
+		expectFrame(wire.TypeThaw, 5)
 		third.Thaw()
 		fourth.Thaw()
 	})
 }
 
-// An agent can have its pod's shim told to end, and go on.
-func TestAPodThatWasToldToEndEndsForTwoMinutesAtMost(t *testing.T) {
+// An agent can send its own shim the signal to end, and keep running.
+func TestAPodCountsAsEndingForAtMostTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		s := New(nil, nil, daemonapi.Config{}, logr.Discard())
 		c, _ := connect(t, s)
 		terminating := func() {
 			t.Helper()
-			g.Expect((&stream{s: s, c: c}).said(t.Context(), wire.Frame{Type: wire.TypeTerminating})).To(gomega.Succeed())
+			g.Expect((&stream{s: s, c: c}).control(t.Context(), wire.Frame{Type: wire.TypeTerminating})).To(gomega.Succeed())
 		}
 		g.Expect(s.Ending()).To(gomega.BeFalse())
 		terminating()
 		g.Expect(s.Ending()).To(gomega.BeTrue())
-		time.Sleep(longestHaste)
+		time.Sleep(maxEnding) // the limit itself is tested, on the fake clock
 		terminating()
 		g.Expect(s.Ending()).To(gomega.BeFalse())
 	})

@@ -11,10 +11,10 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// commitEvery is how often plain output that may have waited long enough is put on disk.
+// commitEvery is how often plain output is written to disk if it has waited long enough.
 const commitEvery = 100 * time.Millisecond
 
-// stream is what the shim says on its connection.
+// stream reads the frames of one connection of the shim.
 type stream struct {
 	s       *Server
 	c       *connection
@@ -24,7 +24,7 @@ type stream struct {
 	serving context.Context // of Serve
 }
 
-// read takes what the shim says, until the connection is lost.
+// read handles frames until the connection is lost.
 func (t *stream) read(ctx context.Context) error {
 	for {
 		f, err := wire.Read(t.in)
@@ -37,20 +37,20 @@ func (t *stream) read(ctx context.Context) error {
 			}
 			continue
 		}
-		if err := t.said(ctx, f); err != nil {
+		if err := t.control(ctx, f); err != nil {
 			return err
 		}
 	}
 }
 
-// line takes a line in, and puts lines on disk when no more are under way.
+// line adds a line, and commits when no further line is buffered or the batch is full.
 func (t *stream) line(ctx context.Context, f wire.Frame) error {
 	l, err := f.Line()
 	if err != nil {
 		return err
 	}
 	calls, err := t.s.recorder.Add(ctx, t.epoch, l)
-	t.called(calls)
+	t.reportCalls(calls)
 	if err != nil {
 		return err
 	}
@@ -60,13 +60,13 @@ func (t *stream) line(ctx context.Context, f wire.Frame) error {
 	return t.committed(t.s.recorder.Commit(ctx))
 }
 
-func (t *stream) called(calls []record.Call) {
+func (t *stream) reportCalls(calls []record.Call) {
 	for _, c := range calls {
 		t.handler.ToolCalled(t.serving, c)
 	}
 }
 
-// committed acknowledges what is recorded.
+// committed acknowledges the lines that are recorded.
 func (t *stream) committed(line int64, err error) error {
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
@@ -78,7 +78,7 @@ func (t *stream) committed(line int64, err error) error {
 	return t.c.ack(line)
 }
 
-// commitOutput puts plain output on disk that has waited long enough.
+// commitOutput commits plain output that has waited long enough, until ctx ends.
 func (t *stream) commitOutput(ctx context.Context) {
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
@@ -94,16 +94,16 @@ func (t *stream) commitOutput(ctx context.Context) {
 	}
 }
 
-// said takes a frame other than a line.
-func (t *stream) said(ctx context.Context, f wire.Frame) error {
+// control handles a frame other than a line.
+func (t *stream) control(ctx context.Context, f wire.Frame) error {
 	switch f.Type {
 	case wire.TypeFrozen, wire.TypeExit:
-		if err := t.committed(t.put(ctx, f)); err != nil {
+		if err := t.committed(t.flush(ctx, f)); err != nil {
 			return err
 		}
 	case wire.TypeTerminating, wire.TypeThawed:
 	default:
-		return fmt.Errorf("a frame of type %d", f.Type)
+		return fmt.Errorf("unexpected frame type %d", f.Type)
 	}
 	s := t.s
 	s.mu.Lock()
@@ -112,7 +112,7 @@ func (t *stream) said(ctx context.Context, f wire.Frame) error {
 	switch f.Type {
 	case wire.TypeTerminating:
 		if !s.terminating {
-			s.terminating, s.haste = true, time.Now().Add(longestHaste)
+			s.terminating, s.endingUntil = true, time.Now().Add(maxEnding)
 		}
 	case wire.TypeFrozen:
 		var z wire.Freeze
@@ -139,7 +139,7 @@ func (t *stream) said(ctx context.Context, f wire.Frame) error {
 			return err
 		}
 		if e.Code < 0 || e.Code > 255 {
-			return errors.New("an exit code out of range")
+			return fmt.Errorf("exit code %d is out of range", e.Code)
 		}
 		s.exit = &e
 		s.terminating = s.terminating || e.Terminating
@@ -147,8 +147,8 @@ func (t *stream) said(ctx context.Context, f wire.Frame) error {
 	return nil
 }
 
-// put puts on disk what came before a Frozen or an Exit.
-func (t *stream) put(ctx context.Context, f wire.Frame) (line int64, err error) {
+// flush writes to disk the output that preceded a Frozen or an Exit.
+func (t *stream) flush(ctx context.Context, f wire.Frame) (line int64, err error) {
 	if f.Type == wire.TypeFrozen {
 		return t.s.recorder.Flush(ctx)
 	}
@@ -157,6 +157,6 @@ func (t *stream) put(ctx context.Context, f wire.Frame) (line int64, err error) 
 		return 0, err
 	}
 	calls, line, err := t.s.recorder.End(ctx, e.Terminating || e.Code != 0)
-	t.called(calls)
+	t.reportCalls(calls)
 	return line, err
 }
