@@ -1,13 +1,13 @@
 // Package pace bounds how many checkpoints a task's daemon takes, and how much of the
-// node's processor time they use: an agent causes them, and the node's other pods must
-// not pay for that.
+// node's processor time they use: the agent causes them, and the node's other pods must
+// not suffer for it.
 //
 // It promises:
 //
-//   - A burst of checkpoints is taken at once; beyond that, one each interval.
-//   - Checkpoints use an eighth of one processor, half of that while the node's are
-//     short. Whoever waits for one waits for that no longer than a minute, and an
-//     agent that is stopped for one no longer than 20 seconds.
+//   - A burst of checkpoints is taken without delay; beyond that, one per interval.
+//   - Checkpoints use an eighth of one processor, and half of that while the node is short
+//     of processor time. A requested checkpoint is delayed for that by at most a minute,
+//     and one that a stopped agent waits for by at most 20 seconds.
 //   - When the pod is about to end, nothing waits for processor time.
 package pace
 
@@ -18,32 +18,33 @@ import (
 )
 
 const (
-	// Burst is how many automatic checkpoints are taken at any pace.
+	// Burst is how many automatic checkpoints are taken without delay.
 	Burst = 20
-	// defaultLeastInterval is how soon after another one is taken beyond that.
+	// defaultLeastInterval is the interval between automatic checkpoints beyond the burst.
 	defaultLeastInterval = 10 * time.Second
-	// LookPause is how soon it is looked again whether something has changed, if
-	// nothing had.
-	LookPause = time.Second
-	// Checkpoints that come one after the other may use an eighth of one processor, and
-	// half of that while the node's are short, with looking for changes and packing the
-	// repository: so many times what they use is waited before the next one. Dear ones
-	// may use more than that, since nothing waits longer than longestRest or longestHold.
-	// freeProcessorTime is what they may use before anything waits. What else the daemon
-	// does, pushes above all, counts only as far as it happens meanwhile: the system
-	// counts for a process as a whole.
+	// CheckPause is the time between a check that has found no changes and the next one.
+	CheckPause = time.Second
+	// processorParts and shortProcessorParts are the inverse of the share of one processor
+	// that checkpoints may use, with checks for changes and packing the repository: an
+	// eighth, and a sixteenth while the node is short of processor time. After a
+	// checkpoint, that many times the processor time it used has to pass before the next.
+	// Expensive checkpoints may use a larger share, since nothing waits longer than
+	// longestRest or longestHold. Other work of the daemon, mainly pushes, counts only if
+	// it runs at the same time, since the system counts per process.
 	processorParts      = 8
 	shortProcessorParts = 16
-	freeProcessorTime   = 3 * time.Second
+	// freeProcessorTime is the processor time that may be used before anything waits.
+	freeProcessorTime = 3 * time.Second
 	// longestRest bounds how long a checkpoint waits for processor time that earlier
-	// ones have taken.
+	// ones have used.
 	longestRest = time.Minute
-	// longestHold is how long that holds back at most a call: a third of the time for
-	// which an agent is ever stopped, see package shim. See longestStoppedStretch, too.
+	// longestHold bounds how long that delays a call that is held back. It is a third of
+	// the time for which an agent is ever stopped, see package shim and
+	// longestStoppedStretch.
 	longestHold = 20 * time.Second
 )
 
-// Agent is what is known of the task's agent.
+// Agent reports the state of the task's agent.
 type Agent interface {
 	// Stopped reports whether the agent is stopped for calls that wait for a checkpoint.
 	Stopped() bool
@@ -51,35 +52,36 @@ type Agent interface {
 	Ending() bool
 }
 
-// Config says what is paced.
+// Config configures a Pace.
 type Config struct {
-	// LeastIntervalSeconds is how soon an automatic checkpoint follows another one
-	// once the burst is used up; 0 for 10 s.
+	// LeastIntervalSeconds is the interval between automatic checkpoints once the burst is
+	// used up; 0 means 10 s.
 	LeastIntervalSeconds int32
-	// ProcessorTime is how long processors have worked for the daemon so far.
+	// ProcessorTime returns the processor time that the daemon has used so far.
 	ProcessorTime func() time.Duration
-	// ProcessorsShort reports whether the node's processors are.
+	// ProcessorsShort reports whether the node is short of processor time.
 	ProcessorsShort func() bool
-	Agent           Agent
+	// Agent is the task's agent.
+	Agent Agent
 }
 
-// Pace bounds the checkpoints that an agent can cause: each becomes an object
-// of the Kubernetes API, refs in the gitstore and a row in the history, and each
-// takes processor time that the node's other pods could use. It leaves honest
-// bursts alone. It is for one goroutine, that takes the checkpoints.
+// Pace bounds the checkpoints that an agent can cause: each becomes an object of the
+// Kubernetes API, refs in the gitstore and a row in the history, and each uses processor
+// time that the node's other pods could use. It does not delay ordinary bursts. It must be
+// used by one goroutine, the one that takes the checkpoints.
 type Pace struct {
-	cfg      Config
-	limiter  *rate.Limiter
-	interval time.Duration
-	looked   time.Time // when it was last found that nothing had changed
-	// free is how much processor time was free to take at the time counted; less
-	// than none is owed.
+	cfg       Config
+	limiter   *rate.Limiter
+	interval  time.Duration
+	unchanged time.Time // when a check last found no changes
+	// free is the processor time that was free to use at the time counted; a negative
+	// value is owed.
 	free    time.Duration
 	counted time.Time
 	taken   time.Time // when a checkpoint was last taken
 }
 
-// New begins with a whole burst, and with processor time that is free to use.
+// New returns a Pace with its whole burst and freeProcessorTime to use.
 func New(cfg Config) *Pace {
 	interval := time.Duration(cfg.LeastIntervalSeconds) * time.Second
 	if interval <= 0 {
@@ -88,8 +90,8 @@ func New(cfg Config) *Pace {
 	return &Pace{cfg: cfg, interval: interval, limiter: rate.NewLimiter(rate.Every(interval), Burst), free: freeProcessorTime}
 }
 
-// UntilTurn is how long it is until an automatic checkpoint may be taken, by their
-// number; 0 for none.
+// UntilTurn returns how long it is until the number of automatic checkpoints allows another
+// one; 0 if it does now.
 func (p *Pace) UntilTurn() time.Duration {
 	missing := 1 - p.limiter.Tokens()
 	if missing <= 0 {
@@ -101,31 +103,32 @@ func (p *Pace) UntilTurn() time.Duration {
 // Spend counts an automatic checkpoint.
 func (p *Pace) Spend() { p.limiter.Allow() }
 
-// Unchanged notes that there was nothing to take a checkpoint of.
-func (p *Pace) Unchanged() { p.looked = time.Now() }
+// Unchanged notes that a check has found no changes.
+func (p *Pace) Unchanged() { p.unchanged = time.Now() }
 
-// Taken notes that a checkpoint was taken, of whatever cause, or that it failed.
+// Taken notes that a checkpoint was taken, for any reason, or failed.
 func (p *Pace) Taken() { p.taken = time.Now() }
 
-// CountWork counts the processor time from now until done is called.
+// CountWork counts the processor time used from now until done is called.
 func (p *Pace) CountWork() (done func()) {
 	before := p.cfg.ProcessorTime()
 	return func() { p.worked(p.cfg.ProcessorTime()-before, time.Now()) }
 }
 
-// UntilRisky is how long calls are held back before a checkpoint is taken for them.
+// UntilRisky returns how long it is until a checkpoint for risky calls may be taken.
 func (p *Pace) UntilRisky() time.Duration { return max(p.UntilTurn(), p.RiskyRest()) }
 
-// RiskyRest is the part of that for processor time that others have taken.
+// RiskyRest returns the part of UntilRisky that is due to processor time that earlier
+// checkpoints have used.
 func (p *Pace) RiskyRest() time.Duration {
 	if p.cfg.Agent.Ending() {
-		return 0 // what is left of the pod's time is for the agent's own end
+		return 0 // the rest of the pod's grace period is for the agent's own end
 	}
 	return p.holdRest(time.Now())
 }
 
-// AskedRest is how long whoever asks for a checkpoint waits for processor time.
-// Nothing stands still meanwhile.
+// AskedRest returns how long a requested checkpoint waits for processor time. The agent
+// runs meanwhile.
 func (p *Pace) AskedRest() time.Duration {
 	if p.cfg.Agent.Ending() {
 		return 0
@@ -133,12 +136,12 @@ func (p *Pace) AskedRest() time.Duration {
 	return p.restSinceTaken(time.Now(), longestRest)
 }
 
-// UntilLook is how long it is until it is worth looking for changes.
-func (p *Pace) UntilLook() time.Duration {
-	return max(p.UntilTurn(), time.Until(p.looked.Add(LookPause)), p.rest(time.Now()))
+// UntilCheck returns how long it is until the next check for changes is worthwhile.
+func (p *Pace) UntilCheck() time.Duration {
+	return max(p.UntilTurn(), time.Until(p.unchanged.Add(CheckPause)), p.rest(time.Now()))
 }
 
-// parts is of how much of a processor's time checkpoints may use one.
+// parts returns the inverse of the share of one processor that checkpoints may use.
 func (p *Pace) parts() int64 {
 	if p.cfg.ProcessorsShort() {
 		return shortProcessorParts
@@ -146,11 +149,13 @@ func (p *Pace) parts() int64 {
 	return processorParts
 }
 
-// worked counts the processor time of a checkpoint, or of a look for changes.
+// worked counts the processor time of a checkpoint or of a check for changes.
 func (p *Pace) worked(used time.Duration, now time.Time) {
 	p.free, p.counted = max(p.freeAt(now)-max(used, 0), -longestRest/time.Duration(p.parts())), now
 }
 
+// freeAt returns the processor time that is free to use at a time; a negative value is
+// owed.
 func (p *Pace) freeAt(now time.Time) time.Duration {
 	if p.counted.IsZero() {
 		return p.free
@@ -159,16 +164,16 @@ func (p *Pace) freeAt(now time.Time) time.Duration {
 	return min(max(p.free, -longestRest/parts)+now.Sub(p.counted)/parts, freeProcessorTime)
 }
 
-// rest is how long no checkpoint is taken because it is due.
+// rest returns how long it takes until the processor time owed is paid off.
 func (p *Pace) rest(now time.Time) time.Duration {
 	return max(-p.freeAt(now)*time.Duration(p.parts()), 0)
 }
 
-// holdRest is the part of the rest in which none is taken for a call that is held back.
+// holdRest returns the part of rest for which a checkpoint for held calls is delayed.
 func (p *Pace) holdRest(now time.Time) time.Duration { return p.restSinceTaken(now, longestHold) }
 
-// restSinceTaken is over when so much time has passed since one was taken, whatever has
-// been worked since.
+// restSinceTaken returns the part of rest that ends when most has passed since the last
+// checkpoint, however much processor time was used since.
 func (p *Pace) restSinceTaken(now time.Time, most time.Duration) time.Duration {
 	return max(min(p.rest(now), p.taken.Add(most).Sub(now)), 0)
 }

@@ -48,7 +48,7 @@ func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T
 			g.Expect(p.holdRest(now.Add(longestHold))).To(gomega.BeZero())
 			g.Expect(p.restSinceTaken(now, longestRest)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			if c.every == 0 && c.rest > 0 {
-				g.Expect(p.UntilLook()).To(gomega.BeNumerically("~", c.rest, 5*time.Second))
+				g.Expect(p.UntilCheck()).To(gomega.BeNumerically("~", c.rest, 5*time.Second))
 			}
 			p.worked(time.Hour, now.Add(longestRest))
 			g.Expect(p.restSinceTaken(now.Add(longestRest), longestRest)).To(gomega.BeZero(), "whatever has been worked since")

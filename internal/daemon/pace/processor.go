@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProcessorTime is how long processors have worked for this process and for those that it
-// has started: a git that stores a large change works for as long as that takes.
+// ProcessorTime returns the processor time used by this process and the processes that it
+// has started, including running ones: a git that stores a large change may run for long.
 func ProcessorTime() time.Duration {
-	sum := ofChildren() // first: one that ends meanwhile counts twice for a moment, but is not missed
+	sum := runningChildren() // first, so that a child that ends meanwhile counts twice rather than not at all
 	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
 		var used unix.Rusage
-		if unix.Getrusage(who, &used) == nil { // fails for an unknown who alone
+		if unix.Getrusage(who, &used) == nil { // fails only for an unknown who
 			sum += time.Duration(used.Utime.Nano() + used.Stime.Nano())
 		}
 	}
@@ -27,9 +27,9 @@ func ProcessorTime() time.Duration {
 // and USER_HZ).
 const clockTick = 10 * time.Millisecond
 
-// ofChildren is processorTime for the processes that run. A kernel that does not list them
-// tells of nothing before they have ended.
-func ofChildren() (sum time.Duration) {
+// runningChildren returns the processor time of the child processes that run. On a kernel
+// that does not list them it is 0, and they count only when they have ended.
+func runningChildren() (sum time.Duration) {
 	const threads = "/proc/self/task"
 	entries, err := os.ReadDir(threads)
 	if err != nil {
@@ -42,7 +42,7 @@ func ofChildren() (sum time.Duration) {
 		}
 		for id := range bytes.FieldsSeq(ids) {
 			stat, err := os.ReadFile(filepath.Join("/proc", string(id), "stat"))
-			if err == nil { // or it has ended
+			if err == nil { // an error means that the child has ended
 				sum += statTime(stat)
 			}
 		}
@@ -50,19 +50,21 @@ func ofChildren() (sum time.Duration) {
 	return sum
 }
 
-// Places of the fields of /proc/PID/stat behind the command's name: in user mode and in the
-// kernel, and both of the children that were waited for.
+// statTimes and statTimesEnd delimit the fields utime, stime, cutime and cstime of
+// /proc/PID/stat, counted from the one after the command's name.
 const statTimes, statTimesEnd = 11, 15
 
+// statTime returns the processor time of a process and its reaped children from its stat
+// file.
 func statTime(stat []byte) (sum time.Duration) {
-	// The name is in brackets, and may hold brackets itself.
+	// The name is in parentheses, and may contain parentheses itself.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < statTimesEnd {
 		return 0
 	}
 	for _, field := range fields[statTimes:statTimesEnd] {
 		ticks, err := strconv.ParseInt(string(field), 10, 64)
-		if err == nil { // the kernel writes numbers
+		if err == nil { // the kernel always writes numbers
 			sum += time.Duration(ticks) * clockTick
 		}
 	}

@@ -7,40 +7,40 @@ import (
 )
 
 const (
-	// stretchTo is how much longer work takes that is stretched: of each so many parts
-	// of the time, one is worked in. While an agent stands still for a call, it is
-	// stoppedStretchTo. stretchSlice is how long it is worked at a time.
+	// stretchTo is the factor by which stretched work takes longer, and stoppedStretchTo
+	// the factor while an agent is stopped for a call.
 	stretchTo        = 4
 	stoppedStretchTo = 2
-	stretchSlice     = 20 * time.Millisecond
-	// longestStretch is how much later a checkpoint is taken for that at most, and
-	// longestStoppedStretch while an agent stands still for a call: with longestHold that
-	// is half of the time for which an agent is ever stopped, see package shim. The other
-	// half is for the work.
+	// stretchSlice is how long work runs between two rests.
+	stretchSlice = 20 * time.Millisecond
+	// longestStretch bounds the total rest for one checkpoint, and longestStoppedStretch
+	// the part of it while an agent is stopped for a call: with longestHold the latter is
+	// half of the time for which an agent is ever stopped, see package shim. The other half
+	// is for the work.
 	longestStretch        = 20 * time.Second
 	longestStoppedStretch = 10 * time.Second
 )
 
-// Stretch spreads work over more time, as long as more processor time has been used
-// than was free: what comes at once for some seconds would slow down the node's other
-// pods more than as much that comes evenly. Rest is safe for concurrent use.
+// Stretch spreads work over more time while more processor time has been used than was
+// free: a few seconds of full load slow down the node's other pods more than the same work
+// spread evenly. Rest is safe for concurrent use.
 type Stretch struct {
 	ctx context.Context // ends all rests
-	// to is how much longer work is to take after so much rest, 1 or less for as long as
-	// it takes. It is asked in rests, too.
+	// to returns the factor by which the work should take longer, given the total rest so
+	// far; 1 or less means no rest. It is called again during rests.
 	to func(rested time.Duration) int
 
 	mu     sync.Mutex
-	last   time.Time // when the work began, or went on
+	last   time.Time // when the work began or resumed
 	rested time.Duration
 }
 
-// Stretch is for the work of one checkpoint; ctx ends all its rests.
+// Stretch returns a Stretch for the work of one checkpoint; ctx ends all its rests.
 func (p *Pace) Stretch(ctx context.Context) *Stretch { return &Stretch{ctx: ctx, to: p.stretchesTo()} }
 
-// stretchesTo tells how much longer work is to take: checkpoints have used more processor
-// time than is free, with what is used from now on, no agent stands still for calls for
-// too long, and the pod is not about to end.
+// stretchesTo returns the function to of a Stretch. Work is stretched if checkpoints,
+// including the work from now on, have used more processor time than is free, unless an
+// agent has been stopped for calls for too long or the pod is about to end.
 func (p *Pace) stretchesTo() func(rested time.Duration) int {
 	before := p.cfg.ProcessorTime()
 	return func(rested time.Duration) int {
@@ -55,15 +55,15 @@ func (p *Pace) stretchesTo() func(rested time.Duration) int {
 	}
 }
 
-// Begin is called when work begins. It may come in several parts.
+// Begin is called when the work begins, and for each further part of it.
 func (s *Stretch) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = time.Now()
 }
 
-// Rest is called between any two parts of the work, and waits from time to time. Who
-// comes meanwhile waits as well.
+// Rest is called at intervals during the work, and waits if a rest is due. Concurrent
+// callers wait with it.
 func (s *Stretch) Rest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

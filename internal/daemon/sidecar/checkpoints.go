@@ -22,16 +22,17 @@ import (
 )
 
 const (
-	// askAgain is when a requested checkpoint that failed is tried again.
-	askAgain = 30 * time.Second
-	// refusedAgain is when a push that the gitstore refused for good is tried again.
-	refusedAgain = 5 * time.Minute
-	// maxDetail is how long, in bytes, the words of an event may be.
+	// askedRetry is how soon a requested checkpoint that failed is tried again.
+	askedRetry = 30 * time.Second
+	// refusedRetry is how soon a push that the gitstore refused for good is tried again.
+	refusedRetry = 5 * time.Minute
+	// maxDetail bounds, in bytes, the message of an event or a problem.
 	maxDetail = 1024
 )
 
 // takeCheckpoints takes checkpoints while the agent works, one at a time: on request,
-// before risky tools, after so many tool calls, and at intervals.
+// before risky tools, after a number of tool calls, and at intervals. It returns when ctx
+// ends.
 func (d *daemon) takeCheckpoints(ctx context.Context) {
 	every := time.Duration(d.cfg.Pod.Policy.EverySeconds) * time.Second
 	d.taken = time.Now()
@@ -43,9 +44,9 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		}
 		switch {
 		case len(d.guard.held) > 0:
-			turn = time.After(max(d.pace.UntilRisky(), d.guard.untilLook()))
+			turn = time.After(max(d.pace.UntilRisky(), d.guard.untilCheck()))
 		case d.pending != "":
-			turn = time.After(d.pace.UntilLook())
+			turn = time.After(d.pace.UntilCheck())
 		}
 		asked, rested := d.asked, (<-chan time.Time)(nil)
 		if rest := d.pace.AskedRest(); rest > 0 {
@@ -62,7 +63,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			if d.pace.UntilRisky() > 0 {
 				err = d.takeRisky(ctx)
 			} else {
-				err = d.takeTurn(ctx) // or a stream of calls would starve requested checkpoints
+				err = d.takeTurn(ctx) // a stream of calls must not starve requested checkpoints
 			}
 		case <-d.due:
 			d.pending = v1alpha1.TriggerToolCalls
@@ -74,35 +75,36 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			err = d.takeTurn(ctx)
 		case <-rested:
 			continue
-		case <-changed: // the pod may be to end
+		case <-changed: // the pod may be ending
 			continue
-		case <-d.guard.over:
-			d.tellOfRest()
+		case <-d.guard.drained:
+			d.reportOverflow()
 			continue
 		}
 		if errors.Is(err, spool.ErrBroken) {
 			d.fail(err)
 		}
 		if err != nil && ctx.Err() == nil {
-			d.unguarded(err) // whatever it was for, and the next one may fail as well
-			d.log.Error(err, "a checkpoint failed; it is tried again when the next one is due")
+			d.releaseUnguarded(err) // whatever it was taken for, since the next one may fail, too
+			d.log.Error(err, "a checkpoint failed; trying again when the next one is due")
 			continue
 		}
 		d.maintain(ctx)
 	}
 }
 
+// maintain packs the daemon's repository if that is due.
 func (d *daemon) maintain(ctx context.Context) {
 	defer d.pace.CountWork()()
 	if m, err := d.volume.Repo.Maintain(ctx); err != nil && ctx.Err() == nil {
-		d.log.Error(err, "the repository of checkpoints could not be tidied up")
+		d.log.Error(err, "the daemon's repository could not be packed")
 	} else if m.Repacked {
 		d.log.Info("packed the checkpoints", "packsBefore", m.PacksBefore, "packsAfter", m.PacksAfter)
 	}
 }
 
-// takeTurn takes the checkpoint whose turn it is. A requested one comes first: a busy
-// agent makes the others due all the time.
+// takeTurn takes the next checkpoint that is due. A requested one comes first, since a
+// busy agent makes the others due all the time.
 func (d *daemon) takeTurn(ctx context.Context) error {
 	select {
 	case take := <-d.asked:
@@ -115,15 +117,15 @@ func (d *daemon) takeTurn(ctx context.Context) error {
 	return d.takePending(ctx)
 }
 
-// takePending takes the checkpoint that tool calls or time have made due, when
-// its turn comes, if there is something to take.
+// takePending takes the pending automatic checkpoint if the pace allows it and something
+// has changed.
 func (d *daemon) takePending(ctx context.Context) error {
 	trigger := d.pending
-	if trigger == "" || d.pace.UntilLook() > 0 {
+	if trigger == "" || d.pace.UntilCheck() > 0 {
 		return nil
 	}
 	d.pending = ""
-	// The count may have begun anew since.
+	// The count may have been reset since.
 	if answers, _ := d.recorder.Progress(); trigger == v1alpha1.TriggerToolCalls && answers < int(d.cfg.Pod.Policy.EveryToolCalls) {
 		return nil
 	}
@@ -140,15 +142,15 @@ func (d *daemon) takePending(ctx context.Context) error {
 	return d.take(ctx, checkpoint.Request{Trigger: trigger})
 }
 
-// maxPasses is how often, for one checkpoint, changes are stored while the agent
-// works, before it is stopped for as long as it takes: the first time stores what has
-// gathered, the second what has changed meanwhile. What changes as fast again is not
-// worth storing a third time.
+// maxPasses is how often, for one checkpoint, changes are stored while the agent works,
+// before it is stopped for as long as storing the rest takes: the first pass stores the
+// changes so far, the second those made during the first. A third pass would not help
+// against an agent that changes files that fast.
 const maxPasses = 2
 
-// take takes a checkpoint of a stopped agent. If more has changed than can be read in a
-// moment, the agent runs while that is stored, and is stopped only for the rest. A take
-// that has begun is finished even if ctx ends.
+// take takes a checkpoint of a stopped agent. If too much has changed to be read while the
+// agent is briefly stopped, the changes are stored while it runs, and it is stopped only
+// for the rest. A checkpoint that has begun is completed even if ctx ends.
 func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	d.taken = time.Now()
 	stretch := d.pace.Stretch(ctx)
@@ -171,7 +173,7 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 		}
 		stretch.Begin()
 		if err := d.taker.Warm(ctx, stretch.Rest); err != nil {
-			d.log.Info("changes could not be stored while the agent works; it is stopped until they are", "error", err.Error())
+			d.log.Info("changes could not be stored while the agent works; stopping it until they are", "error", err.Error())
 			break
 		}
 		if err := d.takeFrozen(ctx, req); !checkpoint.TooMuchChanged(err) {
@@ -182,7 +184,7 @@ func (d *daemon) take(ctx context.Context, req checkpoint.Request) error {
 	return d.takeFrozen(ctx, req)
 }
 
-// takeFrozen stops the agent, takes a checkpoint and lets the agent go on.
+// takeFrozen stops the agent, takes a checkpoint and continues the agent.
 func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 	f := d.socket.Freeze(ctx)
 	defer f.Thaw()
@@ -190,7 +192,7 @@ func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 		return ctx.Err()
 	}
 	if is, _ := f.Consistency(); is == v1alpha1.ConsistencyPointInTime {
-		d.guard.collect() // it stands for the calls that wait by now, too
+		d.guard.collect() // the checkpoint also covers the calls that wait by now
 	}
 	if req.RiskyTool != nil {
 		trigger, tool := d.guard.cause()
@@ -221,12 +223,12 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	if err == nil {
 		return nil
 	}
-	time.AfterFunc(askAgain, func() { d.ask(take) }) // or the server does
+	time.AfterFunc(askedRetry, func() { d.ask(take) }) // unless the server asks before
 	return err
 }
 
-// changed reports whether a checkpoint would differ from the last one, in its files, in
-// the agent's state or in its repository.
+// changed reports whether a checkpoint would differ from the last one in the worktree's
+// files, the agent's state or the agent's repository. It is true if that is not known.
 func (d *daemon) changed(ctx context.Context) bool {
 	defer d.pace.CountWork()()
 	latest := d.volume.Journal.State().Latest
@@ -237,13 +239,15 @@ func (d *daemon) changed(ctx context.Context) bool {
 	return err != nil || !drift.Same()
 }
 
-// pushState tells which checkpoints the gitstore refuses for good.
-type pushState struct {
+// refusedCheckpoints holds the numbers of the checkpoints that the gitstore refuses for
+// good.
+type refusedCheckpoints struct {
 	mu      sync.Mutex
 	numbers map[int64]bool
 }
 
-// pushAll keeps pushing what the gitstore lacks until ctx ends.
+// pushAll pushes pending checkpoints until ctx ends, the attempt is fenced or the spool is
+// broken.
 func (d *daemon) pushAll(ctx context.Context) error {
 	wait := backoff.Backoff{Max: 30 * time.Second}
 	for {
@@ -271,20 +275,21 @@ func (d *daemon) pushAll(ctx context.Context) error {
 		if refused != nil && !refused.Retryable {
 			select {
 			case <-d.push:
-			case <-time.After(refusedAgain):
+			case <-time.After(refusedRetry):
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 			continue
 		}
-		d.log.Error(err, "checkpoints wait for the gitstore", "count", len(d.volume.Journal.State().Pending))
+		d.log.Error(err, "checkpoints could not be pushed; trying again", "count", len(d.volume.Journal.State().Pending))
 		if err := wait.Wait(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// refuse notes which checkpoints are refused for good, and tells of each once.
+// refuse notes which checkpoints the gitstore refuses for good, and records an event for
+// each, once.
 func (d *daemon) refuse(err *checkpoint.RefusedError) {
 	for _, c := range err.Checkpoints {
 		d.refused.mu.Lock()
@@ -298,9 +303,9 @@ func (d *daemon) refuse(err *checkpoint.RefusedError) {
 			continue
 		}
 		why := clip.Bytes(agent.Text([]byte(c.Message)), maxDetail)
-		d.log.Error(err, "the gitstore will not take a checkpoint; it stays on the volume alone", "checkpoint", c.Number, "reason", c.Reason)
+		d.log.Error(err, "the gitstore refuses a checkpoint; it remains only on the volume", "checkpoint", c.Number, "reason", c.Reason)
 		err := d.taker.Event(v1alpha1.EventCheckpointRefused,
-			clip.Bytes(fmt.Sprintf("the gitstore will not take checkpoint %d, which stays on the volume alone: %s", c.Number, why), maxDetail),
+			clip.Bytes(fmt.Sprintf("the gitstore refuses checkpoint %d, which remains only on the task's volume: %s", c.Number, why), maxDetail),
 			map[string]string{"checkpoint": strconv.FormatInt(c.Number, 10), "reason": c.Reason, "message": why})
 		if err != nil {
 			d.log.Error(err, "the refusal could not be recorded", "checkpoint", c.Number)
@@ -308,7 +313,8 @@ func (d *daemon) refuse(err *checkpoint.RefusedError) {
 	}
 }
 
-// pushed reports whether the gitstore has every checkpoint that it will ever take.
+// pushed reports whether the gitstore has every checkpoint that it does not refuse for
+// good.
 func (d *daemon) pushed() bool {
 	d.refused.mu.Lock()
 	defer d.refused.mu.Unlock()

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// exitWait is how long, after SIGTERM, a connected shim may take to say how
-	// its agent ended. The kubelet ends sidecars after the agent's container, so
-	// what it said is under way at most.
+	// exitWait is how long, after SIGTERM, the daemon waits for a connected shim's Exit.
+	// The kubelet ends sidecars after the agent's container, so the frame is already sent,
+	// if it is sent at all.
 	exitWait = 3 * time.Second
-	// lastTries is how long the last checkpoint is tried when the pod is ending.
+	// lastTries is how long the last checkpoint is retried when the pod is ending.
 	lastTries = 20 * time.Second
-	// safePoll is how often it is looked whether everything is out of the pod.
+	// safePoll is how often pending pushes are checked.
 	safePoll = 50 * time.Millisecond
 )
 
-// untilSafe waits for the agent's end, takes the last checkpoint, lets the shim
-// go when that is safe, and returns when the pod ends (ctx) and everything is
-// out, or the work fails.
-func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
+// awaitEnd waits for the agent's end, takes the last checkpoint, and releases the shim when
+// everything is stored outside the pod, or when the pod is terminating. It returns when the
+// pod ends (ctx) and everything is stored, or when the work fails.
+func (d *daemon) awaitEnd(ctx, work context.Context, stopTaking func()) error {
 	either, cancel := context.WithCancel(work)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
@@ -37,29 +37,29 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	if work.Err() != nil {
 		return work.Err()
 	}
-	if err != nil { // the pod ends, and the agent's end is not known
+	if err != nil { // the pod ends, and how the agent ended is not known yet
 		_ = d.socket.Until(timeout(work, exitWait), func(s socket.Status) bool { return s.Exit != nil || !s.Connected })
 	}
 	stopTaking()
-	if err := d.last(ctx, work); err != nil {
+	if err := d.takeLast(ctx, work); err != nil {
 		return err
 	}
-	d.problems.waits()
-	// When the pod is to end, what is on the volume is safe enough to let the
-	// agent's container go; this container stays until all is out.
+	d.problems.agentEnded()
+	// When the pod is terminating, the volume is safe enough to release the agent's
+	// container; this container remains until everything is stored elsewhere.
 	go func() {
 		if err := d.socket.Until(either, func(s socket.Status) bool { return s.Terminating }); err == nil {
 			cancel()
 		}
 	}()
-	if err := d.out(either, work); err != nil && work.Err() != nil {
+	if err := d.storeAll(either, work); err != nil && work.Err() != nil {
 		return err
 	}
 	d.socket.Release(d.exitCode())
-	if err := d.out(work, work); err != nil {
+	if err := d.storeAll(work, work); err != nil {
 		return err
 	}
-	d.log.Info("everything is out of the pod")
+	d.log.Info("all records and checkpoints are stored")
 	select {
 	case <-ctx.Done():
 		return nil
@@ -68,8 +68,9 @@ func (d *daemon) untilSafe(ctx, work context.Context, stopTaking func()) error {
 	}
 }
 
-// last takes the attempt's last checkpoint, unless a daemon before this one did.
-func (d *daemon) last(ctx, work context.Context) error {
+// takeLast records the end of the agent and takes the attempt's last checkpoint, unless an
+// earlier process of the daemon did.
+func (d *daemon) takeLast(ctx, work context.Context) error {
 	if d.finished(d.volume.Journal.State()) {
 		return nil
 	}
@@ -87,7 +88,7 @@ func (d *daemon) last(ctx, work context.Context) error {
 	if err := d.recorder.Interrupt(work); err != nil {
 		return err
 	}
-	d.tellOfEnded()
+	d.reportUncovered()
 	if err := errors.Join(d.noteSession(), d.noteRefusal(st)); err != nil {
 		return err
 	}
@@ -114,13 +115,13 @@ func (d *daemon) last(ctx, work context.Context) error {
 		if errors.Is(err, spool.ErrBroken) {
 			return err
 		}
-		d.log.Error(err, "the last checkpoint cannot be taken; trying again")
+		d.log.Error(err, "the last checkpoint could not be taken; trying again")
 		if ending == nil && (ctx.Err() != nil || d.terminating()) {
 			ending = time.After(lastTries)
 		}
 		select {
 		case <-ending:
-			d.log.Info("the pod ends without a last checkpoint; the volume holds the files as they are")
+			d.log.Info("the pod ends without a last checkpoint; the files remain on the volume")
 			return nil
 		case <-time.After(wait.Next()):
 		case <-work.Done():
@@ -129,19 +130,19 @@ func (d *daemon) last(ctx, work context.Context) error {
 	}
 }
 
-// lastRequest asks for the attempt's last checkpoint.
+// lastRequest returns the request for the attempt's last checkpoint.
 func (d *daemon) lastRequest(st socket.Status) checkpoint.Request {
-	trigger, code := lastTrigger(st, d.codeOf(st))
+	trigger, code := lastTrigger(st, d.effectiveCode(st))
 	return checkpoint.Request{Trigger: trigger, Consistency: d.socket.AtEnd, Also: func(s *journal.State, p journal.Point) {
 		s.Clean = &p
 		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, PodUID: d.cfg.Pod.PodUID, Number: p.Number, ExitCode: code}
 	}}
 }
 
-// out is safe, and takes the last checkpoint once more if the gitstore can never
-// have the one that was taken.
-func (d *daemon) out(ctx, work context.Context) error {
-	if err := d.safe(ctx); err != nil {
+// storeAll waits like awaitStored, and takes the last checkpoint again if the one taken is
+// damaged and can never be pushed.
+func (d *daemon) storeAll(ctx, work context.Context) error {
+	if err := d.awaitStored(ctx); err != nil {
 		return err
 	}
 	state := d.volume.Journal.State()
@@ -150,11 +151,11 @@ func (d *daemon) out(ctx, work context.Context) error {
 	}
 	st, _ := d.socket.Status()
 	if _, err := d.taker.Take(work, d.lastRequest(st)); err != nil {
-		d.log.Error(err, "the last checkpoint is damaged and cannot be taken again; the volume holds the files as they are")
+		d.log.Error(err, "the last checkpoint is damaged and cannot be taken again; the files remain on the volume")
 		return nil
 	}
 	nudge(d.push)
-	return d.safe(ctx)
+	return d.awaitStored(ctx)
 }
 
 func (d *daemon) terminating() bool {
@@ -162,8 +163,8 @@ func (d *daemon) terminating() bool {
 	return st.Terminating
 }
 
-// lastTrigger says why the attempt's last checkpoint is taken, and the exit
-// code of the agent, -1 if nobody knows.
+// lastTrigger returns the trigger of the attempt's last checkpoint and the agent's exit
+// code, -1 if it is not known.
 func lastTrigger(s socket.Status, code int) (v1alpha1.CheckpointTrigger, int) {
 	switch {
 	case s.Exit == nil && s.Seen && !s.Terminating:
@@ -179,9 +180,9 @@ func lastTrigger(s socket.Status, code int) (v1alpha1.CheckpointTrigger, int) {
 	}
 }
 
-// safe waits until gitstore and server have everything, or the shim was told to
-// end and so waits no longer than ctx.
-func (d *daemon) safe(ctx context.Context) error {
+// awaitStored waits until the gitstore has all checkpoints and the server all records, or
+// ctx ends.
+func (d *daemon) awaitStored(ctx context.Context) error {
 	tick := time.NewTicker(safePoll)
 	defer tick.Stop()
 	for !d.pushed() {
@@ -199,6 +200,7 @@ func (d *daemon) safe(ctx context.Context) error {
 	}
 }
 
+// waitTick waits for the next tick or the end of ctx.
 func (d *daemon) waitTick(ctx context.Context, tick *time.Ticker) error {
 	select {
 	case <-tick.C:

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// doneGrace is how long an agent may be silent after its final answer before
-	// it is ended: what it left running in the background may hold it for ever.
+	// doneGrace is how long an agent may be silent after its final answer before it is
+	// ended: a process that it left in the background may keep it running for ever.
 	doneGrace = 30 * time.Second
-	// watchEvery is how often it is looked whether the agent is silent.
+	// watchEvery is how often the daemon checks whether the agent is silent.
 	watchEvery = time.Second
-	// troubleAfter is how long an agent may try to get over an error of the
-	// model's API before that is told of.
-	troubleAfter = 5 * time.Second
-	// maxFailureText is how much is told of why an agent failed, in bytes.
+	// modelErrorAfter is how long an agent may retry after an error of the model's API
+	// before that is reported.
+	modelErrorAfter = 5 * time.Second
+	// maxFailureText bounds, in bytes, the recorded text about why an agent failed.
 	maxFailureText = 900
 )
 
-// codeOf is the exit code that counts. What ends the processes of an agent after
-// its answer does not make it fail; and one that gave up has failed, although
-// it may not say so, as has one that was ended before its answer.
-func (d *daemon) codeOf(st socket.Status) int {
+// effectiveCode returns the exit code that counts, -1 if there is none. An agent whose
+// processes were killed after its final answer has not failed. An agent that gave up, or
+// was ended before its final answer, has failed even if it exited with 0.
+func (d *daemon) effectiveCode(st socket.Status) int {
 	if st.Exit == nil {
 		return -1
 	}
 	outcome, code := d.recorder.State().Outcome, st.Exit.Code
 	switch {
 	case !st.Terminating && !outcome.Done && code == 0 && d.silence.Load() != nil:
-		return 128 + 15 // it obeyed, and was not done
+		return 128 + 15 // it ended on request, before its final answer
 	case st.Terminating || !outcome.Done:
 		return code
 	case code == 0 && outcome.Failure != nil:
@@ -48,8 +48,8 @@ func (d *daemon) codeOf(st socket.Status) int {
 	return code
 }
 
-// exitCode is that of the attempt whose last checkpoint was taken; -1 if there is
-// none of its own.
+// exitCode returns the exit code recorded with the attempt's last checkpoint, -1 if there
+// is none.
 func (d *daemon) exitCode() int {
 	state := d.volume.Journal.State()
 	if !d.finished(state) {
@@ -58,8 +58,8 @@ func (d *daemon) exitCode() int {
 	return state.Final.ExitCode
 }
 
-// failureOf is why an agent failed: by its own events, by what the shim says, or
-// by the last lines it printed, where their words are known.
+// failureOf returns why an agent failed: by its own events, by the shim's report, or by
+// the last lines it printed, if the adapter recognises them.
 func (d *daemon) failureOf(st socket.Status) agent.Failure {
 	known := d.recorder.State()
 	f := agent.Failure{}
@@ -94,10 +94,11 @@ func (d *daemon) failureOf(st socket.Status) agent.Failure {
 	return *last
 }
 
-// escapes are the colours that programs print to a terminal that is none.
+// escapes matches the terminal escape sequences that programs print even to a pipe.
 var escapes = regexp.MustCompile(`\x1b\[[0-9;]*[A-Za-z]`)
 
-// lastLines is the end of a text, in whole lines where it has any.
+// lastLines returns the last n bytes of a text, without a first line that is cut off,
+// unless that is the only one.
 func lastLines(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -109,10 +110,10 @@ func lastLines(text string, n int) string {
 	return text
 }
 
-// agentEnd is what is told of an agent that did not end well; nil for one that
-// did, or was told to end.
+// agentEnd returns the record about an agent that failed; nil if it succeeded or was asked
+// to end.
 func (d *daemon) agentEnd(st socket.Status) *daemonv1.AgentEnd {
-	code := d.codeOf(st)
+	code := d.effectiveCode(st)
 	if code == 0 || st.Terminating || !st.Seen {
 		return nil
 	}
@@ -123,15 +124,14 @@ func (d *daemon) agentEnd(st socket.Status) *daemonv1.AgentEnd {
 	}
 }
 
-// watchAgent ends an agent that has given its final answer and does not end, or
-// that is silent for longer than the task allows. It tells of one that the model's
-// API holds up.
+// watchAgent ends an agent that does not exit after its final answer, or that is silent
+// for longer than the task allows. It reports errors of the model's API that last.
 func (d *daemon) watchAgent(ctx context.Context) error {
 	limit := time.Duration(d.cfg.Pod.IdleSeconds) * time.Second
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	since := time.Now() // the output may have been held back until now
-	var trouble trouble
+	var trouble modelTrouble
 	for {
 		select {
 		case <-tick.C:
@@ -144,22 +144,21 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 			outcome = agent.Outcome{}
 		}
 		d.problems.modelErrors(trouble.lasting(outcome, time.Now()))
-		if !st.Connected || st.Exit != nil || st.Terminating || d.problems.own() {
+		if !st.Connected || st.Exit != nil || st.Terminating || d.problems.ours() {
 			since = time.Now()
 			continue
 		}
-		heard, _ := d.recorder.LastOutput()
-		if heard.After(since) {
-			since = heard
+		if last, _ := d.recorder.LastOutput(); last.After(since) {
+			since = last
 		}
 		silent := time.Since(since)
 		switch {
 		case outcome.Done && silent > d.doneGrace:
-			d.log.Info("the agent has given its final answer, and something it left behind holds it: ending it", "silentFor", silent.String())
+			d.log.Info("the agent does not exit after its final answer; ending it", "silentFor", silent.String())
 		case limit > 0 && silent > limit:
-			message := fmt.Sprintf("the agent printed nothing for %s and was ended, as spec.agent.idleSeconds says", limit)
+			message := fmt.Sprintf("the agent printed nothing for %s and was ended, as spec.agent.idleSeconds requires", limit)
 			d.silence.Store(&message)
-			d.log.Info(message)
+			d.log.Info("the agent is silent for longer than the task allows; ending it", "silentFor", silent.String(), "limit", limit.String())
 		default:
 			continue
 		}
@@ -168,15 +167,15 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 	}
 }
 
-// trouble is an error of the model's API that the agent has not got over yet.
-type trouble struct {
+// modelTrouble tracks an error of the model's API that the agent is retrying after.
+type modelTrouble struct {
 	is    *agent.Failure
 	since time.Time
 }
 
-// lasting is the error, the first of its kind, if it has lasted for long enough to
-// be told of; else nil.
-func (t *trouble) lasting(o agent.Outcome, now time.Time) *agent.Failure {
+// lasting updates the error from the agent's outcome, and returns it if it has lasted for
+// modelErrorAfter; otherwise nil. Of several errors with one cause it returns the first.
+func (t *modelTrouble) lasting(o agent.Outcome, now time.Time) *agent.Failure {
 	switch {
 	case o.Done || o.Failure == nil || o.Failure.Cause == agent.CauseUnknown:
 		t.is = nil
@@ -185,7 +184,7 @@ func (t *trouble) lasting(o agent.Outcome, now time.Time) *agent.Failure {
 	case t.is.Cause != o.Failure.Cause:
 		t.is = o.Failure
 	}
-	if t.is == nil || now.Sub(t.since) < troubleAfter {
+	if t.is == nil || now.Sub(t.since) < modelErrorAfter {
 		return nil
 	}
 	return t.is

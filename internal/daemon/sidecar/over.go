@@ -16,25 +16,27 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// errOutdated: this attempt cannot go on with the volume; the next one restores it.
-var errOutdated = errors.New("the daemon's journal of the volume could not be read any more")
+// errOutdated is returned when this attempt cannot use the volume any longer; the next
+// attempt restores it.
+var errOutdated = errors.New("the daemon's journal on the task's volume can no longer be read")
 
-// over says that the attempt must end its agent and write nothing more: a newer
-// one has begun, this pod's object is gone, or the volume is not to be gone on with.
-func over(err error) bool {
+// attemptOver reports whether an error means that the attempt must end its agent and write
+// nothing more: a newer attempt has begun, this pod's object is gone, or the volume can no
+// longer be used.
+func attemptOver(err error) bool {
 	return errors.Is(err, gatewayclient.ErrFenced) || errors.Is(err, spool.ErrTaken) || errors.Is(err, ship.ErrForeign) || errors.Is(err, errOutdated)
 }
 
-// standDown ends the agent and waits for the pod's end without touching anything.
-// It lets go of the volume, which the newer attempt may be waiting for, when the
-// agent has ended and not before, however long that takes: an agent that cannot
-// be ended must not write into the next one's worktree.
+// standDown ends the agent and waits for the pod's end without writing anything. It
+// unlocks the volume, which the newer attempt may be waiting for, only when the agent has
+// ended, however long that takes: an agent that cannot be ended must not write to the next
+// attempt's worktree.
 func (d *daemon) standDown(ctx context.Context, why error) error {
-	d.log.Info("this attempt is over: it ends its agent and writes nothing more", "reason", why.Error())
-	if told := d.whyOver(why); told != nil {
-		// It is told before the agent is seen to end, which would count as a failure
-		// of the agent. The next attempt finds the same, whether or not somebody hears.
-		_ = d.cfg.Server.Report(timeout(ctx, reportWait), told)
+	d.log.Info("this attempt is over; ending its agent and writing nothing more", "reason", why.Error())
+	if problem := d.problemOver(why); problem != nil {
+		// Reported before the agent's end is noticed, which would count as a failure of
+		// the agent. A failed report is ignored: the next attempt finds the same problem.
+		_ = d.cfg.Server.Report(timeout(ctx, reportWait), problem)
 	}
 	d.socket.Fence()
 	d.socket.UntilGone(ctx)
@@ -43,40 +45,41 @@ func (d *daemon) standDown(ctx context.Context, why error) error {
 	return err
 }
 
-// whyOver is what the server is told of an attempt that is over; nil where it knows
-// of the newer one.
-func (d *daemon) whyOver(why error) *daemonv1.Problem {
+// problemOver returns the problem to report for an attempt that is over, nil if the server
+// already knows the newer attempt. It notes the number of the newer attempt in the journal,
+// if that is known.
+func (d *daemon) problemOver(why error) *daemonv1.Problem {
 	fenced := (*gatewayclient.FencedError)(nil)
 	switch {
 	case errors.Is(why, ship.ErrForeign), errors.Is(why, errOutdated):
 		return d.problems.problem(v1alpha1.ReasonVolumeOutdated, "the agent is ended, and the next attempt restores the workspace: "+why.Error())
 	case errors.As(why, &fenced):
-		// Only what is on the volume outlives this pod, and it is this attempt's still.
+		// Only the volume outlives this pod, and this attempt still holds its lock.
 		err := d.volume.Journal.Update(func(s *journal.State) error { s.Seen = max(s.Seen, fenced.Newest); return nil })
 		if err != nil {
-			d.log.Error(err, "the next attempt is not told which number is taken", "newest", fenced.Newest)
+			d.log.Error(err, "the number of the newest attempt could not be noted for the next one", "newest", fenced.Newest)
 		}
 		return d.problems.problem(v1alpha1.ReasonFenced, "the agent is ended, and the next attempt gets a higher number: "+why.Error())
 	}
 	return nil
 }
 
-// lockedOut ends the agent of a daemon that came back after the newer attempt
-// had taken the volume.
+// lockedOut ends the agent of a daemon that was restarted after a newer attempt had locked
+// the volume.
 func lockedOut(ctx context.Context, cfg Config, listener net.Listener) error {
-	cfg.Log.Info("a newer attempt of the task has the volume: this one ends its agent and writes nothing")
+	cfg.Log.Info("a newer attempt of the task has locked the volume; ending this attempt's agent and writing nothing")
 	s := socket.New(nil, nil, cfg.Pod, cfg.Log)
 	s.Fence()
-	if err := s.Serve(ctx, listener, nobody{}); ctx.Err() == nil {
+	if err := s.Serve(ctx, listener, ignoreAgent{}); ctx.Err() == nil {
 		return err
 	}
 	return nil
 }
 
-// nobody lets an agent do what it does until it is ended.
-type nobody struct{}
+// ignoreAgent is a socket.Handler that does nothing: the agent is about to be ended.
+type ignoreAgent struct{}
 
-func (nobody) Recorded()                                   {}
-func (nobody) Failed(error)                                {}
-func (nobody) BeforeTool(context.Context, wire.BeforeTool) {}
-func (nobody) ToolCalled(context.Context, record.Call)     {}
+func (ignoreAgent) Recorded()                                   {}
+func (ignoreAgent) Failed(error)                                {}
+func (ignoreAgent) BeforeTool(context.Context, wire.BeforeTool) {}
+func (ignoreAgent) ToolCalled(context.Context, record.Call)     {}

@@ -23,56 +23,56 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// problemPause is the shortest time between two reports: a volume that hovers
-// about its limit must not have the Task's socket.Status written all the time.
+// problemPause is the shortest time between two reports: a volume that is close to full
+// must not cause constant writes of the Task's status.
 const problemPause = 5 * time.Second
 
-// problems knows what keeps the daemon from its work, and tells the server of
-// it. It needs no room on the volume, which may be what is missing.
+// problems tracks what prevents the daemon from working, and reports it to the server. It
+// needs no space on the volume, which may be full.
 type problems struct {
 	server interface {
 		Report(context.Context, *daemonv1.Problem) error
 	}
-	mask      *mask.Masker
-	log       logr.Logger
-	tellAfter time.Duration
+	mask        *mask.Masker
+	log         logr.Logger
+	reportAfter time.Duration
 
 	mu          sync.Mutex
-	recording   *daemonv1.Problem // of the agent's output
-	checkpoints *daemonv1.Problem // of taking them
-	pushes      *daemonv1.Problem // of what was taken
+	recording   *daemonv1.Problem // of recording the agent's output
+	checkpoints *daemonv1.Problem // of taking checkpoints
+	pushes      *daemonv1.Problem // of pushing checkpoints
 	model       *daemonv1.Problem // of the model's API
-	records     *daemonv1.Problem // of sending what is recorded
-	unknown     bool              // the server may not know any more what it was told
-	news        chan struct{}     // there may be something to tell
+	records     *daemonv1.Problem // of sending records
+	unknown     bool              // the server may have lost the last report
+	changed     chan struct{}     // there may be something to report
 	failing     time.Time         // since when every push has failed; zero if the last one did not
 	ending      bool              // the agent has ended, and its pod waits for pushes
 }
 
 func newProblems(cfg Config) *problems {
-	return &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, news: make(chan struct{}, 1), tellAfter: cmp.Or(cfg.TellAfter, tellAfter)}
+	return &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, changed: make(chan struct{}, 1), reportAfter: cmp.Or(cfg.TellAfter, reportAfter)}
 }
 
-// tellAfter is how long pushes may fail before it is told what the end of an
-// agent waits for. While it works it needs no gitstore.
-const tellAfter = 15 * time.Second
+// reportAfter is how long pushes may fail, once the agent has ended, before that is
+// reported. An agent that runs does not need the gitstore.
+const reportAfter = 15 * time.Second
 
-// waits notes that the agent has ended, and that its pod waits for pushes.
-func (p *problems) waits() {
+// agentEnded notes that the agent has ended, and that its pod waits for pushes.
+func (p *problems) agentEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ending = true
 }
 
-// failed notes a push that failed, and says whether the agent's end has waited
-// for too long.
-func (p *problems) failed() bool {
+// pushFailed notes a failed push, and reports whether the pod of an agent that has ended
+// has waited for too long.
+func (p *problems) pushFailed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failing.IsZero() {
 		p.failing = time.Now()
 	}
-	return p.ending && time.Since(p.failing) >= p.tellAfter
+	return p.ending && time.Since(p.failing) >= p.reportAfter
 }
 
 // Recorded notes why the agent's output could not be recorded; nil when it was.
@@ -100,29 +100,30 @@ func (p *problems) taken(err error) {
 		if known := (*worktree.Error)(nil); errors.As(err, &known) {
 			why = known.Message
 		}
-		is = p.problem(v1alpha1.ReasonCheckpointFailed, "the last checkpoint that was due could not be taken; it is tried again when the next one is: "+why)
+		is = p.problem(v1alpha1.ReasonCheckpointFailed, "the checkpoint that was due could not be taken; it is tried again when the next one is due: "+why)
 	}
 	p.set(&p.checkpoints, is)
 }
 
-// pushed notes why the gitstore takes no checkpoints; nil when it took them. One
-// that it will never take stands in the history, and holds nothing up.
+// pushed notes why checkpoints could not be pushed; nil when they were. A checkpoint that
+// the gitstore refuses for good is no problem here: it is recorded as an event, and nothing
+// waits for it.
 func (p *problems) pushed(err error) {
 	var is *daemonv1.Problem
 	var refused *checkpoint.RefusedError
 	if errors.As(err, &refused) && slices.Contains([]string{string(gitstoreapi.QuotaExceeded), string(gitstoreapi.VolumeFull)}, refused.Reason) {
 		is = p.problem(v1alpha1.ReasonGitStoreRefused,
-			"checkpoints wait on the task's volume, and the agent's end waits for them, since the gitstore has no room: "+refused.Message)
+			"the gitstore has no room for the task's checkpoints; they wait on the task's volume, and the pod does not end before they are pushed: "+refused.Message)
 	} else if err != nil {
-		if !p.failed() {
-			return // it passes, or is told of otherwise
+		if !p.pushFailed() {
+			return // it may pass, and nothing waits for it yet
 		}
 		reason := v1alpha1.ReasonGitStoreUnreachable
 		if worktree.ReasonOf(err) == worktree.MemoryExceeded {
-			reason = v1alpha1.ReasonCheckpointFailed // the gitstore is well: this pod cannot send them
+			reason = v1alpha1.ReasonCheckpointFailed // the fault is this pod's, not the gitstore's
 		}
 		is = p.problem(reason,
-			"the agent has ended, and its end waits until the gitstore has its checkpoints, which are safe on the task's volume: "+err.Error())
+			"the agent has ended, and its pod waits until the gitstore has its checkpoints, which are safe on the task's volume: "+err.Error())
 	}
 	if err == nil {
 		p.mu.Lock()
@@ -132,36 +133,36 @@ func (p *problems) pushed(err error) {
 	p.set(&p.pushes, is)
 }
 
-// modelErrors notes an error of the model's API that the agent tries to get over;
-// nil when it has, or has ended. Which of them came first is told for as long as
-// they are of one kind.
+// modelErrors notes an error of the model's API after which the agent is retrying; nil when
+// it has succeeded or ended.
 func (p *problems) modelErrors(f *agent.Failure) {
 	var is *daemonv1.Problem
 	if f != nil {
-		is = p.problem(v1alpha1.ReasonModelErrors, f.Message+"; the agent tries again by itself")
+		is = p.problem(v1alpha1.ReasonModelErrors, f.Message+"; the agent retries by itself")
 	}
 	p.set(&p.model, is)
 }
 
-// Shipped notes why the server takes no records; nil when it takes them.
+// Shipped notes why the server accepts no records; nil when it does.
 func (p *problems) Shipped(err error) {
 	var is *daemonv1.Problem
 	if err != nil {
 		is = p.problem(v1alpha1.ReasonRecordingFailed,
-			"the server refuses what the agent has said and done: it waits on the task's volume, and the agent's end waits for it: "+err.Error())
+			"the server refuses the task's records; they wait on the task's volume, and the pod does not end before they are stored: "+err.Error())
 	}
 	p.set(&p.records, is)
 }
 
-// WentBack notes that the server went back in time: it may say of this attempt
-// what was so long ago.
+// WentBack notes that the server was restored to an older copy, which may hold an older
+// report of this attempt.
 func (p *problems) WentBack() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.unknown = true
-	nudge(p.news)
+	nudge(p.changed)
 }
 
+// full reports whether an error means that the volume is full.
 func full(err error) bool {
 	return worktree.NoSpace(err) || worktree.ReasonOf(err) == worktree.StorageFull
 }
@@ -178,27 +179,27 @@ func (p *problems) set(which **daemonv1.Problem, is *daemonv1.Problem) {
 	defer p.mu.Unlock()
 	if *which != nil || is != nil {
 		*which = is
-		nudge(p.news)
+		nudge(p.changed)
 	}
 }
 
-// current is what is to be told, the worst first: the agent stands still while its
-// output is held back.
+// current returns the problem to report, nil for none. Of several it returns the most
+// severe; the worst is output that cannot be recorded, since the agent is then blocked.
 func (p *problems) current() *daemonv1.Problem {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return cmp.Or(p.recording, p.records, p.checkpoints, p.pushes, p.model)
 }
 
-// own reports whether there is a problem of Clew's own.
-func (p *problems) own() bool {
+// ours reports whether there is a problem of Clew's own, not of the model's API.
+func (p *problems) ours() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return cmp.Or(p.recording, p.records, p.checkpoints, p.pushes) != nil
 }
 
-// again says, once, that everything is to be told again.
-func (p *problems) again() bool {
+// takeUnknown reports whether the server may have lost the last report, once.
+func (p *problems) takeUnknown() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	unknown := p.unknown
@@ -206,22 +207,22 @@ func (p *problems) again() bool {
 	return unknown
 }
 
-// run tells the server of every change until ctx ends. It begins with how things
-// are: a daemon before this one may have told of something else.
+// run reports every change to the server until ctx ends. It begins with the current state,
+// since an earlier process of the daemon may have reported another.
 func (p *problems) run(ctx context.Context) error {
 	wait := backoff.Backoff{Min: problemPause, Max: time.Minute}
-	for due, told := true, (*daemonv1.Problem)(nil); ; {
-		due = p.again() || due
-		if is := p.current(); due || !proto.Equal(is, told) {
+	for due, reported := true, (*daemonv1.Problem)(nil); ; {
+		due = p.takeUnknown() || due
+		if is := p.current(); due || !proto.Equal(is, reported) {
 			err := p.server.Report(ctx, is)
 			switch {
 			case errors.Is(err, gatewayclient.ErrFenced):
 				return err
 			case err == nil, errors.Is(err, gatewayclient.ErrInvalid): // a server of an older release does not know of problems
-				due, told = false, is
+				due, reported = false, is
 				wait.Reset()
 			default:
-				p.log.V(1).Info("the server could not be told of a problem", "problem", is.GetReason(), "error", err.Error())
+				p.log.V(1).Info("a problem could not be reported to the server", "problem", is.GetReason(), "error", err.Error())
 			}
 			if err := wait.Wait(ctx); err != nil {
 				return err
@@ -229,7 +230,7 @@ func (p *problems) run(ctx context.Context) error {
 			continue
 		}
 		select {
-		case <-p.news:
+		case <-p.changed:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

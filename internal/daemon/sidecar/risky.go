@@ -27,34 +27,34 @@ import (
 )
 
 const (
-	// maxGuarded bounds the calls that are known to have had their checkpoint.
-	maxGuarded = 1000
-	// maxSeen bounds the calls seen in the agent's output that wait for a checkpoint.
-	// Only a flood has more of them at once: those beyond are counted, and do not wait.
+	// maxCovered bounds the remembered calls that have had their checkpoint.
+	maxCovered = 1000
+	// maxSeen bounds the calls seen in the agent's output that wait for a checkpoint. Only
+	// a flood exceeds it; the calls beyond are counted, and do not wait.
 	maxSeen = 32
-	// lookBurst is how often it is looked at any pace whether something has changed
-	// before a risky call; beyond that, it is each pace.LookPause.
-	lookBurst = 20
-	// maxName is how much of a tool's name or a call's id is recorded.
+	// checkBurst is how many checks for changes before risky calls are made without delay;
+	// beyond it, one is made every pace.CheckPause.
+	checkBurst = 20
+	// maxName bounds, in bytes, how much of a tool's name or a call's id is recorded.
 	maxName = 256
 )
 
-// riskyTools are the calls that a checkpoint is taken before.
+// riskyTools matches the calls before which a checkpoint is taken.
 type riskyTools []riskyTool
 
 type riskyTool struct{ tool, input *regexp.Regexp }
 
-// compileRisky leaves out patterns that do not compile, and says why.
+// compileRisky compiles the patterns; bad explains those that do not compile.
 func compileRisky(patterns []daemonapi.ToolPattern) (tools riskyTools, bad []error) {
 	for _, p := range patterns {
 		tool, err := regexp.Compile(p.Tool)
 		if err != nil {
-			bad = append(bad, fmt.Errorf("the pattern %q of beforeRiskyTools is no regular expression, so that no checkpoint is taken for it: correct the task's checkpointPolicy: %w", p.Tool, err))
+			bad = append(bad, invalidPattern(p.Tool, err))
 			continue
 		}
 		input, err := regexp.Compile(p.Input)
 		if err != nil {
-			bad = append(bad, fmt.Errorf("the pattern %q of beforeRiskyTools is no regular expression, so that no checkpoint is taken for it: correct the task's checkpointPolicy: %w", p.Input, err))
+			bad = append(bad, invalidPattern(p.Input, err))
 			continue
 		}
 		tools = append(tools, riskyTool{tool, input})
@@ -62,137 +62,144 @@ func compileRisky(patterns []daemonapi.ToolPattern) (tools riskyTools, bad []err
 	return tools, bad
 }
 
-// match reports whether a call is risky. What is not there of a cut input may
-// be what makes it so.
+func invalidPattern(pattern string, err error) error {
+	return fmt.Errorf("the pattern %q of beforeRiskyTools is not a regular expression, so no checkpoint is taken for it: correct the task's checkpointPolicy: %w", pattern, err)
+}
+
+// match reports whether a call is risky. A cut input counts as matching, since the missing
+// part may match.
 func (r riskyTools) match(name, input string, cut bool) bool {
 	return slices.ContainsFunc(r, func(t riskyTool) bool {
 		return t.tool.MatchString(name) && (cut || t.input.MatchString(input))
 	})
 }
 
-// guard takes checkpoints for risky tools. Those of agents that ask before they
-// run a tool wait for it; other agents are stopped when their call is seen.
+// guard tracks the risky calls that need a checkpoint. The calls of agents that ask before
+// they run a tool wait for it; other agents are stopped when their call is seen in the
+// output.
 type guard struct {
-	tools riskyTools
-	asks  bool // the agent asks before it runs a tool
-	calls chan *riskyCall
-	held  []*riskyCall // those that wait for their checkpoint; of takeCheckpoints alone
-	looks *rate.Limiter
-	over  chan struct{} // the last of those that waited has gone, and others were left out
+	tools   riskyTools
+	asks    bool            // the agent asks before it runs a tool
+	calls   chan *riskyCall // new calls
+	held    []*riskyCall    // calls that wait for their checkpoint; used by takeCheckpoints alone
+	checks  *rate.Limiter   // of checks for changes
+	drained chan struct{}   // no seen call waits any more, and some overflowed
 
-	mu      sync.Mutex
-	guarded []string     // calls that had their checkpoint, newest last
-	looked  time.Time    // when it was last found that nothing had changed
-	seen    int          // calls seen that wait
-	left    int          // calls that were too many to wait, and are not told of yet
-	untold  []*riskyCall // the others of which it is not told yet what came
+	mu        sync.Mutex
+	covered   []string     // calls that had their checkpoint, newest last
+	unchanged time.Time    // when a check last found no change
+	seen      int          // seen calls that wait
+	overflow  int          // calls too many to wait, whose outcome is not recorded yet
+	waiting   []*riskyCall // calls whose outcome is not recorded yet, without those of overflow
 }
 
-// riskyCall is one that waits for its checkpoint.
+// riskyCall is a risky call that waits for its checkpoint.
 type riskyCall struct {
 	tool *daemonv1.RiskyTool
 	done chan struct{} // closed when the call may proceed
 	ctx  context.Context
-	stop *socket.Stop // of its agent, from when it was seen; nil for one that waits by itself
+	stop *socket.Stop // the agent's stop, since the call was seen; nil for a call that waits by itself
 }
 
-// waits reports whether a call that is held back cannot have done anything yet.
+// waits reports whether the call cannot have run yet.
 func (c *riskyCall) waits() bool { return c.stop == nil || c.stop.Unbroken() }
 
 func newGuard(cfg daemonapi.Config, adapter agent.Adapter) (*guard, []error) {
 	tools, bad := compileRisky(cfg.Policy.RiskyTools)
-	return &guard{tools: tools, asks: adapter.AsksBeforeTools(), calls: make(chan *riskyCall), over: make(chan struct{}, 1),
-		looks: rate.NewLimiter(rate.Every(pace.LookPause), lookBurst)}, bad
+	return &guard{tools: tools, asks: adapter.AsksBeforeTools(), calls: make(chan *riskyCall), drained: make(chan struct{}, 1),
+		checks: rate.NewLimiter(rate.Every(pace.CheckPause), checkBurst)}, bad
 }
 
-// enter counts a call that was seen; false if too many wait.
+// enter adds a call that was seen. If too many wait, it only counts the call and returns
+// false.
 func (g *guard) enter(c *riskyCall) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.seen == maxSeen || !g.noteLocked(c) {
-		g.left++
+	if g.seen == maxSeen || !g.addLocked(c) {
+		g.overflow++
 		return false
 	}
 	g.seen++
 	return true
 }
 
-// ask counts a call that waits by itself.
-func (g *guard) ask(c *riskyCall) {
+// add adds a call that waits by itself, or only counts it if too many wait.
+func (g *guard) add(c *riskyCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.noteLocked(c) {
-		g.left++
+	if !g.addLocked(c) {
+		g.overflow++
 	}
 }
 
-// noteLocked keeps a call until it is told what came of it. There is room for all that
-// can wait; none wait any more, however many come, when the agent is about to end.
-func (g *guard) noteLocked(c *riskyCall) bool {
-	if len(g.untold) == maxSeen+socket.MaxAsking {
+// addLocked keeps a call until its outcome is recorded. There is room for all calls that
+// can wait at a time; more may come when the agent is about to end, and calls no longer
+// wait.
+func (g *guard) addLocked(c *riskyCall) bool {
+	if len(g.waiting) == maxSeen+socket.MaxAsking {
 		return false
 	}
-	g.untold = append(g.untold, c)
+	g.waiting = append(g.waiting, c)
 	return true
 }
 
-// forget notes that there is nothing to tell of a call, or that it is being told.
+// forget drops a call that has no outcome, or whose outcome is being recorded.
 func (g *guard) forget(c *riskyCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.untold = slices.DeleteFunc(g.untold, func(other *riskyCall) bool { return other == c })
+	g.waiting = slices.DeleteFunc(g.waiting, func(other *riskyCall) bool { return other == c })
 }
 
+// leave undoes the count of enter.
 func (g *guard) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.seen--; g.seen == 0 && g.left > 0 {
-		nudge(g.over)
+	if g.seen--; g.seen == 0 && g.overflow > 0 {
+		nudge(g.drained)
 	}
 }
 
-// untilLook is how long it is until it may be looked whether something has changed.
-func (g *guard) untilLook() time.Duration {
-	missing := 1 - g.looks.Tokens()
+// untilCheck returns how long it is until the next check for changes is allowed.
+func (g *guard) untilCheck() time.Duration {
+	missing := 1 - g.checks.Tokens()
 	if missing <= 0 {
 		return 0
 	}
-	return time.Duration(missing*float64(pace.LookPause)) + time.Millisecond
+	return time.Duration(missing*float64(pace.CheckPause)) + time.Millisecond
 }
 
-// known reports whether a call has had its checkpoint, of an agent that asks before it
-// runs a tool and may ask again. Others may give two calls the same id.
-func (g *guard) known(id string) bool {
+// isCovered reports whether a call has had its checkpoint. It is used for agents that ask
+// before they run a tool, and may ask again; others may give two calls the same id.
+func (g *guard) isCovered(id string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return id != "" && slices.Contains(g.guarded, id)
+	return id != "" && slices.Contains(g.covered, id)
 }
 
-// taken notes a call that has had its checkpoint.
-func (g *guard) taken(id string) {
+// setCovered notes that a call has had its checkpoint.
+func (g *guard) setCovered(id string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if id != "" {
-		g.guarded = append(g.guarded[max(0, len(g.guarded)-maxGuarded+1):], id)
+		g.covered = append(g.covered[max(0, len(g.covered)-maxCovered+1):], id)
 	}
 }
 
-// unchanged notes that there was nothing to take a checkpoint of.
-func (g *guard) unchanged() {
+// setUnchanged notes that a check has found no change.
+func (g *guard) setUnchanged() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.looked = time.Now()
+	g.unchanged = time.Now()
 }
 
-// pause is how long it is not looked again whether something has changed.
-func (g *guard) pause() time.Duration {
+// checkPause returns how long after a check without changes no other one is made.
+func (g *guard) checkPause() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return time.Until(g.looked.Add(pace.LookPause))
+	return time.Until(g.unchanged.Add(pace.CheckPause))
 }
 
-// BeforeTool returns when a tool may run that waits for it. ctx ends with the
-// connection, or the daemon.
+// BeforeTool returns when the tool may run. ctx ends with the connection of its hook.
 func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) {
 	if d.adapter.HookComesFirst() {
 		if err := d.recorder.BeginCall(ctx, b); err != nil {
@@ -200,28 +207,28 @@ func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) {
 		}
 	}
 	g := d.guard
-	if !g.tools.match(b.Name, b.Input, b.Cut) || g.known(b.ID) {
+	if !g.tools.match(b.Name, b.Input, b.Cut) || g.isCovered(b.ID) {
 		return
 	}
 	c := &riskyCall{ctx: ctx, tool: d.riskyTool(b.ID, b.Name, true), done: make(chan struct{})}
-	g.ask(c)
+	g.add(c)
 	defer func() {
 		if ctx.Err() != nil {
-			g.forget(c) // who asked has gone, and does not run the tool
+			g.forget(c) // the hook has ended, and the tool is not run
 		}
 	}()
-	// An agent that asks without end makes nobody look for changes without end.
+	// An agent that asks in a loop must not cause a check for changes each time.
 	if _, records := d.recorder.Progress(); records == 0 {
 		select {
-		case <-time.After(g.pause()):
+		case <-time.After(g.checkPause()):
 		case <-ctx.Done():
 			return
 		}
 	}
-	d.await(ctx, c)
+	d.awaitCheckpoint(ctx, c)
 }
 
-// ToolCalled is told of each call in the agent's output, before it is recorded.
+// ToolCalled is called for each call in the agent's output, before it is recorded.
 func (d *daemon) ToolCalled(ctx context.Context, call record.Call) {
 	g := d.guard
 	if g.asks || !g.tools.match(call.Name, call.Input, call.Cut) {
@@ -233,9 +240,9 @@ func (d *daemon) ToolCalled(ctx context.Context, call record.Call) {
 	}
 	go func() {
 		defer g.leave()
-		c.stop = d.socket.Stop(ctx) // whatever else is being done
+		c.stop = d.socket.Stop(ctx) // at once, even while another checkpoint is taken
 		defer c.stop.End()
-		d.await(ctx, c)
+		d.awaitCheckpoint(ctx, c)
 	}()
 }
 
@@ -244,8 +251,8 @@ func (d *daemon) riskyTool(id, name string, before bool) *daemonv1.RiskyTool {
 	return &daemonv1.RiskyTool{CallId: text(id), Name: text(name), Before: before}
 }
 
-// await has a call's checkpoint taken.
-func (d *daemon) await(ctx context.Context, c *riskyCall) {
+// awaitCheckpoint queues a call and waits until it may proceed.
+func (d *daemon) awaitCheckpoint(ctx context.Context, c *riskyCall) {
 	select {
 	case d.guard.calls <- c:
 	case <-d.idle:
@@ -260,18 +267,18 @@ func (d *daemon) await(ctx context.Context, c *riskyCall) {
 	}
 }
 
-// takeRisky takes one checkpoint for all calls that are held back: none of them
-// has run yet. If nothing has changed since the last one, which the agent stood still
-// for, that one stands for them; if there were too many checkpoints of late, or too dear
-// ones, they wait for its turn.
+// takeRisky takes one checkpoint for all held calls, none of which has run yet. If nothing
+// has changed since the last checkpoint, and the agent was stopped for that one, it covers
+// them. If recent checkpoints were too many or too expensive, the calls stay held until
+// the pace allows another.
 func (d *daemon) takeRisky(ctx context.Context) error {
 	g := d.guard
 	g.collect()
-	if len(g.held) == 0 || d.pace.RiskyRest() > 0 || !g.looks.Allow() {
+	if len(g.held) == 0 || d.pace.RiskyRest() > 0 || !g.checks.Allow() {
 		return nil
 	}
 	if latest := d.volume.Journal.State().Latest; latest != nil && !latest.Ran && !d.changed(ctx) {
-		g.unchanged()
+		g.setUnchanged()
 		d.cover(*latest, nil)
 		return nil
 	}
@@ -282,20 +289,20 @@ func (d *daemon) takeRisky(ctx context.Context) error {
 	return d.take(ctx, checkpoint.Request{Trigger: v1alpha1.TriggerBeforeRiskyTool, RiskyTool: g.held[0].tool})
 }
 
-// unguarded lets all calls run that a checkpoint which could not be taken would have stood
-// for: those that were held back when it began, or when the agent stood still for it.
-func (d *daemon) unguarded(err error) {
-	d.tellOfMore(func(more int) (string, string, map[string]string) {
-		return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them, since the one that would have covered them could not be taken", more), nil
+// releaseUnguarded releases all held calls because their checkpoint could not be taken: the
+// calls that were held when it began, or when the agent was stopped for it.
+func (d *daemon) releaseUnguarded(err error) {
+	d.recordOverflow(func(more int) (string, string, map[string]string) {
+		return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("%d more risky calls, made at the same time as others, run without a checkpoint before them, since the one that would have covered them could not be taken", more), nil
 	})
 	for _, c := range d.guard.release() {
-		d.tellGuarded(v1alpha1.EventRiskyToolUnguarded, c.tool, nil,
+		d.recordOutcome(v1alpha1.EventRiskyToolUnguarded, c.tool, nil,
 			fmt.Sprintf("the tool %s runs without a checkpoint before it, since the one that would have covered it could not be taken: %s", c.tool.GetName(), agent.Text([]byte(err.Error()))))
 	}
 }
 
-// collect takes in whoever else waits, and drops who has gone, or has had a
-// checkpoint.
+// collect moves queued calls to held, and drops the calls whose hook has ended or that have
+// had a checkpoint.
 func (g *guard) collect() {
 	for more := true; more; {
 		select {
@@ -306,7 +313,7 @@ func (g *guard) collect() {
 		}
 	}
 	g.held = slices.DeleteFunc(g.held, func(c *riskyCall) bool {
-		drop := c.ctx.Err() != nil || c.stop == nil && g.known(c.tool.GetCallId())
+		drop := c.ctx.Err() != nil || c.stop == nil && g.isCovered(c.tool.GetCallId())
 		if drop {
 			g.forget(c)
 			close(c.done)
@@ -315,7 +322,7 @@ func (g *guard) collect() {
 	})
 }
 
-// release lets all calls go that are held back, and returns them.
+// release lets all held calls proceed, and returns them.
 func (g *guard) release() []*riskyCall {
 	released := g.held
 	g.held = nil
@@ -326,8 +333,9 @@ func (g *guard) release() []*riskyCall {
 	return released
 }
 
-// cause is the call that a checkpoint is taken for, now that the agent stands still: one
-// that waits. If all have gone on, it is merely one that calls have caused.
+// cause returns the trigger of a checkpoint for risky calls, now that the agent is stopped,
+// and the call to name in it: one that has not run yet. If all may have run, the trigger is
+// only ToolCalls.
 func (g *guard) cause() (v1alpha1.CheckpointTrigger, *daemonv1.RiskyTool) {
 	for _, c := range g.held {
 		if c.waits() {
@@ -337,10 +345,10 @@ func (g *guard) cause() (v1alpha1.CheckpointTrigger, *daemonv1.RiskyTool) {
 	return v1alpha1.TriggerToolCalls, nil
 }
 
-// cover lets the calls go that are held back, since a checkpoint stands for what
-// was before them, and tells which one. It was taken for the call own, if any, which its
-// record names. One of an agent that ran may hold what a call has done already, as may
-// any one for a call whose stop is over: the agent is only stopped for so long.
+// cover releases the held calls after a checkpoint, and records for each whether the
+// checkpoint holds the state before it. No event is recorded for the call own, which the
+// checkpoint's record names. The checkpoint may hold effects of a call if the agent ran
+// while it was taken, or if the agent has run since the call because its stop timed out.
 func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
 	details := map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)}
 	ran := ""
@@ -356,80 +364,81 @@ func (d *daemon) cover(point journal.Point, own *daemonv1.RiskyTool) {
 		more = cmp.Or(more, why)
 		switch {
 		case why != "":
-			d.tellGuarded(v1alpha1.EventRiskyToolUnguarded, c.tool, details,
-				fmt.Sprintf("checkpoint %d may not hold what was before the tool %s: %s", point.Number, c.tool.GetName(), why))
+			d.recordOutcome(v1alpha1.EventRiskyToolUnguarded, c.tool, details,
+				fmt.Sprintf("checkpoint %d may not hold the state before the tool %s: %s", point.Number, c.tool.GetName(), why))
 			continue
 		case c.tool != own:
-			d.tellGuarded(v1alpha1.EventRiskyToolGuarded, c.tool, details,
-				fmt.Sprintf("checkpoint %d holds what was before the tool %s", point.Number, c.tool.GetName()))
+			d.recordOutcome(v1alpha1.EventRiskyToolGuarded, c.tool, details,
+				fmt.Sprintf("checkpoint %d holds the state before the tool %s", point.Number, c.tool.GetName()))
 		}
-		d.guard.taken(c.tool.GetCallId())
+		d.guard.setCovered(c.tool.GetCallId())
 	}
 	d.guard.release()
-	d.tellOfMore(func(calls int) (string, string, map[string]string) {
+	d.recordOverflow(func(calls int) (string, string, map[string]string) {
 		if more != "" {
-			return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("checkpoint %d may not stand for %d more risky calls, which came at once with others: %s", point.Number, calls, more), details
+			return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("checkpoint %d may not hold the state before %d more risky calls, made at the same time as others: %s", point.Number, calls, more), details
 		}
-		return v1alpha1.EventRiskyToolGuarded, fmt.Sprintf("checkpoint %d stands for %d more risky calls, which came at once with others", point.Number, calls), details
+		return v1alpha1.EventRiskyToolGuarded, fmt.Sprintf("checkpoint %d holds the state before %d more risky calls, made at the same time as others", point.Number, calls), details
 	})
 }
 
-// tellOfMore records once what came of the calls that were counted alone, if any were.
-func (d *daemon) tellOfMore(told func(more int) (reason, message string, details map[string]string)) {
+// recordOverflow records one event for the calls that were only counted, if any were.
+func (d *daemon) recordOverflow(event func(more int) (reason, message string, details map[string]string)) {
 	g := d.guard
 	g.mu.Lock()
-	more := g.left
-	g.left = 0
+	more := g.overflow
+	g.overflow = 0
 	g.mu.Unlock()
 	if more == 0 {
 		return
 	}
-	reason, message, details := told(more)
+	reason, message, details := event(more)
 	all := map[string]string{"calls": strconv.Itoa(more)}
 	maps.Copy(all, details)
 	if err := d.taker.Event(reason, message, all); err != nil {
-		d.log.Error(err, "what came of risky tools could not be recorded")
+		d.log.Error(err, "the event about risky calls could not be recorded")
 	}
 }
 
-// tellOfEnded tells of calls that still waited for a checkpoint when the agent ended. The
-// last one does not stand for them: it is taken of what they may have done.
-func (d *daemon) tellOfEnded() {
+// reportUncovered records an event for each call that still waited for a checkpoint when
+// the agent ended. The last checkpoint does not cover them, since it may hold their
+// effects.
+func (d *daemon) reportUncovered() {
 	g := d.guard
 	g.mu.Lock()
-	waited := g.untold
-	g.untold = nil
+	waited := g.waiting
+	g.waiting = nil
 	g.mu.Unlock()
 	for _, c := range waited {
-		d.tellGuarded(v1alpha1.EventRiskyToolUnguarded, c.tool, nil,
+		d.recordOutcome(v1alpha1.EventRiskyToolUnguarded, c.tool, nil,
 			fmt.Sprintf("the tool %s was called without a checkpoint before it: the agent ended before one was taken", c.tool.GetName()))
 	}
-	d.tellOfRest()
+	d.reportOverflow()
 }
 
-// tellOfRest tells of calls that were left out when no checkpoint was taken any more
-// that could stand for them.
-func (d *daemon) tellOfRest() {
-	d.tellOfMore(func(more int) (string, string, map[string]string) {
-		return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("%d more risky calls, which came at once with others, run without a checkpoint before them", more), nil
+// reportOverflow records the calls that were only counted, when no checkpoint follows that
+// could cover them.
+func (d *daemon) reportOverflow() {
+	d.recordOverflow(func(more int) (string, string, map[string]string) {
+		return v1alpha1.EventRiskyToolUnguarded, fmt.Sprintf("%d more risky calls, made at the same time as others, run without a checkpoint before them", more), nil
 	})
 }
 
-// tellGuarded records what came of a risky call.
-func (d *daemon) tellGuarded(reason string, tool *daemonv1.RiskyTool, details map[string]string, message string) {
+// recordOutcome records an event about a risky call.
+func (d *daemon) recordOutcome(reason string, tool *daemonv1.RiskyTool, details map[string]string, message string) {
 	all := map[string]string{"tool": tool.GetName(), "call": tool.GetCallId()}
 	maps.Copy(all, details)
 	if err := d.taker.Event(reason, clip.Bytes(message, maxDetail), all); err != nil {
-		d.log.Error(err, "what came of a risky tool could not be recorded")
+		d.log.Error(err, "the event about a risky call could not be recorded")
 	}
 }
 
 // reportInvalidPatterns records policy patterns that do not compile.
 func (d *daemon) reportInvalidPatterns(bad []error) {
 	for _, err := range bad {
-		d.log.Error(err, "a pattern of the task's policy is left out")
+		d.log.Error(err, "ignoring a pattern of the task's policy")
 		if err := d.taker.Event(v1alpha1.EventRiskyToolPatternInvalid, clip.Bytes(err.Error(), maxDetail), nil); err != nil {
-			d.log.Error(err, "that could not be recorded")
+			d.log.Error(err, "the event about an invalid pattern could not be recorded")
 		}
 	}
 }

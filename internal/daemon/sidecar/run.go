@@ -1,28 +1,27 @@
-// Package sidecar is the daemon beside a task's agent, in a container of its own:
-// it records what the agent says, takes checkpoints of what it does, and gets
-// both out of the pod.
+// Package sidecar is the daemon beside a task's agent, in a container of its own: it
+// records the agent's output, takes checkpoints of its work, and sends both to the server
+// and the gitstore.
 //
 // It promises:
 //
-//   - A line of the agent's output is acknowledged to the shim only when it is
-//     on disk, and then is in the history once, whatever is killed when.
-//   - The server, the history store and the gitstore may be down for any time:
-//     the agent works on, and everything arrives later, in order.
+//   - A line of the agent's output is acknowledged to the shim only when it is on disk. It
+//     then reaches the history exactly once, whatever is killed in between.
+//   - The server, the history store and the gitstore may be down for any time: the agent
+//     works on, and everything arrives later, in order.
 //   - A line may be of any length: memory stays bounded, and nothing is left out.
-//   - Before a tool that the task calls risky a checkpoint is taken, and the tool
-//     waits for it where the agent asks before it runs one. If nothing has changed
-//     since the last checkpoint, and the agent stood still for that, it is named
-//     instead. No call is said to be guarded that may have begun.
-//   - Automatic checkpoints are bounded in number, however many calls an agent
-//     makes, and are taken only of what has changed.
-//   - A checkpoint that was taken of a running agent says so.
-//   - The values of the agent's Secrets are in nothing that leaves the pod.
-//   - A daemon killed at any instant goes on where it was when it starts again.
-//   - What keeps it from its work, a full volume say, shows in the Task's socket.Status.
-//   - When a newer attempt of the task has begun, or its pod's object is gone,
-//     it ends its own agent and writes nothing more, anywhere, but for the number
-//     of the newer one. It lets go of the
-//     volume only when that agent has ended.
+//   - Before a tool that the task's policy calls risky a checkpoint is taken, and the tool
+//     waits for it if the agent asks before it runs tools. If nothing has changed since the
+//     last checkpoint, and the agent was stopped for that one, it is named instead. A call
+//     that may have begun is never reported as guarded.
+//   - The number of automatic checkpoints is bounded, however many calls an agent makes,
+//     and none is taken if nothing has changed.
+//   - A checkpoint that was taken while the agent ran is marked as such.
+//   - Nothing that leaves the pod contains the value of one of the agent's Secrets.
+//   - A daemon that was killed at any instant resumes where it was.
+//   - What prevents it from working, such as a full volume, shows in the Task's status.
+//   - When a newer attempt of the task has begun, or its own pod's object is gone, it ends
+//     its agent and writes nothing more anywhere, except the number of the newer attempt.
+//     It unlocks the volume only when its agent has ended.
 package sidecar
 
 import (
@@ -56,7 +55,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// Server is what is needed of the server; see gatewayclient.Client.
+// Server is the part of gatewayclient.Client that the sidecar uses.
 type Server interface {
 	ship.Server
 	MarkBegun()
@@ -66,36 +65,41 @@ type Server interface {
 
 // Config configures the sidecar.
 type Config struct {
-	Pod    daemonapi.Config
-	Paths  volume.Paths
+	// Pod is the configuration that the manager gave the pod.
+	Pod daemonapi.Config
+	// Paths are the folders of the task's volume.
+	Paths volume.Paths
+	// RunDir is the folder shared with the agent's container.
 	RunDir string
+	// Server is the client of the gateway.
 	Server Server
-	// Mask keeps the values of Secrets out of whatever leaves the pod; nil if
+	// Mask keeps the values of Secrets out of everything that leaves the pod; nil if
 	// there are none.
 	Mask *mask.Masker
-	// Remote says where the gitstore is.
+	// Remote returns the address of the gitstore and the credentials for it.
 	Remote func() (worktree.Remote, error)
 	// DoneGrace is how long an agent may be silent after its final answer before
-	// it is ended; 0 for 30 s.
+	// it is ended; 0 means 30 s.
 	DoneGrace time.Duration
-	// TellAfter is how long pushes may fail once the agent has ended, and the server
-	// may refuse records at any time, before the Task says so; 0 for 15 s, and for
-	// the shipper's own patience.
+	// TellAfter is how long pushes may fail once the agent has ended, and how long the
+	// server may refuse records at any time, before that is reported; 0 means 15 s for
+	// pushes and the shipper's default for records.
 	TellAfter time.Duration
-	// OpenWait is how long another holder of the volume is awaited; 0 means 30 s.
+	// OpenWait is how long to wait for another process to unlock the volume; 0 means 30 s.
 	OpenWait time.Duration
-	// ProcessorTime is how long processors have worked for the daemon; nil for what
-	// the system counts of this process and of those that it has started.
+	// ProcessorTime returns the processor time that the daemon has used; nil means what
+	// the system counts for this process and those that it has started.
 	ProcessorTime func() time.Duration
-	// ProcessorsShort reports whether the node's processors are; nil for what the system
-	// says.
+	// ProcessorsShort reports whether the node is short of processor time; nil means what
+	// the system reports.
 	ProcessorsShort func() bool
-	Log             logr.Logger
+	// Log is the daemon's log.
+	Log logr.Logger
 }
 
 const defaultOpenWait = 30 * time.Second
 
-// reportWait is how long the server may take to hear why an attempt is over.
+// reportWait bounds how long a single report of a problem may take.
 const reportWait = 5 * time.Second
 
 // daemon is one run of the sidecar. It is the socket's Handler.
@@ -111,27 +115,27 @@ type daemon struct {
 	guard    *guard
 	pace     *pace.Pace
 	pending  v1alpha1.CheckpointTrigger // the automatic checkpoint that waits for its turn; "" for none
-	taken    time.Time                  // when a checkpoint was last taken, or nothing had changed
+	taken    time.Time                  // when a checkpoint was last taken, or a check found no change
 	problems *problems
 
 	noting          sync.Mutex
-	noted           *daemonv1.AgentSession // what the journal surely says
+	noted           *daemonv1.AgentSession // the session that the journal is known to have
 	awaitingSession atomic.Bool            // the files of the agent's session are being read
-	held            int                    // results in the session's files beyond those the recorder has counted, or heldUnknown
+	uncounted       int                    // results in the session's files that the recorder has not counted, or uncountedUnknown
 
-	silence   atomic.Pointer[string] // why the agent was ended for its silence
+	silence   atomic.Pointer[string] // why the agent was ended for its silence; nil if it was not
 	doneGrace time.Duration
 
-	idle    chan struct{} // closed when no checkpoints are taken any more
-	due     chan struct{} // enough tool calls for a checkpoint
+	idle    chan struct{} // closed when takeCheckpoints has returned
+	due     chan struct{} // enough tool calls were answered for a checkpoint
 	asked   chan *daemonv1.TakeCheckpoint
 	push    chan struct{} // there is something to push
-	refused pushState
+	refused refusedCheckpoints
 	fail    context.CancelCauseFunc // ends the work with a cause
 }
 
-// Run serves until ctx ends, which says that the pod ends, and then until the
-// last checkpoint and all records are out. A nil error is a clean end.
+// Run serves until ctx ends, which means that the pod ends, and then until the last
+// checkpoint and all records are stored outside the pod. A nil error is a clean end.
 func Run(ctx context.Context, cfg Config) error {
 	adapter, err := agent.For(cfg.Pod.AgentType)
 	if err != nil {
@@ -162,7 +166,7 @@ func Run(ctx context.Context, cfg Config) error {
 	d, bad := assemble(cfg, adapter, v, problems, fail)
 
 	err = d.begin(ctx)
-	if err != nil && !over(err) {
+	if err != nil && !attemptOver(err) {
 		return err
 	}
 	if err != nil {
@@ -180,14 +184,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if err == nil {
 		err = d.work(ctx, work)
 	}
-	if over(err) {
+	if attemptOver(err) {
 		return d.standDown(ctx, err)
 	}
 	return err
 }
 
-// assemble makes the daemon of its parts, each of those that it needs. bad are the
-// patterns of the task's policy that do not compile.
+// assemble creates the daemon and its parts. bad explains the patterns of the task's
+// policy that do not compile.
 func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *problems, fail context.CancelCauseFunc) (d *daemon, bad []error) {
 	recorder := record.New(record.Config{Spool: v.Spool, Sync: v.Sync, Attempt: cfg.Pod.Attempt, NewParser: parsers(cfg, adapter, v.Journal), Mask: cfg.Mask,
 		Price:    func(t agent.Tokens) *daemonv1.Usage { return t.Usage(cfg.Pod.Prices) },
@@ -206,8 +210,8 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 	}, bad
 }
 
-// openVolume opens the volume. While that takes room which there is not, it tells of
-// that and tries again: who makes room cannot be expected to start the daemon, too.
+// openVolume opens the volume. While the volume is too full for that, it reports the problem
+// and retries, since whoever makes room should not have to restart the daemon as well.
 func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, error) {
 	for wait := (backoff.Backoff{Min: time.Second}); ; {
 		opening, cancel := context.WithTimeout(ctx, cmp.Or(cfg.OpenWait, defaultOpenWait))
@@ -217,10 +221,10 @@ func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, e
 			p.Recorded(nil)
 			return v, err
 		}
-		cfg.Log.Error(err, "the volume has no room for the daemon to begin")
+		cfg.Log.Error(err, "the volume is too full to be opened; trying again")
 		p.Recorded(err)
 		if err := cfg.Server.Report(timeout(ctx, reportWait), p.current()); err != nil {
-			cfg.Log.V(1).Info("the server could not be told of a problem", "error", err.Error())
+			cfg.Log.V(1).Info("a problem could not be reported to the server", "error", err.Error())
 		}
 		if wait.Wait(ctx) != nil {
 			return nil, err
@@ -228,8 +232,8 @@ func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, e
 	}
 }
 
-// begin makes sure that prepare has left the volume ready for this attempt, and
-// finishes what a killed daemon left half done.
+// begin checks that prepare has left the volume ready for this attempt, and completes what
+// a killed daemon left unfinished.
 func (d *daemon) begin(ctx context.Context) error {
 	state := d.volume.Journal.State()
 	attempt := d.cfg.Pod.Attempt
@@ -256,22 +260,22 @@ func (d *daemon) begin(ctx context.Context) error {
 	if state.Session != nil {
 		d.recorder.Recall(state.Session.ID)
 	}
-	d.held = d.heldBefore(state)
+	d.uncounted = d.uncountedBefore(state)
 	if err := d.noteSession(); err != nil {
 		return err
 	}
 	if d.finished(state) {
 		return nil
 	}
-	// From here on the agent may change files: the volume is not clean any more.
+	// From now on the agent may change files, so the volume no longer counts as clean.
 	return d.volume.Journal.Update(func(s *journal.State) error {
 		s.Clean, s.Final = nil, nil
 		return nil
 	})
 }
 
-// findEnd asks the server where the records end, if the spool's own end is damaged, so
-// that no sequence is used twice.
+// findEnd asks the server for the last record's sequence, if the spool's end is damaged, so
+// that no sequence is used twice. It records an event about damage.
 func (d *daemon) findEnd(ctx context.Context) error {
 	damaged := d.volume.Spool.DamagedBytes()
 	for wait := (backoff.Backoff{}); d.volume.Spool.EndUncertain(); {
@@ -283,7 +287,7 @@ func (d *daemon) findEnd(ctx context.Context) error {
 			err = d.volume.Spool.SkipTo(max(begun.GetLastSequence(), d.cfg.Pod.RecordSequence))
 		}
 		if err != nil {
-			d.log.Error(err, "the end of the spool was unreadable, and the server must tell where to go on")
+			d.log.Error(err, "the end of the spool is unreadable; waiting for the server's last sequence")
 			if err := wait.Wait(ctx); err != nil {
 				return err
 			}
@@ -292,7 +296,7 @@ func (d *daemon) findEnd(ctx context.Context) error {
 	if damaged == 0 {
 		return nil
 	}
-	return d.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and are put aside there", damaged), nil)
+	return d.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the task's volume were unreadable, and were set aside there", damaged), nil)
 }
 
 // finished reports whether this attempt's last checkpoint has been taken.
@@ -302,7 +306,7 @@ func (d *daemon) finished(s journal.State) bool {
 
 // work runs everything until the pod ends (ctx) or something fails for good.
 func (d *daemon) work(ctx, work context.Context) error {
-	d.log.Info("the daemon is up", "attempt", d.cfg.Pod.Attempt)
+	d.log.Info("the daemon has started", "attempt", d.cfg.Pod.Attempt)
 	var group sync.WaitGroup
 	start := func(c context.Context, f func(context.Context) error) {
 		group.Go(func() {
@@ -323,7 +327,7 @@ func (d *daemon) work(ctx, work context.Context) error {
 		d.takeCheckpoints(running)
 	}()
 
-	err := d.untilSafe(ctx, work, func() { stopRunning(); <-d.idle })
+	err := d.awaitEnd(ctx, work, func() { stopRunning(); <-d.idle })
 	if cause := context.Cause(work); cause != nil {
 		err = cause
 	}
@@ -333,20 +337,20 @@ func (d *daemon) work(ctx, work context.Context) error {
 	return err
 }
 
-// timeout is a context that ends by itself.
+// timeout returns a context that ends after a while, and needs no cancel.
 func timeout(ctx context.Context, after time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, after)
 	context.AfterFunc(ctx, cancel)
 	return ctx
 }
 
-// Failed is called when nothing can be written to the volume any more.
+// Failed is called when the volume can no longer be written.
 func (d *daemon) Failed(err error) { d.fail(err) }
 
-// Recorded is called after lines went to disk.
+// Recorded is called after lines were written to disk.
 func (d *daemon) Recorded() {
 	if err := d.noteSession(); err != nil {
-		d.log.Error(err, "the agent's session is not known to the next attempt yet")
+		d.log.Error(err, "the agent's session could not be noted for the next attempt")
 	}
 	every := int(d.cfg.Pod.Policy.EveryToolCalls)
 	if answers, _ := d.recorder.Progress(); every > 0 && answers >= every {
@@ -354,6 +358,7 @@ func (d *daemon) Recorded() {
 	}
 }
 
+// nudge signals a channel of capacity 1, unless a signal is already pending.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -361,7 +366,7 @@ func nudge(c chan struct{}) {
 	}
 }
 
-// ask queues a requested checkpoint; false if the queue is full.
+// ask queues a requested checkpoint. It returns false if the queue is full.
 func (d *daemon) ask(take *daemonv1.TakeCheckpoint) bool {
 	select {
 	case d.asked <- take:
@@ -371,11 +376,11 @@ func (d *daemon) ask(take *daemonv1.TakeCheckpoint) bool {
 	}
 }
 
-// listenForCommands queues what the server asks for, until ctx ends.
+// listenForCommands queues the checkpoints that the server requests, until ctx ends.
 func (d *daemon) listenForCommands(ctx context.Context) error {
 	var wait backoff.Backoff
 	for ctx.Err() == nil {
-		full := false // told once for a stream, which may ask for any number
+		full := false // logged once per stream, which may request any number
 		err := d.cfg.Server.Commands(ctx, func(c *daemonv1.Command) {
 			wait.Reset()
 			take := c.GetTakeCheckpoint()
@@ -383,13 +388,13 @@ func (d *daemon) listenForCommands(ctx context.Context) error {
 				return
 			}
 			full = true
-			d.log.Info("more checkpoints are asked for than can wait; the server asks for the rest on its next stream", "checkpoint", take.GetName())
+			d.log.Info("too many checkpoints are requested; the server requests the rest again on its next stream", "checkpoint", take.GetName())
 		})
 		if errors.Is(err, gatewayclient.ErrFenced) {
 			return err
 		}
 		if err != nil && ctx.Err() == nil {
-			d.log.V(1).Info("the server's commands cannot be heard", "error", err.Error())
+			d.log.V(1).Info("lost the stream of the server's commands; reconnecting", "error", err.Error())
 		}
 		if err := wait.Wait(ctx); err != nil {
 			return err

@@ -19,17 +19,17 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/socket"
 )
 
-// sessionWait is how long the agent's session file may lag behind what the agent
-// has said, and sessionPoll how often that is looked at.
+// sessionWait is how long the agent's session file may lag behind its output, and
+// sessionPoll how often it is read meanwhile.
 const (
 	sessionWait = 300 * time.Millisecond
 	sessionPoll = 20 * time.Millisecond
 )
 
-// heldUnknown stands for a number of results that is not known.
-const heldUnknown = math.MinInt
+// uncountedUnknown stands for an unknown number of results.
+const uncountedUnknown = math.MinInt
 
-// parsers make parsers of this attempt's run of the agent.
+// parsers returns a function that makes parsers for this attempt's run of the agent.
 func parsers(cfg Config, adapter agent.Adapter, j *journal.Journal) func(agentstate.State) agent.Parser {
 	return func(state agentstate.State) agent.Parser {
 		known := state.Session
@@ -43,15 +43,15 @@ func parsers(cfg Config, adapter agent.Adapter, j *journal.Journal) func(agentst
 		case err == nil:
 			options.Prompt, options.Model = cfg.Mask.Text(plan.Prompt), plan.Model
 		case !errors.Is(err, fs.ErrNotExist):
-			cfg.Log.Error(err, "the agent's prompt is not known; it may be recorded twice")
+			cfg.Log.Error(err, "the launch plan is unreadable; the prompt may be recorded twice")
 		}
 		return adapter.NewParser(options)
 	}
 }
 
-// noteSession keeps the agent's session in the journal, for checkpoints and for
-// the next attempt. A resumed session counts as the agent's only once the
-// agent has said something: it may yet refuse it.
+// noteSession keeps the agent's session in the journal, for checkpoints and for the next
+// attempt. A resumed session is noted only once the agent has produced output, since the
+// agent may still refuse it.
 func (d *daemon) noteSession() error {
 	now := d.recorder.State()
 	if now.Session == nil {
@@ -76,9 +76,9 @@ func (d *daemon) noteSession() error {
 	return nil
 }
 
-// noteRefusal notes a session that the agent does not have: it says so, or its
-// program ended before it printed any event. An error of the model's API is no
-// refusal: the session is as good as before.
+// noteRefusal notes a session that the agent failed to resume: the agent reported that, or
+// ended before it printed any event. An error of the model's API is no refusal, since the
+// session can still be resumed.
 func (d *daemon) noteRefusal(st socket.Status) error {
 	state := d.volume.Journal.State()
 	s := state.Start
@@ -90,7 +90,7 @@ func (d *daemon) noteRefusal(st socket.Status) error {
 	if session == nil {
 		return nil
 	}
-	d.log.Info("the agent did not go on with its session; the next attempt tells it the conversation", "session", session.GetId())
+	d.log.Info("the agent did not resume its session; the next attempt puts the conversation into its prompt", "session", session.GetId())
 	err := d.volume.Journal.Update(func(s *journal.State) error {
 		s.SessionRefused = session.GetId()
 		return nil
@@ -99,11 +99,11 @@ func (d *daemon) noteRefusal(st socket.Status) error {
 		return err
 	}
 	return d.taker.Event(v1alpha1.EventAgentSessionRefused,
-		fmt.Sprintf("the agent ended with exit code %d without having gone on with its session %s: the next attempt tells it the conversation in its prompt", st.Exit.Code, session.GetId()),
+		fmt.Sprintf("the agent exited with %d without resuming its session %s; the next attempt puts the conversation into its prompt", st.Exit.Code, session.GetId()),
 		map[string]string{"session": session.GetId()})
 }
 
-// sessionRefused reports whether the agent refused the session it was to go on with.
+// sessionRefused reports whether the agent refused the session it was started with.
 func (d *daemon) sessionRefused(st socket.Status) bool {
 	known := d.recorder.State()
 	if known.Produced {
@@ -118,9 +118,9 @@ func (d *daemon) sessionRefused(st socket.Status) bool {
 	return false
 }
 
-// awaitSession waits, but not long, until the files of the agent's session hold the
-// last result that was recorded: some agents print it first. So what the agent
-// knows in a checkpoint is what the conversation says it knows.
+// awaitSession waits, for at most sessionWait, until the files of the agent's session hold
+// the last result that was recorded, because some agents print a result before they save
+// it. So the session in a checkpoint matches its conversation.
 func (d *daemon) awaitSession(ctx context.Context) {
 	session := d.recorder.State().Session
 	call, results := d.recorder.Answered()
@@ -146,20 +146,20 @@ func (d *daemon) awaitSession(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// holds reports whether a session has the last result, or as many as there
-// must be where it tells no ids. One that tells neither is not waited for.
+// holds reports whether a session's files contain the last result or, if they have no ids,
+// the expected number of results. It is true if they show neither.
 func (d *daemon) holds(s agent.Session, call string, results int) bool {
 	if s.Results != nil {
 		return s.Results[call]
 	}
-	return s.ResultCount < 0 || d.held == heldUnknown || s.ResultCount >= d.held+results
+	return s.ResultCount < 0 || d.uncounted == uncountedUnknown || s.ResultCount >= d.uncounted+results
 }
 
-// heldBefore is how many results the session's files hold, before the agent
-// starts, that the recorder has not counted. It is not known once the agent runs.
-func (d *daemon) heldBefore(state journal.State) int {
+// uncountedBefore returns how many more results the session's files contain, before the
+// agent starts, than the recorder has counted. That cannot be known once the agent runs.
+func (d *daemon) uncountedBefore(state journal.State) int {
 	if state.Session.BelongsTo(d.cfg.Pod.Attempt, d.cfg.Pod.PodUID) {
-		return heldUnknown
+		return uncountedUnknown
 	}
 	_, counted := d.recorder.Answered()
 	session := state.RunningSession()
@@ -168,7 +168,7 @@ func (d *daemon) heldBefore(state journal.State) int {
 	}
 	found, err := agent.FindSession(d.adapter, d.cfg.Paths.Home, session.GetId())
 	if err != nil || found.ResultCount < 0 {
-		return heldUnknown
+		return uncountedUnknown
 	}
 	return found.ResultCount - counted
 }
