@@ -11,12 +11,12 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// maxFile is longer than any file of a Secret.
+// maxFile is longer, in bytes, than any file of a Secret.
 const maxFile = 2 << 20
 
-// FromEnvironment makes a Masker of the variables CLEW_MASK_* and of the files
-// of the Secret volumes below dir, which need not be there. With an error it
-// knows all but the files that the error names.
+// FromEnvironment returns a Masker for the values of the variables CLEW_MASK_* and of the
+// files of the Secret volumes below dir, which need not exist. If it returns an error, the
+// Masker has all values except those of the files that the error names.
 func FromEnvironment(environ []string, dir string) (*Masker, error) {
 	var values [][]byte
 	for _, e := range environ {
@@ -35,13 +35,13 @@ func FromEnvironment(environ []string, dir string) (*Masker, error) {
 		failed = errors.Join(failed, err)
 	}
 	if failed != nil {
-		failed = fmt.Errorf("Secrets that are to be masked cannot be read; make their files readable to all containers of the pod: %w", failed)
+		failed = fmt.Errorf("read the Secrets to mask; make their files readable to all containers of the pod: %w", failed)
 	}
 	return New(values...), failed
 }
 
-// readVolume reads the files of a Secret volume. Names that begin with two dots
-// are the kubelet's: the files in them are reached by links.
+// readVolume reads the files of a Secret volume. Names that begin with two dots are the
+// kubelet's, and skipped: the files in them are reached by links.
 func readVolume(path string) (values [][]byte, failed error) {
 	entries, err := os.ReadDir(path)
 	if err != nil {

@@ -13,21 +13,23 @@ import (
 	"unicode/utf8"
 )
 
-// forms are the ways in which a value is written.
+// forms returns the encodings and variants in which a value is searched for, including
+// those of its long lines.
 func forms(value []byte) [][]byte {
-	out := forme(value)
+	out := formsOfOne(value)
 	if lines := bytes.Split(value, []byte("\n")); len(lines) > 1 {
 		for _, line := range lines {
-			// What frames a key in PEM is no secret.
+			// The lines that frame a key in PEM are not secret.
 			if line = bytes.TrimSpace(line); len(line) >= minLine && !bytes.HasPrefix(line, []byte("-----")) {
-				out = append(out, forme(line)...)
+				out = append(out, formsOfOne(line)...)
 			}
 		}
 	}
 	return out
 }
 
-func forme(value []byte) [][]byte {
+// formsOfOne returns the encodings and variants of a value as a whole.
+func formsOfOne(value []byte) [][]byte {
 	out := [][]byte{value}
 	if utf8.Valid(value) {
 		text := string(value)
@@ -65,7 +67,7 @@ func forme(value []byte) [][]byte {
 	return out
 }
 
-// reversed is a value as the program rev prints it.
+// reversed returns a value as the program rev prints it.
 func reversed(value []byte) []byte {
 	if !utf8.Valid(value) {
 		return value
@@ -75,14 +77,14 @@ func reversed(value []byte) []byte {
 	return []byte(string(runes))
 }
 
-// inside32 is inside for base32, of which five bytes make eight characters.
+// inside32 is inside for base32, which encodes five bytes as eight characters.
 func inside32(encoding *base32.Encoding, value []byte, before int) string {
 	text := encoding.EncodeToString(append(make([]byte, before), value...))
 	return text[(before*8+4)/5 : (before+len(value))*8/5]
 }
 
-// inside is what is always the same in the base64 text of something longer that
-// holds the value after 3n+before other bytes.
+// inside returns the part that is always the same in the base64 text of a longer input that
+// has the value after 3n+before other bytes.
 func inside(encoding *base64.Encoding, value []byte, before int) string {
 	text := encoding.EncodeToString(append(make([]byte, before), value...))
 	from := []int{0, 2, 3}[before]
@@ -90,7 +92,7 @@ func inside(encoding *base64.Encoding, value []byte, before int) string {
 	return text[from:to]
 }
 
-// escapes are the ways to write s inside a JSON string.
+// escapes returns the ways to write s inside a JSON string.
 func escapes(s string) []string {
 	out := []string{quoted(s, false)}
 	for _, other := range []string{quoted(s, true), strings.ReplaceAll(out[0], "/", `\/`), ascii(out[0])} {
@@ -101,7 +103,7 @@ func escapes(s string) []string {
 	return out
 }
 
-// quoted is s as JSON without the quotes.
+// quoted returns s as a JSON string without its quotes.
 func quoted(s string, html bool) string {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -113,7 +115,7 @@ func quoted(s string, html bool) string {
 	return text[1 : len(text)-1]
 }
 
-// ascii writes what is beyond ASCII as \uXXXX.
+// ascii returns s with all characters outside ASCII written as \uXXXX.
 func ascii(s string) string {
 	quoted := strconv.QuoteToASCII(s)
 	if len(quoted) == len(s)+2 {

@@ -2,22 +2,20 @@
 //
 // It promises:
 //
-//   - A value is found as it is, escaped in JSON (also twice, as in a JSON text
-//     inside a JSON text), in the percent-encoding of URLs, and in base64 and
-//     base32, by themselves or in the middle of something longer (as in a basic
-//     authorization), and in hex. Of 8 bytes or more it is found reversed, in
-//     upper and in lower case, and with the two characters exchanged in which
-//     the base64 of URLs differs. Of a value of several lines each line of 16
-//     bytes or more is found by itself.
-//   - In all of these, line breaks may stand anywhere, with indentation, as they
-//     are or escaped in JSON: programs wrap what they encode.
-//   - It is found wherever a stream is cut into writes.
+//   - A value is found unencoded, escaped in JSON (also twice, as in a JSON text inside a
+//     JSON text), in the percent-encoding of URLs, in hex, and in base64 and base32, alone
+//     or in the middle of a longer encoded text (as in a basic authorization). A value of 8
+//     bytes or more is also found reversed, in upper and in lower case, and with the two
+//     characters exchanged in which the base64 of URLs differs. Each line of 16 bytes or
+//     more of a value of several lines is also found by itself.
+//   - In all of these, line breaks with indentation may occur anywhere, unescaped or escaped
+//     in JSON, because programs wrap encoded text.
+//   - A value is found however a stream is split into writes.
 //   - Values of less than 6 bytes are ignored: they would mask ordinary words.
 //
-// A value is replaced by [masked]; one of digits alone by as many nines, so that
-// a JSON number stays one. Nothing here can find a value that is compressed or
-// encrypted, split by other text (spaces, line numbers, the columns of a hex
-// dump), or encoded in some other way.
+// A value is replaced by [masked]; a value of digits alone by as many nines, so that a
+// JSON number remains one. A value that is compressed, encrypted, split by other text
+// (spaces, line numbers, the columns of a hex dump) or encoded in another way is not found.
 package mask
 
 import (
@@ -28,44 +26,46 @@ import (
 	"slices"
 )
 
-// Replacement stands where a value was.
+// Replacement replaces a masked value.
 const Replacement = "[masked]"
 
 const (
-	// minValue is the length of the shortest value that is masked, minLine that
-	// of a line of a longer one, minPart that of a part of a base64 text.
+	// minValue is the length, in bytes, of the shortest value that is masked, minLine that
+	// of a line of a longer value, minPart that of a part of an encoded text.
 	minValue = 6
 	minLine  = 16
 	minPart  = 10
-	// minVariant is the length of the shortest value that is found in variants
-	// which an ordinary word may be: reversed, or in another case.
+	// minVariant is the length, in bytes, of the shortest value that is also searched for
+	// in variants that may be ordinary words: reversed, or in another case.
 	minVariant = 8
-	// formsVersion changes with the ways in which a value is found, so that what
-	// was looked at by an older release is looked at again.
+	// formsVersion is increased when values are found in further forms, so that files
+	// checked by an older release are checked again.
 	formsVersion = 2
 )
 
-// Masker knows values. A nil Masker knows none. It is safe for concurrent use.
+// Masker replaces a set of values. A nil Masker has no values. It is safe for concurrent
+// use.
 type Masker struct {
 	needles     []needle // longest first
 	fingerprint uint32
-	window      int // length of the shortest needle
-	longest     int
-	// shift says how far the window may move on when it ends in two bytes; at
-	// 0 some of bucket may begin where the window does.
-	shift  [1 << 16]uint8
+	window      int // length of the shortest needle, at most 255
+	longest     int // length of the longest needle
+	// shift is how far the window may advance, by the two bytes that it ends in; at 0 a
+	// needle of their bucket may begin where the window does.
+	shift [1 << 16]uint8
+	// bucket lists the needles whose window ends in two bytes.
 	bucket map[uint16][]int
-	// firsts are the needles by their first byte.
+	// firsts lists the needles by their first byte.
 	firsts [256][]int
 }
 
 // needle is one form of a value.
 type needle struct {
 	text   []byte
-	digits bool
+	digits bool // text consists of digits
 }
 
-// New makes a Masker of values; nil if none is long enough to be masked.
+// New returns a Masker for values; nil if none is long enough to be masked.
 func New(values ...[]byte) *Masker {
 	var kept [][]byte
 	for _, v := range values {
@@ -102,7 +102,7 @@ func isDigits(b []byte) bool {
 	return !slices.ContainsFunc(b, func(c byte) bool { return c < '0' || c > '9' })
 }
 
-// index prepares the search, which is that of Wu and Manber.
+// index builds the tables of the search, which is Wu and Manber's.
 func (m *Masker) index() {
 	slices.SortFunc(m.needles, func(a, b needle) int {
 		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), bytes.Compare(a.text, b.text))
@@ -125,8 +125,8 @@ func (m *Masker) index() {
 
 func pairOf(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
 
-// next finds the first needle that begins at from or after it, and the longest
-// of those that begin there. start is len(b) if there is none.
+// next returns the first place, from from on, where a needle begins, and the longest needle
+// that begins there. start is len(b) if there is none.
 func (m *Masker) next(b []byte, from int) (start int, found *needle) {
 	for i := from + m.window; i <= len(b); {
 		pair := pairOf(b[i-2], b[i-1])
@@ -145,8 +145,8 @@ func (m *Masker) next(b []byte, from int) (start int, found *needle) {
 	return len(b), nil
 }
 
-// tail is where, at the end of b, a needle may begin that goes on after b;
-// len(b) if none can.
+// tail returns where, at the end of b, a needle may begin that continues after b; len(b) if
+// none can.
 func (m *Masker) tail(b []byte) int {
 	for p := max(0, len(b)-m.longest+1); p < len(b); p++ {
 		for _, n := range m.firsts[b[p]] {
@@ -158,8 +158,8 @@ func (m *Masker) tail(b []byte) int {
 	return len(b)
 }
 
-// Fingerprint is another number for another set of values, 0 for none. It tells
-// too little of them to guess one.
+// Fingerprint returns a number that differs for another set of values; 0 for none. It
+// reveals too little to guess a value.
 func (m *Masker) Fingerprint() uint32 {
 	if m == nil {
 		return 0
@@ -167,7 +167,7 @@ func (m *Masker) Fingerprint() uint32 {
 	return m.fingerprint
 }
 
-// Holds reports whether a value is in b.
+// Holds reports whether b contains a value.
 func (m *Masker) Holds(b []byte) bool {
 	if m == nil {
 		return false
@@ -184,7 +184,7 @@ func (m *Masker) Text(s string) string {
 	return string(m.Bytes([]byte(s)))
 }
 
-// Bytes returns b with the values in it replaced: b itself if there are none.
+// Bytes returns b with the values in it replaced; b itself if it has none.
 func (m *Masker) Bytes(b []byte) []byte {
 	if !m.Holds(b) {
 		return b
@@ -196,8 +196,8 @@ func (m *Masker) Bytes(b []byte) []byte {
 	return out.Bytes()
 }
 
-// Same returns b with as many asterisks in the place of each value as it has
-// bytes: b itself if there are none.
+// Same returns b with each byte of a value replaced by an asterisk, so that the length
+// stays the same; b itself if it has no value.
 func (m *Masker) Same(b []byte) []byte {
 	if !m.Holds(b) {
 		return b

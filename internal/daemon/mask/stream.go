@@ -6,23 +6,23 @@ import (
 	"io"
 )
 
-// Writer replaces values in what is written to it. It holds back what may be
-// the beginning of one.
+// Writer replaces values in what is written to it. It holds back bytes that may be the
+// beginning of a value.
 type Writer struct {
 	m    *Masker
 	out  io.Writer
-	same bool // asterisks instead of the replacement
+	same bool // write asterisks instead of the replacement
 
 	held   []byte
-	masked int // so many of the held bytes are in a value that was replaced
-	found  bool
+	masked int  // how many of the held bytes belong to a value that was already replaced
+	found  bool // a value was found
 	ready  bytes.Buffer
 }
 
-// Writer returns a writer that passes everything on to out, without the values.
+// Writer returns a Writer that writes to out.
 func (m *Masker) Writer(out io.Writer) *Writer { return &Writer{m: m, out: out} }
 
-// Write implements io.Writer. An error is that of the writer behind.
+// Write implements io.Writer. It returns only errors of the underlying writer.
 func (w *Writer) Write(p []byte) (int, error) {
 	if w.m == nil {
 		return w.out.Write(p)
@@ -33,7 +33,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush passes on what was held back, since nothing follows for now.
+// Flush writes what is held back.
 func (w *Writer) Flush() error {
 	if w.m == nil {
 		return nil
@@ -44,8 +44,8 @@ func (w *Writer) Flush() error {
 // Held reports whether something is held back.
 func (w *Writer) Held() bool { return len(w.held) > 0 }
 
-// FlushLines passes on the whole lines of what was held back: a value goes on in
-// the next line only if that follows soon.
+// FlushLines writes the whole lines of what is held back, which is right when the next line
+// does not follow soon: then no value continues in it.
 func (w *Writer) FlushLines() error {
 	lines := bytes.LastIndexByte(w.held, '\n') + 1
 	if w.m == nil || lines == 0 {
@@ -61,6 +61,8 @@ func (w *Writer) FlushLines() error {
 // HeldLine reports whether a whole line is held back.
 func (w *Writer) HeldLine() bool { return bytes.IndexByte(w.held, '\n') >= 0 }
 
+// pass masks and writes what is held back and p, except what it holds back for the next
+// call unless last is set.
 func (w *Writer) pass(p []byte, last bool) error {
 	data := p
 	if len(w.held) > 0 {
@@ -85,8 +87,8 @@ func (w *Writer) pass(p []byte, last bool) error {
 	return w.write(w.ready.Bytes())
 }
 
-// replace makes ready what comes before hold, and returns how far the values
-// reach that begin there. Values that overlap are replaced as one.
+// replace masks the data before hold into ready, and returns where the last value that
+// begins there ends. Values that overlap are replaced as one.
 func (w *Writer) replace(data []byte, v *view, hold int) (covered int) {
 	covered = w.masked
 	if w.same {
@@ -134,8 +136,8 @@ func (w *Writer) write(b []byte) error {
 	return err
 }
 
-// CopySame copies src to dst with as many asterisks in the place of each value
-// as it has bytes, and reports whether it found one.
+// CopySame copies src to dst with each byte of a value replaced by an asterisk, and reports
+// whether it found a value. n is the number of bytes copied.
 func (m *Masker) CopySame(dst io.Writer, src io.Reader) (n int64, found bool, err error) {
 	if m == nil {
 		n, err = io.Copy(dst, src)

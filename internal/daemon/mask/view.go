@@ -2,28 +2,27 @@ package mask
 
 import "slices"
 
-// view is a text without its line breaks, so that a value is found that was
-// wrapped: base64, for one, breaks its lines at 76 columns. A break is a line end,
-// also as it is escaped in JSON, with the further breaks and the indentation
-// that follow it.
+// view is a text without its line breaks, so that a wrapped value is found: base64, for
+// example, is wrapped at 76 columns. A break is a line end, unescaped or escaped in JSON,
+// with the line ends and the indentation that follow it.
 type view struct {
 	text []byte
-	// segments say where parts of text stand in the original, in order.
+	// segments map parts of text to their offsets in the original, in order.
 	segments []segment
-	// end is how much of the original is in the view; what follows may be the
-	// beginning of an escaped line end.
+	// end is how many bytes of the original are in the view; the rest may be the beginning
+	// of an escaped line end.
 	end int
 }
 
-// segment is a part of a view that has no break in it.
+// segment is a part of a view without a break: its offset in the view and in the original.
 type segment struct{ at, original int }
 
-// maxBreak is the length of the longest break, in bytes: what is longer parts
-// two texts, and a stream need not be held back for long.
+// maxBreak is the length, in bytes, of the longest break: a longer one separates two texts,
+// and bounds how much of a stream is held back.
 const maxBreak = 256
 
-// viewOf makes a view. Unless it is the last of a stream, an escape that is not
-// whole at the end is left out.
+// viewOf returns a view of b. Unless b is the last part of a stream, an incomplete escape
+// at its end is left out.
 func viewOf(b []byte, last bool) view {
 	v := view{end: len(b)}
 	if !last {
@@ -59,7 +58,7 @@ func (v *view) add(part []byte, original int) {
 	}
 }
 
-// original is where a byte of the view stands in the original.
+// original returns the offset in the original of a byte of the view.
 func (v *view) original(at int) int {
 	i, found := slices.BinarySearchFunc(v.segments, at, func(s segment, at int) int { return s.at - at })
 	if !found {
@@ -68,7 +67,7 @@ func (v *view) original(at int) int {
 	return v.segments[i].original + at - v.segments[i].at
 }
 
-// breakLength is the length of the break that b begins with; 0 if there is none.
+// breakLength returns the length of the break at the beginning of b; 0 if there is none.
 func breakLength(b []byte) int {
 	n := lineEnd(b)
 	if n == 0 {
@@ -91,7 +90,7 @@ func breakLength(b []byte) int {
 	return n
 }
 
-// lineEnd is the length of one line end, as it is or escaped.
+// lineEnd returns the length of one line end at the beginning of b, unescaped or escaped.
 func lineEnd(b []byte) int {
 	if b[0] == '\n' || b[0] == '\r' {
 		return 1
@@ -99,8 +98,8 @@ func lineEnd(b []byte) int {
 	return escape(b, "nr")
 }
 
-// escape is the length of an escape of one of the letters, after any number of
-// backslashes: a JSON text inside a JSON text doubles them.
+// escape returns the length of an escape of one of the letters, after up to 8 backslashes:
+// a JSON text inside a JSON text doubles them.
 func escape(b []byte, letters string) int {
 	n := 0
 	for n < len(b) && n < 8 && b[n] == '\\' {

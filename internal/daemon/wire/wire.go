@@ -1,9 +1,9 @@
-// Package wire is what the shim in the agent's container and the daemon say to
-// each other over the pod's unix socket.
+// Package wire is the protocol between the shim in the agent's container and the daemon,
+// over the pod's unix socket.
 //
-// The daemon takes everything it reads here as said by the agent, which may be
-// hostile: frames are bounded, and none carries a path, a command or a number
-// that the daemon acts upon beyond the order of the agent's own output.
+// The daemon treats everything it reads here as sent by the agent, which may be hostile:
+// frames are bounded, and none contains a path, a command or a number that the daemon acts
+// on beyond the order of the agent's own output.
 //
 // A frame is the length of its body (4 bytes, big endian), its type (1 byte)
 // and its body: for Line the number of the line (8 bytes), flags (1 byte) and
@@ -14,20 +14,20 @@
 //	shim    Hello{session}
 //	daemon  Welcome{line}          lines through that one are recorded
 //	shim    Line 1, Line 2 …       numbered without gaps, again after a reconnect
-//	daemon  Ack{line}              recorded on disk: never to be sent again
+//	daemon  Ack{line}              recorded on disk: must not be sent again
 //	daemon  Freeze{id}             a checkpoint is about to be taken
-//	shim    Frozen{id, running}    the agent is stopped, all it wrote was sent
-//	daemon  Thaw{id}               of the newest Freeze, when none is needed any more
-//	shim    Thawed{id}             the agent goes on without a Thaw: it took too long
-//	shim    Terminating{}          the shim was told to end (SIGTERM)
-//	shim    Exit{code}             the agent has ended, all it wrote was sent
+//	shim    Frozen{id, running}    the agent is stopped, and all its output was sent
+//	daemon  Thaw{id}               names the newest Freeze, when none is needed any longer
+//	shim    Thawed{id}             the agent was continued without a Thaw: it took too long
+//	shim    Terminating{}          the container was asked to end (SIGTERM)
+//	shim    Exit{code}             the agent has ended, and all its output was sent
 //	daemon  Finish{}               end the agent: it is done, or silent for too long
 //	daemon  Release{}              the last checkpoint is safe: the shim may end
 //	daemon  Stop{}                 a newer attempt runs: end the agent at once
 //
-// Ping, answered by Pong, asks whether the daemon is up, without a session. So
-// does BeforeTool, answered by Proceed, tell of a tool call that the agent holds
-// back: Proceed comes when a checkpoint was taken, if one was due.
+// Two frames need no session. Ping, answered by Pong, asks whether the daemon is up.
+// BeforeTool, answered by Proceed, announces a tool call that the agent holds back: Proceed
+// is sent when the checkpoint, if one was due, has been taken.
 package wire
 
 import (
@@ -40,10 +40,10 @@ import (
 	"strings"
 )
 
-// Type of a frame.
+// Type is the type of a frame.
 type Type byte
 
-// Frames of the shim.
+// Types of the frames that the shim and the hook send.
 const (
 	TypeHello       Type = 1
 	TypeLine        Type = 2
@@ -55,7 +55,7 @@ const (
 	TypeThawed      Type = 8
 )
 
-// Frames of the daemon.
+// Types of the frames that the daemon sends.
 const (
 	TypeWelcome Type = 65
 	TypeAck     Type = 66
@@ -69,22 +69,24 @@ const (
 )
 
 const (
-	// MaxChunk is the most bytes of output in one Line; longer lines are sent in pieces.
+	// MaxChunk bounds, in bytes, the output in one Line; longer lines are sent in pieces.
 	MaxChunk = 64 << 10
-	// maxBody bounds the body of any frame.
+	// maxBody bounds, in bytes, the body of any frame.
 	maxBody = MaxChunk + 16
-	// firstBody is how much room is made for a body of which nothing has come yet.
+	// firstBody is how much memory, in bytes, is allocated for a body before any of it has
+	// arrived.
 	firstBody = 1 << 10
-	// maxSession bounds the name of a session.
+	// maxSession bounds, in bytes, the name of a session.
 	maxSession = 64
 )
 
-// Hello opens a session. Session names one run of the agent; it is a secret
-// between shim and daemon, so that nobody else can go on with it.
+// Hello opens a session.
 type Hello struct {
+	// Session names one run of the agent. It is a secret between shim and daemon, so that
+	// no other process can take over the session.
 	Session string `json:"session"`
-	// First is the oldest line that the shim still has, or the next one; those
-	// before it were acknowledged. It is 0 from shims of older releases.
+	// First is the oldest line that the shim still has, or the next one if it has none;
+	// all lines before it were acknowledged. Shims of older releases send 0.
 	First int64 `json:"first,omitempty"`
 }
 
@@ -96,33 +98,37 @@ type Welcome struct {
 	Attempt int64 `json:"attempt"`
 }
 
-// Line is a piece of the agent's output.
+// Line is a line of the agent's output, or a piece of one.
 type Line struct {
+	// Number is 1 for the first piece of the session, and increases by 1.
 	Number int64
-	// More says that the line goes on in the next piece.
+	// More is set if the line continues in the next piece.
 	More bool
+	// Data is the output, without the line end.
 	Data []byte
 }
 
-// Ack says that lines through Line are recorded.
+// Ack acknowledges recorded lines.
 type Ack struct {
+	// Line is the last line recorded; all lines before it are recorded, too.
 	Line int64 `json:"line"`
 }
 
-// Freeze asks for the agent to be stopped; Frozen, Thaw and Thawed carry the same id.
+// Freeze asks for the agent to be stopped. It is also the body of Frozen, Thaw and Thawed.
 type Freeze struct {
+	// ID is the number of the freeze, which the answers repeat.
 	ID int64 `json:"id"`
-	// Running says, in Frozen, that some process of the agent does not stop.
+	// Running is set, in Frozen, if a process of the agent does not stop.
 	Running bool `json:"running,omitempty"`
 }
 
-// Exit says how the agent ended.
+// Exit reports how the agent ended.
 type Exit struct {
 	// Code is the exit code, 128+n for a signal n.
 	Code int `json:"code"`
-	// Terminating says that the shim had been told to end.
+	// Terminating is set if the container had been asked to end.
 	Terminating bool `json:"terminating"`
-	// Cause and Message say why the shim did not start the agent; empty if it did.
+	// Cause and Message are why the shim did not start the agent; empty if it did.
 	// Cause is a value of agent.Cause.
 	Cause   string `json:"cause,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -136,26 +142,26 @@ const MaxLastErrors = 4 << 10
 
 // Release lets the shim end.
 type Release struct {
-	// Code is the exit code to end with, if it is another than the agent's: an
-	// agent may have failed although it says it did not.
+	// Code is the exit code to end with; nil means the agent's own. It differs if the
+	// agent failed although it exited with 0, or the other way round.
 	Code *int `json:"code,omitempty"`
 }
 
-// BeforeTool tells of a tool call that waits for Proceed.
+// BeforeTool announces a tool call that waits for Proceed.
 type BeforeTool struct {
-	// ID is the call's, as in the agent's output, if it is known.
-	ID   string `json:"id,omitempty"`
+	// ID is the call's id in the agent's output; empty if it is not known.
+	ID string `json:"id,omitempty"`
+	// Name is the tool's name.
 	Name string `json:"name"`
-	// Key tells one run of the hook from another, which asks again when the
-	// daemon was away.
+	// Key identifies one run of the hook, which sends the call again after it has lost the
+	// daemon.
 	Key string `json:"key,omitempty"`
-	// Input is JSON; only its beginning if Cut.
+	// Input is the tool's input as JSON, or its beginning if Cut is set.
 	Input string `json:"input"`
 	Cut   bool   `json:"cut,omitempty"`
 }
 
-// WriteBeforeTool sends a BeforeTool, with as much of the input as a frame
-// takes.
+// WriteBeforeTool sends a BeforeTool, with as much of the input as fits into a frame.
 func WriteBeforeTool(w io.Writer, b BeforeTool) error {
 	for {
 		body, err := json.Marshal(b)
@@ -172,8 +178,9 @@ func WriteBeforeTool(w io.Writer, b BeforeTool) error {
 	}
 }
 
-// Frame is one frame as read.
+// Frame is one frame that was read.
 type Frame struct {
+	// Type determines which method decodes the body.
 	Type Type
 	body []byte
 }
@@ -211,7 +218,7 @@ func write(w io.Writer, t Type, body []byte) error {
 	return err
 }
 
-// Read reads one frame. A frame longer than any that is allowed is an error.
+// Read reads one frame. It returns an error for a frame that is longer than allowed.
 func Read(r io.Reader) (Frame, error) {
 	var header [5]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -219,7 +226,7 @@ func Read(r io.Reader) (Frame, error) {
 	}
 	n := binary.BigEndian.Uint32(header[:])
 	if n > maxBody {
-		return Frame{}, fmt.Errorf("a frame of %d bytes is longer than any that is allowed", n)
+		return Frame{}, fmt.Errorf("a frame of %d bytes exceeds the limit of %d", n, maxBody)
 	}
 	body, err := readBody(r, int(n))
 	if err != nil {
@@ -228,8 +235,8 @@ func Read(r io.Reader) (Frame, error) {
 	return Frame{Type: Type(header[4]), body: body}, nil
 }
 
-// readBody reads n bytes. It takes memory as they come: a header alone costs whoever
-// sends it nothing.
+// readBody reads n bytes. It allocates memory as they arrive, so that a peer cannot make it
+// allocate a whole body by sending a header alone.
 func readBody(r io.Reader, n int) ([]byte, error) {
 	body := make([]byte, 0, min(n, firstBody))
 	for len(body) < n {
@@ -248,27 +255,27 @@ func readBody(r io.Reader, n int) ([]byte, error) {
 	return body, nil
 }
 
-// Decode reads the body of a frame other than Line.
+// Decode decodes the body of a frame other than Line into v.
 func (f Frame) Decode(v any) error {
 	if err := json.Unmarshal(f.body, v); err != nil {
-		return fmt.Errorf("a frame of type %d cannot be read: %w", f.Type, err)
+		return fmt.Errorf("decode a frame of type %d: %w", f.Type, err)
 	}
 	return nil
 }
 
-// Hello reads the body of a Hello.
+// Hello decodes and checks the body of a Hello.
 func (f Frame) Hello() (Hello, error) {
 	var h Hello
 	if err := f.Decode(&h); err != nil {
 		return h, err
 	}
 	if h.Session == "" || len(h.Session) > maxSession {
-		return h, errors.New("a session's name has 1 to 64 bytes")
+		return h, fmt.Errorf("a session's name must have 1 to %d bytes", maxSession)
 	}
 	return h, nil
 }
 
-// Line reads the body of a Line.
+// Line decodes the body of a Line.
 func (f Frame) Line() (Line, error) {
 	if len(f.body) < 9 {
 		return Line{}, errors.New("a line without a number")
