@@ -27,16 +27,16 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// tokenFiles name the pod's tokens, one for each of those it talks to.
+// tokenFiles are the files with the pod's tokens.
 type tokenFiles struct{ server, gitStore string }
 
 func (t *tokenFiles) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&t.server, "token-file", filepath.Join(daemonapi.TokenPath, daemonapi.ServerTokenFile), "file with the pod's token for the server")
-	flags.StringVar(&t.gitStore, "gitstore-token-file", "", "file with the pod's token for the gitstore; "+daemonapi.GitStoreTokenFile+" beside the other one if empty")
+	flags.StringVar(&t.gitStore, "gitstore-token-file", "", "file with the pod's token for the gitstore; if empty, "+daemonapi.GitStoreTokenFile+" in the folder of --token-file")
 }
 
-// ofGitStore is the file with the token for the gitstore. Pods made by former
-// versions have one token for both.
+// ofGitStore returns the file with the token for the gitstore. Pods of older managers have
+// one token for server and gitstore.
 func (t *tokenFiles) ofGitStore() string {
 	if t.gitStore != "" {
 		return t.gitStore
@@ -48,7 +48,7 @@ func (t *tokenFiles) ofGitStore() string {
 	return beside
 }
 
-// pod is what prepare and run need of the pod they are in.
+// pod is the configuration of the pod and its clients, for prepare and run.
 type pod struct {
 	config daemonapi.Config
 	server *gatewayclient.Client
@@ -84,7 +84,7 @@ func newPrepare(logs *logOptions) *cobra.Command {
 	var retryFor time.Duration
 	cmd := &cobra.Command{
 		Use:   "prepare",
-		Short: "Bring the task's volume to the state the task is meant to have, then exit",
+		Short: "Prepare the task's volume for the agent, then exit",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			capacity.SetGoMemoryLimit(capacity.ForDaemon(capacity.MemoryLimit()))
@@ -102,7 +102,7 @@ func newPrepare(logs *logOptions) *cobra.Command {
 				return err
 			}
 			if err := os.WriteFile(termination, message, 0o644); err != nil {
-				log.Error(err, "the result cannot be reported", "result", string(message))
+				log.Error(err, "the result could not be written", "result", string(message))
 			}
 			if result.Reason != v1alpha1.ReasonWorkspacePrepared {
 				return exitError(1)
@@ -116,7 +116,7 @@ func newPrepare(logs *logOptions) *cobra.Command {
 	tokens.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&credentials, "credentials-dir", daemonapi.RepositoryPath, "folder with the repository's credentials: username and password, or token; and ca.crt")
 	cmd.Flags().StringVar(&termination, "termination-log", "/dev/termination-log", "file that the result is written to, as JSON")
-	cmd.Flags().DurationVar(&retryFor, "retry-for", 5*time.Minute, "how long a step is tried again that may succeed later")
+	cmd.Flags().DurationVar(&retryFor, "retry-for", 5*time.Minute, "how long a failed step that may succeed later is retried")
 	return cmd
 }
 
@@ -146,7 +146,7 @@ func newRun(logs *logOptions) *cobra.Command {
 	cfg := sidecar.Config{}
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Record the agent's work beside it, until the pod ends",
+		Short: "Record the agent's work and take checkpoints, until the pod ends",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			capacity.SetGoMemoryLimit(capacity.ForDaemon(capacity.MemoryLimit()))
@@ -180,10 +180,10 @@ func newAgent(logs *logOptions) *cobra.Command {
 	var programWords int
 	cmd := &cobra.Command{
 		Use:   "agent [flags] -- command [argument...]",
-		Short: "Start the agent and stand between it and the daemon",
+		Short: "Run the agent and connect it to the daemon",
 		Args:  cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// The container's log is the agent's: say little, in words.
+			// The container's log is the agent's, so log little, and as text.
 			quiet := *logs
 			if !cmd.Flags().Changed("log-format") {
 				quiet.format = "text"
@@ -193,12 +193,12 @@ func newAgent(logs *logOptions) *cobra.Command {
 				return err
 			}
 			masker, err := mask.FromEnvironment(os.Environ(), daemonapi.MaskPath)
-			if err != nil { // what the shim cannot read the agent cannot either
+			if err != nil { // the agent cannot read those files either
 				log.Error(err, "some of the agent's Secrets cannot be masked")
 			}
 			signals := make(chan os.Signal, 64)
 			signal.Notify(signals, shim.Signals()...)
-			// Not the command's context: that ends with the first signal.
+			// Not the command's context, which ends with the first signal.
 			code, err := shim.Run(context.Background(), shim.Config{
 				Socket: socketPath, Command: args, ProgramWords: programWords, Env: os.Environ(), Conversation: conversation,
 				RunDir: runDir, Mask: masker,
@@ -211,9 +211,9 @@ func newAgent(logs *logOptions) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&socketPath, "socket", filepath.Join(daemonapi.RunPath, socket.Name), "the daemon's socket")
-	cmd.Flags().StringVar(&conversation, "conversation", daemonapi.ConversationPath, "file with the conversation so far; the agent finds its path in "+shim.ConversationEnv)
-	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder in which prepare left the plan of the agent's start")
-	cmd.Flags().IntVar(&programWords, "program-words", 0, "how many words of the command are the program, before its arguments; 0 if that is not known")
+	cmd.Flags().StringVar(&conversation, "conversation", daemonapi.ConversationPath, "file with the conversation so far, passed to the agent in "+shim.ConversationEnv)
+	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder with the launch plan that prepare left")
+	cmd.Flags().IntVar(&programWords, "program-words", 0, "how many words of the command are the program, before its arguments; 0 if not known")
 	return cmd
 }
 
@@ -222,7 +222,7 @@ func newHook() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "hook",
-		Short: "Wait, before the agent runs a tool, for the checkpoint that is due; the agent starts it",
+		Short: "Wait for the checkpoint before a risky tool; run by the agent before each tool",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if agentType == "" {
@@ -238,11 +238,11 @@ func newHook() *cobra.Command {
 			if err != nil {
 				fmt.Fprintln(cmd.ErrOrStderr(), "clew:", err)
 			}
-			return nil // whatever it is, the agent works on
+			return nil // an error must not stop the agent
 		},
 	}
 	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder shared with the daemon")
-	cmd.Flags().StringVar(&agentType, "agent", "", "kind of the agent; the one that was started when empty")
+	cmd.Flags().StringVar(&agentType, "agent", "", "kind of the agent; if empty, that of the launch plan")
 	cmd.Flags().DurationVar(&timeout, "timeout", 9*time.Minute, "how long the daemon may take before the tool runs without a checkpoint")
 	return cmd
 }
@@ -251,7 +251,7 @@ func newReady() *cobra.Command {
 	var runDir string
 	cmd := &cobra.Command{
 		Use:   "ready",
-		Short: "Ask whether the daemon is up, as its startup probe",
+		Short: "Check that the daemon is up, for its startup probe",
 		Args:  cobra.NoArgs,
 		RunE:  func(*cobra.Command, []string) error { return socket.Ready(runDir) },
 	}

@@ -1,6 +1,6 @@
-// Command clew-daemon is what runs of Clew in a task's pod: prepare (init
-// container), run (sidecar), agent (shim in the user's image), hook (what an
-// agent runs before its tools) and ready (the sidecar's startup probe).
+// Command clew-daemon is the part of Clew that runs in a task's pod: prepare (the init
+// container), run (the sidecar), agent (the shim in the user's image), hook (which an agent
+// runs before its tools) and ready (the sidecar's startup probe).
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// exitError ends the program with a code, without a word more.
+// exitError ends the program with an exit code and prints nothing.
 type exitError int
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
@@ -49,12 +49,12 @@ func newCommand() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.PersistentFlags().StringVar(&logs.level, "log-level", "info", logging.LevelHelp)
-	cmd.PersistentFlags().StringVar(&logs.format, "log-format", "json", "how it is logged: json or text")
+	cmd.PersistentFlags().StringVar(&logs.format, "log-format", "json", "format of the log: json or text")
 	cmd.AddCommand(newPrepare(logs), newRun(logs), newAgent(logs), newHook(), newReady())
 	return cmd
 }
 
-// logOptions say what is logged and how; always to standard error.
+// logOptions are the flags for the log, which goes to standard error.
 type logOptions struct{ level, format string }
 
 func (o logOptions) logger(name string) (logr.Logger, error) {

@@ -1,10 +1,10 @@
-// Package daemonapi is what a task's pod is told and what it tells: the
-// configuration the manager writes into the pod (Config), the outcome that
-// prepare leaves for the manager (PrepareResult), and the versioned protocol
-// between daemon and server (package v1).
+// Package daemonapi is the contract between a task's pod and the rest of Clew: the
+// configuration that the manager gives the pod (Config), the result that prepare returns
+// to the manager (PrepareResult), and the versioned protocol between daemon and server
+// (package v1).
 //
-// Pods outlive upgrades of the manager and the server, so fields are only ever
-// added, and an unknown field is no error.
+// Pods outlive upgrades of the manager and the server, so fields are only ever added, and
+// an unknown field is no error.
 package daemonapi
 
 import (
@@ -18,10 +18,9 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// The audiences of the tokens by which pods identify themselves: one for the
-// server and one for the gitstore, so that neither can use at the other what it
-// was given. Pods made before they were told apart hold one token for both, of
-// the former audience.
+// The audiences of the tokens by which pods identify themselves: one for the server and
+// one for the gitstore, so that neither can use the pod's token at the other. Pods of
+// older managers have one token for both, with FormerAudience.
 const (
 	ServerAudience   = "server.clew.dev"
 	GitStoreAudience = "gitstore.clew.dev"
@@ -46,7 +45,7 @@ const PodUIDEnv = "CLEW_POD_UID"
 // containers prepare and agent.
 const PromptEnv = "CLEW_PROMPT"
 
-// Config is what a pod is told about its task. It holds no secret.
+// Config is the configuration of a task's pod. It contains no secret.
 type Config struct {
 	// Namespace, Task and TaskUID name the task.
 	Namespace string `json:"namespace"`
@@ -54,15 +53,15 @@ type Config struct {
 	TaskUID   string `json:"taskUID"`
 	// Attempt is the number of this pod among the task's pods, from 1.
 	Attempt int64 `json:"attempt"`
-	// HighestCheckpoint is the highest number that an object of the task's stands
-	// for: no other checkpoint may get it, even if neither the history store nor
-	// the volume knows of it any more.
+	// HighestCheckpoint is the highest number of the task's Checkpoint objects: no new
+	// checkpoint may get it, even if neither the history store nor the volume has that
+	// checkpoint any longer.
 	HighestCheckpoint int64 `json:"highestCheckpoint,omitempty"`
-	// RecordSequence is the newest record of the task that the manager has seen in the
-	// history store: no other record may get its sequence, even if neither the store nor
-	// the volume has it any more. 0 from managers of before.
+	// RecordSequence is the sequence of the task's newest record that the manager has seen
+	// in the history store: no new record may get it, even if neither the store nor the
+	// volume has that record any longer. Older managers leave it at 0.
 	RecordSequence int64 `json:"recordSequence,omitempty"`
-	// PodUID is what PodUIDEnv says: a manager cannot know it beforehand.
+	// PodUID is the value of PodUIDEnv, since a manager cannot know it in advance.
 	PodUID string `json:"-"`
 	// ServerURL is the base URL of the daemon gateway.
 	ServerURL string `json:"serverURL"`
@@ -75,31 +74,33 @@ type Config struct {
 	// Source is set when the task starts from another one.
 	Source *Source `json:"source,omitempty"`
 	// Policy says when checkpoints are taken.
-	Policy    Policy             `json:"policy"`
+	Policy Policy `json:"policy"`
+	// AgentType is the kind of the agent.
 	AgentType v1alpha1.AgentType `json:"agentType"`
-	// Model is the model that the agent is told to use; its own choice when empty.
+	// Model is the model that the agent must use; empty for the agent's own choice.
 	Model string `json:"model,omitempty"`
 	// Context bounds the conversation rendered into a prompt.
 	Context ContextLimits `json:"context,omitzero"`
-	// Prices of models, in addition to the built-in ones, by the beginning of
-	// the model's name.
+	// Prices are the prices of models, in addition to the built-in ones, by the beginning
+	// of the model's name.
 	Prices map[string]Price `json:"prices,omitempty"`
-	// StatePaths are the folders under home that hold the agent's state; all of it when empty.
+	// StatePaths are the folders in the home that hold the agent's state; empty for the
+	// whole home.
 	StatePaths []string `json:"statePaths,omitempty"`
-	// Operation is what prepare is to do besides bringing the worktree up.
+	// Operation is what prepare has to carry out in addition to preparing the workspace.
 	Operation *Operation `json:"operation,omitempty"`
-	// IdleSeconds is how long the agent may print nothing before it is ended; 0
-	// for any time.
+	// IdleSeconds is how long the agent may print nothing before it is ended; 0 for no
+	// limit.
 	IdleSeconds int32 `json:"idleSeconds,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.
 	PrepareOnly bool `json:"prepareOnly,omitempty"`
-	// SpoolMargin is what the daemon keeps of what the server has.
+	// SpoolMargin bounds the acknowledged records that the daemon keeps.
 	SpoolMargin SpoolMargin `json:"spoolMargin,omitzero"`
 }
 
-// SpoolMargin bounds what a daemon keeps of the records that the server has
-// acknowledged, to send them again should the history store lose them: whichever
-// is reached first. The zero value keeps nothing.
+// SpoolMargin bounds the records that a daemon keeps after the server has acknowledged
+// them, to send them again if the history store loses them. The bound reached first
+// counts; the zero value keeps nothing.
 type SpoolMargin struct {
 	Bytes   int64 `json:"bytes"`
 	Seconds int64 `json:"seconds"`
@@ -109,21 +110,20 @@ type SpoolMargin struct {
 type Repository struct {
 	URL string `json:"url"`
 	Ref string `json:"ref,omitempty"`
-	// CredentialsSecret names the Secret that prepare finds mounted; empty for
-	// a repository that anyone may read.
+	// CredentialsSecret names the Secret that is mounted into prepare; empty for a public
+	// repository.
 	CredentialsSecret string `json:"credentialsSecret,omitempty"`
 }
 
-// Source is the point another task is started from, resolved.
+// Source is the resolved checkpoint of another task that this task starts from.
 type Source struct {
 	TaskUID string `json:"taskUID"`
-	// TaskName is for messages; managers of before leave it out.
+	// TaskName is for messages; older managers leave it out.
 	TaskName            string `json:"taskName,omitempty"`
 	Checkpoint          int64  `json:"checkpoint"`
 	Commit              string `json:"commit"`
 	IncludeConversation bool   `json:"includeConversation"`
-	// Position is where the conversation stood at Checkpoint; 0 if that is not
-	// known.
+	// Position is the conversation's position at Checkpoint; 0 if it is not known.
 	Position int64 `json:"position,omitempty"`
 }
 
@@ -135,39 +135,41 @@ func (s Source) String() string {
 	return fmt.Sprintf("checkpoint %d of task %s (UID %s)", s.Checkpoint, s.TaskName, s.TaskUID)
 }
 
-// Policy says when checkpoints are taken; zero means never for that reason.
+// Policy says when checkpoints are taken; a zero value disables that trigger.
 type Policy struct {
 	EveryToolCalls int32 `json:"everyToolCalls"`
 	EverySeconds   int32 `json:"everySeconds"`
-	// LeastIntervalSeconds is how soon after another an automatic checkpoint may
-	// be taken, beyond a burst; 0, from managers of before, means the default.
+	// LeastIntervalSeconds is the shortest interval between automatic checkpoints beyond a
+	// burst; 0, which older managers send, means the default.
 	LeastIntervalSeconds int32 `json:"leastIntervalSeconds,omitempty"`
-	MaxFileBytes         int64 `json:"maxFileBytes"`
-	// RiskyTools are the calls that a checkpoint is taken before.
+	// MaxFileBytes is the size of the largest file that checkpoints include.
+	MaxFileBytes int64 `json:"maxFileBytes"`
+	// RiskyTools match the calls before which a checkpoint is taken.
 	RiskyTools []ToolPattern `json:"riskyTools,omitempty"`
-	// SnapshotEveryMessages is how often a snapshot of the conversation is noted.
+	// SnapshotEveryMessages is the number of messages between two snapshots of the
+	// conversation.
 	SnapshotEveryMessages int64 `json:"snapshotEveryMessages,omitempty"`
 }
 
-// ToolPattern matches tool calls. Both are regular expressions (RE2) that match
-// anywhere; an empty one matches everything.
+// ToolPattern matches tool calls. Both fields are regular expressions (RE2) that match
+// anywhere in the text; an empty one matches everything.
 type ToolPattern struct {
 	// Tool matches the tool's name, Input its input as JSON.
 	Tool  string `json:"tool,omitempty"`
 	Input string `json:"input,omitempty"`
 }
 
-// ContextLimits bound the conversation that is rendered into the prompt of an
-// agent that cannot resume its own session. Zero means none of it.
+// ContextLimits bound the conversation that is rendered into the prompt of an agent that
+// cannot resume its own session. Zero means that nothing of the kind is rendered.
 type ContextLimits struct {
-	// Messages and ToolCalls count the newest ones that are rendered.
+	// Messages and ToolCalls are how many of the newest ones are rendered.
 	Messages  int32 `json:"messages"`
 	ToolCalls int32 `json:"toolCalls"`
 	// ToolResultBytes is how much of each tool result is rendered.
 	ToolResultBytes int32 `json:"toolResultBytes"`
-	// Summary begins with a summary of what was left out.
+	// Summary is set if a summary of what was left out comes first.
 	Summary bool `json:"summary"`
-	// Bytes bounds the whole.
+	// Bytes bounds the whole text.
 	Bytes int32 `json:"bytes"`
 }
 
@@ -177,47 +179,47 @@ type Operation struct {
 	ID   string `json:"id"`
 	// Prompt is the next user message of a resume.
 	Prompt string `json:"prompt,omitempty"`
-	// OnDrift says what is done with changes that no checkpoint knows of.
+	// OnDrift says how drift is treated.
 	OnDrift v1alpha1.OnDrift `json:"onDrift,omitempty"`
-	// Checkpoint and Commit are where a rewind goes, resolved. Checkpoint is 0 if
-	// there is none as old as Position: the agent's state is then that of before
-	// the task's first run.
+	// Checkpoint and Commit are the resolved target of a rewind. Checkpoint is 0 if no
+	// checkpoint is as old as Position: the agent's state is then reset to what it was
+	// before the task's first run.
 	Checkpoint int64  `json:"checkpoint,omitempty"`
 	Commit     string `json:"commit,omitempty"`
-	// CheckpointPosition is where the conversation stood at Checkpoint.
+	// CheckpointPosition is the conversation's position at Checkpoint.
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
-	// Position is where a rewind of the conversation goes: a turn boundary at
-	// CheckpointPosition or after it, resolved. 0 for the checkpoint's.
+	// Position is the resolved target of a rewind of the conversation: a turn boundary at
+	// or after CheckpointPosition. 0 stands for CheckpointPosition.
 	Position int64 `json:"position,omitempty"`
-	// AfterSequence is the record of the task that made the message at Position; 0
-	// if that is not known.
+	// AfterSequence is the sequence of the task's record with the message at Position; 0 if
+	// that is not known.
 	AfterSequence int64 `json:"afterSequence,omitempty"`
-	// Context bounds the rendered conversation of this resume; nil for the task's.
+	// Context bounds the rendered conversation of this resume; nil means the task's limits.
 	Context *ContextLimits `json:"context,omitempty"`
-	// Scope is what a rewind takes back, and Preserve how it keeps what stood before.
+	// Scope is what a rewind resets, and Preserve how it keeps what it discards.
 	Scope    v1alpha1.RewindScope  `json:"scope,omitempty"`
 	Preserve v1alpha1.PreserveMode `json:"preserve,omitempty"`
-	// Branch is the branch that Preserve=Branch makes.
+	// Branch is the name of the branch for Preserve=Branch.
 	Branch string `json:"branch,omitempty"`
 }
 
-// Price of a model in millionths of a US dollar for a million tokens.
+// Price is the price of a model in millionths of a US dollar per million tokens.
 type Price struct {
 	Input       int64 `json:"input"`
 	CachedInput int64 `json:"cachedInput,omitempty"`
 	Output      int64 `json:"output"`
 }
 
-// MaskPrefix begins the names of environment variables whose values come from
-// the Secrets that the agent is given. Daemon, prepare and shim replace these
-// values wherever they would leave the pod; the agent is started without them.
+// MaskPrefix is the prefix of the environment variables whose values come from the agent's
+// Secrets. Daemon, prepare and shim mask these values in everything that leaves the pod;
+// the agent is started without the variables.
 const MaskPrefix = "CLEW_MASK_"
 
-// OperationFailure says why an operation could not be carried out.
+// OperationFailure is why an operation could not be carried out.
 type OperationFailure struct {
 	Kind string `json:"kind"`
 	ID   string `json:"id"`
-	// Reason is a reason constant of v1alpha1, Message the sentence for people.
+	// Reason is a reason constant of v1alpha1, Message a sentence for users.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
@@ -228,37 +230,36 @@ type PrepareResult struct {
 	// Reason is Prepared, or why the workspace could not be prepared: a reason
 	// constant of v1alpha1.
 	Reason string `json:"reason"`
-	// Message is the sentence for people.
+	// Message is a sentence for users.
 	Message string `json:"message,omitempty"`
-	// NewestAttempt is set where the volume or the gitstore has seen a newer attempt
-	// than this one: the next one must have a higher number.
+	// NewestAttempt is set if the volume or the gitstore has seen a newer attempt than
+	// this one: the next attempt must have a higher number.
 	NewestAttempt int64 `json:"newestAttempt,omitempty"`
-	// Permanent says that another try cannot help until somebody acts.
+	// Permanent is set if another try cannot succeed until somebody acts.
 	Permanent bool `json:"permanent,omitempty"`
-	// Operation is the id of the operation that is complete, OperationKind its
-	// kind: a rewind and a resume may have the same id. Daemons of before left
-	// the kind out.
+	// Operation is the id of the completed operation, OperationKind its kind, since a
+	// rewind and a resume may have the same id. Older daemons left the kind out.
 	Operation     string `json:"operation,omitempty"`
 	OperationKind string `json:"operationKind,omitempty"`
-	// Failed is the operation that failed for good and left the workspace as it
-	// was; Operation then holds its key, which no manager takes for an id that is
-	// complete.
+	// Failed is the operation that failed for good and left the workspace unchanged.
+	// Operation is then its key, which no manager mistakes for the id of a completed
+	// operation.
 	Failed *OperationFailure `json:"failed,omitempty"`
 	// FromCheckpoint and ToCheckpoint are those of a completed rewind.
 	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
 	ToCheckpoint   int64 `json:"toCheckpoint,omitempty"`
-	// Preserved names the branch or stash that keeps what stood before.
+	// Preserved is the branch or stash that keeps what a rewind discarded.
 	Preserved string `json:"preserved,omitempty"`
-	// Restored says that the volume was empty and came back from the gitstore.
+	// Restored is set if the volume was empty and was restored from the gitstore.
 	Restored bool `json:"restored,omitempty"`
-	// Memory says what the agent that starts now knows; empty for the type Exec,
-	// which reads the conversation itself.
+	// Memory is how the agent that starts now knows the conversation; empty for the type
+	// Exec, which reads the conversation itself.
 	Memory v1alpha1.AgentMemory `json:"memory,omitempty"`
-	// MemoryMessage says why, for people.
+	// MemoryMessage explains Memory to users.
 	MemoryMessage string `json:"memoryMessage,omitempty"`
-	// ToPosition is where a rewind left the conversation.
+	// ToPosition is the conversation's position after a rewind.
 	ToPosition int64 `json:"toPosition,omitempty"`
-	// DriftCount and DriftedFiles tell what was changed while the task slept.
+	// DriftCount and DriftedFiles are the number and the names of the files that drifted.
 	DriftCount   int      `json:"driftCount,omitempty"`
 	DriftedFiles []string `json:"driftedFiles,omitempty"`
 }
@@ -267,8 +268,8 @@ type PrepareResult struct {
 func (c Config) Encode() (string, error) {
 	var b strings.Builder
 	encoder := json.NewEncoder(&b)
-	// One environment variable holds at most 128 KiB: escapes for HTML would
-	// make a prompt six times as long.
+	// An environment variable is limited to 128 KiB, and escaping for HTML can make a
+	// prompt six times as long.
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(c); err != nil {
 		return "", fmt.Errorf("encode the pod's configuration: %w", err)
@@ -276,21 +277,22 @@ func (c Config) Encode() (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// DecodeConfig reads what Encode wrote.
+// DecodeConfig decodes what Encode returned. A Config without a task or an attempt is an
+// error.
 func DecodeConfig(s string) (Config, error) {
 	var c Config
 	if err := json.Unmarshal([]byte(s), &c); err != nil {
-		return Config{}, fmt.Errorf("%s does not hold the pod's configuration: %w", ConfigEnv, err)
+		return Config{}, fmt.Errorf("decode the pod's configuration in %s: %w", ConfigEnv, err)
 	}
 	if c.TaskUID == "" || c.Attempt < 1 {
-		return Config{}, fmt.Errorf("%s names no task or attempt", ConfigEnv)
+		return Config{}, fmt.Errorf("the pod's configuration in %s names no task or attempt", ConfigEnv)
 	}
 	return c, nil
 }
 
-// RepositoryKey is the name of the gitstore's repository for an origin: tasks
-// of one namespace and origin share it. Two spellings of one URL (case of the
-// host, a trailing slash or .git) give one key. The empty URL stands for tasks
+// RepositoryKey returns the name of the gitstore's repository for an origin, which the
+// tasks of one namespace and origin share. Spellings of one URL that differ in the case of
+// the host, a trailing slash or .git have the same key. The empty URL stands for tasks
 // without a repository.
 func RepositoryKey(origin string) string {
 	if origin == "" {

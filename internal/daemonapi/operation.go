@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// Kinds of operations.
+// The kinds of operations.
 const (
 	OperationResume = "Resume"
 	OperationRewind = "Rewind"
-	// OperationRestore brings the workspace of a lost volume back. Its id is the
+	// OperationRestore restores the workspace after the volume was lost. Its id is the
 	// number of the attempt that began it and the UID of its pod.
 	OperationRestore = "Restore"
 )
 
-// Reasons that a daemon gives the server when it notes an operation. Before
-// operations were keyed by kind, they were all that told the kinds apart.
+// The reasons that a daemon sends with a move of the conversation. In older releases,
+// whose operations were not keyed by kind, only the reason distinguished the kinds.
 const (
 	NoteResume         = "resume"
 	NoteRewind         = "rewind"
@@ -23,24 +23,24 @@ const (
 	NoteRewindUndone   = "rewind undone"
 )
 
-// OperationKey names an operation wherever operations of several kinds are kept
-// together: in a Task's status, in the journal, in the history store. Users
-// choose the ids of resumes and rewinds independently, so the id alone does not
-// identify an operation. The API allows no slash in an id.
+// OperationKey returns the key of an operation where operations of several kinds are kept
+// together: in a Task's status, in the journal, in the history store. Users choose the ids
+// of resumes and rewinds independently, so the id alone does not identify an operation.
+// The API allows no slash in an id.
 func OperationKey(kind, id string) string { return kind + "/" + id }
 
-// OperationDoneKey names the end of an operation whose OperationKey only says
-// that its point of no return has passed.
+// OperationDoneKey returns the key for the end of an operation, where OperationKey only
+// means that the operation has passed its point of no return.
 func OperationDoneKey(kind, id string) string { return OperationKey(kind, id) + doneSuffix }
 
 const doneSuffix = "/done"
 
-// OperationUndoneKey names the undoing of an operation that failed after its
-// OperationKey was noted.
+// OperationUndoneKey returns the key for undoing an operation that failed after its
+// OperationKey was recorded.
 func OperationUndoneKey(kind, id string) string { return OperationKey(kind, id) + "/undone" }
 
-// UpgradeOperationKey is the key of an operation that an old daemon names by its
-// bare id, as told by the reason the daemon gave. Keys are returned as they are.
+// UpgradeOperationKey returns the key of an operation that an older daemon names by its
+// bare id, whose kind follows from the reason the daemon sent. A key is returned as it is.
 func UpgradeOperationKey(key, reason string) string {
 	id, done := strings.CutSuffix(key, doneSuffix)
 	switch {
@@ -56,6 +56,6 @@ func UpgradeOperationKey(key, reason string) string {
 	return key
 }
 
-// PreservedBranch is the branch that keeps what stood before a rewind: the one
-// that was asked for, or one named after the rewind's id.
+// PreservedBranch returns the branch that keeps what a rewind discards: the requested
+// branch, or one named after the rewind's id.
 func PreservedBranch(branch, id string) string { return cmp.Or(branch, "clew/before-"+id) }
