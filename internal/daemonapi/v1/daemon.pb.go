@@ -4,8 +4,8 @@
 // 	protoc        (unknown)
 // source: v1/daemon.proto
 
-// The protocol between a task's daemon and the server. Pods outlive upgrades
-// of the server, so fields are only ever added.
+// The protocol between a task's daemon and the server. Pods outlive upgrades of
+// the server, so fields are only ever added.
 
 package daemonv1
 
@@ -33,7 +33,7 @@ const (
 	Role_ROLE_ASSISTANT   Role = 2
 	Role_ROLE_SYSTEM      Role = 3
 	Role_ROLE_TOOL        Role = 4
-	// Plain output of the agent that is no message.
+	// Plain output of the agent that is not a message.
 	Role_ROLE_OUTPUT Role = 5
 )
 
@@ -86,7 +86,7 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 
 type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Absent when nothing is in the way.
+	// Absent when there is no problem.
 	Problem       *Problem `protobuf:"bytes,1,opt,name=problem,proto3" json:"problem,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -165,11 +165,11 @@ func (*ReportResponse) Descriptor() ([]byte, []int) {
 	return file_v1_daemon_proto_rawDescGZIP(), []int{1}
 }
 
-// Problem is what keeps a daemon from its work until somebody acts.
+// Problem is what prevents a daemon from working until somebody acts.
 type Problem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A reason as conditions have it: at most 64 letters and digits that begin
-	// with a capital.
+	// A reason as in conditions: at most 64 letters and digits, beginning with a
+	// capital letter.
 	Reason string `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
 	// At most 1024 bytes: what is wrong, and what to do.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
@@ -224,12 +224,12 @@ func (x *Problem) GetMessage() string {
 type BeginRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	DaemonVersion string                 `protobuf:"bytes,1,opt,name=daemon_version,json=daemonVersion,proto3" json:"daemon_version,omitempty"`
-	// Where the conversation of a task that starts from another one begins;
-	// taken into account once, when the task has no records yet.
+	// The checkpoint at which the conversation of a fork begins; used once, when
+	// the task has no records yet.
 	Source *Source `protobuf:"bytes,2,opt,name=source,proto3" json:"source,omitempty"`
-	// A snapshot of the conversation is noted every so many messages; 0 for none.
+	// The number of messages between two snapshots of the conversation; 0 for none.
 	SnapshotEveryMessages int64 `protobuf:"varint,3,opt,name=snapshot_every_messages,json=snapshotEveryMessages,proto3" json:"snapshot_every_messages,omitempty"`
-	// Fill in BeginResponse.durable_checkpoints and lost_checkpoints.
+	// Requests BeginResponse.durable_checkpoints and lost_checkpoints.
 	ListDurable   bool `protobuf:"varint,40,opt,name=list_durable,json=listDurable,proto3" json:"list_durable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -293,21 +293,21 @@ func (x *BeginRequest) GetListDurable() bool {
 	return false
 }
 
-// Source is the point another task is forked from.
+// Source is the checkpoint of another task that this task is forked from.
 type Source struct {
 	state               protoimpl.MessageState `protogen:"open.v1"`
 	TaskUid             string                 `protobuf:"bytes,1,opt,name=task_uid,json=taskUid,proto3" json:"task_uid,omitempty"`
 	Checkpoint          int64                  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	IncludeConversation bool                   `protobuf:"varint,3,opt,name=include_conversation,json=includeConversation,proto3" json:"include_conversation,omitempty"`
-	// The task has begun before, and its volume has all else that it needs. If the
-	// history does not have the checkpoint any more, the conversation begins without
-	// what it had there, and says so.
+	// The task has begun before, and its volume has everything else that it needs. If
+	// the history no longer has the checkpoint, the conversation begins without the
+	// messages before it, and says so.
 	MayBeLost bool `protobuf:"varint,4,opt,name=may_be_lost,json=mayBeLost,proto3" json:"may_be_lost,omitempty"`
-	// How many messages the conversation had there; 0 if that is not known.
+	// The conversation's position at the checkpoint; 0 if it is not known.
 	Position int64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
-	// The task has begun before, and its volume has all else that it needs. The server,
-	// which notes who waits, says by its own clock when the checkpoint is lost. Servers
-	// of before wait for may_be_lost.
+	// The task has begun before, and its volume has everything else that it needs. The
+	// server, which notes who waits, decides by its own clock when the checkpoint is
+	// lost. Older servers wait for may_be_lost.
 	HasBegun      bool `protobuf:"varint,6,opt,name=has_begun,json=hasBegun,proto3" json:"has_begun,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -390,25 +390,25 @@ type BeginResponse struct {
 	Attempt int64                  `protobuf:"varint,1,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// Sequence of the last stored record of this task; 0 when there is none.
 	LastSequence int64 `protobuf:"varint,2,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// The newest checkpoint recorded; absent when there is none.
+	// The newest recorded checkpoint; absent when there is none.
 	LatestCheckpoint *CheckpointRecord `protobuf:"bytes,3,opt,name=latest_checkpoint,json=latestCheckpoint,proto3" json:"latest_checkpoint,omitempty"`
 	// Head of the conversation's active branch.
 	Position *Position `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
-	// Keys of the operations whose MoveConversation has been done, newest last,
+	// Keys of the operations whose move of the conversation is done, newest last,
 	// at most 100.
 	CompletedOperations []string `protobuf:"bytes,5,rep,name=completed_operations,json=completedOperations,proto3" json:"completed_operations,omitempty"`
 	// Tool calls of the active branch that have no result.
 	OpenToolCalls []string `protobuf:"bytes,6,rep,name=open_tool_calls,json=openToolCalls,proto3" json:"open_tool_calls,omitempty"`
-	// Record.id of the last stored record; 0 if that is not known.
+	// Record.id of the last stored record; 0 if it is not known.
 	LastRecordId uint64 `protobuf:"fixed64,40,opt,name=last_record_id,json=lastRecordId,proto3" json:"last_record_id,omitempty"`
 	// Outcomes of the newest moves of the conversation, oldest first, at most 100.
 	Moves []*MoveResult `protobuf:"bytes,41,rep,name=moves,proto3" json:"moves,omitempty"`
 	// The server understands Record.move and Record.gap.
 	SequencedMoves bool `protobuf:"varint,42,opt,name=sequenced_moves,json=sequencedMoves,proto3" json:"sequenced_moves,omitempty"`
-	// Numbers of the checkpoints that count as durable; see BeginRequest.list_durable.
+	// Numbers of the checkpoints recorded as durable; see BeginRequest.list_durable.
 	DurableCheckpoints []int64 `protobuf:"varint,43,rep,packed,name=durable_checkpoints,json=durableCheckpoints,proto3" json:"durable_checkpoints,omitempty"`
-	// Numbers of the checkpoints that the gitstore was said to have lost. It may
-	// have them again; see BeginRequest.list_durable.
+	// Numbers of the checkpoints recorded as lost by the gitstore, which may have
+	// them again; see BeginRequest.list_durable.
 	LostCheckpoints []int64 `protobuf:"varint,44,rep,packed,name=lost_checkpoints,json=lostCheckpoints,proto3" json:"lost_checkpoints,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -521,11 +521,11 @@ func (x *BeginResponse) GetLostCheckpoints() []int64 {
 	return nil
 }
 
-// MoveResult is what became of a move of the conversation.
+// MoveResult is the result of a move of the conversation.
 type MoveResult struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	OperationId string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	// Where the conversation stood after it.
+	// The conversation's position after the move.
 	Position *Position `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	// Why the conversation could not be moved; empty when it was.
 	Refused       string `protobuf:"bytes,3,opt,name=refused,proto3" json:"refused,omitempty"`
@@ -733,15 +733,16 @@ func (x *AppendResponse) GetLastSequence() int64 {
 	return 0
 }
 
-// Record is one thing the daemon has to tell, kept in its spool until stored.
+// Record is one numbered entry that the daemon sends, kept in its spool until it is
+// stored.
 type Record struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1, 2, 3 … per task, without gaps, across attempts.
 	Sequence int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Time     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=time,proto3" json:"time,omitempty"`
 	Attempt  int64                  `protobuf:"varint,3,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Random, never 0 (records of older daemons have none): tells two records
-	// apart that were given the same sequence.
+	// Random, never 0 (records of older daemons have none). It distinguishes two
+	// records with the same sequence.
 	Id uint64 `protobuf:"fixed64,40,opt,name=id,proto3" json:"id,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -947,14 +948,14 @@ func (*Record_Move) isRecord_Body() {}
 
 func (*Record_Gap) isRecord_Body() {}
 
-// AgentEnd says how an agent ended that did not end well.
+// AgentEnd is how an agent ended that failed.
 type AgentEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The exit code of its program, 128+n for a signal n; -1 if nobody knows.
+	// The exit code of its program, 128+n for a signal n; -1 if it is not known.
 	ExitCode int32 `protobuf:"varint,1,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	// A value of agent.Cause; empty if it is not known.
 	Cause string `protobuf:"bytes,2,opt,name=cause,proto3" json:"cause,omitempty"`
-	// What the agent said, masked, at most 1024 bytes.
+	// The agent's error message, masked, at most 1024 bytes.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// The pause that the model's API asked for; 0 for none.
 	RetryAfterSeconds int64 `protobuf:"varint,4,opt,name=retry_after_seconds,json=retryAfterSeconds,proto3" json:"retry_after_seconds,omitempty"`
@@ -1020,10 +1021,9 @@ func (x *AgentEnd) GetRetryAfterSeconds() int64 {
 	return 0
 }
 
-// Move moves the conversation, at its place among the records. It is carried
-// out once for an operation_id. One that cannot be carried out is kept as
-// refused, and the conversation stays where it is; it may be sent again, as
-// another record.
+// Move moves the conversation, in its order among the records. It is carried out
+// once per operation_id. A move that cannot be carried out is stored as refused
+// and leaves the conversation unchanged; it may be sent again, as another record.
 type Move struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	OperationId string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
@@ -1032,9 +1032,9 @@ type Move struct {
 	Reason       string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	KeepPosition bool   `protobuf:"varint,4,opt,name=keep_position,json=keepPosition,proto3" json:"keep_position,omitempty"`
 	Position     int64  `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
-	// The earlier record behind which the conversation is to stand; 0 if that is not
-	// known. It leads there also where records are lost, so that positions are
-	// others than they were, or the checkpoint is not known.
+	// The earlier record after which the conversation continues; 0 if it is not known.
+	// It identifies the place even if records are lost, so that positions have
+	// changed, or if the checkpoint is not known.
 	AfterSequence int64 `protobuf:"varint,6,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1112,12 +1112,12 @@ func (x *Move) GetAfterSequence() int64 {
 	return 0
 }
 
-// Gap stands for records that are lost: from its own sequence through the one
-// that it names. It is made when it is sent, and never kept in a spool.
+// Gap stands for lost records: from its own sequence through the sequence that it
+// names. It is created when it is sent, and never kept in a spool.
 type Gap struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Through int64                  `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
-	// A reason as conditions have it.
+	// A reason as in conditions.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1167,8 +1167,8 @@ func (x *Gap) GetReason() string {
 	return ""
 }
 
-// Piece is a part of a text that is too long for one record. The message that
-// it belongs to comes later and names it by its SHA-256.
+// Piece is a part of a text that is too long for one record. The message that it
+// belongs to follows and identifies it by its SHA-256.
 type Piece struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 256 KiB of valid UTF-8 without NUL.
@@ -1214,7 +1214,8 @@ func (x *Piece) GetData() []byte {
 	return nil
 }
 
-// Pieces say that a text was cut: the field beside them holds its beginning.
+// Pieces identify the pieces of a text that was cut: the field beside them holds
+// its beginning.
 type Pieces struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of each piece of the whole text, in order.
@@ -1278,9 +1279,9 @@ type Message struct {
 	ToolCall *ToolCall `protobuf:"bytes,3,opt,name=tool_call,json=toolCall,proto3" json:"tool_call,omitempty"`
 	// Set on a tool's answer.
 	ToolResult *ToolResult `protobuf:"bytes,4,opt,name=tool_result,json=toolResult,proto3" json:"tool_result,omitempty"`
-	// The line as the agent wrote it, where it was not understood.
+	// The line as the agent wrote it, if it could not be parsed.
 	Raw string `protobuf:"bytes,5,opt,name=raw,proto3" json:"raw,omitempty"`
-	// Set when text or raw hold but the beginning.
+	// Set when text or raw hold only the beginning.
 	TextPieces    *Pieces `protobuf:"bytes,6,opt,name=text_pieces,json=textPieces,proto3" json:"text_pieces,omitempty"`
 	RawPieces     *Pieces `protobuf:"bytes,7,opt,name=raw_pieces,json=rawPieces,proto3" json:"raw_pieces,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1372,7 +1373,7 @@ type ToolCall struct {
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// JSON.
 	Input string `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
-	// Set when input holds but the beginning; then it is not valid JSON.
+	// Set when input holds only the beginning; then it is not valid JSON.
 	InputPieces   *Pieces `protobuf:"bytes,4,opt,name=input_pieces,json=inputPieces,proto3" json:"input_pieces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1443,7 +1444,7 @@ type ToolResult struct {
 	IsError bool                   `protobuf:"varint,3,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
 	// The agent died before the tool answered.
 	Interrupted bool `protobuf:"varint,4,opt,name=interrupted,proto3" json:"interrupted,omitempty"`
-	// Set when output holds but the beginning.
+	// Set when output holds only the beginning.
 	OutputPieces  *Pieces `protobuf:"bytes,5,opt,name=output_pieces,json=outputPieces,proto3" json:"output_pieces,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1514,13 +1515,13 @@ func (x *ToolResult) GetOutputPieces() *Pieces {
 	return nil
 }
 
-// Usage adds to the totals of the conversation.
+// Usage is added to the totals of the conversation.
 type Usage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Tokens sent to the model, cached ones included.
 	InputTokens  int64 `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
 	OutputTokens int64 `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	// May be negative: an agent's own figure that corrects an estimate.
+	// May be negative, if an agent's own figure corrects an estimate.
 	CostMicroUsd int64 `protobuf:"varint,3,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
 	// Part of input_tokens that was read from a cache.
 	CachedInputTokens int64  `protobuf:"varint,4,opt,name=cached_input_tokens,json=cachedInputTokens,proto3" json:"cached_input_tokens,omitempty"`
@@ -1594,7 +1595,7 @@ func (x *Usage) GetModel() string {
 	return ""
 }
 
-// Event is something the daemon did or found, for the timeline.
+// Event is something that the daemon did or found, for the timeline.
 type Event struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1684,20 +1685,20 @@ type CheckpointRecord struct {
 	RequestedByName string `protobuf:"bytes,22,opt,name=requested_by_name,json=requestedByName,proto3" json:"requested_by_name,omitempty"`
 	RequestedByUid  string `protobuf:"bytes,23,opt,name=requested_by_uid,json=requestedByUid,proto3" json:"requested_by_uid,omitempty"`
 	Attempt         int64  `protobuf:"varint,24,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// Set by the server: where the conversation stood.
+	// Set by the server: the conversation's position.
 	Position *Position `protobuf:"bytes,25,opt,name=position,proto3" json:"position,omitempty"`
 	// Files changed since the parent, at most 1000.
 	Changes []*FileChange `protobuf:"bytes,26,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Set on a checkpoint taken because of a risky tool call.
+	// Set on a checkpoint that was taken for a risky tool call.
 	RiskyTool *RiskyTool `protobuf:"bytes,27,opt,name=risky_tool,json=riskyTool,proto3" json:"risky_tool,omitempty"`
 	// The agent's own session, as of this checkpoint; absent when it has none.
 	Session *AgentSession `protobuf:"bytes,28,opt,name=session,proto3" json:"session,omitempty"`
-	// A value of v1alpha1.CheckpointConsistency; empty from daemons of before.
+	// A value of v1alpha1.CheckpointConsistency; older daemons leave it empty.
 	Consistency string `protobuf:"bytes,70,opt,name=consistency,proto3" json:"consistency,omitempty"`
 	// How long the agent was stopped for it; 0 if no agent ran.
 	FrozenMilliseconds int64 `protobuf:"varint,71,opt,name=frozen_milliseconds,json=frozenMilliseconds,proto3" json:"frozen_milliseconds,omitempty"`
-	// The task's record after which it was taken, on one that is told again since the
-	// history has lost it; 0 for where it stands among the records.
+	// The task's record after which the checkpoint was taken, if it is sent again
+	// because the history has lost it; 0 stands for its place among the records.
 	AfterSequence int64 `protobuf:"varint,72,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1950,13 +1951,13 @@ func (x *CheckpointRecord) GetAfterSequence() int64 {
 	return 0
 }
 
-// RiskyTool is the call that a checkpoint was taken for.
+// RiskyTool is the tool call that a checkpoint was taken for.
 type RiskyTool struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Name   string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	CallId string                 `protobuf:"bytes,2,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
-	// The tool waited for the checkpoint; otherwise the agent was stopped when
-	// the call was seen, and the tool may have begun.
+	// The tool waited for the checkpoint; otherwise the agent was stopped when the
+	// call was seen, and the tool may have begun.
 	Before        bool `protobuf:"varint,3,opt,name=before,proto3" json:"before,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2013,7 +2014,7 @@ func (x *RiskyTool) GetBefore() bool {
 	return false
 }
 
-// AgentSession is what a CLI calls its session, thread or chat.
+// AgentSession is the agent's own session, which some call thread or chat.
 type AgentSession struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A value of v1alpha1.AgentType.
@@ -2021,8 +2022,8 @@ type AgentSession struct {
 	Id      string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	Model   string `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	// Where the agent's own counters of tokens stood when they were last added
-	// to the totals, for agents that count on from one run to the next.
+	// The agent's own counters of tokens when they were last added to the totals,
+	// for agents whose counters continue from one run to the next.
 	Counted       *Usage `protobuf:"bytes,5,opt,name=counted,proto3" json:"counted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2210,18 +2211,18 @@ type MoveConversationRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The operation's key, see daemonapi.OperationKey: "Rewind/<id>",
 	// "Rewind/<id>/done", "Resume/<id>", or "Restore/<attempt>" after a lost
-	// volume. Old daemons send bare ids, whose kind the reason tells.
+	// volume. Older daemons send bare ids, whose kind follows from the reason.
 	OperationId string `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
-	// The checkpoint whose position the conversation goes back to; 0 for where
-	// the task's own conversation begins: before its first message, or after the
-	// last one it inherited as a fork. The prompt is then to be recorded again.
+	// The checkpoint whose position the conversation is moved back to; 0 for the
+	// beginning of the task's own conversation: before its first message, or after
+	// the last one it inherited as a fork. The prompt is then recorded again.
 	Checkpoint int64  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	Reason     string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Keep the conversation where it is and only note the operation as done
-	// (a rewind of the code alone).
+	// Leave the conversation unchanged and only note the operation as done (a
+	// rewind of the code alone).
 	KeepPosition bool `protobuf:"varint,4,opt,name=keep_position,json=keepPosition,proto3" json:"keep_position,omitempty"`
-	// Go back to this position of the active branch, which must be a turn
-	// boundary, instead of to the checkpoint's; 0 for the checkpoint's.
+	// The position of the active branch, which must be a turn boundary, to move back
+	// to instead of the checkpoint's; 0 for the checkpoint's.
 	Position      int64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2587,8 +2588,8 @@ type Command_TakeCheckpoint struct {
 
 func (*Command_TakeCheckpoint) isCommand_Command() {}
 
-// TakeCheckpoint asks for a checkpoint on behalf of a Checkpoint object.
-// The daemon ignores a uid it has served before.
+// TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
+// ignores a uid that it has served before.
 type TakeCheckpoint struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`

@@ -2,8 +2,8 @@
 //
 // Source: v1/daemon.proto
 
-// The protocol between a task's daemon and the server. Pods outlive upgrades
-// of the server, so fields are only ever added.
+// The protocol between a task's daemon and the server. Pods outlive upgrades of
+// the server, so fields are only ever added.
 package daemonv1connect
 
 import (
@@ -53,8 +53,8 @@ const (
 
 // DaemonServiceClient is a client for the clew.daemon.v1.DaemonService service.
 type DaemonServiceClient interface {
-	// Begin opens an attempt: it fences off every older one and tells where the
-	// task stands. Idempotent.
+	// Begin opens an attempt: it fences every older one and returns the current
+	// state of the task's history. Idempotent.
 	Begin(context.Context, *connect.Request[v1.BeginRequest]) (*connect.Response[v1.BeginResponse], error)
 	// Append stores records, in order, once. Records up to the last stored
 	// sequence are ignored; a gap is refused with FAILED_PRECONDITION.
@@ -66,12 +66,12 @@ type DaemonServiceClient interface {
 	MoveConversation(context.Context, *connect.Request[v1.MoveConversationRequest]) (*connect.Response[v1.MoveConversationResponse], error)
 	// Conversation streams the messages of the active branch, oldest first.
 	Conversation(context.Context, *connect.Request[v1.ConversationRequest]) (*connect.ServerStreamForClient[v1.ConversationResponse], error)
-	// Commands is held open by the daemon; the server tells it what to do.
-	// An empty command is sent at once and every 20 seconds, to prove life. When
-	// a newer attempt has begun, the stream ends with ABORTED.
+	// Commands is a stream that the daemon holds open for the server's commands.
+	// An empty command is sent at once and every 20 seconds as a heartbeat. When a
+	// newer attempt has begun, the stream ends with ABORTED.
 	Commands(context.Context, *connect.Request[v1.CommandsRequest]) (*connect.ServerStreamForClient[v1.Command], error)
-	// Report tells what keeps the daemon from its work, or that nothing does any
-	// more. Idempotent; a newer attempt begins without a problem.
+	// Report sets or clears the problem that prevents the daemon from working.
+	// Idempotent; a newer attempt begins without a problem.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 }
 
@@ -167,8 +167,8 @@ func (c *daemonServiceClient) Report(ctx context.Context, req *connect.Request[v
 
 // DaemonServiceHandler is an implementation of the clew.daemon.v1.DaemonService service.
 type DaemonServiceHandler interface {
-	// Begin opens an attempt: it fences off every older one and tells where the
-	// task stands. Idempotent.
+	// Begin opens an attempt: it fences every older one and returns the current
+	// state of the task's history. Idempotent.
 	Begin(context.Context, *connect.Request[v1.BeginRequest]) (*connect.Response[v1.BeginResponse], error)
 	// Append stores records, in order, once. Records up to the last stored
 	// sequence are ignored; a gap is refused with FAILED_PRECONDITION.
@@ -180,12 +180,12 @@ type DaemonServiceHandler interface {
 	MoveConversation(context.Context, *connect.Request[v1.MoveConversationRequest]) (*connect.Response[v1.MoveConversationResponse], error)
 	// Conversation streams the messages of the active branch, oldest first.
 	Conversation(context.Context, *connect.Request[v1.ConversationRequest], *connect.ServerStream[v1.ConversationResponse]) error
-	// Commands is held open by the daemon; the server tells it what to do.
-	// An empty command is sent at once and every 20 seconds, to prove life. When
-	// a newer attempt has begun, the stream ends with ABORTED.
+	// Commands is a stream that the daemon holds open for the server's commands.
+	// An empty command is sent at once and every 20 seconds as a heartbeat. When a
+	// newer attempt has begun, the stream ends with ABORTED.
 	Commands(context.Context, *connect.Request[v1.CommandsRequest], *connect.ServerStream[v1.Command]) error
-	// Report tells what keeps the daemon from its work, or that nothing does any
-	// more. Idempotent; a newer attempt begins without a problem.
+	// Report sets or clears the problem that prevents the daemon from working.
+	// Idempotent; a newer attempt begins without a problem.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 }
 
