@@ -14,6 +14,8 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clew-dev/clew/internal/daemon/mask"
 )
 
@@ -115,8 +117,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestStreams cuts a text at every place and at many places: what comes out is
-// the same as of one piece.
+// TestStreams splits a text at every place, and at many places: the output is the same as
+// that of one piece.
 func TestStreams(t *testing.T) {
 	m := masker("abcdef123", "def123xyz", "multi\nline-value-0123456", "aaaaaa", "12345678")
 	text := "abcdef12 abcdef123xyz def123xy multi\nline-value-012345 multi\nline-value-0123456aaaaaaaaabcdef123abcdef123 12345678"
@@ -135,8 +137,8 @@ func TestStreams(t *testing.T) {
 		var b bytes.Buffer
 		w := m.Writer(&b)
 		_, _ = io.WriteString(w, text[:i])
-		if strings.Contains(b.String()+text[i:], text) && i > 0 && w.Held() && b.Len() == i {
-			t.Errorf("nothing was held back at %d", i)
+		if w.Held() && b.String() == text[:i] {
+			t.Errorf("the writer says that it holds back text at %d, and has written all", i)
 		}
 		_, _ = io.WriteString(w, text[i:])
 		_ = w.Flush()
@@ -145,8 +147,14 @@ func TestStreams(t *testing.T) {
 	for _, read := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader} {
 		var b bytes.Buffer
 		n, found, err := m.CopySame(&b, read(strings.NewReader(text)))
-		if n != int64(len(text)) || !found || err != nil {
-			t.Errorf("%d %v %v", n, found, err)
+		if err != nil {
+			t.Error(err)
+		}
+		if n != int64(len(text)) {
+			t.Errorf("%d bytes were copied, want %d", n, len(text))
+		}
+		if !found {
+			t.Error("no value was found")
 		}
 		check("the same length", b.String(), same)
 	}
@@ -184,8 +192,17 @@ func TestNothingGetsThrough(t *testing.T) {
 		}
 		_ = w.Flush()
 		_, _, _ = m.CopySame(&stars, iotest.OneByteReader(strings.NewReader(whole)))
-		if b.String() != m.Text(whole) || m.Holds(b.Bytes()) || m.Holds(stars.Bytes()) || stars.Len() != len(whole) {
-			t.Fatalf("values %q, text %q:\n%q\n%q", values, whole, b.String(), stars.String())
+		where := fmt.Sprintf("values %q, text %q", values, whole)
+		if want := m.Text(whole); b.String() != want {
+			t.Fatalf("%s: in pieces it became %q, want %q", where, b.String(), want)
+		}
+		for _, masked := range [][]byte{b.Bytes(), stars.Bytes()} {
+			if m.Holds(masked) {
+				t.Fatalf("%s: a value is left in %q", where, masked)
+			}
+		}
+		if stars.Len() != len(whole) {
+			t.Fatalf("%s: CopySame wrote %d bytes, want %d: %q", where, stars.Len(), len(whole), stars.String())
 		}
 	}
 }
@@ -213,33 +230,53 @@ func TestFromEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := m.Text("value-of-a-key a=b=c=d token-in-a-volume other-in-a-volume /home/agent"); got != "[masked] [masked] [masked] [masked] /home/agent" {
-		t.Errorf("%q", got)
+		t.Errorf("the masked text is %q", got)
 	}
-	if got := mask.Strip(environ); fmt.Sprint(got) != "[HOME=/home/agent PATH=/bin]" {
-		t.Errorf("%q", got)
+	if diff := cmp.Diff([]string{"HOME=/home/agent", "PATH=/bin"}, mask.Strip(environ)); diff != "" {
+		t.Errorf("environment without the values (-want +got):\n%s", diff)
 	}
-	again, _ := mask.FromEnvironment(environ[:1], dir)
-	none, err := mask.FromEnvironment(environ[:1], filepath.Join(dir, "absent"))
-	if err != nil || none != nil || none.Fingerprint() != 0 || m.Fingerprint() == again.Fingerprint() || again.Fingerprint() == 0 {
-		t.Errorf("%v: %d, %d, %d", err, none.Fingerprint(), m.Fingerprint(), again.Fingerprint())
+	fewer, err := mask.FromEnvironment(environ[:1], dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if none.Text("x") != "x" || none.Holds([]byte("x")) || string(none.Same([]byte("x"))) != "x" {
-		t.Error("a masker without values changes something")
-	}
-	var b bytes.Buffer
-	w := none.Writer(&b)
-	_, _ = w.Write([]byte("x"))
-	if err := w.Flush(); err != nil || b.String() != "x" {
-		t.Error("a writer without values changes something")
+	if fewer.Fingerprint() == 0 || fewer.Fingerprint() == m.Fingerprint() {
+		t.Errorf("two sets of values have the fingerprints %d and %d, want two other than 0", fewer.Fingerprint(), m.Fingerprint())
 	}
 	if err := os.Symlink("nowhere/loop", filepath.Join(dir, "keys/gone")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := mask.FromEnvironment(nil, dir); err != nil {
-		t.Errorf("a key that is gone: %v", err)
+		t.Errorf("a link to a key that was removed is an error: %v", err)
 	}
 }
 
+// TestWithoutValues: a Masker without values is nil, and changes nothing.
+func TestWithoutValues(t *testing.T) {
+	none, err := mask.FromEnvironment([]string{"HOME=/home/agent"}, filepath.Join(t.TempDir(), "absent"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none != nil {
+		t.Fatalf("the masker is %v, want nil", none)
+	}
+	if got := none.Fingerprint(); got != 0 {
+		t.Errorf("the fingerprint is %d, want 0", got)
+	}
+	if none.Holds([]byte("x")) {
+		t.Error("it found a value")
+	}
+	var b bytes.Buffer
+	w := none.Writer(&b)
+	_, _ = w.Write([]byte("x"))
+	if err := w.Flush(); err != nil {
+		t.Error(err)
+	}
+	for what, got := range map[string]string{"Text": none.Text("x"), "Same": string(none.Same([]byte("x"))), "Writer": b.String()} {
+		if got != "x" {
+			t.Errorf("%s made %q of x", what, got)
+		}
+	}
+}
 func BenchmarkHolds(b *testing.B) {
 	random := rand.New(rand.NewPCG(1, 2))
 	text := make([]byte, 1<<20)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clew-dev/clew/internal/daemon/mask"
 )
 
@@ -54,7 +56,7 @@ func encodings() map[string]string {
 	}
 }
 
-// left is the longest part of a text that is in another.
+// left returns the length of the longest part of a text that is in another.
 func left(text, in string) int {
 	longest := 0
 	for i := range text {
@@ -65,8 +67,7 @@ func left(text, in string) int {
 	return longest
 }
 
-// TestWrappedValues finds a key however it is encoded and wherever the lines of
-// it are broken, in a stream that is cut anywhere.
+// TestWrappedValues finds a key however it is encoded and wherever it is wrapped.
 func TestWrappedValues(t *testing.T) {
 	m := masker(longKey)
 	for name, text := range encodings() {
@@ -74,18 +75,21 @@ func TestWrappedValues(t *testing.T) {
 			for _, lineEnd := range []string{"\n", "\r\n", "\n    ", "\n\t", `\n`, `\r\n`, `\\n`, `\n\t`} {
 				wrapped := "before: " + wrap(text, columns, lineEnd) + "after"
 				got := m.Text(wrapped)
-				if !strings.Contains(got, mask.Replacement) || !strings.HasPrefix(got, "before: ") || !strings.HasSuffix(got, "after") {
-					t.Fatalf("%s, %d columns, %q: %q", name, columns, lineEnd, got)
+				if !strings.Contains(got, mask.Replacement) {
+					t.Fatalf("%s, %d columns, %q: nothing was masked: %q", name, columns, lineEnd, got)
+				}
+				if !strings.HasPrefix(got, "before: ") || !strings.HasSuffix(got, "after") {
+					t.Fatalf("%s, %d columns, %q: the text around the value was changed: %q", name, columns, lineEnd, got)
 				}
 				bare := strings.NewReplacer(lineEnd, "").Replace(strings.TrimSuffix(strings.TrimPrefix(got, "before: "), "after"))
-				if n := left(text, bare); n > 16 { // of base64 of more, what frames the key stays
+				if n := left(text, bare); n > 16 { // in an encoded longer text, what surrounds the key stays
 					t.Fatalf("%s, %d columns, %q: %d characters are left: %q", name, columns, lineEnd, n, got)
 				}
 				if !m.Holds([]byte(wrapped)) {
-					t.Fatalf("%s: not held", name)
+					t.Fatalf("%s, %d columns, %q: Holds does not find it", name, columns, lineEnd)
 				}
 				if same := m.Same([]byte(wrapped)); len(same) != len(wrapped) || m.Holds(same) {
-					t.Fatalf("%s: %q", name, same)
+					t.Fatalf("%s, %d columns, %q: Same made %q of it", name, columns, lineEnd, same)
 				}
 			}
 		}
@@ -113,28 +117,32 @@ func TestWrappedStreams(t *testing.T) {
 	}
 }
 
-// TestLinesAreNotHeldForLong passes lines on when nothing follows for a while.
+// TestLinesAreNotHeldForLong: FlushLines writes a held line when nothing follows for a while.
 func TestLinesAreNotHeldForLong(t *testing.T) {
 	m := masker("secret-value-1")
 	var b bytes.Buffer
 	w := m.Writer(&b)
+	type state struct {
+		Written        string
+		Held, HeldLine bool
+	}
+	expect := func(when string, want state) {
+		t.Helper()
+		if diff := cmp.Diff(want, state{b.String(), w.Held(), w.HeldLine()}); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", when, diff)
+		}
+	}
 	_, _ = io.WriteString(w, "this is\nthe sec\n")
-	if b.String() != "this is\nthe " || !w.HeldLine() {
-		t.Fatalf("%q", b.String())
-	}
+	expect("after the beginning of a value", state{Written: "this is\nthe ", Held: true, HeldLine: true})
 	_ = w.FlushLines()
-	if b.String() != "this is\nthe sec\n" || w.HeldLine() || w.Held() {
-		t.Fatalf("%q", b.String())
-	}
+	expect("after FlushLines", state{Written: "this is\nthe sec\n"})
 	_, _ = io.WriteString(w, "se\ncret-val\nue-1\n")
 	_ = w.Flush()
-	if b.String() != "this is\nthe sec\n[masked]\n" {
-		t.Fatalf("%q", b.String())
-	}
+	expect("at the end", state{Written: "this is\nthe sec\n[masked]\n"})
 }
 
-// TestOrdinaryTextStays: short values have no variants, and what only looks like
-// an escape changes nothing.
+// TestOrdinaryTextStays: short values have no variants, and text that only looks like an
+// escape is not changed.
 func TestOrdinaryTextStays(t *testing.T) {
 	m := masker("default", longKey)
 	for _, text := range []string{"DEFAULT", "tluafed", `C:\\new\\readme`, "\\", `\`, "a\n\n\nb", strings.Repeat("\n", 1000), fmt.Sprint(longKey[:20], strings.Repeat(" ", 300), "\n", longKey[20:40])} {

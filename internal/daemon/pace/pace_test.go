@@ -9,7 +9,7 @@ import (
 
 func never() bool { return false }
 
-// agentIs is how the agent stands.
+// agentIs is the state of the agent.
 type agentIs struct{ stopped, ending bool }
 
 func (a *agentIs) Stopped() bool { return a.stopped }
@@ -19,20 +19,20 @@ func paced(short func() bool) *Pace {
 	return New(Config{LeastIntervalSeconds: 1, ProcessorsShort: short, Agent: &agentIs{}})
 }
 
-// TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost, and for 20 s
-// where a call waits for one.
-func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T) {
+// TestCheckpointsWaitForEightTimesWhatEarlierOnesUsed, for at most a minute, and for at most
+// 20 s if a call waits for one.
+func TestCheckpointsWaitForEightTimesWhatEarlierOnesUsed(t *testing.T) {
 	start := time.Now()
 	for name, c := range map[string]struct {
 		used        time.Duration // for each of ten checkpoints
 		every, rest time.Duration
 	}{
-		"small ones, often":         {used: 100 * time.Millisecond, every: 5 * time.Second},
-		"a burst of small ones":     {used: 300 * time.Millisecond},
-		"a burst of dear ones":      {used: 500 * time.Millisecond, rest: 16 * time.Second},
-		"dear ones that keep to it": {used: 3 * time.Second, every: 24 * time.Second},
-		"dear ones, too often":      {used: time.Second, every: 5 * time.Second, rest: 11 * time.Second},
-		"the dearest":               {used: time.Hour, every: time.Minute, rest: time.Minute},
+		"cheap ones, often":                   {used: 100 * time.Millisecond, every: 5 * time.Second},
+		"a burst of cheap ones":               {used: 300 * time.Millisecond},
+		"a burst of expensive ones":           {used: 500 * time.Millisecond, rest: 16 * time.Second},
+		"expensive ones at the allowed share": {used: 3 * time.Second, every: 24 * time.Second},
+		"expensive ones, too often":           {used: time.Second, every: 5 * time.Second, rest: 11 * time.Second},
+		"the most expensive":                  {used: time.Hour, every: time.Minute, rest: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
@@ -44,19 +44,19 @@ func TestCheckpointsArePutOffForEightTimesWhatTheyUsedAMinuteAtMost(t *testing.T
 			}
 			g.Expect(p.rest(now)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			g.Expect(p.rest(now.Add(c.rest))).To(gomega.BeNumerically("<", time.Millisecond))
-			g.Expect(p.holdRest(now)).To(gomega.BeNumerically("~", min(c.rest, longestHold), time.Millisecond), "a call that is held back waits no longer than that")
+			g.Expect(p.holdRest(now)).To(gomega.BeNumerically("~", min(c.rest, longestHold), time.Millisecond), "the wait of a call that is held back")
 			g.Expect(p.holdRest(now.Add(longestHold))).To(gomega.BeZero())
 			g.Expect(p.restSinceTaken(now, longestRest)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			if c.every == 0 && c.rest > 0 {
 				g.Expect(p.UntilCheck()).To(gomega.BeNumerically("~", c.rest, 5*time.Second))
 			}
 			p.worked(time.Hour, now.Add(longestRest))
-			g.Expect(p.restSinceTaken(now.Add(longestRest), longestRest)).To(gomega.BeZero(), "whatever has been worked since")
+			g.Expect(p.restSinceTaken(now.Add(longestRest), longestRest)).To(gomega.BeZero(), "the wait must not grow with the work since")
 		})
 	}
 }
 
-func TestCheckpointsArePutOffForTwiceAsLongWhileProcessorsAreShort(t *testing.T) {
+func TestCheckpointsWaitTwiceAsLongWhileProcessorsAreShort(t *testing.T) {
 	for name, c := range map[string]struct{ used, rest, shortRest time.Duration }{
 		"what is free":     {used: freeProcessorTime},
 		"a second more":    {used: freeProcessorTime + time.Second, rest: 8 * time.Second, shortRest: 16 * time.Second},

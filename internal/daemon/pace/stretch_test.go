@@ -9,7 +9,8 @@ import (
 	"github.com/onsi/gomega"
 )
 
-// work works for a while in parts of a millisecond, and tells how long it took.
+// work simulates work of the given length in parts of a millisecond, and returns how long it
+// took.
 func work(s *Stretch, while time.Duration) time.Duration {
 	began := time.Now()
 	s.Begin()
@@ -43,7 +44,7 @@ func TestWorkThatOwesProcessorTimeIsStretched(t *testing.T) {
 	}
 }
 
-func TestAStretchIsOverWithTheAttempt(t *testing.T) {
+func TestAStretchEndsWithTheAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -52,7 +53,7 @@ func TestAStretchIsOverWithTheAttempt(t *testing.T) {
 	})
 }
 
-func TestARestIsOverWhenNothingIsOwedAnyMore(t *testing.T) {
+func TestARestEndsWhenNothingIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		began := time.Now()
@@ -63,23 +64,23 @@ func TestARestIsOverWhenNothingIsOwedAnyMore(t *testing.T) {
 			return 1
 		}}
 		s.Begin()
-		time.Sleep(time.Second)
+		time.Sleep(time.Second) // the work, on the fake clock
 		s.Rest()
 		g.Expect(time.Since(began)).To(gomega.Equal(2 * time.Second))
 	})
 }
 
-func TestWhatCameBeforeTheWorkIsNotStretched(t *testing.T) {
+func TestTheTimeBeforeTheWorkIsNotStretched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		s := &Stretch{ctx: t.Context(), to: always}
-		time.Sleep(5 * time.Second)
+		time.Sleep(5 * time.Second) // the time before the work, on the fake clock
 		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
 	})
 }
 
-// An agent is only stopped for so long: the rest of that is for the work.
-func TestWorkIsStretchedByTenSecondsAtMostWhileTheAgentStandsStillForACall(t *testing.T) {
+// The time for which an agent is stopped is limited, and most of it is for the work.
+func TestWorkIsStretchedByAtMostTenSecondsWhileTheAgentIsStoppedForACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gomega.NewWithT(t)
 		agent := &agentIs{stopped: true}
@@ -91,12 +92,12 @@ func TestWorkIsStretchedByTenSecondsAtMostWhileTheAgentStandsStillForACall(t *te
 		agent.stopped = false
 		g.Expect(work(s, time.Second)).To(gomega.Equal(4 * time.Second))
 		agent.ending = true
-		g.Expect(work(s, time.Second)).To(gomega.Equal(time.Second), "nothing is put off when the pod is to end")
+		g.Expect(work(s, time.Second)).To(gomega.Equal(time.Second), "work is not stretched when the pod is about to end")
 	})
 }
 
-// What an agent says of its pod's end takes the bounds of processor time away, and
-// never that of the number of checkpoints.
+// An agent can pretend that its pod ends. That lifts the bounds on processor time, and never
+// that on the number of checkpoints.
 func TestWhenThePodEndsNothingWaitsForProcessorTime(t *testing.T) {
 	g := gomega.NewWithT(t)
 	agent := &agentIs{}

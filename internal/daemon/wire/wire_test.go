@@ -8,11 +8,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-func TestRoundTrip(t *testing.T) {
+func TestFramesAreReadAsTheyWereWritten(t *testing.T) {
 	var b bytes.Buffer
 	line := wire.Line{Number: 7, More: true, Data: []byte("abc")}
 	if err := wire.WriteLine(&b, line); err != nil {
@@ -24,23 +25,34 @@ func TestRoundTrip(t *testing.T) {
 	if err := wire.Write(&b, wire.TypeRelease, nil); err != nil {
 		t.Fatal(err)
 	}
-	f, err := wire.Read(&b)
-	if err != nil || f.Type != wire.TypeLine {
-		t.Fatal(f, err)
+	next := func(want wire.Type) wire.Frame {
+		t.Helper()
+		f, err := wire.Read(&b)
+		if err != nil {
+			t.Fatalf("read a frame of type %d: %v", want, err)
+		}
+		if f.Type != want {
+			t.Fatalf("read a frame of type %d, want %d", f.Type, want)
+		}
+		return f
 	}
-	got, err := f.Line()
-	if d := cmp.Diff(line, got); d != "" || err != nil {
-		t.Fatal(d, err)
-	}
-	f, _ = wire.Read(&b)
-	if h, err := f.Hello(); err != nil || h.Session != "s" {
-		t.Fatal(h, err)
-	}
-	if f, err = wire.Read(&b); err != nil || f.Type != wire.TypeRelease {
-		t.Fatal(f, err)
-	}
-	if _, err := wire.Read(&b); !errors.Is(err, io.EOF) {
+	gotLine, err := next(wire.TypeLine).Line()
+	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff(line, gotLine); diff != "" {
+		t.Fatalf("line (-want +got):\n%s", diff)
+	}
+	gotHello, err := next(wire.TypeHello).Hello()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(wire.Hello{Session: "s"}, gotHello); diff != "" {
+		t.Fatalf("hello (-want +got):\n%s", diff)
+	}
+	next(wire.TypeRelease)
+	if _, err := wire.Read(&b); !errors.Is(err, io.EOF) {
+		t.Fatalf("after the last frame Read returned %v, want EOF", err)
 	}
 }
 
@@ -68,17 +80,17 @@ func TestHostileFrames(t *testing.T) {
 	}
 	f, _ := wire.Read(bytes.NewReader([]byte("\x00\x00\x00\x02\x01{}")))
 	if _, err := f.Hello(); err == nil {
-		t.Error("a session without a name")
+		t.Error("a session without a name was accepted")
 	}
 	if wire.WriteLine(io.Discard, wire.Line{Number: 1, Data: make([]byte, wire.MaxChunk+1)}) == nil {
-		t.Error("a line that is too long")
+		t.Error("a line longer than a frame was written")
 	}
 }
 
-// offered notes how much room there was for what is read.
+// offered measures how much memory Read allocates in advance.
 type offered struct {
 	io.Reader
-	most int // more than had been read before
+	most int // the most bytes of a buffer beyond those read before
 	read int
 }
 
@@ -89,9 +101,9 @@ func (o *offered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// TestAFrameTakesTheMemoryOfWhatHasCome: whoever is in the agent's container can send
-// headers without end.
-func TestAFrameTakesTheMemoryOfWhatHasCome(t *testing.T) {
+// TestMemoryIsAllocatedAsAFrameArrives, since any process in the agent's container can send
+// any number of headers.
+func TestMemoryIsAllocatedAsAFrameArrives(t *testing.T) {
 	const most = 1 << 10
 	var whole bytes.Buffer
 	data := bytes.Repeat([]byte("0123456789abcdef"), wire.MaxChunk/16)
@@ -101,18 +113,22 @@ func TestAFrameTakesTheMemoryOfWhatHasCome(t *testing.T) {
 	for _, sent := range []int{5, 6, 1000, 5000, whole.Len() - 1} {
 		r := &offered{Reader: bytes.NewReader(whole.Bytes()[:sent])}
 		if _, err := wire.Read(r); !errors.Is(err, io.ErrUnexpectedEOF) {
-			t.Errorf("%d bytes of a frame: %v", sent, err)
+			t.Errorf("of %d bytes of a frame Read returned %v, want an unexpected end", sent, err)
 		}
 		if r.most > most {
-			t.Errorf("of a frame of %d bytes %d came, and room was made for %d more", whole.Len(), sent, r.most)
+			t.Errorf("when %d of %d bytes of a frame had arrived, %d bytes were allocated in advance, want at most %d", sent, whole.Len(), r.most, most)
 		}
 	}
 	f, err := wire.Read(&whole)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l, err := f.Line(); err != nil || !bytes.Equal(l.Data, data) {
-		t.Errorf("%v, %d bytes", err, len(l.Data))
+	l, err := f.Line()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(l.Data, data) {
+		t.Errorf("the line of %d bytes has other data than was sent, %d bytes", len(l.Data), len(data))
 	}
 }
 
@@ -147,7 +163,7 @@ func TestBeforeTool(t *testing.T) {
 		err := wire.WriteBeforeTool(&b, wire.BeforeTool{ID: "1", Name: tt.name, Input: tt.input})
 		if tt.err != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("%v, want %q", err, tt.err)
+				t.Errorf("the error is %v, want %q", err, tt.err)
 			}
 			continue
 		}
@@ -156,8 +172,15 @@ func TestBeforeTool(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got wire.BeforeTool
-		if err := f.Decode(&got); err != nil || got.Name != tt.name || got.Cut != tt.cut || !strings.HasPrefix(tt.input, got.Input) || got.Input == "" {
-			t.Errorf("%v: cut %v, %d bytes of %d", err, got.Cut, len(got.Input), len(tt.input))
+		if err := f.Decode(&got); err != nil {
+			t.Fatal(err)
+		}
+		want := wire.BeforeTool{ID: "1", Name: tt.name, Cut: tt.cut}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(wire.BeforeTool{}, "Input")); diff != "" {
+			t.Errorf("call (-want +got):\n%s", diff)
+		}
+		if got.Input == "" || !strings.HasPrefix(tt.input, got.Input) {
+			t.Errorf("the input is %d bytes that are not the beginning of the tool's, %d bytes", len(got.Input), len(tt.input))
 		}
 	}
 }
