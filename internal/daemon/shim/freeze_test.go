@@ -1,20 +1,24 @@
 package shim_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
 
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// TestAnAgentThatWasStoppedForTooLongGoesOnAndTheDaemonIsTold: the limit leaves a
-// busy machine the time to stop the agent's processes. An agent that does not
-// stop within the limit is told as one that runs, which is another case.
-func TestAnAgentThatWasStoppedForTooLongGoesOnAndTheDaemonIsTold(t *testing.T) {
+// TestAnAgentThatWasStoppedForTooLongIsContinued, and the daemon is told. The limit leaves a
+// busy machine the time to stop the agent's processes: an agent that does not stop within
+// it would be reported as running, which is another case.
+func TestAnAgentThatWasStoppedForTooLongIsContinued(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", "3s")
 	d := newDaemon(t)
 	file := filepath.Join(t.TempDir(), "stop")
@@ -22,17 +26,17 @@ func TestAnAgentThatWasStoppedForTooLongGoesOnAndTheDaemonIsTold(t *testing.T) {
 	s := d.accept(0)
 	s.until("begun")
 	s.send(wire.TypeFreeze, wire.Freeze{ID: 7})
-	told := map[wire.Type]bool{}
+	got := map[wire.Type]wire.Freeze{}
 	for range 2 {
 		f := s.next()
 		var z wire.Freeze
-		if err := f.Decode(&z); err != nil || z.ID != 7 || z.Running {
-			t.Fatalf("%+v, %v", z, err)
+		if err := f.Decode(&z); err != nil {
+			t.Fatal(err)
 		}
-		told[f.Type] = true
+		got[f.Type] = z
 	}
-	if !told[wire.TypeFrozen] || !told[wire.TypeThawed] {
-		t.Fatalf("%v", told)
+	if diff := cmp.Diff(map[wire.Type]wire.Freeze{wire.TypeFrozen: {ID: 7}, wire.TypeThawed: {ID: 7}}, got); diff != "" {
+		t.Fatalf("frames of the shim (-want +got):\n%s", diff)
 	}
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -44,8 +48,8 @@ func TestAnAgentThatWasStoppedForTooLongGoesOnAndTheDaemonIsTold(t *testing.T) {
 	p.code()
 }
 
-// TestAFreezeThatIsThawedInTimeIsNotTold.
-func TestAFreezeThatIsThawedInTimeIsNotTold(t *testing.T) {
+// TestAFreezeThatIsThawedInTimeIsNotReported as expired.
+func TestAFreezeThatIsThawedInTimeIsNotReported(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", time.Minute.String())
 	d := newDaemon(t)
 	file := filepath.Join(t.TempDir(), "stop")
@@ -63,9 +67,9 @@ func TestAFreezeThatIsThawedInTimeIsNotTold(t *testing.T) {
 	p.code()
 }
 
-// TestTheAgentGoesOnAfterTheNewestFreeze, in whatever order they come, and each is
-// answered.
-func TestTheAgentGoesOnAfterTheNewestFreeze(t *testing.T) {
+// TestTheAgentIsContinuedAfterTheNewestFreeze, in whatever order the freezes arrive, and
+// each is answered.
+func TestTheAgentIsContinuedAfterTheNewestFreeze(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
 	d := newDaemon(t)
 	file := filepath.Join(t.TempDir(), "stop")
@@ -83,8 +87,8 @@ func TestTheAgentGoesOnAfterTheNewestFreeze(t *testing.T) {
 		}
 		answers[z.ID] = true
 	}
-	if len(answers) != 3 {
-		t.Fatalf("%v", answers)
+	if diff := cmp.Diff(map[int64]bool{1: true, 2: true, 3: true}, answers); diff != "" {
+		t.Fatalf("freezes answered (-want +got):\n%s", diff)
 	}
 	s.send(wire.TypeThaw, wire.Freeze{ID: 3})
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -95,8 +99,8 @@ func TestTheAgentGoesOnAfterTheNewestFreeze(t *testing.T) {
 	p.code()
 }
 
-// TestAThawThatFollowsItsFreezeAtOnceIsHeard.
-func TestAThawThatFollowsItsFreezeAtOnceIsHeard(t *testing.T) {
+// TestAThawThatFollowsItsFreezeAtOnceCounts, so that the agent is not left stopped.
+func TestAThawThatFollowsItsFreezeAtOnceCounts(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
 	d := newDaemon(t)
 	file := filepath.Join(t.TempDir(), "stop")
@@ -119,9 +123,9 @@ func TestAThawThatFollowsItsFreezeAtOnceIsHeard(t *testing.T) {
 	p.code()
 }
 
-// TestAnAgentThatIsStoppedGoesOnWhenItIsToEnd, so that it has its time for that, and the
-// daemon is told.
-func TestAnAgentThatIsStoppedGoesOnWhenItIsToEnd(t *testing.T) {
+// TestAStoppedAgentIsContinuedWhenItHasToEnd, so that it has time for that, and the daemon
+// is told.
+func TestAStoppedAgentIsContinuedWhenItHasToEnd(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
 	d := newDaemon(t)
 	p := d.start(sh(`trap "echo saved; exit 3" TERM; echo begun; while :; do sleep 0.01; done`)...)
@@ -133,21 +137,23 @@ func TestAnAgentThatIsStoppedGoesOnWhenItIsToEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	var z wire.Freeze
-	if err := s.expect(wire.TypeThawed).Decode(&z); err != nil || z.ID != 7 {
-		t.Fatalf("%+v, %v", z, err)
+	if err := s.expect(wire.TypeThawed).Decode(&z); err != nil {
+		t.Fatal(err)
+	}
+	if z.ID != 7 {
+		t.Fatalf("the shim reports freeze %d as thawed, want 7", z.ID)
 	}
 	s.expect(wire.TypeTerminating)
 	s.until("saved")
-	if e := s.exit(); e.Code != 3 || !e.Terminating {
-		t.Errorf("%+v", e)
-	}
+	expectExit(t, s.exit(), wire.Exit{Code: 3, Terminating: true})
 	s.send(wire.TypeThaw, wire.Freeze{ID: 7})
 	s.send(wire.TypeRelease, nil)
 	p.code()
 }
 
-// TestAnAgentThatIsToEndIsStoppedForFiveSecondsAtMost: its pod's time is short.
-func TestAnAgentThatIsToEndIsStoppedForFiveSecondsAtMost(t *testing.T) {
+// TestAnAgentThatHasToEndIsStoppedForAtMostFiveSeconds, since its pod's grace period is
+// short.
+func TestAnAgentThatHasToEndIsStoppedForAtMostFiveSeconds(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
 	d := newDaemon(t)
 	file := filepath.Join(t.TempDir(), "stop")
@@ -171,8 +177,8 @@ func TestAnAgentThatIsToEndIsStoppedForFiveSecondsAtMost(t *testing.T) {
 }
 
 // TestAnAgentThatIsStartingAProgramIsStopped: a process that waits for a child by vfork
-// cannot be stopped while the child is. It is asked for often, so that some of the stops
-// come in that moment.
+// cannot be stopped while the child is stopped. The test asks often, so that some of the
+// freezes arrive at that moment.
 func TestAnAgentThatIsStartingAProgramIsStopped(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
 	d := newDaemon(t)
@@ -194,6 +200,80 @@ func TestAnAgentThatIsStartingAProgramIsStopped(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	s.exit()
+	s.send(wire.TypeRelease, nil)
+	p.code()
+}
+
+// TestFreeze: between Frozen and Thaw the agent does not run, and all its output from before
+// has been sent.
+func TestFreeze(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	file := filepath.Join(t.TempDir(), "steps")
+	g := gomega.NewWithT(t)
+	p := d.start(sh(`i=0; while [ ! -e ` + file + `.stop ]; do i=$((i+1)); echo $i >> ` + file + `; echo $i; done; sh -c 'echo sub'`)...)
+	s := d.accept(0)
+	s.until("10")
+	for id := int64(1); id < 12; id++ {
+		s.send(wire.TypeFreeze, wire.Freeze{ID: id})
+		s.expect(wire.TypeFrozen)
+		before, _ := os.ReadFile(file)
+		steps, printed := strings.Count(string(before), "\n"), 0
+		fmt.Sscan(s.lines[len(s.lines)-1], &printed)
+		if steps != printed && steps != printed+1 {
+			t.Fatalf("the agent took %d steps and the daemon got %d lines", steps, printed)
+		}
+		g.Consistently(func() int {
+			after, _ := os.ReadFile(file)
+			return len(after)
+		}).WithTimeout(5*time.Millisecond).WithPolling(time.Millisecond).Should(gomega.Equal(len(before)), "a stopped agent works on")
+		s.send(wire.TypeThaw, wire.Freeze{ID: id})
+	}
+	s.send(wire.TypeFreeze, wire.Freeze{ID: 99})
+	s.expect(wire.TypeFrozen)
+	s.Close() // a lost daemon must not leave the agent stopped
+	last := d.accept(s.last)
+	os.WriteFile(file+".stop", nil, 0o600)
+	expectExit(t, last.exit(), wire.Exit{})
+	if line := last.lines[len(last.lines)-1]; line != "sub" {
+		t.Fatalf("the last line is %q, want sub", line)
+	}
+	last.send(wire.TypeRelease, nil)
+	p.code()
+}
+
+// TestFreezeStopsOtherSessions: a process that the agent started in a session of its own is
+// stopped as well, and so is one whose parent has ended.
+func TestFreezeStopsOtherSessions(t *testing.T) {
+	t.Parallel()
+	d := newDaemon(t)
+	file := filepath.Join(t.TempDir(), "steps")
+	work := `while [ ! -e ` + file + `.stop ]; do echo x >> ` + file + `.$0; done`
+	p := d.start(sh(`setsid sh -c '` + work + `' child & (setsid setsid -f sh -c '` + work + `' orphan); while [ ! -e ` + file + `.child -o ! -e ` + file + `.orphan ]; do sleep 0.01; done; echo both; wait`)...)
+	s := d.accept(0)
+	s.until("both")
+	g := gomega.NewWithT(t)
+	sizes := func() (out [2]int64) {
+		for i, name := range []string{".child", ".orphan"} {
+			if info, err := os.Stat(file + name); err == nil {
+				out[i] = info.Size()
+			}
+		}
+		return out
+	}
+	for id := int64(1); id < 6; id++ {
+		s.send(wire.TypeFreeze, wire.Freeze{ID: id})
+		s.expect(wire.TypeFrozen)
+		before := sizes()
+		g.Consistently(sizes).WithTimeout(20*time.Millisecond).WithPolling(time.Millisecond).Should(gomega.Equal(before), "a stopped process works on")
+		s.send(wire.TypeThaw, wire.Freeze{ID: id})
+		for i := range before {
+			g.Eventually(func() int64 { return sizes()[i] }).WithTimeout(10*time.Second).WithPolling(time.Millisecond).
+				ShouldNot(gomega.Equal(before[i]), "a process was not continued")
+		}
+	}
+	os.WriteFile(file+".stop", nil, 0o600)
 	s.exit()
 	s.send(wire.TypeRelease, nil)
 	p.code()

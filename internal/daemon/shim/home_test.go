@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Files that an agent has to find below its home are written there anew at each
-// start, and never elsewhere.
+// The files that an agent needs in its home are written at each start, and never outside it.
 func TestWriteHomeFiles(t *testing.T) {
 	home, outside := t.TempDir(), t.TempDir()
 	env := []string{"PATH=/bin", "HOME=" + home}
@@ -16,14 +15,14 @@ func TestWriteHomeFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(filepath.Join(home, ".agent/ext/a.json")); err != nil || string(got) != content {
-			t.Fatalf("the file holds %q: %v", got, err)
+			t.Fatalf("the file has %q, want %q (%v)", got, content, err)
 		}
 	}
 	if err := os.Symlink(outside, filepath.Join(home, ".linked")); err != nil {
 		t.Fatal(err)
 	}
 	if err := writeHomeFiles(env, map[string][]byte{".linked/a.json": []byte("x")}); err == nil {
-		t.Error("a link led out of the home")
+		t.Error("a file was written through a link that leads out of the home")
 	}
 	target := filepath.Join(outside, "kept")
 	if err := os.WriteFile(target, []byte("kept"), 0o600); err != nil {
@@ -36,9 +35,9 @@ func TestWriteHomeFiles(t *testing.T) {
 		t.Error(err)
 	}
 	if got, _ := os.ReadFile(target); string(got) != "kept" {
-		t.Errorf("the file behind a link became %q", got)
+		t.Errorf("the file behind a link was changed to %q", got)
 	}
 	if err := writeHomeFiles([]string{"HOME="}, map[string][]byte{"a": nil}); err == nil {
-		t.Error("no home is no error")
+		t.Error("files were written without a home, want an error")
 	}
 }

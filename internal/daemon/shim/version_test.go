@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/onsi/gomega"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// program writes a script under the name of a known program, and a plan that
-// has it started.
+// program returns a shim that starts a script with the name of a known program, according to
+// a launch plan.
 func (d *daemon) program(name, kind, script string) *process {
 	d.t.Helper()
 	dir := d.t.TempDir()
@@ -36,23 +38,24 @@ func TestAProgramThatIsTooOldIsNotStarted(t *testing.T) {
 	p := d.program("codex", "Codex", `[ "$1" = --version ] && { echo "WARNING: no aliases" >&2; echo codex-cli 0.98.0; exit 0; }; touch `+started)
 	p.begin()
 	s := d.accept(0)
+	g := gomega.NewWithT(t)
 	e := s.exit()
-	if e.Code == 0 || e.Cause != "TooOld" || !strings.Contains(e.Message, "0.98.0") || !strings.Contains(e.Message, "0.144.6") {
-		t.Errorf("%+v", e)
-	}
+	g.Expect(e.Code).NotTo(gomega.BeZero())
+	g.Expect(e.Cause).To(gomega.Equal("TooOld"))
+	g.Expect(e.Message).To(gomega.And(gomega.ContainSubstring("0.98.0"), gomega.ContainSubstring("0.144.6")))
 	s.send(wire.TypeRelease, nil)
 	p.code()
 	if _, err := os.Stat(started); err == nil {
-		t.Error("it was started")
+		t.Error("the program was started")
 	}
 	if !strings.Contains(p.errOut.String(), "0.98.0") {
 		t.Errorf("the log has %q", p.errOut.String())
 	}
 }
 
-// A program that does not tell its version is started, with the user's settings
-// where it reads them.
-func TestAProgramThatTellsNoVersionIsStarted(t *testing.T) {
+// A program that does not print its version is started, with the user's options where it
+// reads them.
+func TestAProgramThatPrintsNoVersionIsStarted(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{"exit 3", "echo codex-cli 0.144.6; exit 0"} {
 		d := newDaemon(t)
@@ -60,15 +63,15 @@ func TestAProgramThatTellsNoVersionIsStarted(t *testing.T) {
 		p.begin()
 		s := d.accept(0)
 		if e := s.exit(); e.Code != 0 || strings.Join(s.lines, "") != "exec -c model_provider=ours" {
-			t.Errorf("%s: %+v %q", answer, e, s.lines)
+			t.Errorf("with %q as its answer the program printed %q and ended with %+v", answer, s.lines, e)
 		}
 		s.send(wire.TypeRelease, nil)
 		p.code()
 	}
 }
 
-// The last lines of standard error are told with the agent's end, masked.
-func TestTheLastErrorsAreTold(t *testing.T) {
+// The last lines of standard error are reported with the agent's end, masked.
+func TestTheLastErrorsAreReported(t *testing.T) {
 	t.Parallel()
 	d := newDaemon(t)
 	p := d.command(sh(`i=0; while [ $i -lt 2000 ]; do echo "error $i of $KEY" >&2; i=$((i+1)); done; exit 4`)...)
@@ -76,13 +79,13 @@ func TestTheLastErrorsAreTold(t *testing.T) {
 	p.begin()
 	s := d.accept(0)
 	e := s.exit()
+	g := gomega.NewWithT(t)
+	g.Expect(len(e.LastErrors)).To(gomega.BeNumerically("<=", wire.MaxLastErrors), "bytes of the last errors")
 	lines := strings.Split(strings.TrimSpace(e.LastErrors), "\n")
-	if len(e.LastErrors) > wire.MaxLastErrors || lines[len(lines)-1] != "error 1999 of [masked]" || !strings.HasPrefix(lines[0], "error ") || len(lines) < 100 {
-		t.Errorf("%d lines, %.60q … %q", len(lines), e.LastErrors, lines[len(lines)-1])
-	}
+	g.Expect(len(lines)).To(gomega.BeNumerically(">=", 100), "lines of the last errors")
+	g.Expect(lines[0]).To(gomega.HavePrefix("error "), "the first line is not whole")
+	g.Expect(lines[len(lines)-1]).To(gomega.Equal("error 1999 of [masked]"))
 	failing := 1
 	s.send(wire.TypeRelease, wire.Release{Code: &failing})
-	if got := p.code(); got != 1 {
-		t.Errorf("the exit code is %d, not the one it was told", got)
-	}
+	p.expectCode(1)
 }
