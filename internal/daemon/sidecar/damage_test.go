@@ -9,9 +9,9 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// TestAnAgentGoesOnAfterTheEndOfTheSpoolWasDamaged: the shim has dropped the lines
-// that were acknowledged, and the spool no longer knows of the last ones.
-func TestAnAgentGoesOnAfterTheEndOfTheSpoolWasDamaged(t *testing.T) {
+// TestAnAgentContinuesAfterTheEndOfTheSpoolWasDamaged: the shim has dropped the acknowledged
+// lines, and the spool no longer has the last of them.
+func TestAnAgentContinuesAfterTheEndOfTheSpoolWasDamaged(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	w.Start(1)
@@ -37,7 +37,7 @@ func TestAnAgentGoesOnAfterTheEndOfTheSpoolWasDamaged(t *testing.T) {
 	d := killed.Start(1)
 	b := killed.DialFrom("s", a.Sent+1)
 	if b.Welcome.Line != a.Sent {
-		t.Errorf("the shim, which has lines from %d, is to go on after %d", a.Sent+1, b.Welcome.Line)
+		t.Errorf("the shim, which has lines from %d, was asked to continue after %d", a.Sent+1, b.Welcome.Line)
 	}
 	b.Call("3")
 	b.Recorded()

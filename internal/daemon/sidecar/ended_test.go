@@ -10,8 +10,9 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// TestRiskyCallsThatWaitWhenTheAgentEndsAreToldOf: none of them had a checkpoint before it.
-func TestRiskyCallsThatWaitWhenTheAgentEndsAreToldOf(t *testing.T) {
+// TestRiskyCallsThatWaitWhenTheAgentEndsAreReported: none of them had a checkpoint before
+// it.
+func TestRiskyCallsThatWaitWhenTheAgentEndsAreReported(t *testing.T) {
 	g := gomega.NewWithT(t)
 	w := riskyWorld(t, "Exec")
 	w.ProcessorTime = dear()

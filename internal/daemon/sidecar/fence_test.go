@@ -8,10 +8,10 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 )
 
-// TestTheNumberThatTheGitstoreFencedByIsTold: nobody else knows of it, since the
-// manager and the history store were put back to older copies. The end of the agent
-// is told to be none of its own.
-func TestTheNumberThatTheGitstoreFencedByIsTold(t *testing.T) {
+// TestTheNumberThatTheGitstoreFencedByIsReported: no other store has it, since the manager
+// and the history store were restored to older copies. The end of the agent is not reported
+// as its own failure.
+func TestTheNumberThatTheGitstoreFencedByIsReported(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls = 1
 	w.Prepare(1, nil)
@@ -24,15 +24,15 @@ func TestTheNumberThatTheGitstoreFencedByIsTold(t *testing.T) {
 	d.End()
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		if !slices.Contains(k.Told, "Fenced") {
-			t.Errorf("the server was told of %q", k.Told)
+			t.Errorf("the problems reported are %q, want Fenced among them", k.Told)
 		}
 	})
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))
 	if r.Reason != "Fenced" || r.NewestAttempt != 7 {
-		t.Fatalf("%+v", r)
+		t.Fatalf("prepare returned %+v, want Fenced by attempt 7", r)
 	}
 	w.Prepare(8, nil)
 	if c := latest(w); c.GetNumber() != 1 {
-		t.Errorf("the checkpoint of the attempt that was fenced off is %v", c)
+		t.Errorf("the newest checkpoint is %v, want the fenced attempt's checkpoint 1", c)
 	}
 }

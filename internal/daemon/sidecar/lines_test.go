@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -20,7 +23,8 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// long sends a line in pieces, as the shim does; the last of them if end.
+// long sends a line, or a part of one, in pieces as the shim does. If end is set the last
+// piece ends the line.
 func long(t *testing.T, a *daemontest.Shim, line string, end bool) {
 	t.Helper()
 	parts := slices.Collect(slices.Chunk([]byte(line), wire.MaxChunk))
@@ -32,7 +36,7 @@ func long(t *testing.T, a *daemontest.Shim, line string, end bool) {
 	}
 }
 
-// whole puts a text together that was recorded in pieces.
+// whole joins a text that was recorded in pieces.
 func whole(t *testing.T, w *daemontest.World, p *daemonv1.Pieces) string {
 	t.Helper()
 	pieces := map[string][]byte{}
@@ -52,11 +56,12 @@ func whole(t *testing.T, w *daemontest.World, p *daemonv1.Pieces) string {
 		out.Write(pieces[string(hash)])
 	}
 	if int64(out.Len()) != p.GetBytes() {
-		t.Fatalf("%d bytes, %d were told", out.Len(), p.GetBytes())
+		t.Fatalf("the pieces have %d bytes, want %d", out.Len(), p.GetBytes())
 	}
 	return out.String()
 }
 
+// entries returns the messages of the conversation after the prompt.
 func entries(w *daemontest.World) (out []*daemonv1.Message) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		for _, e := range k.Active[1:] { // without the prompt
@@ -66,6 +71,19 @@ func entries(w *daemontest.World) (out []*daemonv1.Message) {
 	return out
 }
 
+// expectText fails the test if a long text is another one, and shows where they differ.
+func expectText(t *testing.T, got, want string) {
+	t.Helper()
+	if got == want {
+		return
+	}
+	same := 0
+	for same < min(len(got), len(want)) && got[same] == want[same] {
+		same++
+	}
+	t.Errorf("a text of %d bytes, want %d; they differ from byte %d on: %.40q, want %.40q", len(got), len(want), same, got[same:], want[same:])
+}
+
 // finish ends the agent and the daemon.
 func finish(a *daemontest.Shim, d *daemontest.Sidecar, code int) {
 	a.Send(wire.TypeExit, wire.Exit{Code: code})
@@ -73,7 +91,7 @@ func finish(a *daemontest.Shim, d *daemontest.Sidecar, code int) {
 	d.End()
 }
 
-// TestLongLines: a line that is too long to be held is recorded whole.
+// TestLongLines: a line that is too long to be held in memory is recorded whole.
 func TestLongLines(t *testing.T) {
 	y, z := strings.Repeat("y", 900<<10), strings.Repeat("zä\n", 2<<20)
 	quoted, _ := json.Marshal(z)
@@ -82,24 +100,31 @@ func TestLongLines(t *testing.T) {
 		check      func(t *testing.T, w *daemontest.World, m *daemonv1.Message)
 	}{
 		{"of one MiB", `{"type":"message","text":"` + y + `"}`, func(t *testing.T, w *daemontest.World, m *daemonv1.Message) {
-			if m.GetText() != y || m.GetTextPieces() != nil {
-				t.Errorf("%d bytes", len(m.GetText()))
+			expectText(t, m.GetText(), y)
+			if m.GetTextPieces() != nil {
+				t.Error("the text was cut into pieces")
 			}
 		}},
 		{"a message", `{"type":"message","text":` + string(quoted) + `}`, func(t *testing.T, w *daemontest.World, m *daemonv1.Message) {
-			if m.GetRole() != daemonv1.Role_ROLE_ASSISTANT || whole(t, w, m.GetTextPieces()) != z || !strings.HasPrefix(z, m.GetText()) || len(m.GetText()) < 4000 {
-				t.Errorf("%d bytes of text", len(m.GetText()))
+			if m.GetRole() != daemonv1.Role_ROLE_ASSISTANT {
+				t.Errorf("the message's role is %v, want the assistant's", m.GetRole())
+			}
+			expectText(t, whole(t, w, m.GetTextPieces()), z)
+			if beginning := m.GetText(); !strings.HasPrefix(z, beginning) || len(beginning) < 4000 {
+				t.Errorf("the message has %d bytes, want the first 4000 of the text at least", len(beginning))
 			}
 		}},
 		{"a result", `{"type":"tool_result","id":"1","output":` + string(quoted) + `}`, func(t *testing.T, w *daemontest.World, m *daemonv1.Message) {
-			if m.GetToolResult().GetCallId() != "1" || whole(t, w, m.GetToolResult().GetOutputPieces()) != z {
-				t.Errorf("%v", m.GetToolResult().GetCallId())
+			if id := m.GetToolResult().GetCallId(); id != "1" {
+				t.Errorf("the result is of call %q, want 1", id)
 			}
+			expectText(t, whole(t, w, m.GetToolResult().GetOutputPieces()), z)
 		}},
 		{"no JSON", z[:3] + strings.ReplaceAll(z, "\n", " "), func(t *testing.T, w *daemontest.World, m *daemonv1.Message) {
-			if m.GetRole() != daemonv1.Role_ROLE_OUTPUT || whole(t, w, m.GetRawPieces()) != z[:3]+strings.ReplaceAll(z, "\n", " ") {
-				t.Errorf("%v", m.GetRole())
+			if m.GetRole() != daemonv1.Role_ROLE_OUTPUT {
+				t.Errorf("the message's role is %v, want output", m.GetRole())
 			}
+			expectText(t, whole(t, w, m.GetRawPieces()), z[:3]+strings.ReplaceAll(z, "\n", " "))
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -114,20 +139,22 @@ func TestLongLines(t *testing.T) {
 			a.Recorded()
 			finish(a, d, 0)
 			got := entries(w)
-			if len(got) != 3 || got[0].GetText() != "before" || got[2].GetText() != "after" {
-				t.Fatalf("%d messages", len(got))
+			if len(got) != 3 {
+				t.Fatalf("%d messages were recorded, want 3", len(got))
 			}
+			expectText(t, got[0].GetText(), "before")
 			tc.check(t, w, got[1])
+			expectText(t, got[2].GetText(), "after")
 			if _, err := os.Stat(filepath.Join(w.Paths().State, "long-line")); err == nil {
-				t.Error("the file of the line is left")
+				t.Error("the file of the long line was not removed")
 			}
 		})
 	}
 }
 
-// TestLongLineGoesOn loses the connection, then the daemon, in the middle of a
-// long line: pieces that were acknowledged do not come again.
-func TestLongLineGoesOn(t *testing.T) {
+// TestLongLineIsResumed after the connection, or the daemon, was lost in the middle of it:
+// acknowledged pieces are not sent again.
+func TestLongLineIsResumed(t *testing.T) {
 	for _, lose := range []string{"connection", "daemon"} {
 		t.Run(lose, func(t *testing.T) {
 			t.Parallel()
@@ -150,7 +177,7 @@ func TestLongLineGoesOn(t *testing.T) {
 				}
 				a = w.Dial("s")
 				if a.Welcome.Line != int64(1+end/wire.MaxChunk) {
-					t.Fatalf("line %d is recorded, of %d", a.Welcome.Line, 1+end/wire.MaxChunk)
+					t.Fatalf("lines through %d are recorded, want %d", a.Welcome.Line, 1+end/wire.MaxChunk)
 				}
 			}
 			long(t, a, line[sent:]+" ", true)
@@ -158,12 +185,11 @@ func TestLongLineGoesOn(t *testing.T) {
 			a.Recorded()
 			finish(a, d, 0)
 			got := entries(w)
-			if len(got) != 3 || got[2].GetText() != "after" {
-				t.Fatalf("%d messages", len(got))
+			if len(got) != 3 {
+				t.Fatalf("%d messages were recorded, want 3", len(got))
 			}
-			if whole(t, w, got[1].GetTextPieces()) != strings.ReplaceAll(text, `\n`, "\n") {
-				t.Error("the text is another one")
-			}
+			expectText(t, whole(t, w, got[1].GetTextPieces()), strings.ReplaceAll(text, `\n`, "\n"))
+			expectText(t, got[2].GetText(), "after")
 		})
 	}
 }
@@ -178,9 +204,8 @@ func delta(text string) string {
 	return `{"type":"message","role":"assistant","content":"` + text + `","delta":true}`
 }
 
-// TestDeltas: a message that comes in parts is recorded once and whole, if the
-// daemon is lost in the middle of it as well; its lines are not acknowledged
-// before.
+// TestDeltas: a message that is streamed in parts is recorded once and whole, even if the
+// daemon is lost in the middle of it; its lines are not acknowledged before its end.
 func TestDeltas(t *testing.T) {
 	for _, lose := range []string{"nothing", "connection", "daemon"} {
 		t.Run(lose, func(t *testing.T) {
@@ -201,7 +226,7 @@ func TestDeltas(t *testing.T) {
 				}
 				a = w.Dial("s")
 				if a.Welcome.Line != 3 {
-					t.Fatalf("line %d is recorded", a.Welcome.Line)
+					t.Fatalf("lines through %d are recorded, want 3", a.Welcome.Line)
 				}
 				a.Say(delta("one "), delta("two "))
 			}
@@ -212,7 +237,7 @@ func TestDeltas(t *testing.T) {
 	}
 }
 
-// TestEndlessDelta: what the shim cannot keep is recorded before its end.
+// TestEndlessDelta: a streamed message that the shim cannot keep is recorded before its end.
 func TestEndlessDelta(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Agent = "GeminiCLI"
@@ -232,12 +257,12 @@ func TestEndlessDelta(t *testing.T) {
 		length += len(m.GetText())
 	}
 	if length != 192*len(part) {
-		t.Errorf("%d bytes", length)
+		t.Errorf("%d bytes of text were recorded, want %d", length, 192*len(part))
 	}
 }
 
-// TestAgentSession: the agent's session is in the journal, and in each
-// checkpoint; a session that the agent refuses is noted.
+// TestAgentSession: the agent's session is in the journal and in each checkpoint, and a
+// session that the agent refuses is noted.
 func TestAgentSession(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Agent, w.Policy.EveryToolCalls = "GeminiCLI", 1
@@ -248,8 +273,9 @@ func TestAgentSession(t *testing.T) {
 	a.Recorded()
 	a.Next(wire.TypeThaw)
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
-	if s := latest(w).GetSession(); s.GetId() != "g-1" || s.GetAgent() != "GeminiCLI" || s.GetModel() != "gemini-2.5-flash" {
-		t.Errorf("%v", s)
+	session := &daemonv1.AgentSession{Id: "g-1", Agent: "GeminiCLI", Model: "gemini-2.5-flash"}
+	if diff := cmp.Diff(session, latest(w).GetSession(), protocmp.Transform()); diff != "" {
+		t.Errorf("session in the checkpoint (-want +got):\n%s", diff)
 	}
 	finish(a, d, 1)
 	read := func() journal.State {
@@ -260,8 +286,11 @@ func TestAgentSession(t *testing.T) {
 		return j.State()
 	}
 	s := read()
-	if s.AgentSession.Message().GetId() != "g-1" || s.SessionRefused != "" {
-		t.Errorf("%v, refused %q", s.AgentSession.Message(), s.SessionRefused)
+	if id := s.AgentSession.Message().GetId(); id != "g-1" {
+		t.Errorf("the session in the journal is %q, want g-1", id)
+	}
+	if s.SessionRefused != "" {
+		t.Errorf("the journal has %q as refused, want none", s.SessionRefused)
 	}
 	for _, tc := range []struct {
 		name, refused string
@@ -307,7 +336,8 @@ func TestAgentSession(t *testing.T) {
 	}
 }
 
-// TestMasking: a value that a line hides from the shim is found in the message.
+// TestMasking: a value that is escaped in the line, so that the shim does not find it, is
+// masked in the message.
 func TestMasking(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Mask = mask.New([]byte("sk-test-0123456789"))
@@ -323,17 +353,20 @@ func TestMasking(t *testing.T) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if text := fmt.Sprint(r) + string(r.GetPiece().GetData()); strings.Contains(text, "0123456789") {
-				t.Errorf("%.300s", text)
+				t.Errorf("a record has the value: %.300s", text)
 			}
 		}
 	})
-	if got := entries(w); len(got) != 6 || got[0].GetText() != "[masked]" || got[1].GetToolCall().GetInput() != `{"a":"[masked]"}` {
-		t.Errorf("%d: %v", len(got), got[:2])
+	got := entries(w)
+	if len(got) != 6 {
+		t.Fatalf("%d messages were recorded, want 6", len(got))
 	}
+	expectText(t, got[0].GetText(), "[masked]")
+	expectText(t, got[1].GetToolCall().GetInput(), `{"a":"[masked]"}`)
 }
 
-// TestSessionFileLags: a checkpoint waits for the agent to write down the result
-// that it has told of, but not for long.
+// TestSessionFileLags: a checkpoint waits, for a short time, until the agent has saved the
+// result that it has printed.
 func TestSessionFileLags(t *testing.T) {
 	for _, written := range []bool{true, false} {
 		w := daemontest.NewWorld(t, nil)
@@ -351,18 +384,18 @@ func TestSessionFileLags(t *testing.T) {
 		if written {
 			time.AfterFunc(150*time.Millisecond, func() { _ = os.WriteFile(file, []byte(result+"\n"), 0o600) })
 		}
-		said := time.Now()
+		printed := time.Now()
 		a.Next(wire.TypeFreeze)
 		if _, err := os.Stat(file); (err == nil) != written {
-			t.Errorf("written: %v, %v after %v", written, err, time.Since(said))
+			t.Errorf("the agent was stopped %v after its output; the session file exists: %v, want %v", time.Since(printed), err == nil, written)
 		}
 		a.Next(wire.TypeThaw)
 		finish(a, d, 0)
 	}
 }
 
-// TestLongIDs: what an agent calls its calls is remembered for as long as they
-// are not answered, so it is bounded, and so is how many are.
+// TestLongIDs: the ids and names of calls are kept until the calls are answered, so their
+// length and their number are bounded.
 func TestLongIDs(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
@@ -377,9 +410,12 @@ func TestLongIDs(t *testing.T) {
 	finish(a, d, 0)
 	got := entries(w)
 	call, result := got[0].GetToolCall(), got[1].GetToolResult()
-	if len(call.GetId()) > conversation.MaxID || len(call.GetName()) > conversation.MaxID || call.GetId() != result.GetCallId() {
-		t.Errorf("an id of %d bytes, a name of %d; the result's id of %d bytes", len(call.GetId()), len(call.GetName()), len(result.GetCallId()))
+	for what, text := range map[string]string{"id": call.GetId(), "name": call.GetName()} {
+		if len(text) > conversation.MaxID {
+			t.Errorf("the call's %s has %d bytes, want at most %d", what, len(text), conversation.MaxID)
+		}
 	}
+	expectText(t, result.GetCallId(), call.GetId())
 	interrupted := 0
 	for _, m := range got {
 		if m.GetToolResult().GetInterrupted() {

@@ -15,7 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-func TestPackingTheRepositoryCountsAsACheckpointDoes(t *testing.T) {
+func TestPackingTheRepositoryCountsLikeACheckpoint(t *testing.T) {
 	g := gomega.NewWithT(t)
 	repo, err := worktree.Open(t.Context(), worktree.Config{Worktree: t.TempDir(), GitDir: filepath.Join(t.TempDir(), "git")})
 	g.Expect(err).NotTo(gomega.HaveOccurred())

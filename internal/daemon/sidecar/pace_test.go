@@ -4,19 +4,21 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// burst is how many automatic checkpoints are taken at any pace.
+// burst is how many automatic checkpoints are taken without delay.
 const burst = 20
 
-// spend causes as many checkpoints as are taken at any pace.
+// spend causes a whole burst of checkpoints.
 func spend(w *daemontest.World, a *daemontest.Shim) {
 	for i := range burst {
 		w.Write("file", fmt.Sprint(i))
@@ -26,7 +28,7 @@ func spend(w *daemontest.World, a *daemontest.Shim) {
 	}
 }
 
-// told are the events that the daemon recorded.
+// told returns the events that the daemon recorded, each as "reason: message".
 func told(w *daemontest.World) (events []string) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
@@ -51,13 +53,11 @@ func TestAnAgentCausesFewCheckpointsHoweverManyCallsItMakes(t *testing.T) {
 	}
 	a.Recorded()
 	finish(a, d, 0)
-	// What the flood left behind is in the last one, which is always taken.
-	if c := latest(w); c.GetNumber() != burst+1 || c.GetTrigger() != "Completion" || c.GetFilesChanged() != 1 {
-		t.Errorf("%v", c)
-	}
+	// The changes of the flood are in the last checkpoint, which is always taken.
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: burst + 1, Trigger: "Completion", FilesChanged: 1})
 }
 
-func TestNoCheckpointIsTakenOfWhatHasNotChanged(t *testing.T) {
+func TestNoCheckpointIsTakenWithoutChanges(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls, w.Policy.EverySeconds = 1, 1
 	w.Prepare(1, nil)
@@ -71,15 +71,13 @@ func TestNoCheckpointIsTakenOfWhatHasNotChanged(t *testing.T) {
 		a.Call(fmt.Sprint(i))
 	}
 	a.Recorded()
-	// A change is taken, once it is there.
+	// A checkpoint is taken of the next change.
 	w.Write("file", "changed")
 	a.Call("last")
 	a.Recorded()
 	a.Next(wire.TypeThaw)
 	finish(a, d, 0)
-	if c := latest(w); c.GetNumber() != 3 || c.GetTrigger() != "Completion" {
-		t.Errorf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 3, Trigger: "Completion"})
 }
 
 func TestARiskyToolWaitsForItsCheckpointWhenThereWereTooMany(t *testing.T) {
@@ -132,11 +130,10 @@ func TestAManualCheckpointDoesNotWait(t *testing.T) {
 	finish(a, d, 0)
 }
 
-func TestAfterADearCheckpointOthersWaitUntilItIsPaidFor(t *testing.T) {
+func TestAfterAnExpensiveCheckpointOthersWait(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls, w.Policy.LeastIntervalSeconds = 1, 1
-	var used atomic.Int64
-	w.ProcessorTime = func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
+	w.ProcessorTime = dear()
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -152,21 +149,18 @@ func TestAfterADearCheckpointOthersWaitUntilItIsPaidFor(t *testing.T) {
 	}
 	w.AskForCheckpoint("by-hand")
 	finish(a, d, 0)
-	// The one at the end does not wait.
-	if c := latest(w); c.GetNumber() != 2 || c.GetTrigger() != "Completion" {
-		t.Errorf("%v", c)
-	}
+	// The last checkpoint does not wait.
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 2, Trigger: "Completion"})
 }
 
-// It takes a minute: that is how long the checkpoint is put off.
-func TestACheckpointThatIsAskedForIsTakenHoweverBusyTheAgentIs(t *testing.T) {
+// The test takes a minute, since the checkpoint is delayed for that long.
+func TestARequestedCheckpointIsTakenHoweverBusyTheAgentIs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for a minute: make test runs it")
 	}
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls, w.Policy.LeastIntervalSeconds = 1, 1
-	var used atomic.Int64
-	w.ProcessorTime = func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
+	w.ProcessorTime = dear()
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -178,23 +172,17 @@ func TestACheckpointThatIsAskedForIsTakenHoweverBusyTheAgentIs(t *testing.T) {
 	busy(0)
 	a.Next(wire.TypeThaw)
 	w.AskForCheckpoint("by-hand")
-	taken := func() (taken bool) {
-		w.Server.Look(w.UID, func(k *daemontest.Task) { taken = k.Latest().GetRequestedByName() == "by-hand" })
-		return taken
-	}
-	deadline := time.Now().Add(3 * time.Minute)
-	for i := 1; !taken(); i++ {
-		if time.Now().After(deadline) {
-			t.Fatal("it is not taken")
-		}
-		busy(i)
-		time.Sleep(50 * time.Millisecond)
-	}
+	calls := 0
+	gomega.NewWithT(t).Eventually(func() string {
+		calls++
+		busy(calls)
+		return latest(w).GetRequestedByName()
+	}).WithTimeout(3*time.Minute).WithPolling(50*time.Millisecond).Should(gomega.Equal("by-hand"), "the requested checkpoint is not taken")
 	finish(a, d, 0)
 }
 
-// Each risky call has a checkpoint 20 s after the last one: sooner than whoever asks.
-func TestACheckpointThatIsAskedForIsTakenHoweverManyCallsAreRisky(t *testing.T) {
+// A risky call gets a checkpoint 20 s after the last one, which is sooner than a request.
+func TestARequestedCheckpointIsTakenHoweverManyCallsAreRisky(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for 20 s: make test runs it")
 	}
@@ -202,8 +190,7 @@ func TestACheckpointThatIsAskedForIsTakenHoweverManyCallsAreRisky(t *testing.T) 
 	w.Agent = "ClaudeCode"
 	w.Policy.RiskyTools = []daemonapi.ToolPattern{{Tool: "^Bash$"}}
 	w.Policy.LeastIntervalSeconds = 1
-	var used atomic.Int64
-	w.ProcessorTime = func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
+	w.ProcessorTime = dear()
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -216,13 +203,13 @@ func TestACheckpointThatIsAskedForIsTakenHoweverManyCallsAreRisky(t *testing.T) 
 	}
 	risky(0)
 	w.AskForCheckpoint("by-hand")
-	<-time.After(21 * time.Second) // a held call's wait is over, and the other's is not
+	<-time.After(21 * time.Second) // a held call has waited for long enough, the request has not
 	risky(1)
-	w.Server.Until(t, "what was asked for is taken, and stands for the call", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByName() == "by-hand" })
+	w.Server.Until(t, "the requested checkpoint is taken, and covers the call", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByName() == "by-hand" })
 	finish(a, d, 0)
 }
 
-func TestACheckpointOfARunningAgentSaysSo(t *testing.T) {
+func TestTheConsistencyOfACheckpointSaysWhetherTheAgentRan(t *testing.T) {
 	for name, answer := range map[string]func(*daemontest.Shim, wire.Freeze){
 		"PointInTime": func(a *daemontest.Shim, z wire.Freeze) { a.Send(wire.TypeFrozen, z) },
 		"AgentNotStopped": func(a *daemontest.Shim, z wire.Freeze) {
@@ -242,22 +229,21 @@ func TestACheckpointOfARunningAgentSaysSo(t *testing.T) {
 			w.AskForCheckpoint("by-hand")
 			a.Answer(answer)
 			w.Server.Until(t, "it is durable", w.UID, durable(1))
-			if c := latest(w); c.GetConsistency() != name {
-				t.Errorf("%v", c)
-			}
+			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Consistency: name})
 			finish(a, d, 0)
-			said := slices.ContainsFunc(told(w), func(e string) bool { return strings.HasPrefix(e, "CheckpointNotPointInTime: ") })
-			if said != (name != "PointInTime") {
-				t.Errorf("%q", told(w))
+			reported := slices.ContainsFunc(told(w), func(e string) bool { return strings.HasPrefix(e, "CheckpointNotPointInTime: ") })
+			if want := name != "PointInTime"; reported != want {
+				t.Errorf("an event says that the agent ran: %v, want %v; events %q", reported, want, told(w))
 			}
-			if c := latest(w); c.GetTrigger() != "Completion" || c.GetConsistency() != "PointInTime" || c.GetFrozenMilliseconds() != 0 {
-				t.Errorf("%v", c)
+			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "Completion", Consistency: "PointInTime"})
+			if ms := latest(w).GetFrozenMilliseconds(); ms != 0 {
+				t.Errorf("for the last checkpoint the agent was stopped for %d ms, want 0", ms)
 			}
 		})
 	}
 }
 
-func TestACheckpointOfAnAgentThatCannotBeReachedSaysSo(t *testing.T) {
+func TestACheckpointOfADisconnectedAgentIsMarkedAsNotStopped(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	d := w.Start(1)
@@ -267,9 +253,7 @@ func TestACheckpointOfAnAgentThatCannotBeReachedSaysSo(t *testing.T) {
 	a.Close()
 	w.AskForCheckpoint("by-hand")
 	w.Server.Until(t, "it is durable", w.UID, durable(1))
-	if c := latest(w); c.GetTrigger() != "Manual" || c.GetConsistency() != "AgentNotStopped" {
-		t.Errorf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "Manual", Consistency: "AgentNotStopped"})
 	d.End()
 }
 
@@ -282,15 +266,13 @@ func TestALargeChangeIsStoredWhileTheAgentWorks(t *testing.T) {
 		w.Write(fmt.Sprintf("deps/%d", i), fmt.Sprint(i))
 	}
 	w.AskForCheckpoint("by-hand")
-	// The agent is stopped, goes on while everything is stored, and is stopped
-	// for what is left.
+	// The agent is stopped, runs while the changes are stored, and is stopped again for
+	// the rest.
 	a.Next(wire.TypeFreeze)
 	a.Next(wire.TypeThaw)
 	a.Next(wire.TypeFreeze)
 	a.Next(wire.TypeThaw)
 	w.Server.Until(t, "it is durable", w.UID, durable(1))
-	if c := latest(w); c.GetNumber() != 1 || c.GetFilesChanged() != 1200 || c.GetConsistency() != "PointInTime" {
-		t.Errorf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 1, FilesChanged: 1200, Consistency: "PointInTime"})
 	finish(a, d, 0)
 }

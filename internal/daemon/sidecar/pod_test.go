@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
+
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/sidecar"
@@ -19,9 +21,9 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// Numbers are used for one pod each, but a volume may have been used by pods of
-// a manager that did not see to that.
-func TestASecondPodOfAnAttemptIsAPodOfItsOwn(t *testing.T) {
+// A number is used for one pod only, but a volume may have been used by pods of a manager
+// that did not ensure that.
+func TestASecondPodOfAnAttemptIsServedAsAPodOfItsOwn(t *testing.T) {
 	t.Run("though an agent of the first one had begun", func(t *testing.T) {
 		w := daemontest.NewWorld(t, nil)
 		w.PodUID = "pod-1"
@@ -37,10 +39,10 @@ func TestASecondPodOfAnAttemptIsAPodOfItsOwn(t *testing.T) {
 		d = w.Start(1)
 		second := w.Dial("session-of-the-second-pod")
 		if second.Welcome.Line == -1 {
-			t.Error("its shim is not let in")
+			t.Error("the shim of the second pod was rejected")
 		}
 		if w.Dial("another-session").Welcome.Line != -1 {
-			t.Error("a second session is let in")
+			t.Error("a second session was admitted")
 		}
 		second.Close()
 		d.End()
@@ -61,7 +63,7 @@ func TestASecondPodOfAnAttemptIsAPodOfItsOwn(t *testing.T) {
 		a.Next(wire.TypeRelease)
 		d.End()
 		if c := latest(w); c.GetTrigger() != "Completion" {
-			t.Errorf("the agent was let go, and the newest checkpoint is %v", c)
+			t.Errorf("the shim was released, and the newest checkpoint is %v, want one of trigger Completion", c)
 		}
 		w.PodUID = "pod-3"
 		w.Prepare(2, nil)
@@ -75,13 +77,13 @@ func TestASecondPodOfAnAttemptIsAPodOfItsOwn(t *testing.T) {
 		second.Prepare(1, nil)
 		d := w.Start(1)
 		if answer := w.Knock("session-of-the-first-pod"); answer != wire.TypeStop {
-			t.Errorf("its shim gets a frame of type %d", answer)
+			t.Errorf("the shim of the first pod is answered with a frame of type %d, want Stop", answer)
 		}
 		d.End()
 	})
 }
 
-func TestAVolumeOfADaemonThatKnewNoPodUIDIsGoneOnWith(t *testing.T) {
+func TestAVolumeOfADaemonWithoutAPodUIDIsUsedFurther(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	d := w.Start(1)
@@ -97,7 +99,7 @@ func TestAVolumeOfADaemonThatKnewNoPodUIDIsGoneOnWith(t *testing.T) {
 }
 
 // The newer attempt's pod is on the same node, so that it can mount the volume.
-func TestTheVolumeIsFreeWhenTheOldAgentHasEnded(t *testing.T) {
+func TestTheVolumeIsUnlockedOnlyWhenTheOldAgentHasEnded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
 	}
@@ -116,26 +118,26 @@ func TestTheVolumeIsFreeWhenTheOldAgentHasEnded(t *testing.T) {
 	w.Write("a.txt", "a slow agent's last words\n")
 	select {
 	case r := <-prepared:
-		t.Fatalf("attempt 2 is prepared while the agent of attempt 1 runs: %+v", r)
+		t.Fatalf("attempt 2 was prepared while the agent of attempt 1 runs: %+v", r)
 	case <-time.After(500 * time.Millisecond):
 	}
 	a.Close()
-	// It was between two connections: it comes back, and is told again.
+	// The shim was between two connections: it reconnects, and is ordered again to end.
 	again := w.Reconnect("s")
 	select {
 	case r := <-prepared:
-		t.Fatalf("attempt 2 is prepared while the shim of attempt 1 is connected: %+v", r)
+		t.Fatalf("attempt 2 was prepared while the shim of attempt 1 is connected: %+v", r)
 	case <-time.After(500 * time.Millisecond):
 	}
 	again.Close()
 	if r := <-prepared; r.Reason != "Prepared" && r.Reason != "DriftDetected" {
-		t.Errorf("%+v", r)
+		t.Errorf("attempt 2 is not prepared after the agent of attempt 1 has ended: %+v", r)
 	}
 	d.End()
 }
 
-// A sidecar that was killed comes back when the newer attempt has the volume.
-func TestADaemonThatFindsTheVolumeTakenEndsItsAgent(t *testing.T) {
+// A sidecar that was killed may be restarted after a newer attempt has locked the volume.
+func TestADaemonThatFindsTheVolumeLockedEndsItsAgent(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	taken, err := spool.Open(filepath.Join(w.Paths().State, "spool"))
@@ -176,13 +178,17 @@ func TestADaemonWhoseLockDoesNotHoldWritesNothingMore(t *testing.T) {
 	if err := newer.Append(nil, &daemonv1.Record{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := newer.Read(last, 10, 1<<20); err != nil || len(got) != 1 {
-		t.Errorf("%v, %v", got, err)
+	got, err := newer.Read(last, 10, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 1 {
+		t.Errorf("the spool has %d new records, want only the newer attempt's: %v", len(got), got)
 	}
 }
 
-// An expired token, say: the kubelet, or the server's way to the API server, may
-// be down for a while. Only a pod that is gone is over.
+// A token may be refused for a while because it has expired, the kubelet is down, or the
+// server cannot reach the API server. An attempt is over only when its pod is gone.
 func TestATokenThatIsRefusedDoesNotEndTheAgent(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
@@ -198,17 +204,16 @@ func TestATokenThatIsRefusedDoesNotEndTheAgent(t *testing.T) {
 		done <- sidecar.Run(ctx, sidecar.Config{Pod: w.Pod(1, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
 			Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
 	}()
-	for socket.Ready(w.RunDir) != nil {
-		time.Sleep(5 * time.Millisecond)
-	}
+	g := gomega.NewWithT(t)
+	g.Eventually(func() error { return socket.Ready(w.RunDir) }).WithTimeout(30*time.Second).Should(gomega.Succeed(), "the daemon does not become ready")
 	a := w.Dial("s")
 	if err := os.WriteFile(token, []byte("expired\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for id := range 5 {
-		a.Call(strconv.Itoa(id)) // fails the test when it is told to stop
+		a.Call(strconv.Itoa(id)) // fails the test if the agent is to be ended
 		a.Recorded()
-		time.Sleep(100 * time.Millisecond)
+		g.Consistently(done).WithTimeout(100*time.Millisecond).ShouldNot(gomega.Receive(), "the daemon ended")
 	}
 	if err := os.WriteFile(token, good, 0o600); err != nil {
 		t.Fatal(err)

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/wire"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
 func TestACheckpointThatCannotBeTakenShowsUntilOneCan(t *testing.T) {
@@ -28,10 +30,10 @@ func TestACheckpointThatCannotBeTakenShowsUntilOneCan(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Call("1")
-	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })
+	w.Server.Until(t, "the problem is reported", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		if k.Problem.GetReason() != "CheckpointFailed" || !strings.Contains(k.Problem.GetMessage(), "worktree") {
-			t.Errorf("%v", k.Problem)
+			t.Errorf("the problem is %v, want CheckpointFailed about the worktree", k.Problem)
 		}
 	})
 	if err := os.Rename(aside, w.Path("")); err != nil {
@@ -41,7 +43,7 @@ func TestACheckpointThatCannotBeTakenShowsUntilOneCan(t *testing.T) {
 	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && k.Latest() != nil })
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		if k.Reports > 3 {
-			t.Errorf("the daemon told %d times, not just at its start, of the problem and of its end", k.Reports)
+			t.Errorf("the daemon reported %d times, want at most 3: at its start, the problem and its end", k.Reports)
 		}
 	})
 	a.Send(wire.TypeExit, wire.Exit{})
@@ -63,7 +65,7 @@ func TestAGitstoreWithoutRoomShowsWhileCheckpointsWaitForIt(t *testing.T) {
 	d := w.Start(1)
 	a := w.Dial("s")
 	a.Send(wire.TypeExit, wire.Exit{})
-	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool {
+	w.Server.Until(t, "the problem is reported", w.UID, func(k *daemontest.Task) bool {
 		return k.Problem.GetReason() == "GitStoreRefused" && strings.HasSuffix(k.Problem.GetMessage(), "ask for a larger quota")
 	})
 	// Git may be about to run it, so another takes its place at once.
@@ -74,13 +76,11 @@ func TestAGitstoreWithoutRoomShowsWhileCheckpointsWaitForIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.Next(wire.TypeRelease)
-	if c := latest(w); !c.GetDurable() {
-		t.Errorf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Durable: true})
 	d.End()
 }
 
-func TestErrorsOfTheModelShowWhileTheAgentTriesAgain(t *testing.T) {
+func TestErrorsOfTheModelShowWhileTheAgentRetries(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, nil)
 	w.Agent = "ClaudeCode"
@@ -89,9 +89,9 @@ func TestErrorsOfTheModelShowWhileTheAgentTriesAgain(t *testing.T) {
 	a := w.Dial("s")
 	retry := `{"type":"system","subtype":"api_retry","attempt":1,"max_retries":10,"retry_delay_ms":603,"error_status":401,"error":"authentication_failed"}`
 	a.Say(`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`, retry, retry)
-	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool {
+	w.Server.Until(t, "the problem is reported", w.UID, func(k *daemontest.Task) bool {
 		return k.Problem.GetReason() == "ModelErrors" &&
-			k.Problem.GetMessage() == "the model's API answers with status 401 authentication_failed; the agent tries again by itself"
+			k.Problem.GetMessage() == "the model's API answers with status 401 authentication_failed; the agent retries by itself"
 	})
 	a.Say(`{"type":"assistant","message":{"id":"m-1","role":"assistant","content":[{"type":"text","text":"DONE"}]}}`)
 	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil })
@@ -111,7 +111,7 @@ func TestAServerThatRefusesRecordsShowsWhileItDoes(t *testing.T) {
 	a := w.Dial("s")
 	w.Server.Refuse(connect.NewError(connect.CodeInternal, errors.New("its log says why")))
 	a.Call("1")
-	w.Server.Until(t, "the problem is told of", w.UID, func(k *daemontest.Task) bool {
+	w.Server.Until(t, "the problem is reported", w.UID, func(k *daemontest.Task) bool {
 		return k.Problem.GetReason() == "RecordingFailed" && strings.Contains(k.Problem.GetMessage(), "its log says why")
 	})
 	w.Server.Refuse(nil)
@@ -121,7 +121,7 @@ func TestAServerThatRefusesRecordsShowsWhileItDoes(t *testing.T) {
 	d.End()
 }
 
-func TestAnEndThatWaitsForTheGitstoreIsTold(t *testing.T) {
+func TestAPodThatWaitsForTheGitstoreIsReported(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
 	}
@@ -132,8 +132,8 @@ func TestAnEndThatWaitsForTheGitstoreIsTold(t *testing.T) {
 	a := w.Dial("s")
 	w.Git.SetDown(true)
 	a.Send(wire.TypeExit, wire.Exit{})
-	w.Server.Until(t, "it is told what the end waits for", w.UID, func(k *daemontest.Task) bool {
-		return k.Problem.GetReason() == "GitStoreUnreachable" && strings.HasPrefix(k.Problem.GetMessage(), "the agent has ended, and its end waits")
+	w.Server.Until(t, "the wait is reported", w.UID, func(k *daemontest.Task) bool {
+		return k.Problem.GetReason() == "GitStoreUnreachable" && strings.HasPrefix(k.Problem.GetMessage(), "the agent has ended, and its pod waits")
 	})
 	w.Git.SetDown(false)
 	a.Next(wire.TypeRelease)
@@ -141,9 +141,9 @@ func TestAnEndThatWaitsForTheGitstoreIsTold(t *testing.T) {
 	d.End()
 }
 
-// TestAProblemIsToldAgainToAnOlderStore: the store is put back to before the task
-// began, and knows neither it nor what keeps it from its work.
-func TestAProblemIsToldAgainToAnOlderStore(t *testing.T) {
+// TestAProblemIsReportedAgainToARestoredStore: the store is restored to a copy from before
+// the task began, and has neither the task nor its problem.
+func TestAProblemIsReportedAgainToARestoredStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
 	}
@@ -156,26 +156,31 @@ func TestAProblemIsToldAgainToAnOlderStore(t *testing.T) {
 	if err := os.Rename(w.Path(""), aside); err != nil {
 		t.Fatal(err)
 	}
-	hindered := func(k *daemontest.Task) bool { return k.Problem.GetReason() == "CheckpointFailed" }
+	failing := func(k *daemontest.Task) bool { return k.Problem.GetReason() == "CheckpointFailed" }
 	a.Call("1")
-	w.Server.Until(t, "the problem is told of", w.UID, hindered)
+	w.Server.Until(t, "the problem is reported", w.UID, failing)
 	w.Server.Forget(w.UID)
 	a.Call("2")
-	w.Server.Until(t, "it is told again", w.UID, hindered)
+	w.Server.Until(t, "the problem is reported again", w.UID, failing)
 	if err := os.Rename(aside, w.Path("")); err != nil {
 		t.Fatal(err)
 	}
 	a.Call("3")
-	w.Server.Until(t, "everything is there again", w.UID, func(k *daemontest.Task) bool {
-		return k.Problem == nil && k.Latest() != nil && k.Lost == 0 && len(k.Lines()) == 7
-	})
+	gomega.NewWithT(t).Eventually(func(g gomega.Gomega) {
+		w.Server.Look(w.UID, func(k *daemontest.Task) {
+			g.Expect(k.Problem).To(gomega.BeNil())
+			g.Expect(k.Latest()).NotTo(gomega.BeNil(), "the newest checkpoint")
+			g.Expect(k.Lost).To(gomega.BeZero(), "records that are lost")
+			g.Expect(k.Lines()).To(gomega.HaveLen(7))
+		})
+	}).WithTimeout(30 * time.Second).Should(gomega.Succeed())
 	a.Send(wire.TypeExit, wire.Exit{})
 	a.Next(wire.TypeRelease)
 	d.End()
 }
 
-// TestAVolumeWithoutRoomToBeginIsToldOf: what is to be repaired on it takes room.
-func TestAVolumeWithoutRoomToBeginIsToldOf(t *testing.T) {
+// TestAVolumeTooFullToBeOpenedIsReported: repairing the spool needs room.
+func TestAVolumeTooFullToBeOpenedIsReported(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	segments, err := filepath.Glob(filepath.Join(w.Root, "clew", "spool", "*.log"))
@@ -198,7 +203,7 @@ func TestAVolumeWithoutRoomToBeginIsToldOf(t *testing.T) {
 	w.Server.Until(t, "the volume is open", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && len(k.Told) > 0 })
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		if k.Told[0] != "VolumeFull" {
-			t.Errorf("told of %v", k.Told)
+			t.Errorf("the problems reported are %v, want VolumeFull first", k.Told)
 		}
 	})
 	d.End()

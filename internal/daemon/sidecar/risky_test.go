@@ -10,15 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onsi/gomega"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/shim"
 	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// claudeHook runs the hook as Claude Code does.
+// claudeHook runs the hook as Claude Code does; the channel receives its result.
 func claudeHook(w *daemontest.World, id, tool, input string, timeout time.Duration) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -33,10 +36,10 @@ func answered(t *testing.T, done <-chan error) {
 	select {
 	case err := <-done:
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("the hook failed: %v", err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("the tool is held back")
+		t.Fatal("the tool is still held back after 20 s")
 	}
 }
 
@@ -75,32 +78,27 @@ func TestBeforeRiskyTool(t *testing.T) {
 	answered(t, held)
 	w.Write("src", "")
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
-	c := latest(w)
-	if c.GetTrigger() != "BeforeRiskyTool" || !c.GetRiskyTool().GetBefore() || c.GetRiskyTool().GetCallId() != "t-1" || c.GetRiskyTool().GetName() != "Bash" || c.GetFiles() != 2 {
-		t.Errorf("%v", c)
-	}
-	// The same call, and another one before which nothing has changed.
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "BeforeRiskyTool", Files: 2,
+		RiskyTool: &daemonv1.RiskyTool{Name: "Bash", CallId: "t-1", Before: true}})
+	// The same call again, and another one before which nothing has changed.
 	answered(t, claudeHook(w, "t-1", "Bash", removal, time.Minute))
 	w.Write("src/a", "a")
 	answered(t, claudeHook(w, "t-2", "Bash", removal, time.Minute))
-	if c := latest(w); c.GetNumber() != 1 {
-		t.Errorf("%v", c)
-	}
-	// A file changed, and the daemon was not told of anything.
+	expectNumber(t, w, 1)
+	// A file has changed, without any output of the agent.
 	w.Write("new", "changed")
 	held = claudeHook(w, "t-3", "Bash", removal, time.Minute)
 	a.Next(wire.TypeThaw)
 	answered(t, held)
 	w.Server.Until(t, "there is a second one", w.UID, durable(2))
-	events := told(w)
-	if len(events) != 2 || !strings.HasPrefix(events[0], `RiskyToolPatternInvalid: the pattern "[" of beforeRiskyTools is no regular expression`) ||
-		events[1] != "RiskyToolGuarded: checkpoint 1 holds what was before the tool Bash" {
-		t.Errorf("%q", events)
-	}
+	gomega.NewWithT(t).Expect(told(w)).To(gomega.HaveExactElements(
+		gomega.HavePrefix(`RiskyToolPatternInvalid: the pattern "[" of beforeRiskyTools is not a regular expression`),
+		gomega.Equal("RiskyToolGuarded: checkpoint 1 holds the state before the tool Bash")))
 	finish(a, d, 0)
 }
 
-// TestRiskyToolSeen: an agent that does not ask is stopped when the call is seen.
+// TestRiskyToolSeen: an agent that does not ask before tools is stopped when the call is
+// seen in its output.
 func TestRiskyToolSeen(t *testing.T) {
 	w := riskyWorld(t, "Exec")
 	d := w.Start(1)
@@ -109,30 +107,26 @@ func TestRiskyToolSeen(t *testing.T) {
 	a.Next(wire.TypeFreeze)
 	a.Next(wire.TypeThaw)
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
-	if c := latest(w); c.GetTrigger() != "BeforeRiskyTool" || c.GetRiskyTool().GetBefore() || c.GetRiskyTool().GetCallId() != "1" {
-		t.Errorf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "BeforeRiskyTool", RiskyTool: &daemonv1.RiskyTool{Name: "Bash", CallId: "1"}})
 	a.Say(`{"type":"tool_result","id":"1","output":"ok"}`, `{"type":"tool_call","id":"2","name":"Bash","input":{"command":"ls"}}`)
 	a.Recorded()
 	finish(a, d, 0)
 	expectLines(t, w, "user Do it.", "call 1", "result 1", "call 2", "interrupted 2")
-	if c := latest(w); c.GetNumber() != 2 {
-		t.Errorf("%v", c)
-	}
+	expectNumber(t, w, 2)
 }
 
-// TestHookWithoutDaemon: the tool waits for a daemon that comes back, and runs
-// when it does not.
+// TestHookWithoutDaemon: the tool waits for a daemon that is being restarted, and runs when
+// the daemon does not answer in time.
 func TestHookWithoutDaemon(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
 	}
 	w := riskyWorld(t, "ClaudeCode")
 	if err := <-claudeHook(w, "t-1", "Bash", removal, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "without a checkpoint") {
-		t.Errorf("%v", err)
+		t.Errorf("the hook ended with %v, want an error about a tool without a checkpoint", err)
 	}
 	held := claudeHook(w, "t-1", "Bash", removal, time.Minute)
-	time.Sleep(50 * time.Millisecond)
+	gomega.NewWithT(t).Consistently(held).WithTimeout(50*time.Millisecond).ShouldNot(gomega.Receive(), "the tool may run without a daemon")
 	d := w.Start(1)
 	a := w.Dial("s")
 	answered(t, held)
@@ -140,13 +134,13 @@ func TestHookWithoutDaemon(t *testing.T) {
 	for _, stdin := range []string{"", "{}", "no JSON", `{"tool_name":7}`} {
 		err := shim.AwaitTool(t.Context(), shim.HookConfig{AgentType: "ClaudeCode", Stdin: strings.NewReader(stdin), Timeout: time.Second})
 		if err == nil {
-			t.Errorf("%q is taken for a call", stdin)
+			t.Errorf("the hook accepted %q as a call", stdin)
 		}
 	}
 }
 
-// TestHostileHooks: whoever asks without end neither stops the daemon nor fills
-// the volume with checkpoints.
+// TestHostileHooks: a client that asks in a loop neither blocks the daemon nor fills the
+// volume with checkpoints.
 func TestHostileHooks(t *testing.T) {
 	w := riskyWorld(t, "ClaudeCode")
 	d := w.Start(1)
@@ -166,87 +160,50 @@ func TestHostileHooks(t *testing.T) {
 			_ = wire.Write(c, wire.TypeBeforeTool, "not an object")
 		}
 	}
-	deadline := time.Now().Add(15 * time.Second)
-	for socket.Ready(w.RunDir) != nil {
-		if time.Now().After(deadline) {
-			t.Fatal("the daemon does not answer any more")
-		}
-	}
-	go func() { // the agent is stopped and goes on as it is told
-		for {
-			f, err := wire.Read(a.Reader)
-			if err != nil || f.Type == wire.TypeRelease {
-				return
-			}
-			if f.Type == wire.TypeFreeze {
-				var z wire.Freeze
-				_ = f.Decode(&z)
-				_ = wire.Write(a, wire.TypeFrozen, z)
-			}
-		}
-	}()
-	time.Sleep(500 * time.Millisecond)
+	g := gomega.NewWithT(t)
+	g.Eventually(func() error { return socket.Ready(w.RunDir) }).WithTimeout(15*time.Second).Should(gomega.Succeed(), "the daemon no longer answers")
+	answerFreezes(a, nil)
+	number := func() int64 { return latest(w).GetNumber() }
+	g.Consistently(number).WithTimeout(500*time.Millisecond).Should(gomega.BeNumerically("<=", 3), "checkpoints taken for hostile hooks")
 	answered(t, claudeHook(w, "t-9", "Bash", removal, time.Minute))
-	if c := latest(w); c.GetNumber() > 3 {
-		t.Errorf("checkpoint %d", c.GetNumber())
-	}
+	g.Expect(number()).To(gomega.BeNumerically("<=", 3), "checkpoints taken for hostile hooks")
 	_ = wire.Write(a, wire.TypeExit, wire.Exit{})
 	d.End()
 }
 
-// TestRiskyCallsThatComeAtOnceStopTheAgentTogether: however many calls an agent makes
-// at once, it is stopped a few times, and each call is accounted for.
-func TestRiskyCallsThatComeAtOnceStopTheAgentTogether(t *testing.T) {
+// TestSimultaneousRiskyCallsShareStops: however many calls an agent makes at once, it is
+// stopped only a few times, and every call is accounted for.
+func TestSimultaneousRiskyCallsShareStops(t *testing.T) {
 	const calls = 300
 	w := riskyWorld(t, "Exec")
 	d := w.Start(1)
 	a := w.Dial("s")
-	freezes := make(chan int, 1)
-	go func() { // the agent is stopped and goes on as it is told
-		n := 0
-		for {
-			f, err := wire.Read(a.Reader)
-			if err != nil || f.Type == wire.TypeRelease {
-				freezes <- n
-				return
-			}
-			if f.Type == wire.TypeFreeze {
-				n++
-				var z wire.Freeze
-				_ = f.Decode(&z)
-				_ = wire.Write(a, wire.TypeFrozen, z)
-			}
-		}
-	}()
+	stops := answerFreezes(a, nil)
 	for i := range calls {
 		a.Say(fmt.Sprintf(`{"type":"tool_call","id":"%d","name":"Bash","input":{"command":"rm -rf src"}}`, i))
 	}
-	accounted := func() int {
-		n := 1 // the one that the checkpoint was taken for
-		w.Server.Look(w.UID, func(k *daemontest.Task) {
-			for _, r := range k.Records {
-				if e := r.GetEvent(); strings.HasPrefix(e.GetReason(), "RiskyToolGuarded") {
-					more, err := strconv.Atoi(e.GetDetails()["calls"])
-					if err != nil {
-						more = 1
-					}
-					n += more
+	accounted := func(k *daemontest.Task) int {
+		n := 1 // the call that the checkpoint was taken for
+		for _, r := range k.Records {
+			if e := r.GetEvent(); strings.HasPrefix(e.GetReason(), "RiskyToolGuarded") {
+				more, err := strconv.Atoi(e.GetDetails()["calls"])
+				if err != nil {
+					more = 1
 				}
+				n += more
 			}
-		})
+		}
 		return n
 	}
-	for deadline := time.Now().Add(30 * time.Second); accounted() < calls; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d calls are accounted for", accounted(), calls)
+	w.Server.Until(t, "every call is accounted for", w.UID, func(k *daemontest.Task) bool { return accounted(k) >= calls })
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		if n := accounted(k); n != calls {
+			t.Errorf("%d calls are accounted for, want %d", n, calls)
 		}
-	}
-	if n := accounted(); n != calls {
-		t.Errorf("%d calls are accounted for, of %d", n, calls)
-	}
-	_ = wire.Write(a, wire.TypeExit, wire.Exit{})
-	if n := <-freezes; n > calls/3 {
-		t.Errorf("the agent was stopped %d times", n)
-	}
+	})
+	a.Send(wire.TypeExit, wire.Exit{})
 	d.End()
+	if n := stops.Load(); n > calls/3 {
+		t.Errorf("the agent was stopped %d times for %d calls, want at most %d", n, calls, calls/3)
+	}
 }

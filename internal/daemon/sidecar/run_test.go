@@ -1,7 +1,6 @@
 package sidecar_test
 
 import (
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,6 +9,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/sidecar"
@@ -22,8 +24,31 @@ import (
 func expectLines(t *testing.T, w *daemontest.World, want ...string) {
 	t.Helper()
 	w.Server.Until(t, "the server has the conversation", w.UID, func(k *daemontest.Task) bool { return len(k.Active) >= len(want) })
-	if d := cmp.Diff(want, w.Lines()); d != "" {
-		t.Fatalf("(-want +got):\n%s", d)
+	if diff := cmp.Diff(want, w.Lines()); diff != "" {
+		t.Fatalf("conversation (-want +got):\n%s", diff)
+	}
+}
+
+// expectCheckpoint compares the fields of a checkpoint that are set in want.
+func expectCheckpoint(t *testing.T, got, want *daemonv1.CheckpointRecord) {
+	t.Helper()
+	compared := &daemonv1.CheckpointRecord{}
+	want.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
+		if got.ProtoReflect().Has(field) {
+			compared.ProtoReflect().Set(field, got.ProtoReflect().Get(field))
+		}
+		return true
+	})
+	if diff := cmp.Diff(want, compared, protocmp.Transform()); diff != "" {
+		t.Errorf("checkpoint %d (-want +got):\n%s", got.GetNumber(), diff)
+	}
+}
+
+// expectNumber fails the test if the newest checkpoint is not the one with the number.
+func expectNumber(t *testing.T, w *daemontest.World, want int64) {
+	t.Helper()
+	if c := latest(w); c.GetNumber() != want {
+		t.Errorf("the newest checkpoint is %d, want %d: %v", c.GetNumber(), want, c)
 	}
 }
 
@@ -31,6 +56,7 @@ func durable(n int64) func(*daemontest.Task) bool {
 	return func(t *daemontest.Task) bool { return t.Checkpoints[n].GetDurable() }
 }
 
+// latest returns the newest checkpoint that the server has; nil for none.
 func latest(w *daemontest.World) (c *daemonv1.CheckpointRecord) {
 	w.Server.Look(w.UID, func(t *daemontest.Task) { c = t.Latest() })
 	return c
@@ -42,8 +68,8 @@ func TestFromStartToCompletion(t *testing.T) {
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
-	if a.Welcome.Attempt != 1 || a.Welcome.Line != 0 {
-		t.Fatalf("%+v", a.Welcome)
+	if diff := cmp.Diff(wire.Welcome{Attempt: 1}, a.Welcome); diff != "" {
+		t.Fatalf("welcome (-want +got):\n%s", diff)
 	}
 	a.Say("plain", "output", `{"type":"message","text":"Hello."}`)
 	a.Call("1")
@@ -53,20 +79,22 @@ func TestFromStartToCompletion(t *testing.T) {
 	a.Next(wire.TypeThaw)
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
 	c := latest(w)
-	if c.GetTrigger() != "ToolCalls" || c.GetFilesChanged() != 1 || c.GetBase() == "" || c.GetGitBranch() != "main" || c.GetDirtyFiles()[0] != "a.txt" {
-		t.Fatalf("%v", c)
+	expectCheckpoint(t, c, &daemonv1.CheckpointRecord{Number: 1, Trigger: "ToolCalls", FilesChanged: 1, GitBranch: "main", DirtyFiles: []string{"a.txt"}})
+	if c.GetBase() == "" {
+		t.Error("the checkpoint has no base commit")
 	}
 	a.Say(`{"type":"usage","inputTokens":5}`, `{"type":"tool_call","id":"3","name":"x"}`, "torn {")
 	a.Send(wire.TypeExit, wire.Exit{Code: 0})
 	a.Next(wire.TypeRelease)
 	expectLines(t, w, "user Do it.", "output plain\noutput\n", "assistant Hello.", "call 1", "result 1", "call 2", "result 2",
 		"call 3", "output torn {\n", "interrupted 3")
-	if c := latest(w); c.GetNumber() != 2 || c.GetTrigger() != "Completion" || !c.GetDurable() || c.GetParent() == "" {
-		t.Fatalf("%v", c)
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 2, Trigger: "Completion", Durable: true})
+	if latest(w).GetParent() == "" {
+		t.Error("the last checkpoint has no parent")
 	}
 	want := []string{"refs/clew/uid-1/code/1", "refs/clew/uid-1/code/2", "refs/clew/uid-1/state/1", "refs/clew/uid-1/state/2"}
-	if d := cmp.Diff(want, w.Git.Refs(t, "store")); d != "" {
-		t.Fatal(d)
+	if diff := cmp.Diff(want, w.Git.Refs(t, "store")); diff != "" {
+		t.Errorf("refs in the gitstore (-want +got):\n%s", diff)
 	}
 	d.End()
 }
@@ -97,9 +125,7 @@ func TestTriggersAtTheEnd(t *testing.T) {
 			a.Recorded()
 			tt.end(a)
 			d.End()
-			if c := latest(w); c.GetTrigger() != tt.trigger || !c.GetDurable() || c.GetNumber() != 1 {
-				t.Fatalf("%v", c)
-			}
+			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 1, Trigger: tt.trigger, Durable: true})
 		})
 	}
 }
@@ -108,13 +134,11 @@ func TestPodThatNeverHadAnAgent(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
 	w.Start(1).End()
-	if c := latest(w); c.GetTrigger() != "Suspend" {
-		t.Fatalf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "Suspend"})
 }
 
-// TestOutage: with server and gitstore down the agent works on; afterwards all
-// is there, once, in order.
+// TestOutage: the agent works on while server and gitstore are down; afterwards
+// everything arrives, once and in order.
 func TestOutage(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls = 1
@@ -134,20 +158,22 @@ func TestOutage(t *testing.T) {
 	w.Server.SetDown(false)
 	expectLines(t, w, want...)
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		if k.Latest().GetNumber() != 3 || k.Latest().GetDurable() {
-			t.Errorf("%v", k.Latest())
+		expectCheckpoint(t, k.Latest(), &daemonv1.CheckpointRecord{Number: 3})
+		if k.Latest().GetDurable() {
+			t.Error("the checkpoint is durable while the gitstore is down")
 		}
 	})
 	w.Git.SetDown(false)
-	w.Server.Until(t, "all are durable", w.UID, func(k *daemontest.Task) bool {
-		return durable(1)(k) && durable(2)(k) && durable(3)(k)
-	})
+	for n := range int64(3) {
+		w.Server.Until(t, "all are durable", w.UID, durable(n+1))
+	}
 	a.Send(wire.TypeExit, wire.Exit{})
 	a.Next(wire.TypeRelease)
 	d.End()
 }
 
-// TestHold: while a store is down the exit is held, unless the pod is to end.
+// TestHold: while a store is down the shim is not released, unless the pod is to end, and
+// the daemon does not end.
 func TestHold(t *testing.T) {
 	for _, which := range []string{"server", "gitstore"} {
 		t.Run(which, func(t *testing.T) {
@@ -164,7 +190,7 @@ func TestHold(t *testing.T) {
 			a.Send(wire.TypeExit, wire.Exit{Code: 0})
 			a.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
 			if f, err := wire.Read(a.Reader); err == nil {
-				t.Fatalf("a frame of type %d", f.Type)
+				t.Fatalf("the shim was sent a frame of type %d, want none", f.Type)
 			}
 			a.SetReadDeadline(time.Now().Add(20 * time.Second))
 			a.Send(wire.TypeTerminating, nil)
@@ -173,20 +199,18 @@ func TestHold(t *testing.T) {
 			d.Terminate()
 			select {
 			case <-d.Done():
-				t.Fatal("the daemon ended before all was out")
+				t.Fatal("the daemon ended before everything was stored")
 			case <-time.After(100 * time.Millisecond):
 			}
 			down(false)
 			d.End()
-			if c := latest(w); c.GetTrigger() != "Completion" || !c.GetDurable() {
-				t.Fatalf("%v", c)
-			}
+			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "Completion", Durable: true})
 		})
 	}
 }
 
-// TestRefusedCheckpoint: what the gitstore refuses for good holds back nothing
-// else, is told once, and does not keep the pod from ending.
+// TestRefusedCheckpoint: a checkpoint that the gitstore refuses for good does not hold back
+// others, is reported once, and does not keep the pod from ending.
 func TestRefusedCheckpoint(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls = 1
@@ -208,10 +232,12 @@ func TestRefusedCheckpoint(t *testing.T) {
 	a.Next(wire.TypeRelease)
 	d.End()
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		got := map[int64]bool{}
 		for n, c := range k.Checkpoints {
-			if c.GetDurable() != (n != 2) {
-				t.Errorf("checkpoint %d: durable is %v", n, c.GetDurable())
-			}
+			got[n] = c.GetDurable()
+		}
+		if diff := cmp.Diff(map[int64]bool{1: true, 2: false, 3: true, 4: true}, got); diff != "" {
+			t.Errorf("checkpoints that are durable (-want +got):\n%s", diff)
 		}
 		var events []*daemonv1.Event
 		for _, r := range k.Records {
@@ -219,9 +245,12 @@ func TestRefusedCheckpoint(t *testing.T) {
 				events = append(events, e)
 			}
 		}
-		want := map[string]string{"checkpoint": "2", "reason": "ObjectsRefused", "message": words[:1024]}
-		if len(k.Checkpoints) != 4 || len(events) != 1 || events[0].GetReason() != "CheckpointRefused" || len(events[0].GetMessage()) > 1024 || !maps.Equal(events[0].GetDetails(), want) {
-			t.Errorf("%d checkpoints, events %v", len(k.Checkpoints), events)
+		want := []*daemonv1.Event{{Reason: "CheckpointRefused", Details: map[string]string{"checkpoint": "2", "reason": "ObjectsRefused", "message": words[:1024]}}}
+		if diff := cmp.Diff(want, events, protocmp.Transform(), protocmp.IgnoreFields(&daemonv1.Event{}, "message")); diff != "" {
+			t.Fatalf("events (-want +got):\n%s", diff)
+		}
+		if length := len(events[0].GetMessage()); length > 1024 {
+			t.Errorf("the event's message has %d bytes, want at most 1024", length)
 		}
 	})
 }
@@ -248,14 +277,15 @@ func TestManualCheckpointOncePerObject(t *testing.T) {
 		w.Server.Ask(&daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name, Message: "as " + name})
 	}
 	w.Server.Until(t, "both are taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 2 })
-	w.Server.SetDown(true) // the stream breaks, and all are asked for again
+	w.Server.SetDown(true) // the stream breaks, and all are requested again
 	w.Server.SetDown(false)
 	w.Server.Ask(&daemonv1.TakeCheckpoint{Name: "three", Uid: "uid-three"})
 	w.Server.Until(t, "the third is taken", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByUid() == "uid-three" })
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		if len(k.Checkpoints) != 3 || k.Checkpoints[1].GetMessage() != "as one" || k.Checkpoints[1].GetTrigger() != "Manual" {
-			t.Errorf("%v", k.Checkpoints)
+		if len(k.Checkpoints) != 3 {
+			t.Errorf("%d checkpoints were taken for 3 objects", len(k.Checkpoints))
 		}
+		expectCheckpoint(t, k.Checkpoints[1], &daemonv1.CheckpointRecord{Message: "as one", Trigger: "Manual"})
 	})
 	a.Close()
 	d.End()
@@ -270,16 +300,15 @@ func TestIntervalOnlyWhenSomethingChanged(t *testing.T) {
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	w.Server.Until(t, "the first is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 1 })
-	time.Sleep(2500 * time.Millisecond)
-	if c := latest(w); c.GetNumber() != 1 || c.GetTrigger() != "Interval" {
-		t.Fatalf("%v", c)
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 1, Trigger: "Interval"})
+	gomega.NewWithT(t).Consistently(func() int64 { return latest(w).GetNumber() }).WithTimeout(2500*time.Millisecond).
+		Should(gomega.BeEquivalentTo(1), "a checkpoint was taken although nothing had changed")
 	w.Write("x", "x")
 	w.Server.Until(t, "the second is taken", w.UID, func(k *daemontest.Task) bool { return len(k.Checkpoints) == 2 })
 	d.End()
 }
 
-// TestRestart: another daemon in the same pod goes on with the same agent.
+// TestRestart: a daemon that is started again in the same pod resumes with the same agent.
 func TestRestart(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Prepare(1, nil)
@@ -289,7 +318,7 @@ func TestRestart(t *testing.T) {
 	a.Recorded()
 	a.Say(`{"type":"tool_call","id":"2","name":"x"}`)
 	a.Recorded()
-	// The new one must not see this one go: no last checkpoint.
+	// Copied before the agent ends, so that the new daemon finds no last checkpoint.
 	killed := w.CopyVolume()
 	a.Close()
 	d.End()
@@ -298,7 +327,7 @@ func TestRestart(t *testing.T) {
 	d = killed.Start(1)
 	a = killed.Dial("s")
 	if a.Welcome.Line != 3 {
-		t.Fatalf("%+v", a.Welcome)
+		t.Fatalf("lines through %d are recorded, want 3", a.Welcome.Line)
 	}
 	a.Sent = 1
 	a.Say(`{"type":"tool_result","id":"1","output":"ok"}`, `{"type":"tool_call","id":"2","name":"x"}`, `{"type":"tool_result","id":"2","output":"ok"}`)
@@ -316,9 +345,7 @@ func TestRestart(t *testing.T) {
 	a = killed.Dial("s")
 	a.Send(wire.TypeExit, wire.Exit{Code: 0})
 	a.Next(wire.TypeRelease)
-	if c := latest(killed); c.GetNumber() != 1 {
-		t.Fatalf("%v", c)
-	}
+	expectNumber(t, killed, 1)
 	d.End()
 }
 
@@ -357,12 +384,12 @@ func TestFencedByServerOrGitstore(t *testing.T) {
 			w.RunDir = w.CopyVolume().RunDir
 			w.Prepare(2, nil)
 			if again := dialAt(t, d, a); again != wire.TypeStop {
-				t.Fatalf("a frame of type %d", again)
+				t.Fatalf("a shim that connects again is answered with a frame of type %d, want Stop", again)
 			}
 			d.End()
 			// What was acknowledged before is in the spool, and prepare ships it.
 			if n := int64(len(w.Lines())); n < 1+a.Acked {
-				t.Fatalf("%d messages, and %d lines were acknowledged", n, a.Acked)
+				t.Fatalf("the server has %d messages, want at least the prompt and %d acknowledged lines", n, a.Acked)
 			}
 		})
 	}
@@ -398,7 +425,7 @@ func TestHostileSocket(t *testing.T) {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 		c.Write([]byte(data))
 		if _, err := wire.Read(c); err == nil {
-			t.Errorf("%q is answered", data)
+			t.Errorf("the daemon answered %q", data)
 		}
 		c.Close()
 	}
@@ -406,12 +433,12 @@ func TestHostileSocket(t *testing.T) {
 	a.Sent = 4
 	a.Say("a gap")
 	if _, err := wire.Read(a.Reader); err == nil {
-		t.Error("a gap is taken")
+		t.Error("the daemon accepted a gap between lines")
 	}
 	a = w.Dial("s")
 	a.Send(wire.TypeExit, wire.Exit{Code: 4711})
 	if _, err := wire.Read(a.Reader); err == nil {
-		t.Error("an exit code out of range is taken")
+		t.Error("the daemon accepted an exit code out of range")
 	}
 	a = w.Dial("s")
 	a.Say(strings.Repeat("x", wire.MaxChunk))
@@ -427,6 +454,6 @@ func TestNotPrepared(t *testing.T) {
 	client, token := w.Client(2)
 	err := sidecar.Run(t.Context(), sidecar.Config{Pod: w.Pod(2, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client, Remote: volume.Remote(w.Store, token, ""), Log: w.Log()})
 	if err == nil || !strings.Contains(err.Error(), "prepare") {
-		t.Fatalf("%v", err)
+		t.Fatalf("the daemon of an attempt that is not prepared ended with %v, want an error that names prepare", err)
 	}
 }

@@ -5,13 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// endTold is the end of the agent that the server knows of; nil for none.
-func endTold(w *daemontest.World) (end *daemonv1.AgentEnd) {
+// recordedEnd returns the record about the agent's end; nil for none.
+func recordedEnd(w *daemontest.World) (end *daemonv1.AgentEnd) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if r.GetAgentEnd() != nil {
@@ -22,13 +25,14 @@ func endTold(w *daemontest.World) (end *daemonv1.AgentEnd) {
 	return end
 }
 
-// TestASilentAgentIsEndedAndSaysSo: by the task's limit, counted from the last line.
-func TestASilentAgentIsEndedAndSaysSo(t *testing.T) {
+// TestASilentAgentIsEnded after the task's limit, counted from its last line, and the
+// reason is recorded.
+func TestASilentAgentIsEnded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
 	}
 	t.Parallel()
-	for _, code := range []int{143, 0} { // some catch the signal, and end as if all were done
+	for _, code := range []int{143, 0} { // some agents catch the signal and exit with 0
 		t.Run(fmt.Sprintf("exit code %d", code), func(t *testing.T) {
 			t.Parallel()
 			w := daemontest.NewWorld(t, nil)
@@ -38,25 +42,23 @@ func TestASilentAgentIsEndedAndSaysSo(t *testing.T) {
 			a := w.Dial("s")
 			a.Say(geminiInit, geminiCall)
 			a.Recorded()
-			said := time.Now()
+			last := time.Now()
 			a.Next(wire.TypeFinish)
-			if silent := time.Since(said); silent < 900*time.Millisecond {
-				t.Errorf("it was ended after %s", silent)
+			if silent := time.Since(last); silent < 900*time.Millisecond {
+				t.Errorf("the agent was ended after %s, want at least 900 ms", silent)
 			}
 			finish(a, d, code)
-			end := endTold(w)
-			if end.GetCause() != "Idle" || end.GetMessage() != "the agent printed nothing for 1s and was ended, as spec.agent.idleSeconds says" || end.GetExitCode() != 143 {
-				t.Errorf("%v", end)
+			want := &daemonv1.AgentEnd{Cause: "Idle", ExitCode: 143, Message: "the agent printed nothing for 1s and was ended, as spec.agent.idleSeconds requires"}
+			if diff := cmp.Diff(want, recordedEnd(w), protocmp.Transform()); diff != "" {
+				t.Errorf("the recorded end (-want +got):\n%s", diff)
 			}
-			if trigger := latest(w).GetTrigger(); trigger != "Failure" {
-				t.Errorf("the last checkpoint is for %s", trigger)
-			}
+			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "Failure"})
 		})
 	}
 }
 
-// TestAnAgentThatHasAnsweredIsEnded, if what it left running holds it: then it has
-// ended well, whatever signal ended it.
+// TestAnAgentThatHasAnsweredIsEnded if a process that it left running keeps it from
+// exiting. It counts as successful, whatever signal ended it.
 func TestAnAgentThatHasAnsweredIsEnded(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, nil)
@@ -68,13 +70,14 @@ func TestAnAgentThatHasAnsweredIsEnded(t *testing.T) {
 	a.Recorded()
 	a.Next(wire.TypeFinish)
 	finish(a, d, 143)
-	if end := endTold(w); end != nil || latest(w).GetTrigger() != "Completion" {
-		t.Errorf("%s, told %v", latest(w).GetTrigger(), end)
+	if end := recordedEnd(w); end != nil {
+		t.Errorf("a failure of the agent is recorded: %v", end)
 	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "Completion"})
 }
 
-// TestAnAgentAtWorkIsNotEnded: neither limit counts while lines come, and without
-// an answer or a limit an agent may be silent for as long as it likes.
+// TestAnAgentAtWorkIsNotEnded: neither limit applies while lines arrive, and without an
+// answer or a limit an agent may be silent for any time.
 func TestAnAgentAtWorkIsNotEnded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
@@ -95,10 +98,10 @@ func TestAnAgentAtWorkIsNotEnded(t *testing.T) {
 			for range lines {
 				a.Say(geminiCall)
 				a.Recorded()
-				time.Sleep(300 * time.Millisecond) // what is looked for is what must not come
+				time.Sleep(300 * time.Millisecond) // the agent's pace, which is within the limit
 			}
 			if name == "silent" {
-				time.Sleep(3 * time.Second)
+				time.Sleep(3 * time.Second) // the silence itself, which must not end the agent
 			}
 			a.Send(wire.TypeExit, wire.Exit{Code: 0})
 			for typ := wire.Type(0); typ != wire.TypeRelease; {
@@ -107,7 +110,7 @@ func TestAnAgentAtWorkIsNotEnded(t *testing.T) {
 					t.Fatal(err)
 				}
 				if typ = f.Type; typ == wire.TypeFinish {
-					t.Error("it was ended")
+					t.Error("the agent was ended")
 				}
 				if typ == wire.TypeFreeze {
 					var z wire.Freeze

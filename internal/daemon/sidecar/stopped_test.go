@@ -20,8 +20,8 @@ const riskyCall = `{"type":"tool_call","id":"%s","name":"Bash","input":{"command
 // manyFiles are more than are read in a moment: they are stored while the agent works.
 const manyFiles = 1200
 
-// untilThawed answers as a shim does until the agent would go on, having been stopped
-// so many times at least. Before it answers a stop it calls stopping with its number.
+// untilThawed answers freezes as a shim does, until the agent is continued after at least
+// the given number of stops. Before it answers a stop it calls stopping with its number.
 func untilThawed(t *testing.T, a *daemontest.Shim, stops int64, stopping func(stop int64)) {
 	newest := int64(0)
 	for {
@@ -50,12 +50,13 @@ func untilThawed(t *testing.T, a *daemontest.Shim, stops int64, stopping func(st
 	}
 }
 
+// dear returns processor times by which every piece of work uses 10 s.
 func dear() func() time.Duration {
 	var used atomic.Int64
 	return func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
 }
 
-func TestTheAgentOfARiskyCallStandsStillWhileMuchIsStored(t *testing.T) {
+func TestTheAgentOfARiskyCallStaysStoppedWhileManyChangesAreStored(t *testing.T) {
 	w := riskyWorld(t, "Exec")
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -91,27 +92,25 @@ func TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken(t *testing.T) {
 			case 1:
 				a.Say(fmt.Sprintf(riskyCall, "1"))
 			case 3:
-				time.Sleep(500 * time.Millisecond) // the call waits by now
+				time.Sleep(500 * time.Millisecond) // until the daemon waits for the call, which nothing shows
 			}
 		})
 	}()
 	w.Server.Until(t, "the checkpoint is taken", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[1] != nil })
-	w.Write("damage", "done") // there is more to take from here on
-	w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
+	w.Write("damage", "done") // a further checkpoint would differ from now on
+	w.Server.Until(t, "the call's event is recorded", w.UID, func(k *daemontest.Task) bool {
 		return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetEvent().GetReason() == "RiskyToolGuarded" })
 	})
-	if events := told(w); !slices.Contains(events, "RiskyToolGuarded: checkpoint 1 holds what was before the tool Bash") {
+	if events := told(w); !slices.Contains(events, "RiskyToolGuarded: checkpoint 1 holds the state before the tool Bash") {
 		t.Errorf("%q", events)
 	}
 	<-thawed
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
-	if c := latest(w); c.GetNumber() != 1 || c.GetRequestedByName() != "by-hand" || c.GetFilesChanged() != manyFiles {
-		t.Errorf("checkpoint %d, for %q, holds %d changes", c.GetNumber(), c.GetRequestedByName(), c.GetFilesChanged())
-	}
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 1, RequestedByName: "by-hand", FilesChanged: manyFiles})
 	finish(a, d, 0)
 }
 
-// An agent may number its calls anew in each turn.
+// An agent may restart the numbers of its calls in each turn.
 func TestAnotherCallWithTheSameIDHasACheckpointOfItsOwn(t *testing.T) {
 	w := riskyWorld(t, "Exec")
 	d := w.Start(1)
@@ -128,7 +127,8 @@ func TestAnotherCallWithTheSameIDHasACheckpointOfItsOwn(t *testing.T) {
 	finish(a, d, 0)
 }
 
-// running are ways to say that an agent ran while a checkpoint was taken.
+// running are the frames by which a shim reports that an agent ran while a checkpoint was
+// taken.
 var running = map[string]func(*daemontest.Shim, wire.Freeze){
 	"not stopped": func(a *daemontest.Shim, z wire.Freeze) {
 		z.Running = true
@@ -140,9 +140,9 @@ var running = map[string]func(*daemontest.Shim, wire.Freeze){
 	},
 }
 
-// Files that the agent, or what it has started, may have changed while they were read are
-// not said to be those before the call that the checkpoint was taken for.
-func TestACheckpointOfAnAgentThatRanIsNotSaidToHoldWhatWasBeforeACall(t *testing.T) {
+// The agent, or a process that it has started, may have changed the files while they were
+// read, so they may not be those before the call.
+func TestACheckpointOfAnAgentThatRanDoesNotGuardACall(t *testing.T) {
 	for name, answer := range running {
 		t.Run(name, func(t *testing.T) {
 			w := riskyWorld(t, "ClaudeCode")
@@ -151,11 +151,11 @@ func TestACheckpointOfAnAgentThatRanIsNotSaidToHoldWhatWasBeforeACall(t *testing
 			asked := claudeHook(w, "t-1", "Bash", removal, time.Minute)
 			a.Answer(answer)
 			answered(t, asked)
-			w.Server.Until(t, "it is told of the call", w.UID, func(k *daemontest.Task) bool {
+			w.Server.Until(t, "the call's event is recorded", w.UID, func(k *daemontest.Task) bool {
 				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetEvent().GetDetails()["call"] == "t-1" })
 			})
 			if events := told(w); !slices.Contains(events,
-				"RiskyToolUnguarded: checkpoint 1 may not hold what was before the tool Bash: the agent ran while it was taken") {
+				"RiskyToolUnguarded: checkpoint 1 may not hold the state before the tool Bash: the agent ran while it was taken") {
 				t.Errorf("%q", events)
 			}
 			finish(a, d, 0)
@@ -163,9 +163,9 @@ func TestACheckpointOfAnAgentThatRanIsNotSaidToHoldWhatWasBeforeACall(t *testing
 	}
 }
 
-// The agent stands still only for so long. What it does from then on is in the checkpoint,
-// even if it stands still again for that one.
-func TestACallWhoseStopIsOverBeforeItsCheckpointIsTakenIsNotGuarded(t *testing.T) {
+// The agent is stopped for a limited time. What it does after that is in the checkpoint,
+// even if it is stopped again for it.
+func TestACallWhoseStopEndsBeforeItsCheckpointIsNotGuarded(t *testing.T) {
 	w := riskyWorld(t, "Exec")
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -174,22 +174,23 @@ func TestACallWhoseStopIsOverBeforeItsCheckpointIsTakenIsNotGuarded(t *testing.T
 	}
 	a.Say(fmt.Sprintf(riskyCall, "1"))
 	untilThawed(t, a, 3, func(stop int64) {
-		if stop == 3 { // for the call, to see that there is much to store, and when it is stored
+		if stop == 3 { // the stops are for the call, for finding many changes, and for the rest of them
 			a.Send(wire.TypeThawed, wire.Freeze{ID: 2})
 		}
 	})
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
-	if c := latest(w); c.GetTrigger() != "ToolCalls" || c.GetRiskyTool() != nil || c.GetConsistency() != "PointInTime" {
-		t.Errorf("a checkpoint %s of trigger %s for the call %q", c.GetConsistency(), c.GetTrigger(), c.GetRiskyTool().GetCallId())
+	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "ToolCalls", Consistency: "PointInTime"})
+	if tool := latest(w).GetRiskyTool(); tool != nil {
+		t.Errorf("the checkpoint names the call %q, want none", tool.GetCallId())
 	}
 	if events := told(w); !slices.Contains(events,
-		"RiskyToolUnguarded: checkpoint 1 may not hold what was before the tool Bash: the agent has run since the call") {
+		"RiskyToolUnguarded: checkpoint 1 may not hold the state before the tool Bash: the agent has run since the call") {
 		t.Errorf("%q", events)
 	}
 	finish(a, d, 0)
 }
 
-func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasOneOfItsOwn(t *testing.T) {
+func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasItsOwnCheckpoint(t *testing.T) {
 	for name, answer := range running {
 		t.Run(name, func(t *testing.T) {
 			w := riskyWorld(t, "ClaudeCode")
@@ -203,11 +204,10 @@ func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasOneOfItsOwn(t *testing.T) 
 			a.Next(wire.TypeThaw)
 			answered(t, asked)
 			w.Server.Until(t, "there is a second one", w.UID, durable(2))
-			if c := latest(w); c.GetRiskyTool().GetCallId() != "t-1" || c.GetConsistency() != "PointInTime" {
-				t.Errorf("%v", c)
-			}
+			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Consistency: "PointInTime",
+				RiskyTool: &daemonv1.RiskyTool{Name: "Bash", CallId: "t-1", Before: true}})
 			if events := told(w); slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "RiskyToolUnguarded") }) {
-				t.Errorf("%q", events)
+				t.Errorf("a call is reported as unguarded: %q", events)
 			}
 			finish(a, d, 0)
 		})
@@ -228,17 +228,17 @@ func TestNothingIsHeldBackWhenThePodIsToEnd(t *testing.T) {
 	a.Next(wire.TypeThaw)
 	answered(t, asked)
 	if took := time.Since(began); took > 15*time.Second {
-		t.Errorf("the call is held back for %s", took)
+		t.Errorf("the call was held back for %s, want at most 15 s", took)
 	}
 	w.Server.Until(t, "it is durable", w.UID, durable(2))
-	if c := latest(w); c.GetRiskyTool().GetCallId() != "t-1" {
-		t.Errorf("%v", c)
+	if call := latest(w).GetRiskyTool().GetCallId(); call != "t-1" {
+		t.Errorf("the checkpoint is for the call %q, want t-1", call)
 	}
 	finish(a, d, 0)
 }
 
-// However many checkpoints are asked for or due on a volume that takes none, and whatever
-// they cost.
+// However many checkpoints are requested or due while all of them fail, and whatever they
+// cost.
 func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
@@ -267,12 +267,12 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 				t.Fatal(err)
 			}
 			first := make(chan struct{})
-			stops := standStill(a, func(stop int64) {
+			stops := answerFreezes(a, func(stop int64) {
 				if stop == 1 {
 					close(first)
-					time.Sleep(2 * time.Second) // the call waits by now
+					time.Sleep(2 * time.Second) // until the daemon waits for the call, which nothing shows
 				}
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(100 * time.Millisecond) // the time that the failing checkpoints take is the subject
 			})
 			for n := range c.asked {
 				w.AskForCheckpoint(fmt.Sprint("by-hand-", n))
@@ -283,7 +283,7 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 			if n := stops.Load(); n > c.few {
 				t.Errorf("the call waited for %d checkpoints to fail", n)
 			}
-			w.Server.Until(t, "the call is told of", w.UID, func(k *daemontest.Task) bool {
+			w.Server.Until(t, "the call's event is recorded", w.UID, func(k *daemontest.Task) bool {
 				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool {
 					return strings.HasPrefix(r.GetEvent().GetMessage(), "the tool Bash runs without a checkpoint before it, since the one that would have covered it could not be taken: ")
 				})
@@ -296,19 +296,22 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 	}
 }
 
-// standStill answers as a shim does until its connection ends, and counts how often it
-// stopped the agent. Before it answers a stop it calls stopping with its number.
-func standStill(a *daemontest.Shim, stopping func(stop int64)) *atomic.Int64 {
+// answerFreezes answers freezes as a shim does until the connection ends or the shim is
+// released, and counts them. Before it answers one it calls stopping with its number, if
+// that is not nil.
+func answerFreezes(a *daemontest.Shim, stopping func(stop int64)) *atomic.Int64 {
 	stops := &atomic.Int64{}
 	go func() {
 		for {
 			f, err := wire.Read(a.Reader)
-			if err != nil {
+			if err != nil || f.Type == wire.TypeRelease {
 				return
 			}
 			var z wire.Freeze
 			if f.Type == wire.TypeFreeze && f.Decode(&z) == nil {
-				stopping(stops.Add(1))
+				if n := stops.Add(1); stopping != nil {
+					stopping(n)
+				}
 				_ = wire.Write(a, wire.TypeFrozen, z) // the daemon may have ended
 			}
 		}

@@ -8,9 +8,9 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-// TestAnEndThatWaitsSaysWhetherTheGitstoreOrThePodIsToBeMended: nobody should look
-// for a fault of the gitstore where the task's own pod is short of memory.
-func TestAnEndThatWaitsSaysWhetherTheGitstoreOrThePodIsToBeMended(t *testing.T) {
+// TestAWaitingPodReportsWhetherTheGitstoreOrThePodIsAtFault: nobody should search for a
+// fault of the gitstore if the task's own pod is short of memory.
+func TestAWaitingPodReportsWhetherTheGitstoreOrThePodIsAtFault(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
 	}
@@ -23,7 +23,7 @@ func TestAnEndThatWaitsSaysWhetherTheGitstoreOrThePodIsToBeMended(t *testing.T) 
 			p.pushed(err)
 			is := p.current()
 			if is.GetReason() != reason || !strings.HasSuffix(is.GetMessage(), "which are safe on the task's volume: "+err.Error()) {
-				t.Errorf("told: %v", is)
+				t.Errorf("the problem is %v, want %s about %q", is, reason, err)
 			}
 		})
 	}
