@@ -133,9 +133,9 @@ type Recorder struct {
 	state agentstate.State // as of the spool's mark
 	// killed are the results of killed tools, held back until the agent prints more: the
 	// agent itself may be about to be killed, after its tool.
-	killed []*daemonv1.Message
-	heard  time.Time // when a line was last added
-	tail   string    // the end of the plain output
+	killed    []*daemonv1.Message
+	lastAdded time.Time // when a line was last added
+	tail      string    // the end of the plain output
 
 	calls   []Call   // found by the current call, and not returned yet
 	open    []string // calls without a result
@@ -174,7 +174,7 @@ func (r *Recorder) Attach(session string, first int64) (epoch int, line int64, e
 	r.whole, r.reached, r.marked = r.taken, r.taken, r.taken
 	r.parser, r.before, r.pending, r.waiting = r.base.Clone(), nil, false, 0
 	r.piece, r.batch, r.size, r.ready, r.killed = nil, nil, 0, 0, nil
-	r.heard = time.Now()
+	r.lastAdded = time.Now()
 	r.output.Reset()
 	r.long.close()
 	if r.long, err = resumeLong(r.longPath, session, r.taken); err != nil {
@@ -208,7 +208,7 @@ func (r *Recorder) addLocked(ctx context.Context, epoch int, l wire.Line) error 
 	case l.Number != r.taken+1:
 		return errOrder
 	}
-	r.taken, r.heard = l.Number, time.Now()
+	r.taken, r.lastAdded = l.Number, time.Now()
 	if r.inLong() || len(r.piece)+len(l.Data) > maxLine {
 		return r.addLong(ctx, l)
 	}

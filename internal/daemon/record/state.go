@@ -32,7 +32,7 @@ func (r *Recorder) Recall(session string) {
 func (r *Recorder) LastOutput() (time.Time, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.heard, r.tail
+	return r.lastAdded, r.tail
 }
 
 // BeginCall records on disk a call that the hook reports before the output does.

@@ -15,7 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 )
 
-// TestAnAgentThatWasStoppedForTooLongIsContinued, and the daemon is told. The limit leaves a
+// TestAnAgentThatWasStoppedForTooLongIsContinued, and the daemon is notified. The limit leaves a
 // busy machine the time to stop the agent's processes: an agent that does not stop within
 // it would be reported as running, which is another case.
 func TestAnAgentThatWasStoppedForTooLongIsContinued(t *testing.T) {
@@ -124,7 +124,7 @@ func TestAThawThatFollowsItsFreezeAtOnceCounts(t *testing.T) {
 }
 
 // TestAStoppedAgentIsContinuedWhenItHasToEnd, so that it has time for that, and the daemon
-// is told.
+// is notified.
 func TestAStoppedAgentIsContinuedWhenItHasToEnd(t *testing.T) {
 	t.Setenv("SHIM_MAX_FREEZE", time.Hour.String())
 	d := newDaemon(t)

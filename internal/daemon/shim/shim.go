@@ -227,7 +227,7 @@ func (s *shim) forward(c *child, sig os.Signal) {
 }
 
 // terminate notes that the container was asked to end, and continues a stopped agent so
-// that it can end. The daemon is told, so that a checkpoint in progress does not count as
+// that it can end. The daemon is notified, so that a checkpoint in progress does not count as
 // one of a stopped agent.
 func (s *shim) terminate() {
 	s.mu.Lock()

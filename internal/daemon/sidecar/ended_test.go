@@ -15,7 +15,7 @@ import (
 func TestRiskyCallsThatWaitWhenTheAgentEndsAreReported(t *testing.T) {
 	g := gomega.NewWithT(t)
 	w := riskyWorld(t, "Exec")
-	w.ProcessorTime = dear()
+	w.ProcessorTime = expensive()
 	d := w.Start(1)
 	a := w.Dial("s")
 	a.Say(fmt.Sprintf(riskyCall, "first"))

@@ -28,8 +28,8 @@ func spend(w *daemontest.World, a *daemontest.Shim) {
 	}
 }
 
-// told returns the events that the daemon recorded, each as "reason: message".
-func told(w *daemontest.World) (events []string) {
+// recordedEvents returns the events that the daemon recorded, each as "reason: message".
+func recordedEvents(w *daemontest.World) (events []string) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if e := r.GetEvent(); e != nil {
@@ -38,6 +38,14 @@ func told(w *daemontest.World) (events []string) {
 		}
 	})
 	return events
+}
+
+// expectEvent fails the test if the daemon did not record an event.
+func expectEvent(t *testing.T, w *daemontest.World, want string) {
+	t.Helper()
+	if events := recordedEvents(w); !slices.Contains(events, want) {
+		t.Errorf("the events are %q, want %q among them", events, want)
+	}
 }
 
 func TestAnAgentCausesFewCheckpointsHoweverManyCallsItMakes(t *testing.T) {
@@ -133,7 +141,7 @@ func TestAManualCheckpointDoesNotWait(t *testing.T) {
 func TestAfterAnExpensiveCheckpointOthersWait(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls, w.Policy.LeastIntervalSeconds = 1, 1
-	w.ProcessorTime = dear()
+	w.ProcessorTime = expensive()
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -160,7 +168,7 @@ func TestARequestedCheckpointIsTakenHoweverBusyTheAgentIs(t *testing.T) {
 	}
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.EveryToolCalls, w.Policy.LeastIntervalSeconds = 1, 1
-	w.ProcessorTime = dear()
+	w.ProcessorTime = expensive()
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -190,7 +198,7 @@ func TestARequestedCheckpointIsTakenHoweverManyCallsAreRisky(t *testing.T) {
 	w.Agent = "ClaudeCode"
 	w.Policy.RiskyTools = []daemonapi.ToolPattern{{Tool: "^Bash$"}}
 	w.Policy.LeastIntervalSeconds = 1
-	w.ProcessorTime = dear()
+	w.ProcessorTime = expensive()
 	w.Prepare(1, nil)
 	d := w.Start(1)
 	a := w.Dial("s")
@@ -231,9 +239,9 @@ func TestTheConsistencyOfACheckpointSaysWhetherTheAgentRan(t *testing.T) {
 			w.Server.Until(t, "it is durable", w.UID, durable(1))
 			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Consistency: name})
 			finish(a, d, 0)
-			reported := slices.ContainsFunc(told(w), func(e string) bool { return strings.HasPrefix(e, "CheckpointNotPointInTime: ") })
+			reported := slices.ContainsFunc(recordedEvents(w), func(e string) bool { return strings.HasPrefix(e, "CheckpointNotPointInTime: ") })
 			if want := name != "PointInTime"; reported != want {
-				t.Errorf("an event says that the agent ran: %v, want %v; events %q", reported, want, told(w))
+				t.Errorf("an event says that the agent ran: %v, want %v; events %q", reported, want, recordedEvents(w))
 			}
 			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Trigger: "Completion", Consistency: "PointInTime"})
 			if ms := latest(w).GetFrozenMilliseconds(); ms != 0 {

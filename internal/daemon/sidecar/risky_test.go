@@ -91,7 +91,7 @@ func TestBeforeRiskyTool(t *testing.T) {
 	a.Next(wire.TypeThaw)
 	answered(t, held)
 	w.Server.Until(t, "there is a second one", w.UID, durable(2))
-	gomega.NewWithT(t).Expect(told(w)).To(gomega.HaveExactElements(
+	gomega.NewWithT(t).Expect(recordedEvents(w)).To(gomega.HaveExactElements(
 		gomega.HavePrefix(`RiskyToolPatternInvalid: the pattern "[" of beforeRiskyTools is not a regular expression`),
 		gomega.Equal("RiskyToolGuarded: checkpoint 1 holds the state before the tool Bash")))
 	finish(a, d, 0)

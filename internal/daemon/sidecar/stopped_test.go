@@ -50,8 +50,8 @@ func untilThawed(t *testing.T, a *daemontest.Shim, stops int64, stopping func(st
 	}
 }
 
-// dear returns processor times by which every piece of work uses 10 s.
-func dear() func() time.Duration {
+// expensive returns processor times by which every piece of work uses 10 s.
+func expensive() func() time.Duration {
 	var used atomic.Int64
 	return func() time.Duration { return time.Duration(used.Add(int64(10 * time.Second))) }
 }
@@ -77,7 +77,7 @@ func TestTheAgentOfARiskyCallStaysStoppedWhileManyChangesAreStored(t *testing.T)
 // were read, and one of its own may be put off.
 func TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken(t *testing.T) {
 	w := riskyWorld(t, "Exec")
-	w.ProcessorTime = dear()
+	w.ProcessorTime = expensive()
 	d := w.Start(1)
 	a := w.Dial("s")
 	for i := range manyFiles {
@@ -101,9 +101,7 @@ func TestARiskyCallIsCoveredByTheCheckpointThatIsBeingTaken(t *testing.T) {
 	w.Server.Until(t, "the call's event is recorded", w.UID, func(k *daemontest.Task) bool {
 		return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetEvent().GetReason() == "RiskyToolGuarded" })
 	})
-	if events := told(w); !slices.Contains(events, "RiskyToolGuarded: checkpoint 1 holds the state before the tool Bash") {
-		t.Errorf("%q", events)
-	}
+	expectEvent(t, w, "RiskyToolGuarded: checkpoint 1 holds the state before the tool Bash")
 	<-thawed
 	w.Server.Until(t, "the checkpoint is durable", w.UID, durable(1))
 	expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Number: 1, RequestedByName: "by-hand", FilesChanged: manyFiles})
@@ -154,10 +152,7 @@ func TestACheckpointOfAnAgentThatRanDoesNotGuardACall(t *testing.T) {
 			w.Server.Until(t, "the call's event is recorded", w.UID, func(k *daemontest.Task) bool {
 				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetEvent().GetDetails()["call"] == "t-1" })
 			})
-			if events := told(w); !slices.Contains(events,
-				"RiskyToolUnguarded: checkpoint 1 may not hold the state before the tool Bash: the agent ran while it was taken") {
-				t.Errorf("%q", events)
-			}
+			expectEvent(t, w, "RiskyToolUnguarded: checkpoint 1 may not hold the state before the tool Bash: the agent ran while it was taken")
 			finish(a, d, 0)
 		})
 	}
@@ -183,10 +178,7 @@ func TestACallWhoseStopEndsBeforeItsCheckpointIsNotGuarded(t *testing.T) {
 	if tool := latest(w).GetRiskyTool(); tool != nil {
 		t.Errorf("the checkpoint names the call %q, want none", tool.GetCallId())
 	}
-	if events := told(w); !slices.Contains(events,
-		"RiskyToolUnguarded: checkpoint 1 may not hold the state before the tool Bash: the agent has run since the call") {
-		t.Errorf("%q", events)
-	}
+	expectEvent(t, w, "RiskyToolUnguarded: checkpoint 1 may not hold the state before the tool Bash: the agent has run since the call")
 	finish(a, d, 0)
 }
 
@@ -206,7 +198,7 @@ func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasItsOwnCheckpoint(t *testin
 			w.Server.Until(t, "there is a second one", w.UID, durable(2))
 			expectCheckpoint(t, latest(w), &daemonv1.CheckpointRecord{Consistency: "PointInTime",
 				RiskyTool: &daemonv1.RiskyTool{Name: "Bash", CallId: "t-1", Before: true}})
-			if events := told(w); slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "RiskyToolUnguarded") }) {
+			if events := recordedEvents(w); slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "RiskyToolUnguarded") }) {
 				t.Errorf("a call is reported as unguarded: %q", events)
 			}
 			finish(a, d, 0)
@@ -216,7 +208,7 @@ func TestARiskyCallAfterACheckpointOfAnAgentThatRanHasItsOwnCheckpoint(t *testin
 
 func TestNothingIsHeldBackWhenThePodIsToEnd(t *testing.T) {
 	w := riskyWorld(t, "ClaudeCode")
-	w.ProcessorTime = dear()
+	w.ProcessorTime = expensive()
 	d := w.Start(1)
 	a := w.Dial("s")
 	w.AskForCheckpoint("by-hand")
@@ -249,8 +241,8 @@ func TestARiskyCallIsNotHeldBackByCheckpointsThatFail(t *testing.T) {
 		few   int64 // stops of the agent
 	}{
 		"asked for":             {asked: 60, few: 20},
-		"asked for, and dear":   {cost: dear(), asked: 60, few: 20},
-		"due by time, and dear": {cost: dear(), few: 1},
+		"asked for, and dear":   {cost: expensive(), asked: 60, few: 20},
+		"due by time, and dear": {cost: expensive(), few: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := riskyWorld(t, "ClaudeCode")
