@@ -50,7 +50,7 @@ type problems struct {
 }
 
 func newProblems(cfg Config) *problems {
-	return &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, changed: make(chan struct{}, 1), reportAfter: cmp.Or(cfg.TellAfter, reportAfter)}
+	return &problems{server: cfg.Server, mask: cfg.Mask, log: cfg.Log, changed: make(chan struct{}, 1), reportAfter: cmp.Or(cfg.ReportAfter, reportAfter)}
 }
 
 // reportAfter is how long pushes may fail, once the agent has ended, before that is

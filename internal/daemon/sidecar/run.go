@@ -81,10 +81,10 @@ type Config struct {
 	// DoneGrace is how long an agent may be silent after its final answer before
 	// it is ended; 0 means 30 s.
 	DoneGrace time.Duration
-	// TellAfter is how long pushes may fail once the agent has ended, and how long the
+	// ReportAfter is how long pushes may fail once the agent has ended, and how long the
 	// server may refuse records at any time, before that is reported; 0 means 15 s for
 	// pushes and the shipper's default for records.
-	TellAfter time.Duration
+	ReportAfter time.Duration
 	// OpenWait is how long to wait for another process to unlock the volume; 0 means 30 s.
 	OpenWait time.Duration
 	// ProcessorTime returns the processor time that the daemon has used; nil means what
@@ -202,7 +202,7 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 		cfg: cfg, log: cfg.Log, volume: v, adapter: adapter, problems: problems, recorder: recorder, socket: shim, guard: guard,
 		taker: &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 			TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log},
-		shipper: ship.NewWatched(cfg.Server, v.Spool, cfg.Log, problems, cfg.TellAfter),
+		shipper: ship.NewWatched(cfg.Server, v.Spool, cfg.Log, problems, cfg.ReportAfter),
 		pace: pace.New(pace.Config{LeastIntervalSeconds: cfg.Pod.Policy.LeastIntervalSeconds,
 			ProcessorTime: cfg.ProcessorTime, ProcessorsShort: cfg.ProcessorsShort, Agent: shim}),
 		fail: fail, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
