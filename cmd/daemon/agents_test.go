@@ -19,15 +19,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	"google.golang.org/protobuf/testing/protocmp"
+
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// These tests run the containers of a pod with agents that print what the real
-// ones print.
+// These tests run the containers of a pod with agents that print what the real ones print.
 
-// longBytes is how much one result of the fake agent holds.
+// longBytes is the length of one result of the fake agent.
 const longBytes = 64 << 20
 
 // fakeAgent plays a part, with the arguments that the adapter adds.
@@ -48,7 +51,7 @@ func fakeAgent(part string, args []string) {
 		say(`{"type":"init","session_id":"g-1","model":"gemini-2.5-flash"}`)
 		for i := range 40 {
 			say(`{"type":"message","role":"assistant","content":"` + strconv.Itoa(i) + ` ","delta":true}`)
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // the agent's pace
 		}
 		return
 	case "unauthorized":
@@ -100,7 +103,7 @@ func fakeAgent(part string, args []string) {
 		fmt.Print(`{"type":"user","message":{"role":"user","content":[{"tool_use_id":"t-1","type":"tool_result","content":"`)
 		for part := range slices.Chunk(longText(), 1<<20) {
 			os.Stdout.Write(part)
-			time.Sleep(20 * time.Millisecond)
+			time.Sleep(20 * time.Millisecond) // the agent's pace
 		}
 		say(`"}]}}`)
 	case "risky":
@@ -130,7 +133,7 @@ func fakeAgent(part string, args []string) {
 	say(`{"type":"assistant","message":{"id":"m-end","role":"assistant","content":[{"type":"text","text":` + strconv.Quote("prompt: "+string(prompt)) + `}]}}`)
 }
 
-// runHook does what the settings say is to be done before a tool.
+// runHook runs the hook that the agent's settings have for tools.
 func runHook(args []string, input string) error {
 	var settings struct {
 		Hooks struct {
@@ -155,7 +158,7 @@ func runHook(args []string, input string) error {
 	return err
 }
 
-// longText needs no escapes in JSON and is never the same for long.
+// longText returns a text without escapes in JSON and without long repetitions.
 func longText() []byte {
 	var b bytes.Buffer
 	for i := 0; b.Len() < longBytes; i++ {
@@ -172,7 +175,7 @@ func fakePod(t *testing.T, w *daemontest.World, part string, env ...string) *tes
 	prepared := p.startPrepare()
 	<-prepared.done
 	if r := p.result(); r.Reason != "Prepared" {
-		t.Fatalf("%+v\n%s", r, prepared.out.String())
+		t.Fatalf("prepare returned %+v, want Prepared\n%s", r, prepared.out.String())
 	}
 	p.startSidecar()
 	p.startAgent()
@@ -185,16 +188,14 @@ func (p *testPod) end() {
 	select {
 	case <-p.agent.done:
 	case <-time.After(2 * time.Minute):
-		p.t.Fatalf("the agent does not end\n%s", p.sidecar.out.String())
+		p.t.Fatalf("the agent did not end within two minutes\n%s", p.sidecar.out.String())
 	}
 	p.sidecar.cmd.Process.Signal(syscall.SIGTERM)
-	<-p.sidecar.done
-	if code := p.sidecar.cmd.ProcessState.ExitCode(); code != 0 || p.agent.cmd.ProcessState.ExitCode() != 0 {
-		p.t.Fatalf("%d, the agent %v\n%.3000s\n%s", code, p.agent.cmd.ProcessState, p.agent.out.String(), p.sidecar.out.String())
-	}
+	p.sidecar.expectExit(p.t, "the sidecar", 0)
+	p.agent.expectExit(p.t, "the agent", 0)
 }
 
-// peak is the most memory a process ever had, in MiB; 0 of one that has ended.
+// peak returns the most memory that a process has had, in MiB; 0 for one that has ended.
 func (c *process) peak() int {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
 	_, rest, found := strings.Cut(string(data), "VmHWM:")
@@ -205,29 +206,30 @@ func (c *process) peak() int {
 	return kb >> 10
 }
 
-// TestLongLineKilled kills the daemon while a line of 64 MiB comes, again and
-// again: in the end it is recorded whole, and no daemon ever held it.
+// TestLongLineKilled kills the daemon several times while it receives a line of 64 MiB: in
+// the end the line is recorded whole, and no daemon has held all of it in memory.
 func TestLongLineKilled(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Agent = "ClaudeCode"
 	p := fakePod(t, w, "long")
 	peak, shim := 0, 0
 	for i := range 4 {
-		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond)
+		time.Sleep(time.Duration(100+rand.IntN(400)) * time.Millisecond) // the random instant is the subject
 		if peak = max(peak, p.sidecar.peak()); i < 3 {
 			p.sidecar.kill()
 			p.startSidecar()
 		}
 	}
-	for !p.agent.ended() {
-		time.Sleep(10 * time.Millisecond)
+	g := gomega.NewWithT(t)
+	g.Eventually(func() bool {
 		peak, shim = max(peak, p.sidecar.peak()), max(shim, p.agent.peak())
-	}
+		return p.agent.ended()
+	}).WithTimeout(2*time.Minute).Should(gomega.BeTrue(), "the agent does not end")
 	p.end()
 	t.Logf("the daemon had %d MiB at most, the shim %d MiB", peak, shim)
-	if peak == 0 || shim == 0 || peak > 100 || shim > 100 {
-		t.Errorf("the daemon had %d MiB, the shim %d MiB", peak, shim)
-	}
+	measured := gomega.And(gomega.BeNumerically(">", 0), gomega.BeNumerically("<=", 100))
+	g.Expect(peak).To(measured, "MiB of the daemon")
+	g.Expect(shim).To(measured, "MiB of the shim")
 	pieces := map[[sha256.Size]byte][]byte{}
 	var result *daemonv1.ToolResult
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
@@ -245,20 +247,20 @@ func TestLongLineKilled(t *testing.T) {
 		got.Write(pieces[[sha256.Size]byte(hash)])
 	}
 	if !bytes.Equal(got.Bytes(), longText()) {
-		t.Errorf("the text is another one: %d bytes of %d", got.Len(), longBytes)
+		t.Errorf("the recorded result differs from the agent's: %d bytes of %d", got.Len(), longBytes)
 	}
-	if d := w.Lines(); len(d) != 4 || d[1] != "call t-1" || d[2] != "result t-1" || d[3] != "assistant prompt: Do it." {
-		t.Errorf("%.500q", d)
+	if diff := cmp.Diff([]string{"user Do it.", "call t-1", "result t-1", "assistant prompt: Do it."}, w.Lines()); diff != "" {
+		t.Errorf("conversation (-want +got):\n%.2000s", diff)
 	}
 }
 
-// TestDeltasKilled kills the daemon while a message comes in parts.
+// TestDeltasKilled kills the daemon while it receives a message in parts.
 func TestDeltasKilled(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Agent = "GeminiCLI"
 	p := fakePod(t, w, "deltas")
 	for range 3 {
-		time.Sleep(time.Duration(50+rand.IntN(250)) * time.Millisecond)
+		time.Sleep(time.Duration(50+rand.IntN(250)) * time.Millisecond) // the random instant is the subject
 		p.sidecar.kill()
 		p.startSidecar()
 	}
@@ -267,13 +269,13 @@ func TestDeltasKilled(t *testing.T) {
 	for i := range 40 {
 		want += strconv.Itoa(i) + " "
 	}
-	if got := w.Lines(); len(got) != 2 || got[1] != want {
-		t.Errorf("%q", got)
+	if diff := cmp.Diff([]string{"user Do it.", want}, w.Lines()); diff != "" {
+		t.Errorf("conversation (-want +got):\n%s", diff)
 	}
 }
 
-// TestRiskyToolOfAnAgent: the agent's own hook holds the tool back until the
-// checkpoint is taken.
+// TestRiskyToolOfAnAgent: the agent's own hook holds the tool back until the checkpoint is
+// taken.
 func TestRiskyToolOfAnAgent(t *testing.T) {
 	w := daemontest.NewWorld(t, map[string]string{"src/a": "a", "b": "b"})
 	w.Agent = "ClaudeCode"
@@ -281,24 +283,28 @@ func TestRiskyToolOfAnAgent(t *testing.T) {
 	p := fakePod(t, w, "risky")
 	p.end()
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		c, end := k.Checkpoints[1], k.Checkpoints[2]
-		if c.GetTrigger() != "BeforeRiskyTool" || !c.GetRiskyTool().GetBefore() || c.GetRiskyTool().GetCallId() != "t-1" || c.GetFiles() != 2 || !c.GetDurable() {
-			t.Errorf("%v", c)
+		got := map[int64]*daemonv1.CheckpointRecord{}
+		for n, c := range k.Checkpoints {
+			got[n] = &daemonv1.CheckpointRecord{Trigger: c.GetTrigger(), RiskyTool: c.GetRiskyTool(), Files: c.GetFiles(), Durable: c.GetDurable()}
 		}
-		if end.GetFiles() != 1 || end.GetTrigger() != "Completion" {
-			t.Errorf("%v", end)
+		want := map[int64]*daemonv1.CheckpointRecord{
+			1: {Trigger: "BeforeRiskyTool", RiskyTool: &daemonv1.RiskyTool{Name: "Bash", CallId: "t-1", Before: true}, Files: 2, Durable: true},
+			2: {Trigger: "Completion", Files: 1, Durable: true},
+		}
+		if diff := cmp.Diff(want, got, protocmp.Transform()); diff != "" {
+			t.Errorf("checkpoints (-want +got):\n%s", diff)
 		}
 	})
-	if got := w.Lines(); !slices.Equal(got, []string{"user Do it.", "call t-1", "result t-1", "assistant prompt: Do it."}) {
-		t.Errorf("%q\n%s", got, p.sidecar.out.String())
+	if diff := cmp.Diff([]string{"user Do it.", "call t-1", "result t-1", "assistant prompt: Do it."}, w.Lines()); diff != "" {
+		t.Errorf("conversation (-want +got):\n%s\n%s", diff, p.sidecar.out.String())
 	}
 	if _, err := os.Stat(w.Path("src")); err == nil {
 		t.Error("the tool did not run")
 	}
 }
 
-// TestSecretStaysInThePod: a key that the agent prints, writes and commits is in
-// no log, no record and no object that leaves the pod.
+// TestSecretStaysInThePod: no log, no record and no object that leaves the pod contains a key
+// that the agent prints, writes and commits.
 func TestSecretStaysInThePod(t *testing.T) {
 	const key = `sk-canary-"0123456789abcdef"/+`
 	w := daemontest.NewWorld(t, map[string]string{"a": "a"})
@@ -307,7 +313,7 @@ func TestSecretStaysInThePod(t *testing.T) {
 	p.end()
 	const canary = "0123456789abcdef"
 	if log := p.agent.out.String(); strings.Contains(log, canary) || strings.Count(log, "[masked]") < 4 {
-		t.Errorf("the agent's log: %s", log)
+		t.Errorf("the key is in the agent's log, or was not masked there 4 times: %s", log)
 	}
 	if strings.Contains(p.sidecar.out.String(), canary) {
 		t.Error("the key is in the daemon's log")
@@ -315,7 +321,7 @@ func TestSecretStaysInThePod(t *testing.T) {
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if strings.Contains(fmt.Sprint(r), canary) {
-				t.Errorf("%v", r)
+				t.Errorf("the key is in the record %v", r)
 			}
 		}
 		var skipped []string
@@ -325,23 +331,23 @@ func TestSecretStaysInThePod(t *testing.T) {
 			}
 		}
 		if !slices.Equal(skipped, []string{".env"}) {
-			t.Errorf("skipped: %q", skipped)
+			t.Errorf("the checkpoint skips %q, want .env", skipped)
 		}
 	})
 	store := filepath.Join(w.Git.Dir, "store.git")
 	for _, object := range objects(t, store) {
 		if strings.Contains(object, canary) {
-			t.Errorf("in the gitstore: %.300q", object)
+			t.Errorf("the key is in an object of the gitstore: %.300q", object)
 		}
 	}
 	if data, _ := os.ReadFile(w.Path(".env")); string(data) != "KEY="+key {
-		t.Errorf("the agent's own file is %q", data)
+		t.Errorf("the agent's own file was changed to %q", data)
 	}
 	leftInState(t, w.Paths().State, canary)
 }
 
-// objects are all objects of a repository, with those inside that are objects of
-// the agent's repository.
+// objects returns the content of all objects of a repository, and of the objects of the
+// agent's repository that they contain.
 func objects(t *testing.T, dir string) (out []string) {
 	t.Helper()
 	list, err := exec.Command("git", "--git-dir", dir, "cat-file", "--batch-all-objects", "--batch-check").Output()
@@ -361,12 +367,13 @@ func objects(t *testing.T, dir string) (out []string) {
 		}
 	}
 	if len(out) < 5 {
-		t.Fatalf("%d objects", len(out))
+		t.Fatalf("the repository has %d objects, want 5 at least", len(out))
 	}
 	return out
 }
 
-// leftInState looks for a text in the daemon's own files but the packs.
+// leftInState fails the test if a text is in one of the daemon's own files. It does not find
+// texts in packs, which are compressed.
 func leftInState(t *testing.T, dir, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -375,7 +382,7 @@ func leftInState(t *testing.T, dir, text string) {
 		}
 		data, err := os.ReadFile(path)
 		if bytes.Contains(data, []byte(text)) {
-			t.Errorf("it is in %s", path)
+			t.Errorf("the key is in %s", path)
 		}
 		return err
 	})

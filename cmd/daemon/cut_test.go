@@ -10,14 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
+	"google.golang.org/protobuf/testing/protocmp"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// cutAgent plays the parts of agents that are killed before they come to tell of
-// what they did: they end by themselves where CUT_END says so, or are at work
-// until somebody kills them.
+// cutAgent plays the parts of agents that are killed before they have printed what they did:
+// they end by themselves if CUT_END is set, and otherwise work until they are killed.
 func cutAgent(part string, args []string, say func(string)) {
 	resumed := slices.Contains(args, "--resume") || slices.Contains(args, "--session")
 	switch part {
@@ -56,25 +59,25 @@ func cutAgent(part string, args []string, say func(string)) {
 		say(`{"type":"init","session_id":"` + geminiChat + `","model":"gemini-2.5-flash"}`)
 		if resumed {
 			step(3)
-			// With what it asked aside, which is in no file.
+			// These totals include a request to the model that is in no file.
 			say(`{"type":"result","status":"success","stats":{"models":{"gemini-2.5-flash":{"input_tokens":203,"output_tokens":40,"cached":40,"total_tokens":243}}}}`)
 			return
 		}
 		note(`{"sessionId":"` + geminiChat + `"}`)
 		step(1)
-		time.Sleep(500 * time.Millisecond) // a checkpoint is taken
+		time.Sleep(500 * time.Millisecond) // the agent's tool takes a while, in which a checkpoint is taken
 		step(2)
 	}
 	if os.Getenv("CUT_END") != "" {
 		os.Exit(137)
 	}
-	time.Sleep(time.Minute)
+	time.Sleep(time.Minute) // at work until it is killed
 }
 
 const geminiChat = "d4a342ce-945f-430c-8aa6-839a0c27b5c3"
 
-// cutAndResumed plays a part whose first attempt is cut off: the agent alone is
-// killed, or the whole pod at once, when the condition holds; and the second one.
+// cutAndResumed runs two attempts of an agent that plays a part. In the first one the agent
+// is killed, or the whole pod at once when the condition holds.
 func cutAndResumed(t *testing.T, kind, part string, podToo bool, when func(*daemontest.World, *daemontest.Task) bool) *daemontest.World {
 	t.Helper()
 	w := daemontest.NewWorld(t, nil)
@@ -85,22 +88,16 @@ func cutAndResumed(t *testing.T, kind, part string, podToo bool, when func(*daem
 	}
 	p := fakePod(t, w, part, env...)
 	if podToo {
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			there := false
-			w.Server.Look(w.UID, func(k *daemontest.Task) { there = when(w, k) })
-			if there {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the agent does not come to where it is to be cut\n%s", p.sidecar.out.String())
-			}
-		}
+		gomega.NewWithT(t).Eventually(func() (holds bool) {
+			w.Server.Look(w.UID, func(k *daemontest.Task) { holds = when(w, k) })
+			return holds
+		}).WithTimeout(time.Minute).Should(gomega.BeTrue(), func() string { return "the agent does not reach the point to kill it\n" + p.sidecar.out.String() })
 		p.kill()
 	} else {
 		select {
 		case <-p.agent.done:
 		case <-time.After(time.Minute):
-			t.Fatalf("the agent does not end\n%s", p.sidecar.out.String())
+			t.Fatalf("the agent did not end within a minute\n%s", p.sidecar.out.String())
 		}
 		p.sidecar.cmd.Process.Signal(os.Interrupt)
 		<-p.sidecar.done
@@ -111,7 +108,7 @@ func cutAndResumed(t *testing.T, kind, part string, podToo bool, when func(*daem
 		prepared := p.startPrepare()
 		<-prepared.done
 		if r := p.result(); r.Reason != "Prepared" || r.Memory != v1alpha1.AgentMemorySession {
-			t.Fatalf("%+v\n%s", r, prepared.out.String())
+			t.Fatalf("prepare returned %+v, want Prepared with the agent's session\n%s", r, prepared.out.String())
 		}
 	}
 	p.startSidecar()
@@ -120,8 +117,8 @@ func cutAndResumed(t *testing.T, kind, part string, podToo bool, when func(*daem
 	return w
 }
 
-// TestTokensOfAKilledRunAreCounted, each once, although this agent tells of them
-// only at its end: by the files of its session.
+// TestTokensOfAKilledRunAreCounted once each, from the files of the session, although this
+// agent prints its tokens only at its end.
 func TestTokensOfAKilledRunAreCounted(t *testing.T) {
 	for name, podToo := range map[string]bool{"its agent": false, "its pod": true} {
 		t.Run(name, func(t *testing.T) {
@@ -139,17 +136,21 @@ func TestTokensOfAKilledRunAreCounted(t *testing.T) {
 					total.CostMicroUsd += u.GetCostMicroUsd()
 				}
 			})
-			// 101 and 102 of the first run, 203 by the result of the second.
-			if total.InputTokens != 406 || total.OutputTokens != 80 || total.CachedInputTokens != 120 || total.CostMicroUsd == 0 {
-				t.Errorf("%v", total)
+			// 101 and 102 of the first run, and 203 from the result of the second.
+			want := &daemonv1.Usage{InputTokens: 406, OutputTokens: 80, CachedInputTokens: 120}
+			if diff := cmp.Diff(want, total, protocmp.Transform(), protocmp.IgnoreFields(&daemonv1.Usage{}, "cost_micro_usd")); diff != "" {
+				t.Errorf("tokens counted (-want +got):\n%s", diff)
+			}
+			if total.CostMicroUsd == 0 {
+				t.Error("the tokens have no cost")
 			}
 		})
 	}
 }
 
-// TestACallThatTheOutputNeverTellsOfIsToldAsCut: this agent tells of a call when
-// its tool has ended; the hook has told of it before.
-func TestACallThatTheOutputNeverTellsOfIsToldAsCut(t *testing.T) {
+// TestACallThatIsNeverPrintedIsRecordedAsInterrupted: this agent prints a call when its tool
+// has ended; the hook has reported it before.
+func TestACallThatIsNeverPrintedIsRecordedAsInterrupted(t *testing.T) {
 	for name, podToo := range map[string]bool{"the agent is killed": false, "the pod is killed": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -157,9 +158,14 @@ func TestACallThatTheOutputNeverTellsOfIsToldAsCut(t *testing.T) {
 				_, err := os.Stat(w.Path("made"))
 				return err == nil
 			})
-			lines := w.Lines()
-			if i := slices.Index(lines, "call call-7"); i < 0 || lines[i+1] != "interrupted call-7" || slices.Contains(lines[i+2:], "call call-7") {
-				t.Errorf("%s", strings.Join(lines, "\n"))
+			var got []string
+			for _, line := range w.Lines() {
+				if strings.HasSuffix(line, " call-7") {
+					got = append(got, line)
+				}
+			}
+			if diff := cmp.Diff([]string{"call call-7", "interrupted call-7"}, got); diff != "" {
+				t.Errorf("records of the call (-want +got):\n%s\n%s", diff, strings.Join(w.Lines(), "\n"))
 			}
 		})
 	}

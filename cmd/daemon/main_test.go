@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/socket"
@@ -23,8 +24,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-// TestMain is the daemon itself, or a fake agent, in the processes that the
-// tests start.
+// TestMain runs the daemon itself, or a fake agent, in the processes that the tests start.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"prepare", "run", "agent", "hook", "ready"}, os.Args[1]) {
 		main()
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// testPod runs a task's containers as processes, to be killed as such.
+// testPod runs a task's containers as processes, which a test can kill.
 type testPod struct {
 	t       *testing.T
 	w       *daemontest.World
@@ -90,9 +90,8 @@ func (c *process) kill() {
 	<-c.done
 }
 
-// end ends a process as one of three things does that happen to a container: the kernel
-// kills it alone, it is asked to end and then killed, or all of it is killed, its
-// children first.
+// end ends a process in one of three ways in which a container ends: the kernel kills it
+// alone, it is asked to end and then killed, or its children are killed before it.
 func (c *process) end(how int) {
 	switch how {
 	case 1:
@@ -116,7 +115,7 @@ func (p *testPod) startPrepare() *process {
 
 func (p *testPod) termination() string { return filepath.Join(p.w.RunDir, "termination-log") }
 
-// result is what prepare reported.
+// result returns the result that prepare wrote.
 func (p *testPod) result() (r daemonapi.PrepareResult) {
 	data, _ := os.ReadFile(p.termination())
 	_ = json.Unmarshal(data, &r)
@@ -129,14 +128,20 @@ func (p *testPod) startSidecar() {
 		"--run-dir", p.w.RunDir, "--token-file", p.token)
 }
 
+// expectExit waits for the process to end, and compares its exit code.
+func (c *process) expectExit(t *testing.T, what string, want int) {
+	t.Helper()
+	<-c.done
+	if got := c.cmd.ProcessState.ExitCode(); got != want {
+		t.Fatalf("%s ended with %v, want exit code %d\n%.3000s", what, c.cmd.ProcessState, want, c.out.String())
+	}
+}
+
 // startAgent starts the agent when the sidecar's startup probe succeeds.
 func (p *testPod) startAgent() {
 	p.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); socket.Ready(p.w.RunDir) != nil; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			p.t.Fatalf("the sidecar does not become ready:\n%s", p.sidecar.out.String())
-		}
-	}
+	gomega.NewWithT(p.t).Eventually(func() error { return socket.Ready(p.w.RunDir) }).WithTimeout(30*time.Second).
+		Should(gomega.Succeed(), func() string { return "the sidecar does not become ready:\n" + p.sidecar.out.String() })
 	args := []string{"agent", "--socket", filepath.Join(p.w.RunDir, socket.Name), "--conversation", filepath.Join(p.w.RunDir, daemonapi.ConversationFile),
 		"--run-dir", p.w.RunDir, "--"}
 	p.agent = p.start(p.w.Paths().Worktree, append(args, p.command...)...)
@@ -149,7 +154,7 @@ func (p *testPod) kill() {
 	p.sidecar.kill()
 }
 
-// killAgent kills the agent's container. In a real one the kernel kills what
+// killAgent kills the agent's container. In a real one the kernel kills the processes that
 // the shim, its process 1, leaves behind.
 func (p *testPod) killAgent() {
 	p.t.Helper()
@@ -184,6 +189,7 @@ func replay(t *testing.T) string {
 	return path
 }
 
+// answered returns the ids of the calls with a result in the conversation, in order.
 func answered(w *daemontest.World) (ids []string) {
 	for _, line := range w.Lines() {
 		if id, ok := strings.CutPrefix(line, "result "); ok {
@@ -193,6 +199,33 @@ func answered(w *daemontest.World) (ids []string) {
 	return ids
 }
 
+// expectAnswered compares the calls with a result in the conversation.
+func expectAnswered(t *testing.T, w *daemontest.World, want []string) {
+	t.Helper()
+	if diff := cmp.Diff(want, answered(w)); diff != "" {
+		t.Errorf("answered calls (-want +got):\n%s", diff)
+	}
+}
+
+// expectLatest compares the trigger and durability of the newest checkpoint, and its number
+// unless that is 0.
+func expectLatest(t *testing.T, w *daemontest.World, number int64, trigger string) {
+	t.Helper()
+	w.Server.Look(w.UID, func(k *daemontest.Task) {
+		c := k.Latest()
+		if number != 0 && c.GetNumber() != number {
+			t.Errorf("the newest checkpoint is %d, want %d", c.GetNumber(), number)
+		}
+		if c.GetTrigger() != trigger {
+			t.Errorf("the newest checkpoint has the trigger %q, want %q", c.GetTrigger(), trigger)
+		}
+		if !c.GetDurable() {
+			t.Errorf("the newest checkpoint is not durable: %v", c)
+		}
+	})
+}
+
+// calls returns the ids of the first n calls of the demo's agent.
 func calls(n int) (ids []string) {
 	for i := range n {
 		ids = append(ids, fmt.Sprintf("call-%d", i+1))
@@ -200,35 +233,25 @@ func calls(n int) (ids []string) {
 	return ids
 }
 
-// TestAPod lets one pod work undisturbed, and be suspended.
+// TestAPod lets one pod complete its work undisturbed.
 func TestAPod(t *testing.T) {
 	w := daemontest.NewWorld(t, map[string]string{"a": "a"})
 	w.Policy.EveryToolCalls = 4
 	p := &testPod{t: t, w: w, attempt: 1, token: daemontest.Token(t, w.UID, 1), command: []string{replay(t), "--calls=10", "--delay=20ms", "--check"}}
-	first := p.startPrepare()
-	<-first.done
-	if r := p.result(); r.Reason != "Prepared" || first.cmd.ProcessState.ExitCode() != 0 {
-		t.Fatalf("%+v\n%s", r, first.out.String())
+	p.startPrepare().expectExit(t, "prepare", 0)
+	if r := p.result(); r.Reason != "Prepared" {
+		t.Fatalf("prepare returned %+v, want Prepared", r)
 	}
 	p.startSidecar()
 	p.startAgent()
-	<-p.agent.done
-	if p.agent.cmd.ProcessState.ExitCode() != 0 || !strings.Contains(p.agent.out.String(), `"Done."`) {
-		t.Fatalf("%v\n%s", p.agent.cmd.ProcessState, p.agent.out.String())
+	p.agent.expectExit(t, "the agent", 0)
+	if !strings.Contains(p.agent.out.String(), `"Done."`) {
+		t.Fatalf("the agent's log has no final answer:\n%s", p.agent.out.String())
 	}
 	p.sidecar.cmd.Process.Signal(syscall.SIGTERM)
-	<-p.sidecar.done
-	if p.sidecar.cmd.ProcessState.ExitCode() != 0 {
-		t.Fatalf("%v\n%s", p.sidecar.cmd.ProcessState, p.sidecar.out.String())
-	}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		if c := k.Latest(); c.GetNumber() != 3 || c.GetTrigger() != "Completion" || !c.GetDurable() {
-			t.Errorf("%v", c)
-		}
-	})
-	if got := answered(w); !slices.Equal(got, calls(10)) {
-		t.Errorf("%v", got)
-	}
+	p.sidecar.expectExit(t, "the sidecar", 0)
+	expectLatest(t, w, 3, "Completion")
+	expectAnswered(t, w, calls(10))
 }
 
 func TestSuspendAndResume(t *testing.T) {
@@ -247,20 +270,10 @@ func TestSuspendAndResume(t *testing.T) {
 		<-p.agent.done
 		p.sidecar.cmd.Process.Signal(syscall.SIGTERM)
 		<-p.sidecar.done
-		want := map[int64]int{1: 128 + int(syscall.SIGTERM), 2: 0}[attempt]
-		if got := p.agent.cmd.ProcessState.ExitCode(); got != want {
-			t.Fatalf("attempt %d: exit code %d\n%s", attempt, got, p.agent.out.String())
-		}
-		trigger := map[int64]string{1: "Suspend", 2: "Completion"}[attempt]
-		w.Server.Look(w.UID, func(k *daemontest.Task) {
-			if c := k.Latest(); c.GetTrigger() != trigger || !c.GetDurable() {
-				t.Errorf("%v", c)
-			}
-		})
+		p.agent.expectExit(t, fmt.Sprintf("the agent of attempt %d", attempt), map[int64]int{1: 128 + int(syscall.SIGTERM), 2: 0}[attempt])
+		expectLatest(t, w, 0, map[int64]string{1: "Suspend", 2: "Completion"}[attempt])
 	}
-	if got := answered(w); !slices.Equal(got, calls(12)) {
-		t.Errorf("%v", got)
-	}
+	expectAnswered(t, w, calls(12))
 }
 
 func TestFailureIsReported(t *testing.T) {
@@ -268,18 +281,22 @@ func TestFailureIsReported(t *testing.T) {
 	w.Origin += "x"
 	p := &testPod{t: t, w: w, attempt: 1, token: daemontest.Token(t, w.UID, 1)}
 	c := p.startPrepare()
-	<-c.done
-	if r := p.result(); r.Reason != "RepositoryNotFound" || !r.Permanent || c.cmd.ProcessState.ExitCode() != 1 {
-		t.Fatalf("%+v %v\n%s", r, c.cmd.ProcessState, c.out.String())
+	c.expectExit(t, "prepare", 1)
+	r := p.result()
+	if r.Reason != "RepositoryNotFound" {
+		t.Errorf("the reason is %q, want RepositoryNotFound: %s", r.Reason, r.Message)
+	}
+	if !r.Permanent {
+		t.Errorf("the failure is not permanent: %+v", r)
 	}
 	if strings.Contains(c.out.String(), w.UID+"/1") {
 		t.Fatal("the token is in the log")
 	}
 }
 
-// TestKilledAtRandom kills containers, pods, volumes and connections at random
-// instants while an agent works that checks its memory against its files at
-// each start. In the end each call stands once in the history, in order.
+// TestKilledAtRandom kills containers and pods, and loses volumes and connections, at random
+// instants while an agent works that compares its memory with its files at each start. In
+// the end each call is in the history once, in order.
 func TestKilledAtRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {
@@ -291,7 +308,7 @@ func TestKilledAtRandom(t *testing.T) {
 	}
 	t.Logf("CLEW_SEED=%d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
-	pause := func(most int) { time.Sleep(time.Duration(random.IntN(most)+1) * time.Millisecond) }
+	pause := func(most int) { time.Sleep(time.Duration(random.IntN(most)+1) * time.Millisecond) } // the random instant is the subject
 
 	w := daemontest.NewWorld(t, map[string]string{"a": "a", "b/c": "d"})
 	w.Policy.EveryToolCalls = 3
@@ -310,7 +327,7 @@ func TestKilledAtRandom(t *testing.T) {
 		}
 		<-prepared.done
 		if r := p.result(); r.Reason != "Prepared" {
-			t.Fatalf("after %v: %+v\n%s", done, r, prepared.out.String())
+			t.Fatalf("after %v prepare returned %+v\n%s", done, r, prepared.out.String())
 		}
 		p.startSidecar()
 		p.startAgent()
@@ -377,9 +394,9 @@ func TestKilledAtRandom(t *testing.T) {
 	w.Git.Run(t, "", "--git-dir", filepath.Join(w.Git.Dir, "store.git"), "fsck", "--full", "--strict")
 }
 
-// TestRewindKilledAtRandom kills prepare at random instants of a rewind of many
-// files. When it comes to its end the tree is exact, and git says of it what it
-// said then; and a rewind of the rewind brings everything back.
+// TestRewindKilledAtRandom kills prepare at random instants of a rewind of many files. When
+// the rewind is complete the tree is exact and git status is what it was at the checkpoint;
+// and rewinding the rewind restores everything.
 func TestRewindKilledAtRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {
@@ -427,15 +444,18 @@ func TestRewindKilledAtRandom(t *testing.T) {
 			p := &testPod{t: t, w: w, attempt: attempt, token: daemontest.Token(t, w.UID, attempt), op: op}
 			c := p.startPrepare()
 			if kills < 12 {
-				time.Sleep(time.Duration(random.IntN(900)) * time.Millisecond)
+				time.Sleep(time.Duration(random.IntN(900)) * time.Millisecond) // the random instant is the subject
 				c.end(random.IntN(3))
 				kills++
 				attempt += int64(random.IntN(2)) // the same pod again, or another
 				continue
 			}
 			<-c.done
-			if r := p.result(); r.Reason != "Prepared" || r.Operation != id || r.ToCheckpoint != to {
-				t.Fatalf("%+v\n%s", r, c.out.String())
+			r := p.result()
+			want := daemonapi.PrepareResult{Reason: "Prepared", Operation: id, ToCheckpoint: to}
+			got := daemonapi.PrepareResult{Reason: r.Reason, Operation: r.Operation, ToCheckpoint: r.ToCheckpoint}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("prepare returned %+v (-want +got):\n%s\n%s", r, diff, c.out.String())
 			}
 			attempt++
 			return
@@ -454,9 +474,7 @@ func TestRewindKilledAtRandom(t *testing.T) {
 	expect("the rewind", wantTree, wantStatus)
 	rewind("forth", last)
 	expect("the rewind of the rewind", lastTree, lastStatus)
-	if got := answered(w); !slices.Equal(got, []string{"1", "2"}) {
-		t.Fatalf("%v", got)
-	}
+	expectAnswered(t, w, []string{"1", "2"})
 }
 
 func status(t *testing.T, w *daemontest.World) string {

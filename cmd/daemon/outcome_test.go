@@ -6,14 +6,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/testing/protocmp"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// endOf plays a part and returns what the daemon told of the agent's end, the
-// trigger of the last checkpoint, and the exit code.
-func endOf(t *testing.T, kind, part string, env ...string) (*daemonv1.AgentEnd, string, int, *daemontest.World) {
+// outcome is what is known after the end of an agent.
+type outcome struct {
+	// End is the record about the agent's end; nil for none.
+	End *daemonv1.AgentEnd
+	// Trigger is the last checkpoint's.
+	Trigger string
+	// Code is the exit code of the agent's container.
+	Code int
+}
+
+// endOf plays a part and returns its outcome.
+func endOf(t *testing.T, kind, part string, env ...string) (outcome, *daemontest.World) {
 	t.Helper()
 	w := daemontest.NewWorld(t, nil)
 	w.Agent = v1alpha1.AgentType(kind)
@@ -21,26 +33,25 @@ func endOf(t *testing.T, kind, part string, env ...string) (*daemonv1.AgentEnd, 
 	select {
 	case <-p.agent.done:
 	case <-time.After(2 * time.Minute):
-		t.Fatalf("the agent does not end\n%s", p.sidecar.out.String())
+		t.Fatalf("the agent did not end within two minutes\n%s", p.sidecar.out.String())
 	}
 	p.sidecar.cmd.Process.Signal(os.Interrupt)
 	<-p.sidecar.done
-	var end *daemonv1.AgentEnd
-	trigger := ""
+	out := outcome{Code: p.agent.cmd.ProcessState.ExitCode()}
 	w.Server.Look(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if r.GetAgentEnd() != nil {
-				end = r.GetAgentEnd()
+				out.End = r.GetAgentEnd()
 			}
 		}
-		trigger = k.Latest().GetTrigger()
+		out.Trigger = k.Latest().GetTrigger()
 	})
-	return end, trigger, p.agent.cmd.ProcessState.ExitCode(), w
+	return out, w
 }
 
-// TestWhyAnAgentFailedIsTold: the cause and the agent's own words, masked, go to
-// the server before the agent's container ends.
-func TestWhyAnAgentFailedIsTold(t *testing.T) {
+// TestTheReasonOfAnAgentsFailureIsRecorded: the cause and the agent's own message, masked,
+// are sent to the server before the agent's container ends.
+func TestTheReasonOfAnAgentsFailureIsRecorded(t *testing.T) {
 	const key = "sk-canary-0123456789abcdef"
 	for _, tt := range []struct {
 		kind, part, cause, message string
@@ -55,30 +66,32 @@ func TestWhyAnAgentFailedIsTold(t *testing.T) {
 	} {
 		t.Run(tt.part, func(t *testing.T) {
 			t.Parallel()
-			end, trigger, code, _ := endOf(t, tt.kind, tt.part, "THE_KEY="+key, "CLEW_MASK_0="+key)
-			if end.GetCause() != tt.cause || end.GetMessage() != tt.message || int(end.GetExitCode()) != tt.code || code != tt.code || trigger != "Failure" {
-				t.Errorf("exit code %d, %s, told %v", code, trigger, end)
+			got, _ := endOf(t, tt.kind, tt.part, "THE_KEY="+key, "CLEW_MASK_0="+key)
+			end := &daemonv1.AgentEnd{Cause: tt.cause, Message: tt.message, ExitCode: int32(tt.code)}
+			if diff := cmp.Diff(outcome{End: end, Trigger: "Failure", Code: tt.code}, got, protocmp.Transform()); diff != "" {
+				t.Errorf("outcome (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestAnAgentThatEndsWellTellsOfNoFailure, whatever it printed to standard error.
-func TestAnAgentThatEndsWellTellsOfNoFailure(t *testing.T) {
-	if end, trigger, code, _ := endOf(t, "ClaudeCode", "well"); end != nil || trigger != "Completion" || code != 0 {
-		t.Errorf("exit code %d, %s, told %v", code, trigger, end)
+// TestNoFailureOfASuccessfulAgentIsRecorded, whatever it printed to standard error.
+func TestNoFailureOfASuccessfulAgentIsRecorded(t *testing.T) {
+	got, _ := endOf(t, "ClaudeCode", "well")
+	if diff := cmp.Diff(outcome{Trigger: "Completion"}, got, protocmp.Transform()); diff != "" {
+		t.Errorf("outcome (-want +got):\n%s", diff)
 	}
 }
 
-// TestACallThatWasCutIsToldAsCut: a tool that is killed just before its agent did
-// not answer, and one whose agent goes on did.
-func TestACallThatWasCutIsToldAsCut(t *testing.T) {
+// TestAKilledToolIsRecordedAsInterrupted if its agent was killed right after it. If the agent
+// survives, the tool's result counts.
+func TestAKilledToolIsRecordedAsInterrupted(t *testing.T) {
 	for part, want := range map[string]string{"cut": "interrupted t-1", "killed-tool": "result t-1"} {
 		t.Run(part, func(t *testing.T) {
 			t.Parallel()
-			_, _, _, w := endOf(t, "ClaudeCode", part)
+			_, w := endOf(t, "ClaudeCode", part)
 			if got := strings.Join(w.Lines(), "\n"); !strings.Contains(got, "call t-1\n"+want) {
-				t.Errorf("%s", got)
+				t.Errorf("the conversation does not have %q after the call:\n%s", want, got)
 			}
 		})
 	}

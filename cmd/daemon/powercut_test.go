@@ -15,15 +15,14 @@ import (
 	"github.com/clew-dev/clew/internal/testing/powercut"
 )
 
-// TestPowerCutsLoseNothingAcknowledged cuts the power of the volume's disk at
-// random instants, while prepare or an agent works on it. What the server or
-// the gitstore was told stays true: in the end each call stands once in the
-// history, in order, and each durable checkpoint is what its record says.
+// TestPowerCutsLoseNothingAcknowledged cuts the power of the volume's disk at random
+// instants, while prepare or an agent works on it. What the server and the gitstore have
+// accepted remains true: in the end each call is in the history once, in order, and each
+// durable checkpoint is what its record says.
 //
-// The agent checks its files against its memory at each start, so a worktree
-// or a home that a cut left behind the conversation fails the test. What calls
-// without an answer wrote may be torn, since the agent syncs nothing: it puts
-// that right.
+// The agent compares its files with its memory at each start, so the test fails if a cut
+// leaves a worktree or a home behind the conversation. Files written by calls without an
+// answer may be torn, since the agent syncs nothing: the agent repairs them.
 func TestPowerCutsLoseNothingAcknowledged(t *testing.T) {
 	seed, cuts := uint64(time.Now().UnixNano()), 6
 	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {
@@ -48,33 +47,31 @@ func TestPowerCutsLoseNothingAcknowledged(t *testing.T) {
 		prepared := p.startPrepare()
 		if cuts > 0 && random.IntN(4) == 0 {
 			cuts--
-			time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond)
+			time.Sleep(time.Duration(random.IntN(600)) * time.Millisecond) // the random instant is the subject
 			cutPower(disk, prepared)
 			continue
 		}
 		<-prepared.done
 		if r := p.result(); r.Reason != "Prepared" {
-			t.Fatalf("with %d cuts to come: %+v\n%s", cuts, r, prepared.out.String())
+			t.Fatalf("with %d cuts to come prepare returned %+v\n%s", cuts, r, prepared.out.String())
 		}
 		p.startSidecar()
 		p.startAgent()
 		if cuts > 0 {
 			cuts--
-			time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+			time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond) // the random instant is the subject
 			cutPower(disk, p.agent, p.sidecar)
 			continue
 		}
 		<-p.agent.done
 		if code := p.agent.cmd.ProcessState.ExitCode(); code != 0 {
-			t.Fatalf("the agent exited with %d:\n%s\n%s", code, p.agent.out.String(), p.sidecar.out.String())
+			t.Fatalf("the agent exited with %d, want 0:\n%s\n%s", code, p.agent.out.String(), p.sidecar.out.String())
 		}
 		p.sidecar.cmd.Process.Signal(syscall.SIGTERM)
 		<-p.sidecar.done
 		break
 	}
-	if got := answered(w); !slices.Equal(got, calls(n)) {
-		t.Fatalf("the answered calls are %v", got)
-	}
+	expectAnswered(t, w, calls(n))
 	expectDurable(t, w)
 	t.Logf("soak: %d power cuts: a task's volume", all)
 }
