@@ -98,7 +98,7 @@ type riskyCall struct {
 	tool *daemonv1.RiskyTool
 	done chan struct{} // closed when the call may proceed
 	ctx  context.Context
-	stop *socket.Stop // the agent's stop, since the call was seen; nil for a call that waits by itself
+	stop *socket.Stop // the agent's stop, made when the call was seen; nil for a call whose hook waits
 }
 
 // waits reports whether the call cannot have run yet.
@@ -123,7 +123,7 @@ func (g *guard) enter(c *riskyCall) bool {
 	return true
 }
 
-// add adds a call that waits by itself, or only counts it if too many wait.
+// add adds a call whose hook waits, or only counts it if too many wait.
 func (g *guard) add(c *riskyCall) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -6,7 +6,7 @@
 //
 //   - A line is acknowledged to the shim only when the recorder has it on disk.
 //   - One session is served per attempt, the first. Any other client in the agent's
-//     container, which may be hostile, is rejected and costs a bounded amount of memory.
+//     container, which may be hostile, is rejected, at a bounded cost.
 //   - The consistency of a checkpoint is what the shim has reported about the agent by the
 //     time all files were read.
 //   - After Fence every agent whose shim connects is ended.
@@ -50,9 +50,9 @@ const (
 	MaxAsking = 32
 )
 
-// maxEnding is how long the pod counts as ending after the shim has reported that it is
-// asked to end, which is as long as most pods have for it. The bound is needed because an
-// agent can send that signal to its own shim and keep running.
+// maxEnding is how long the pod counts as ending after the shim has reported that the
+// container was asked to end. Most pods end within that time. The bound is needed because
+// an agent can send that signal to its own shim and keep running.
 const maxEnding = 2 * time.Minute
 
 // Recorder records lines; see record.Recorder.
