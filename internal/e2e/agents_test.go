@@ -37,7 +37,7 @@ type realAgent struct {
 }
 
 func realAgents() []realAgent {
-	return []realAgent{claude(), codex(), gemini(), openCode()}
+	return []realAgent{claude(), codex(), gemini(), openCode(), qwen()}
 }
 
 func claude() realAgent {
@@ -78,6 +78,16 @@ func openCode() realAgent {
 				corev1.EnvVar{Name: "OPENCODE_DISABLE_MODELS_FETCH", Value: "1"},
 				corev1.EnvVar{Name: "OPENCODE_CONFIG_CONTENT", Value: fmt.Sprintf(
 					`{"provider":{"stub":{"npm":"@ai-sdk/openai-compatible","options":{"baseURL":%q,"apiKey":"{env:OPENAI_API_KEY}"},"models":{"stub-model":{}}}},"small_model":"stub/stub-model"}`, url+"/v1")})
+		},
+	}
+}
+
+func qwen() realAgent {
+	return realAgent{
+		name: "qwen", kind: clewv1.AgentQwenCode, model: "gpt-5.5", keyEnv: "OPENAI_API_KEY", sessions: []string{".qwen/projects"},
+		configure: func(c *corev1.Container, url string) {
+			c.Args = []string{"--auth-type", "openai"}
+			c.Env = append(c.Env, corev1.EnvVar{Name: "OPENAI_BASE_URL", Value: url + "/v1"})
 		},
 	}
 }

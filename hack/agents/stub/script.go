@@ -161,6 +161,8 @@ const ending = "; printf 'step %d is done"
 var (
 	stepOfCall   = regexp.MustCompile(`\bstep (\d+)\b`)
 	stepsOfTexts = regexp.MustCompile(`\bstep (\d+) is done\b`)
+	// exitedWithZero is in Qwen Code's results, also in those that lost their output.
+	exitedWithZero = regexp.MustCompile(`(?m)^Exit Code: 0$`)
 )
 
 // steps returns the steps that are done according to results of calls or prompts, in
@@ -175,8 +177,8 @@ func (r request) steps() []int {
 		n := number(stepOfCall.FindStringSubmatch(inputs[result.id]))
 		// A shell command that completed prints it. An agent that was killed during a
 		// call may invent a result.
-		printed := number(stepsOfTexts.FindStringSubmatch(result.text))
-		if n > 0 && (printed == n || !strings.Contains(inputs[result.id], ending)) {
+		completed := number(stepsOfTexts.FindStringSubmatch(result.text)) == n || exitedWithZero.MatchString(result.text)
+		if n > 0 && (completed || !strings.Contains(inputs[result.id], ending)) {
 			done[n] = true
 		}
 	}
@@ -241,7 +243,9 @@ func (s Script) call(step int, tools []tool) answer {
 }
 
 // command returns the shell command of a step. It prints that the step is done, while the
-// comment only names the step: the call alone does not prove that it is done.
+// comment only names the step: the call alone does not prove that it is done. The pause
+// gives Qwen Code time to read the output: it stops reading when the shell exits, and
+// loses whatever is in the pipe at that moment (seen with 0.24.4).
 func (s Script) command(step int) string {
 	work, ok := s.Commands[step]
 	if !ok && step%2 == 0 {
@@ -249,7 +253,7 @@ func (s Script) command(step int) string {
 	} else if !ok {
 		work = fmt.Sprintf(`echo "line of %d" >> notes.txt`, step)
 	}
-	return work + ending + fmt.Sprintf("\\n' %d # step %d", step, step)
+	return work + ending + fmt.Sprintf("\\n' %d; sleep 0.2 # step %d", step, step)
 }
 
 // write returns the input of a file tool for a step.

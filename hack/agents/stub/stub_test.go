@@ -387,6 +387,7 @@ func TestAnInterruptedCallIsNotDone(t *testing.T) {
 		done   bool
 	}{
 		"the shell command completed": {shellCall, "line\nstep 1 is done\n", true},
+		"the agent lost its output":   {shellCall, "Output: (empty)\nError: (none)\nExit Code: 0\nSignal: (none)", true},
 		"the shell was killed":        {shellCall, "[Request interrupted by user for tool use]", false},
 		"a file tool prints any text": {fileCall, "File created", true},
 	}
