@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // maxEdges is how many of the task's newest refs the first pass excludes.
@@ -18,7 +20,7 @@ const maxEdges = 200
 
 // errMissingObjects is returned for a push that refers to objects which it does not contain
 // and its task cannot see. They may well be in the repository, as another task's.
-var errMissingObjects = errors.New("the push refers to objects that it does not contain and that no ref of the task reaches; push all of them")
+var errMissingObjects = errors.New("the push refers to " + gitstoreapi.MissingObjects + " and that no ref of the task reaches; push all of them")
 
 // errThinPack is returned for a push to whose pack git had to add objects.
 var errThinPack = errors.New("the pack contains deltas against objects that are not in it; push with --no-thin")

@@ -50,6 +50,11 @@ const (
 	Unavailable Reason = "Unavailable"
 )
 
+// MissingObjects is part of the sentence that refuses a push which refers to objects it does
+// not contain. Clients look for these words and then push everything; they may be older or
+// newer than the gitstore, so the words never change.
+const MissingObjects = "objects that it does not bring"
+
 // Refusal is the error of a refused request: a reason for programs and a sentence for
 // people.
 type Refusal struct {

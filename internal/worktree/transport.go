@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/clew-dev/clew/internal/durable"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/refname"
 )
 
@@ -155,7 +156,7 @@ func (r *Repo) CheckPush(ctx context.Context, m Remote) error {
 // lacksObjects reports whether a remote rejected a push because of missing objects. The
 // words are those of git and of the gitstore, which may be of another version.
 func lacksObjects(err error) bool {
-	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), "objects that it does not bring")
+	return strings.Contains(err.Error(), "missing necessary objects") || strings.Contains(err.Error(), gitstoreapi.MissingObjects)
 }
 
 // CheckSendable checks that this repository has every object that a push of the commits
