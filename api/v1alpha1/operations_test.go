@@ -85,17 +85,17 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 		change   change
 		sentence string
 	}{
-		"no status yet":     {"", "", builders.Running, "only a stopped task can be resumed"},
-		"Preparing":         {metav1.ConditionUnknown, v1alpha1.ReasonPreparing, builders.Running, "only a stopped task can be resumed"},
-		"Running":           {metav1.ConditionUnknown, v1alpha1.ReasonRunning, builders.Running, "only a stopped task can be resumed"},
-		"Rewinding":         {metav1.ConditionUnknown, v1alpha1.ReasonRewinding, builders.Running, "only a stopped task can be resumed"},
-		"Suspending":        {metav1.ConditionUnknown, v1alpha1.ReasonSuspending, builders.Running, "only a stopped task can be resumed"},
-		"Completed":         {metav1.ConditionTrue, v1alpha1.ReasonCompleted, builders.Running, "a completed task has nothing left to resume"},
-		"asleep, kept so":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Suspended, "operatingMode is Suspended: set it to Running"},
-		"asleep, woken":     {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Running, ""},
-		"failed":            {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, builders.Running, ""},
-		"rewound":           {metav1.ConditionUnknown, v1alpha1.ReasonRewound, builders.Running, ""},
-		"stopped for drift": {metav1.ConditionUnknown, v1alpha1.ReasonDriftDetected, builders.Running, ""},
+		"no status yet":      {"", "", builders.Running, "only a stopped task can be resumed"},
+		"Preparing":          {metav1.ConditionUnknown, v1alpha1.ReasonPreparing, builders.Running, "only a stopped task can be resumed"},
+		"Running":            {metav1.ConditionUnknown, v1alpha1.ReasonRunning, builders.Running, "only a stopped task can be resumed"},
+		"Rewinding":          {metav1.ConditionUnknown, v1alpha1.ReasonRewinding, builders.Running, "only a stopped task can be resumed"},
+		"Suspending":         {metav1.ConditionUnknown, v1alpha1.ReasonSuspending, builders.Running, "only a stopped task can be resumed"},
+		"Completed":          {metav1.ConditionTrue, v1alpha1.ReasonCompleted, builders.Running, "a completed task has nothing left to resume"},
+		"suspended, kept so": {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Suspended, "operatingMode is Suspended: set it to Running"},
+		"suspended, woken":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Running, ""},
+		"failed":             {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, builders.Running, ""},
+		"rewound":            {metav1.ConditionUnknown, v1alpha1.ReasonRewound, builders.Running, ""},
+		"stopped for drift":  {metav1.ConditionUnknown, v1alpha1.ReasonDriftDetected, builders.Running, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -252,7 +252,7 @@ type Resume struct {
 	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 32768",message="resume.prompt is longer than 32768 bytes: put long material into the repository and name it in the prompt"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]')",message="resume.prompt must be text without control characters"
 	Prompt string `json:"prompt,omitempty"`
-	// onDrift says what to do when the worktree was changed while the task slept.
+	// onDrift says what to do when the worktree was changed while the task was not running.
 	// +optional
 	// +kubebuilder:default=Fail
 	OnDrift OnDrift `json:"onDrift,omitempty"`
@@ -317,7 +317,7 @@ type Rewind struct {
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as before/refactoring"
 	Branch string `json:"branch,omitempty"`
-	// onDrift says what to do when the worktree was changed while the task slept.
+	// onDrift says what to do when the worktree was changed while the task was not running.
 	// +optional
 	// +kubebuilder:default=Fail
 	OnDrift OnDrift `json:"onDrift,omitempty"`

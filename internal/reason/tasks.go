@@ -39,7 +39,7 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonPromptNotFound, On: succeeded(), Standing: Active, Meaning: "A ConfigMap or Secret that `promptFrom` or a container's environment names does not exist.", Todo: "Create it. " + continues},
 		{Name: v1alpha1.ReasonCredentialsNotFound, On: preparing(), Meaning: "The Secret with the repository's credentials does not exist.", Todo: newResume},
 		{Name: v1alpha1.ReasonDeleting, On: succeeded(), Standing: Active, Meaning: "The Task is being deleted, and its history is recorded first."},
-		{Name: v1alpha1.ReasonRepositoryNotFound, On: preparing(), Meaning: "The repository does not exist, or the credentials may not see it.", Todo: newResume},
+		{Name: v1alpha1.ReasonRepositoryNotFound, On: preparing(), Meaning: "The repository does not exist, or the credentials do not grant access to it.", Todo: newResume},
 		{Name: v1alpha1.ReasonRepositoryUnreachable, On: preparing(), DaemonProblem: true, Meaning: "The repository's server does not answer.", Todo: "Look at the network policy and the server."},
 		{Name: v1alpha1.ReasonAuthenticationFailed, On: preparing(), Meaning: "The repository does not accept the credentials.", Todo: newResume},
 		{Name: v1alpha1.ReasonRefNotFound, On: preparing(), Meaning: "The repository has no such branch, tag or commit.", Todo: newResume},

@@ -154,7 +154,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 		return point, err
 	}
 	return point, t.Event(v1alpha1.EventCheckpointNotPointInTime,
-		fmt.Sprintf("the agent ran while checkpoint %d was taken (%s): its files may be of different instants", number, consistency),
+		fmt.Sprintf("the agent ran while checkpoint %d was taken (%s): its files may be from different moments", number, consistency),
 		map[string]string{"checkpoint": strconv.FormatInt(number, 10), "consistency": string(consistency)})
 }
 

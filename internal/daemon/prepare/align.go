@@ -63,7 +63,7 @@ func (p *preparer) align(ctx context.Context) error {
 	}
 	p.shipper = ship.New(p.cfg.Server, p.spool, p.log)
 	if bytes > 0 {
-		err := p.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and are put aside there", bytes), nil)
+		err := p.taker.Event(v1alpha1.ReasonSpoolDamaged, fmt.Sprintf("%d bytes of the daemon's records on the volume were unreadable, and were set aside there", bytes), nil)
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (p *preparer) align(ctx context.Context) error {
 	case state.JournalLost && !p.holdsWorkspace():
 		return p.startEmpty(ctx)
 	case state.JournalLost:
-		return p.replaceContents(ctx, "Found on a volume whose journal could not be read", "the daemon's journal of the volume could not be read")
+		return p.replaceContents(ctx, "Found on a volume whose journal could not be read", "the daemon's journal on the volume could not be read")
 	case state.Outdated != "" && laidOut:
 		return p.replaceContents(ctx, "Found on a volume that was older than the history", state.Outdated)
 	case state.Outdated != "":

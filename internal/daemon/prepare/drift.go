@@ -23,7 +23,7 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 	}
 	if drift.Clean() {
 		if drift.HeadChanged() {
-			p.log.Info("the agent's HEAD was moved while the task slept", "expected", drift.ExpectedHead, "found", drift.Head,
+			p.log.Info("the agent's HEAD was moved while the task was not running", "expected", drift.ExpectedHead, "found", drift.Head,
 				"expectedBranch", drift.ExpectedBranch, "foundBranch", drift.Branch)
 		}
 		return nil
@@ -39,18 +39,18 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
 			return err
 		}
-		return p.taker.Event(v1alpha1.EventDriftOverridden, fmt.Sprintf("%d files that were changed while the task slept were put back", drift.Count), nil)
+		return p.taker.Event(v1alpha1.EventDriftOverridden, fmt.Sprintf("%d files that were changed while the task was not running were put back", drift.Count), nil)
 	default:
 		return &failure{reason: v1alpha1.ReasonDriftDetected, permanent: true,
-			message: fmt.Sprintf("%d files were changed while the task slept, for example %q: resume or rewind with onDrift Preserve to keep the changes, or Override to discard them", drift.Count, drift.Files[0].Path)}
+			message: fmt.Sprintf("%d files were changed while the task was not running, for example %q: resume or rewind with onDrift Preserve to keep the changes, or Override to discard them", drift.Count, drift.Files[0].Path)}
 	}
 }
 
 func (p *preparer) keepDrift(ctx context.Context, count int) error {
-	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: "Changed while the task slept",
+	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerDrift, Message: "Changed while the task was not running",
 		Also: func(s *journal.State, point journal.Point) { s.Clean = &point }})
 	if err != nil {
 		return err
 	}
-	return p.taker.Event(v1alpha1.EventDriftPreserved, fmt.Sprintf("%d files that were changed while the task slept were kept", count), nil)
+	return p.taker.Event(v1alpha1.EventDriftPreserved, fmt.Sprintf("%d files that were changed while the task was not running were kept", count), nil)
 }
