@@ -1,7 +1,7 @@
 #!/bin/sh
-# Starts Postgres for Clew: makes the database on a new volume, gives the role
-# clew the password of the Secret, and becomes the server. A start that is
-# killed half-way through leaves nothing that a later one takes for whole.
+# Starts Postgres for Clew: creates the database on a new volume, sets the password of
+# the role clew to that of the Secret, and becomes the server. A start that is killed
+# leaves nothing that a later start could mistake for a complete database.
 set -eu
 umask 077
 
@@ -11,7 +11,7 @@ password=$(sed "s/'/''/g" /etc/clew/postgres/password)
 
 if [ ! -s "$data/PG_VERSION" ]; then
   if [ -e "$data" ]; then
-    echo "$data exists but holds no database; look at it, and remove it to start anew" >&2
+    echo "$data exists but contains no database; inspect it, and remove it to start with an empty one" >&2
     exit 1
   fi
   rm -rf "$fresh"

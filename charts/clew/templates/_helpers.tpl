@@ -12,7 +12,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Name of cluster-wide objects, unlike that of a release in another namespace. */}}
+{{/* Name of cluster-wide objects; it differs from that of a release in another namespace. */}}
 {{- define "clew.clusterName" -}}
 {{- $full := include "clew.fullname" . -}}
 {{- if eq .Release.Namespace (printf "%s-system" $full) -}}
@@ -33,7 +33,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* Labels by which Services and policies find a component's pods: (list $ "server"). */}}
+{{/* Labels with which Services and policies select a component's pods: (list $ "server"). */}}
 {{- define "clew.selector" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: {{ default $root.Chart.Name $root.Values.nameOverride }}
@@ -70,7 +70,7 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* The API version of the policy that writes who asked; empty for none. */}}
+{{/* The API version of the policy that writes the requester; empty for none. */}}
 {{- define "clew.requesters" -}}
 {{- $group := "admissionregistration.k8s.io" -}}
 {{- $mode := .Values.admission.requesters -}}
@@ -155,7 +155,7 @@ readinessProbe:
 {{- end -}}
 {{- end -}}
 
-{{/* "true" when the Postgres beside Clew speaks TLS. */}}
+{{/* "true" if the chart's Postgres uses TLS. */}}
 {{- define "clew.postgresTLS" -}}
 {{- if and .Values.postgres.install (include "clew.tlsSecret" (list . "postgres")) -}}true{{- end -}}
 {{- end -}}
@@ -202,7 +202,7 @@ configMap:
 {{- end -}}
 {{- end -}}
 
-{{/* All names under which a Service is reached: (list $ "server"). JSON list. */}}
+{{/* All DNS names of a Service: (list $ "server"). JSON list. */}}
 {{- define "clew.dnsNames" -}}
 {{- $root := index . 0 -}}
 {{- $name := printf "%s-%s" (include "clew.fullname" $root) (index . 1) -}}
