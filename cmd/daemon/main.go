@@ -58,6 +58,6 @@ func newCommand() *cobra.Command {
 type logOptions struct{ level, format string }
 
 func (o logOptions) logger(name string) (logr.Logger, error) {
-	log, err := logging.New(o.level, o.format)
+	log, err := logging.New(logging.Options{Level: o.level, Format: o.format})
 	return log.WithName(name), err
 }

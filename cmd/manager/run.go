@@ -27,6 +27,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/historyhub"
 	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/serving"
@@ -40,7 +41,7 @@ func run(ctx context.Context, o *options) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	log, err := serving.Log(o.logLevel)
+	log, err := serving.Log(logging.Options{Level: o.logLevel, Format: logging.JSON, Sample: true})
 	if err != nil {
 		return err
 	}

@@ -41,6 +41,6 @@ var _ = Describe("the requester of a suspension or a rewind", func() {
 		}).WithTimeout(time.Minute).Should(SatisfyAll(
 			HaveKeyWithValue(clewv1.EventTaskSuspended, "ann"), HaveKeyWithValue(clewv1.EventTaskRewound, robot)), "the actors in the timeline")
 		Expect(w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].message}")).To(
-			SatisfyAll(ContainSubstring("requested by ann"), ContainSubstring("asked for by "+robot)), "the Events")
+			SatisfyAll(ContainSubstring("requested by ann"), ContainSubstring("requested by "+robot)), "the Events")
 	})
 })

@@ -22,6 +22,7 @@ import (
 	"github.com/clew-dev/clew/internal/capacity"
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/serving"
 )
@@ -147,7 +148,7 @@ func (o *Options) validate() error {
 // Run serves until ctx is done. hook is the command line of the pre-receive
 // hook, an absolute path first.
 func Run(ctx context.Context, options Options, hook []string) error {
-	log, err := serving.Log(options.LogLevel)
+	log, err := serving.Log(logging.Options{Level: options.LogLevel, Format: logging.JSON})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package logging
 import (
 	"fmt"
 	"log"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/zapr"
@@ -16,6 +17,10 @@ import (
 // LevelHelp is the help text of the flag --log-level.
 const LevelHelp = "what is logged: debug, info, warn or error"
 
+// levels are the values of --log-level. zap would take others too, such as fatal, which
+// would silence errors.
+var levels = []string{"debug", "info", "warn", "error"}
+
 // The formats of log lines, as the flag --log-format names them.
 const (
 	// JSON writes each line as a JSON object.
@@ -24,23 +29,39 @@ const (
 	Text = "text"
 )
 
-// New returns a logger that writes to standard error, with a level and a format as in the
-// flags --log-level and --log-format. logr has no warnings, so warn logs only errors, as
-// error does.
-func New(level, format string) (logr.Logger, error) {
+// Options say what is logged, and how.
+type Options struct {
+	// Level is debug, info, warn or error, as in the flag --log-level. logr has no
+	// warnings, so warn logs only errors, as error does.
+	Level string
+	// Format is JSON or Text.
+	Format string
+	// Sample drops lines when a message occurs more than 100 times a second, except for
+	// every 100th, since tenants can cause any number of them. A process whose log is an
+	// audit does not sample.
+	Sample bool
+}
+
+// New returns a logger that writes to standard error.
+func New(o Options) (logr.Logger, error) {
 	config := zap.NewProductionConfig()
-	if err := config.Level.UnmarshalText([]byte(level)); err != nil {
-		return logr.Logger{}, fmt.Errorf("--log-level %q is not one of debug, info, warn, error", level)
+	if !slices.Contains(levels, o.Level) {
+		return logr.Logger{}, fmt.Errorf("--log-level %q is not one of debug, info, warn, error", o.Level)
 	}
-	// Without sampling, which would drop lines when there are many.
-	config.DisableStacktrace, config.DisableCaller, config.Sampling = true, true, nil
+	if err := config.Level.UnmarshalText([]byte(o.Level)); err != nil {
+		return logr.Logger{}, fmt.Errorf("--log-level: %w", err)
+	}
+	config.DisableStacktrace, config.DisableCaller = true, true
+	if !o.Sample {
+		config.Sampling = nil
+	}
 	config.EncoderConfig.EncodeTime = zapcore.ISO8601TimeEncoder
-	switch format {
+	switch o.Format {
 	case JSON:
 	case Text:
 		config.Encoding = "console"
 	default:
-		return logr.Logger{}, fmt.Errorf("--log-format %q is not one of json, text", format)
+		return logr.Logger{}, fmt.Errorf("--log-format %q is not one of json, text", o.Format)
 	}
 	made, err := config.Build()
 	if err != nil {

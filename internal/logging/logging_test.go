@@ -14,7 +14,7 @@ func TestWhatIsLogged(t *testing.T) {
 		"debug": {true, true}, "info": {false, true}, "warn": {false, false}, "error": {false, false},
 	} {
 		t.Run(level, func(t *testing.T) {
-			log, err := logging.New(level, logging.JSON)
+			log, err := logging.New(logging.Options{Level: level, Format: logging.JSON})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -31,11 +31,13 @@ func TestWhatIsLogged(t *testing.T) {
 
 func TestInvalidLevelsAndFormatsAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ level, format, want string }{
-		"level":  {"loud", logging.JSON, `--log-level "loud" is not one of debug, info, warn, error`},
-		"format": {"info", "xml", `--log-format "xml" is not one of json, text`},
+		"level":           {"loud", logging.JSON, `--log-level "loud" is not one of debug, info, warn, error`},
+		"no level":        {"", logging.JSON, `--log-level "" is not one of debug, info, warn, error`},
+		"zap's own level": {"fatal", logging.JSON, `--log-level "fatal" is not one of debug, info, warn, error`},
+		"format":          {"info", "xml", `--log-format "xml" is not one of json, text`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := logging.New(c.level, c.format); err == nil || err.Error() != c.want {
+			if _, err := logging.New(logging.Options{Level: c.level, Format: c.format}); err == nil || err.Error() != c.want {
 				t.Errorf("New returned %v, want %s", err, c.want)
 			}
 		})

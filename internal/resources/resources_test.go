@@ -152,7 +152,7 @@ func TestAgentReachesNothingOfTheDaemons(t *testing.T) {
 			if private := []string{"clew-token", "clew-repository"}; slices.Contains(private, m.Name) {
 				t.Errorf("container %s mounts the volume %s", name, m.Name)
 			}
-			if m.Name == "clew-workspace" && slices.Contains([]string{"", "clew"}, m.SubPath) {
+			if m.SubPath == "clew" || (m.Name == "clew-workspace" && m.SubPath == "") {
 				t.Errorf("container %s mounts the daemon's folder: %+v", name, m)
 			}
 		}

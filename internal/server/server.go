@@ -38,6 +38,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
@@ -48,7 +49,7 @@ import (
 
 // Run serves until ctx is done.
 func Run(ctx context.Context, o Options) error {
-	log, err := serving.Log(o.LogLevel)
+	log, err := serving.Log(logging.Options{Level: o.LogLevel, Format: logging.JSON})
 	if err != nil {
 		return err
 	}

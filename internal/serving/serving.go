@@ -159,8 +159,8 @@ func (o KubeOptions) Config() (config *rest.Config, err error) {
 }
 
 // Log returns the process's logger, and makes the Kubernetes libraries log to it too.
-func Log(level string) (logr.Logger, error) {
-	log, err := logging.New(level, logging.JSON)
+func Log(o logging.Options) (logr.Logger, error) {
+	log, err := logging.New(o)
 	if err != nil {
 		return log, err
 	}

@@ -184,7 +184,9 @@ func (r *Recorder) Attach(session string, first int64) (epoch int, line int64, e
 }
 
 // Add adds a line and returns the tool calls in it. The line is not recorded before Commit
-// or Flush.
+// or Flush. A line longer than a piece is an exception: it first writes everything before
+// it to disk, so if the volume is full, calls in what the parser still held return only
+// once there is room.
 func (r *Recorder) Add(ctx context.Context, epoch int, l wire.Line) ([]Call, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

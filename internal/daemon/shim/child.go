@@ -266,6 +266,7 @@ func (c *child) setStopped(stop bool) {
 // awaitStopped stops the processes that setStopped did not reach, waits up to stopWait
 // until every process of the agent is stopped, and reports whether all of them are.
 func (c *child) awaitStopped() (stopped bool) {
+	var continued []int
 	poll(stopWait, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -277,13 +278,21 @@ func (c *child) awaitStopped() (stopped bool) {
 		for _, pid := range running {
 			_ = unix.Kill(pid, unix.SIGSTOP)
 		}
-		for _, pid := range stoppedBeforeExec(all) {
+		continued = stoppedBeforeExec(all)
+		for _, pid := range continued {
 			_ = unix.Kill(pid, unix.SIGCONT)
 		}
 		c.others = append(c.others, running...)
 		stopped = len(running) == 0
 		return stopped
 	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped && !stopped { // no further round stops what the last one continued
+		for _, pid := range continued {
+			_ = unix.Kill(pid, unix.SIGSTOP)
+		}
+	}
 	return stopped
 }
 
