@@ -12,58 +12,47 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/go-logr/logr/testr"
-
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 // limited is a store of the same database with other limits.
 func limited(t testing.TB, dsn string, limits postgres.Limits) *postgres.Store {
 	t.Helper()
-	store, err := postgres.OpenPool(t.Context(), dsn, testr.NewWithInterface(t, testr.Options{}), postgres.Pool{Connections: 2, Limits: limits})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	return store
+	return openPool(t, dsn, postgres.Pool{Connections: 2, Limits: limits})
 }
 
 func noise(kibibytes int) history.Record { return agent(strings.Repeat("noise\n", kibibytes<<10/6)) }
 
 var _ = Describe("The limits of a history", func() {
-	It("a task has its limit", func() {
+	It("a task has its limit", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: 64 << 10}), taskNamed("a"), 1)
 		w.append(user("do it"), noise(30))
 		flood := w.number(noise(60), checkpoint(1))
-		_, err := w.store.Append(t.Context(), w.task, 1, flood)
-		Expect(err).To(MatchError(history.ErrLimitReached))
+		Expect(w.store.Append(ctx, w.task, 1, flood)).Error().To(MatchError(history.ErrLimitReached))
 		state := w.state()
 		Expect(state.LastSequence).To(BeEquivalentTo(2), "what was acknowledged is kept, and nothing after it")
 		Expect(state.Problem.Reason).To(Equal("HistoryLimitReached"))
 		Expect(state.Problem.Message).To(ContainSubstring("historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server): have it raised"))
 
-		// The limit is raised in time: nothing is lost.
+		By("raising the limit in time: nothing is lost")
 		raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20})
-		last, err := raised.Append(t.Context(), w.task, 1, flood)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(last).To(BeEquivalentTo(4))
+		Expect(raised.Append(ctx, w.task, 1, flood)).To(BeEquivalentTo(4), "the last sequence stored")
 		Expect(w.state().Problem).To(BeNil())
 	})
 
-	It("output is left out if the limit is not raised", func() {
+	It("output is left out if the limit is not raised", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
 		w.append(user("do it"), noise(60))
 		waiting := w.number(noise(60))
-		_, err := w.store.Append(t.Context(), w.task, 1, waiting)
-		Expect(err).To(MatchError(history.ErrLimitReached))
-		_, err = w.store.Append(t.Context(), w.task, 1, waiting)
-		Expect(err).NotTo(HaveOccurred())
+		Expect(w.store.Append(ctx, w.task, 1, waiting)).Error().To(MatchError(history.ErrLimitReached))
+		Expect(w.store.Append(ctx, w.task, 1, waiting)).Error().NotTo(HaveOccurred())
 		for range 20 {
 			w.append(noise(60), noise(60))
 		}
@@ -79,55 +68,48 @@ var _ = Describe("The limits of a history", func() {
 		Expect(w.texts()).To(HaveLen(3), "one message marks where output is left out")
 		Expect(w.texts()[2]).To(ContainSubstring("Output is left out of the history from here on: the history of this task has reached its limit"))
 
+		By("raising the limit: the history is complete again from there on")
 		raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20, Grace: time.Nanosecond})
-		_, err = raised.Append(t.Context(), w.task, 1, w.number(user("go on"), agent("well")))
-		Expect(err).NotTo(HaveOccurred())
+		Expect(raised.Append(ctx, w.task, 1, w.number(user("go on"), agent("well")))).Error().NotTo(HaveOccurred())
 		texts := w.texts()
 		Expect(texts).To(HaveLen(6))
-		Expect(texts[3]).To(ContainSubstring("complete again from here on. So far the history lacks 42 records, "))
-		Expect(texts[4]).To(ContainSubstring("go on"))
+		Expect(texts[3:]).To(HaveExactElements(
+			ContainSubstring("complete again from here on. So far the history lacks 42 records, "), "U go on", "A well"))
 		Expect(w.state().LeftOutRecords).To(BeEquivalentTo(42))
 		Expect(w.state().Problem).To(BeNil())
 	})
 
-	It("a namespace has its limit", func() {
+	It("a namespace has its limit", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		limits := postgres.Limits{NamespaceBytes: 100 << 10}
-		for i, name := range []string{"a", "b"} {
-			w := begin(t, limited(t, dsn, limits), taskNamed(name), 1)
-			_, err := w.store.Append(t.Context(), w.task, 1, w.number(noise(60)))
-			if i == 0 {
-				Expect(err).NotTo(HaveOccurred())
-			} else {
-				Expect(err).To(MatchError(ContainSubstring("historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server)")))
-			}
-		}
+		begin(t, limited(t, dsn, limits), taskNamed("a"), 1).append(noise(60))
+		w := begin(t, limited(t, dsn, limits), taskNamed("b"), 1)
+		Expect(w.store.Append(ctx, w.task, 1, w.number(noise(60)))).Error().
+			To(MatchError(ContainSubstring("historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server)")))
+
+		By("appending in another namespace")
 		other := begin(t, limited(t, dsn, limits), history.Task{Namespace: "elsewhere", Name: "c", UID: "uid-c"}, 1)
 		other.append(noise(60))
 	})
 
-	It("an import counts for its namespace", func() {
+	It("an import counts for its namespace", func(ctx SpecContext) {
 		t := GinkgoTB()
 		source := open(t)
 		w := begin(t, source, taskNamed("a"), 1)
 		w.append(noise(60))
 		lines := export(t, source, w.task)
 		dsn := pg.Database(t)
-		_, err := limited(t, dsn, postgres.Limits{NamespaceBytes: 50 << 10}).Import(t.Context(), "team", "bob", parsed(lines))
-		Expect(err).To(MatchError(history.ErrLimitReached))
+		Expect(limited(t, dsn, postgres.Limits{NamespaceBytes: 50 << 10}).Import(ctx, "team", "bob", parsed(lines))).Error().To(MatchError(history.ErrLimitReached))
 		into := limited(t, dsn, postgres.Limits{NamespaceBytes: 100 << 10})
-		_, err = into.Import(t.Context(), "team", "bob", parsed(lines))
-		Expect(err).NotTo(HaveOccurred())
+		Expect(into.Import(ctx, "team", "bob", parsed(lines))).Error().NotTo(HaveOccurred())
 		again := begin(t, into, taskNamed("b"), 1)
-		_, err = into.Append(t.Context(), again.task, 1, again.number(noise(60)))
-		Expect(err).To(MatchError(history.ErrLimitReached))
+		Expect(into.Append(ctx, again.task, 1, again.number(noise(60)))).Error().To(MatchError(history.ErrLimitReached))
 	})
 
 	// An agent, or whoever holds a task's token, may put long texts anywhere in a record:
 	// the tables hold no more than the limit and its reserve.
-	It("no kind of record exceeds the limit", func() {
-		t := GinkgoTB()
+	Describe("no kind of record exceeds the limit", func() {
 		const limit = 1 << 20
 		long := func(n int) string { return strings.Repeat("long ", n/5) }
 		random := rand.NewChaCha8([32]byte{})
@@ -136,7 +118,7 @@ var _ = Describe("The limits of a history", func() {
 			_, _ = random.Read(b) // never fails
 			return hex.EncodeToString(b)
 		}
-		for name, record := range map[string]func(int64) history.Record{
+		for name, record := range cases.Sorted(map[string]func(int64) history.Record{
 			"files that a checkpoint changed": func(n int64) history.Record {
 				r := checkpoint(n)
 				for range 1000 {
@@ -165,8 +147,9 @@ var _ = Describe("The limits of a history", func() {
 			"moves": func(n int64) history.Record {
 				return history.Record{Move: &history.MoveOperation{ID: unlike(1 << 20), Reason: long(1 << 20)}}
 			},
-		} {
-			By(name, func() {
+		}) {
+			It(name, func(ctx SpecContext) {
+				t := GinkgoTB()
 				dsn := pg.Database(t)
 				w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: limit, Grace: time.Nanosecond}), taskNamed("a"), 1)
 				before := tableBytes(t, dsn)
@@ -176,9 +159,9 @@ var _ = Describe("The limits of a history", func() {
 						batch = append(batch, record(10*n+k))
 					}
 					batch = w.number(batch...)
-					last, err := w.store.Append(t.Context(), w.task, w.attempt, batch)
+					last, err := w.store.Append(ctx, w.task, w.attempt, batch)
 					if errors.Is(err, history.ErrLimitReached) {
-						last, err = w.store.Append(t.Context(), w.task, w.attempt, batch) // the grace period is over
+						last, err = w.store.Append(ctx, w.task, w.attempt, batch) // the grace period is over
 					}
 					if errors.Is(err, history.ErrLimitReached) {
 						break // and the reserve is used up
@@ -191,31 +174,28 @@ var _ = Describe("The limits of a history", func() {
 		}
 	})
 
-	It("a checkpoint at the limit loses its lists alone", func() {
+	It("a checkpoint at the limit loses its lists alone", func(ctx SpecContext) {
 		t := GinkgoTB()
 		w := begin(t, limited(t, pg.Database(t), postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
 		w.append(noise(60))
-		_, err := w.store.Append(t.Context(), w.task, 1, w.number(noise(60)))
-		Expect(err).To(MatchError(history.ErrLimitReached))
+		Expect(w.store.Append(ctx, w.task, 1, w.number(noise(60)))).Error().To(MatchError(history.ErrLimitReached))
 		w.last = 1
 		r := checkpoint(1)
 		r.Checkpoint.Changes = []history.FileChange{{Path: strings.Repeat("p", 8<<10), Action: "Added"}}
 		w.append(noise(60), r, history.Record{Event: &history.DaemonEvent{Reason: "Note", Message: "left out"}})
-		c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
+		c, err := w.store.Checkpoint(ctx, w.task.Key(), 1)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.Changes).To(BeEmpty())
 		Expect(c.Commit).To(Equal("c1"))
 		Expect(c.FilesChanged).To(BeEquivalentTo(2))
-		page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})
+		page, err := w.store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})
 		Expect(err).NotTo(HaveOccurred())
-		for _, e := range page.Events {
-			Expect(e.Message).NotTo(Equal("left out"))
-		}
+		Expect(page.Events).NotTo(ContainElement(HaveField("Message", "left out")))
 		Expect(w.texts()[1]).To(ContainSubstring("Output is left out of the history from here on"))
 	})
 
 	// Checkpoints are stored beyond the limit, but not without end.
-	It("the reserve beyond the limit ends", func() {
+	It("the reserve beyond the limit ends", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		w := begin(t, limited(t, dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("a"), 1)
@@ -223,8 +203,8 @@ var _ = Describe("The limits of a history", func() {
 		var err error
 		for n := int64(1); n < 100 && w.state().CheckpointCount < 100; n++ {
 			batch := w.number(checkpoint(n))
-			if _, err = w.store.Append(t.Context(), w.task, 1, batch); err != nil {
-				_, err = w.store.Append(t.Context(), w.task, 1, batch)
+			if _, err = w.store.Append(ctx, w.task, 1, batch); err != nil {
+				_, err = w.store.Append(ctx, w.task, 1, batch)
 			}
 			if err != nil {
 				break
@@ -234,15 +214,16 @@ var _ = Describe("The limits of a history", func() {
 		state := w.state()
 		Expect(state.CheckpointCount).To(BeNumerically(">", 10), "an eighth of the limit is for them")
 		Expect(state.Problem.Message).To(ContainSubstring("everything waits"))
+
+		By("raising the limit")
 		raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20})
 		w.last--
-		_, err = raised.Append(t.Context(), w.task, 1, w.number(checkpoint(100)))
-		Expect(err).NotTo(HaveOccurred())
+		Expect(raised.Append(ctx, w.task, 1, w.number(checkpoint(100)))).Error().NotTo(HaveOccurred())
 		Expect(w.state().Problem).To(BeNil())
 	})
 
 	// What a refused import has written would stay in the tables as dead rows.
-	It("an import is refused before it is stored", func() {
+	It("an import is refused before it is stored", func(ctx SpecContext) {
 		t := GinkgoTB()
 		source := open(t)
 		w := begin(t, source, taskNamed("a"), 1)
@@ -269,8 +250,7 @@ var _ = Describe("The limits of a history", func() {
 				}
 			}
 		}
-		_, err := limited(t, pg.Database(t), postgres.Limits{NamespaceBytes: 5 << 20}).Import(t.Context(), "team", "bob", counted)
-		Expect(err).To(MatchError(history.ErrLimitReached))
+		Expect(limited(t, pg.Database(t), postgres.Limits{NamespaceBytes: 5 << 20}).Import(ctx, "team", "bob", counted)).Error().To(MatchError(history.ErrLimitReached))
 		Expect(read).To(BeNumerically("<", 15), "lines of 46 were read")
 	})
 })

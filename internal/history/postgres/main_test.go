@@ -27,6 +27,8 @@ func TestSpecs(t *testing.T) {
 	RunSpecs(t, "The history in PostgreSQL")
 }
 
+// The helpers below serve the benchmarks too, which have no Ginkgo: they assert with NewWithT.
+
 // open returns a store on a database of its own.
 func open(t testing.TB) *postgres.Store {
 	t.Helper()
@@ -35,11 +37,15 @@ func open(t testing.TB) *postgres.Store {
 
 func openAt(t testing.TB, dsn string) *postgres.Store {
 	t.Helper()
-	log := testr.NewWithInterface(t, testr.Options{})
-	store, err := postgres.Open(t.Context(), dsn, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return openPool(t, dsn, postgres.Pool{})
+}
+
+// openPool returns a store with other settings than the usual ones.
+func openPool(t testing.TB, dsn string, pool postgres.Pool) *postgres.Store {
+	t.Helper()
+	opened.add(dsn)
+	store, err := postgres.OpenPool(t.Context(), dsn, testr.NewWithInterface(t, testr.Options{}), pool)
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), "open the store")
 	t.Cleanup(store.Close)
 	return store
 }
@@ -61,9 +67,7 @@ type writer struct {
 func begin(t testing.TB, store *postgres.Store, task history.Task, attempt int64) *writer {
 	t.Helper()
 	state, err := store.Begin(t.Context(), task, attempt, nil, history.BeginOptions{})
-	if err != nil {
-		t.Fatalf("begin: %v", err)
-	}
+	NewWithT(t).Expect(err).NotTo(HaveOccurred(), "begin attempt %d of %s", attempt, task.Name)
 	return &writer{t: t, store: store, task: task, attempt: attempt, last: state.LastSequence}
 }
 
@@ -80,20 +84,15 @@ func (w *writer) number(records ...history.Record) []history.Record {
 func (w *writer) append(records ...history.Record) {
 	w.t.Helper()
 	last, err := w.store.Append(w.t.Context(), w.task, w.attempt, w.number(records...))
-	if err != nil {
-		w.t.Fatalf("append: %v", err)
-	}
-	if last != w.last {
-		w.t.Fatalf("append stored up to %d, want %d", last, w.last)
-	}
+	g := NewWithT(w.t)
+	g.Expect(err).NotTo(HaveOccurred(), "append to %s", w.task.Name)
+	g.Expect(last).To(Equal(w.last), "the last sequence that append stored")
 }
 
 func (w *writer) state() history.TaskState {
 	w.t.Helper()
 	state, err := w.store.TaskState(w.t.Context(), w.task.UID)
-	if err != nil {
-		w.t.Fatalf("state: %v", err)
-	}
+	NewWithT(w.t).Expect(err).NotTo(HaveOccurred(), "state of %s", w.task.Name)
 	return state
 }
 
@@ -101,13 +100,11 @@ func (w *writer) state() history.TaskState {
 func (w *writer) texts() []string {
 	w.t.Helper()
 	entries, err := w.store.Conversation(w.t.Context(), w.task.UID, 0, 1_000_000)
-	if err != nil {
-		w.t.Fatalf("conversation: %v", err)
-	}
+	NewWithT(w.t).Expect(err).NotTo(HaveOccurred(), "conversation of %s", w.task.Name)
 	var texts []string
 	for i, e := range entries {
-		if e.Position != int64(i+1) {
-			w.t.Errorf("message %d is at position %d", i+1, e.Position)
+		if e.Position != int64(i+1) { // a matcher for each of a million messages would take long
+			w.t.Fatalf("message %d is at position %d", i+1, e.Position)
 		}
 		texts = append(texts, show(e.Message))
 	}
