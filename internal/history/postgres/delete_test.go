@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -13,47 +12,40 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 // dump returns everything that pg_dump finds in the database.
 func dump(t testing.TB, dsn string) string {
-	t.Helper()
+	GinkgoHelper()
 	out, err := exec.CommandContext(t.Context(), pg.Program("pg_dump"), "--inserts", "--dbname", dsn).CombinedOutput()
-	if err != nil {
-		t.Fatalf("pg_dump: %v\n%s", err, out)
-	}
+	Expect(err).NotTo(HaveOccurred(), "pg_dump: %s", out)
 	// Pieces are stored as bytes.
 	return string(out) + decodeHex(string(out))
 }
 
 // fork begins a task from a checkpoint, with its conversation.
 func (w *writer) fork(name string, checkpoint int64) *writer {
-	w.t.Helper()
+	GinkgoHelper()
 	task := history.Task{Namespace: w.task.Namespace, Name: name, UID: "uid-of-" + name}
 	from := &history.Source{TaskUID: w.task.UID, Checkpoint: checkpoint, IncludeConversation: true}
-	if _, err := w.store.Begin(w.t.Context(), task, 1, from, history.BeginOptions{}); err != nil {
-		w.t.Fatal(err)
-	}
+	Expect(w.store.Begin(w.t.Context(), task, 1, from, history.BeginOptions{})).Error().NotTo(HaveOccurred())
 	return begin(w.t, w.store, task, 1)
 }
 
 func remove(t testing.TB, w *writer) history.Deleted {
-	t.Helper()
+	GinkgoHelper()
 	deleted, err := w.store.DeleteTask(t.Context(), w.task.UID)
-	if err != nil {
-		t.Fatalf("delete: %v", err)
-	}
+	Expect(err).NotTo(HaveOccurred(), "delete %s", w.task.Name)
 	return deleted
 }
 
 var _ = Describe("Deleting a history", func() {
 	// After a deletion no byte of the task remains that no other task shares.
-	It("a deletion is complete", func() {
+	It("a deletion is complete", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)
@@ -70,96 +62,79 @@ var _ = Describe("Deleting a history", func() {
 			history.Record{Message: &conversation.Message{Role: conversation.RoleAssistant, ToolCall: &conversation.ToolCall{ID: "v", Name: "victimtool", Input: "victiminput"}}})
 		w.moveTo("victimop", history.MoveOperation{Checkpoint: 1})
 		w.append(agent("victimword on another branch"))
-		if err := store.RecordEvents(t.Context(), []history.Event{transition(w.task, 1, "TaskStarted", time.Now())}); err != nil {
-			t.Fatal(err)
-		}
+		Expect(store.RecordEvents(ctx, []history.Event{transition(w.task, 1, "TaskStarted", time.Now())})).To(Succeed())
 		other := begin(t, store, taskNamed("other"), 1)
 		other.append(user("shared words"), user(shared))
 		index(t, store)
-		if got := dump(t, dsn); strings.Count(got, "victim") < 20 {
-			t.Fatalf("the test's words occur %d times, want at least 20", strings.Count(got, "victim"))
-		}
+		Expect(strings.Count(dump(t, dsn), "victim")).To(BeNumerically(">=", 20), "how often the task's words occur in the dump")
 
+		By("deleting the task")
 		deleted := remove(t, w)
 		Expect(deleted.Events).To(BeNumerically(">=", 5), "deleted events")
 		deleted.Events = 0
-		want := history.Deleted{Task: w.task, Messages: 6, Pieces: 3, Checkpoints: 1}
-		if d := cmp.Diff(want, deleted); d != "" {
-			t.Errorf("deleted (-want +got):\n%s", d)
-		}
+		Expect(deleted).To(Equal(history.Deleted{Task: w.task, Messages: 6, Pieces: 3, Checkpoints: 1}))
 		rest := strings.ReplaceAll(dump(t, dsn), "'victim-uid'", "")
-		if i := strings.Index(rest, "victim"); i >= 0 {
-			t.Errorf("the dump still contains …%s…", rest[max(0, i-200):min(len(rest), i+100)])
-		}
-		if d := cmp.Diff([]string{"U shared words", "U " + shared[:10]}, shortened(other.texts())); d != "" {
-			t.Errorf("the other task (-want +got):\n%s", d)
-		}
-		if got := other.text(other.entries()[1].Message.TextPieces); got != shared {
-			t.Errorf("the other task's long text has %d bytes", len(got))
-		}
-		if got := search(t, store, history.SearchQuery{Text: "shared words"}); len(got) == 0 {
-			t.Error("shared messages are no longer found")
+		if i := strings.Index(rest, "victim"); i >= 0 { // the whole dump would be too much to show
+			Fail("the dump still contains …" + rest[max(0, i-200):min(len(rest), i+100)] + "…")
 		}
 		for _, table := range []string{"sweep_messages", "sweep_pieces", "pending_pieces"} {
-			if n := count(t, dsn, table); n != 0 {
-				t.Errorf("%d rows in %s", n, table)
-			}
+			Expect(count(t, dsn, table)).To(BeZero(), "rows in %s", table)
 		}
+
+		By("reading the other task, which shares texts with it")
+		Expect(shortened(other.texts())).To(HaveExactElements("U shared words", "U "+shared[:10]))
+		Expect(other.text(other.entries()[1].Message.TextPieces)).To(Equal(shared))
+		Expect(search(t, store, history.SearchQuery{Text: "shared words"})).NotTo(BeEmpty())
 	})
 
-	It("nothing is written for a deleted task", func() {
-		t := GinkgoTB()
-		store := open(t)
-		w := begin(t, store, taskNamed("a"), 1)
-		w.append(user("1"))
-		remove(t, w)
-		late := w.number(user("late"))
-		if _, err := store.Append(t.Context(), w.task, 1, late); !errors.Is(err, history.ErrFenced) {
-			t.Errorf("append: %v", err)
-		}
-		if _, err := store.Begin(t.Context(), w.task, 2, nil, history.BeginOptions{}); !errors.Is(err, history.ErrFenced) {
-			t.Errorf("begin: %v", err)
-		}
-		if _, err := store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "x"}); !errors.Is(err, history.ErrFenced) {
-			t.Errorf("move: %v", err)
-		}
-		if err := store.RecordEvents(t.Context(), []history.Event{transition(w.task, 9, "TaskDeleted", time.Now())}); err != nil {
-			t.Errorf("events: %v", err)
-		}
-		if page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 5}); err != nil || len(page.Events) != 0 {
-			t.Errorf("timeline after the deletion: %+v, %v; want it empty", page.Events, err)
-		}
-		if page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Limit: 5}); err != nil || len(page.Tasks) != 0 {
-			t.Errorf("tasks after the deletion: %+v, %v; want none", page.Tasks, err)
-		}
-		for _, uid := range []string{w.task.UID, "unknown"} {
-			if _, err := store.DeleteTask(t.Context(), uid); !errors.Is(err, history.ErrNotFound) {
-				t.Errorf("delete %s again: %v", uid, err)
+	When("a task is deleted", func() {
+		var (
+			store *postgres.Store
+			w     *writer
+		)
+		BeforeEach(func() {
+			t := GinkgoTB()
+			store = open(t)
+			w = begin(t, store, taskNamed("a"), 1)
+			w.append(user("1"))
+			remove(t, w)
+		})
+
+		It("nothing more is written for it", func(ctx SpecContext) {
+			Expect(store.Append(ctx, w.task, 1, w.number(user("late")))).Error().To(MatchError(history.ErrFenced))
+			Expect(store.Begin(ctx, w.task, 2, nil, history.BeginOptions{})).Error().To(MatchError(history.ErrFenced))
+			Expect(store.MoveConversation(ctx, w.task, 1, history.MoveOperation{ID: "x"})).Error().To(MatchError(history.ErrFenced))
+			Expect(store.RecordEvents(ctx, []history.Event{transition(w.task, 9, "TaskDeleted", time.Now())})).To(Succeed())
+			Expect(store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Limit: 5})).To(HaveField("Events", BeEmpty()))
+			Expect(store.Tasks(ctx, history.TaskQuery{Namespace: "team", Limit: 5})).To(HaveField("Tasks", BeEmpty()))
+		})
+
+		It("it is not found when it is deleted again, as if it had never been", func(ctx SpecContext) {
+			for _, uid := range []string{w.task.UID, "unknown"} {
+				Expect(store.DeleteTask(ctx, uid)).Error().To(MatchError(history.ErrNotFound), uid)
 			}
-		}
-		// A new task of the same name is unrelated.
-		again := begin(t, store, history.Task{Namespace: "team", Name: "a", UID: "another"}, 1)
-		again.append(user("1"))
-		if d := cmp.Diff([]string{"U 1"}, again.texts()); d != "" {
-			t.Errorf("conversation (-want +got):\n%s", d)
-		}
+		})
+
+		It("a new task of the same name is unrelated", func() {
+			again := begin(GinkgoTB(), store, history.Task{Namespace: "team", Name: "a", UID: "another"}, 1)
+			again.append(user("1"))
+			Expect(again.texts()).To(HaveExactElements("U 1"))
+		})
 	})
 
-	It("a task that never began can be deleted", func() {
+	It("a task that never began can be deleted", func(ctx SpecContext) {
 		t := GinkgoTB()
 		store := open(t)
 		task := taskNamed("a")
-		if err := store.RecordEvents(t.Context(), []history.Event{transition(task, 1, "TaskFailed", time.Now())}); err != nil {
-			t.Fatal(err)
-		}
-		deleted, err := store.DeleteTask(t.Context(), task.UID)
+		Expect(store.RecordEvents(ctx, []history.Event{transition(task, 1, "TaskFailed", time.Now())})).To(Succeed())
+		deleted, err := store.DeleteTask(ctx, task.UID)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(deleted).To(Equal(history.Deleted{Task: task, Events: 1}))
 	})
 
 	// Forks keep what they inherited, and nothing else; when the last of them is deleted,
 	// that is deleted too.
-	It("forks keep what they inherited", func() {
+	It("forks keep what they inherited", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)
@@ -174,50 +149,49 @@ var _ = Describe("Deleting a history", func() {
 		grandchild.append(user("grandchild"))
 
 		left := func(want ...string) {
-			t.Helper()
+			GinkgoHelper()
 			var got string
-			err := connect(t, dsn).QueryRow(t.Context(), `SELECT coalesce(string_agg(body, ' ' ORDER BY body COLLATE "C"), '') FROM messages`).Scan(&got)
-			if err != nil || got != strings.Join(want, " ") {
-				t.Errorf("messages %q, want %q, %v", got, want, err)
-			}
+			Expect(connect(t, dsn).QueryRow(ctx, `SELECT coalesce(string_agg(body, ' ' ORDER BY body COLLATE "C"), '') FROM messages`).Scan(&got)).To(Succeed())
+			Expect(strings.Fields(got)).To(HaveExactElements(want), "the messages that are left")
 		}
 		check := func(w *writer, want ...string) {
-			t.Helper()
-			if d := cmp.Diff(want, w.texts()); d != "" {
-				t.Errorf("%s (-want +got):\n%s", w.task.Name, d)
-			}
-			if _, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
-				t.Errorf("%s: %v", w.task.Name, err)
-			}
+			GinkgoHelper()
+			Expect(w.texts()).To(HaveExactElements(want), "the conversation of %s", w.task.Name)
+			Expect(store.Snapshot(ctx, w.task.Key(), history.SnapshotQuery{})).Error().NotTo(HaveOccurred(), "the snapshot of %s", w.task.Name)
 		}
+		By("deleting the source")
 		remove(t, w)
 		left("1", "2", "3", "4", "deep", "deeper", "grandchild", "short")
 		check(short, "U 1", "U short")
 		check(deep, "U 1", "A 2", "A 3", "A 4", "U deep", "U deeper")
 		check(grandchild, "U 1", "A 2", "A 3", "A 4", "U deep", "U grandchild")
 
+		By("deleting the fork that has a fork itself")
 		remove(t, deep)
 		left("1", "2", "3", "4", "deep", "grandchild", "short")
 		check(grandchild, "U 1", "A 2", "A 3", "A 4", "U deep", "U grandchild")
+
+		By("deleting that one's fork")
 		remove(t, grandchild)
 		left("1", "short")
 		check(short, "U 1", "U short")
-		// It can go back to where it began, and continue from there.
+
+		By("moving the last fork back to where it began, and continuing from there")
 		short.move("op", 0)
 		short.append(user("again"))
 		check(short, "U 1", "U again")
+
+		By("deleting it")
 		remove(t, short)
 		left()
 		for _, table := range []string{"branches", "entries", "tasks", "checkpoints", "checkpoint_contexts"} {
-			if n := count(t, dsn, table); n != 0 {
-				t.Errorf("%d rows in %s", n, table)
-			}
+			Expect(count(t, dsn, table)).To(BeZero(), "rows in %s", table)
 		}
 	})
 
 	// A fork that begins while its source is deleted either has everything it inherits,
 	// or does not begin; when all forks are deleted at once, nothing remains.
-	It("a fork made while its source is deleted keeps what it needs", func() {
+	It("a fork made while its source is deleted keeps what it needs", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)
@@ -233,10 +207,8 @@ var _ = Describe("Deleting a history", func() {
 					defer GinkgoRecover()
 					name := fmt.Sprintf("fork-%d-%d", round, n)
 					from := &history.Source{TaskUID: source.task.UID, Checkpoint: 2, IncludeConversation: true}
-					_, err := store.Begin(t.Context(), taskNamed(name), 1, from, history.BeginOptions{})
-					if err != nil && !errors.Is(err, history.ErrNotFound) {
-						t.Errorf("fork: %v", err)
-					}
+					_, err := store.Begin(ctx, taskNamed(name), 1, from, history.BeginOptions{})
+					Expect(err).To(Or(BeNil(), MatchError(history.ErrNotFound)))
 					if err == nil {
 						mu.Lock()
 						names = append(names, name)
@@ -244,20 +216,22 @@ var _ = Describe("Deleting a history", func() {
 					}
 				})
 			}
-			work.Go(func() { remove(t, source) })
+			work.Go(func() {
+				defer GinkgoRecover()
+				remove(t, source)
+			})
 			work.Wait()
 			for _, name := range names {
 				w := begin(t, store, taskNamed(name), 1)
-				if _, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
-					t.Errorf("%s: %v", name, err)
-				}
-				work.Go(func() { remove(t, w) })
+				Expect(store.Snapshot(ctx, w.task.Key(), history.SnapshotQuery{})).Error().NotTo(HaveOccurred(), "the snapshot of %s", name)
+				work.Go(func() {
+					defer GinkgoRecover()
+					remove(t, w)
+				})
 			}
 			work.Wait()
 			for _, table := range []string{"branches", "entries", "messages"} {
-				if n := count(t, dsn, table); n != 0 {
-					t.Fatalf("%d rows in %s after round %d", n, table, round)
-				}
+				Expect(count(t, dsn, table)).To(BeZero(), "rows in %s after round %d", table, round)
 			}
 		}
 	})
@@ -266,17 +240,15 @@ var _ = Describe("Deleting a history", func() {
 	// that deletion waits for the sweep and marks the row again.
 	Describe("what loses its last user during a sweep is removed", func() {
 		for table, of := range cases.Sorted(map[string]string{"sweep_messages": "messages", "sweep_pieces": "pieces"}) {
-			It(of, func() {
+			It(of, func(ctx SpecContext) {
 				t := GinkgoTB()
 				dsn := pg.Database(t)
 				w := begin(t, openAt(t, dsn), taskNamed("last"), 1)
 				w.append(user(long(40<<10, "words")))
 				sweep, watch := connect(t, dsn), connect(t, dsn)
 				mustExec := func(statement string) {
-					t.Helper()
-					if _, err := sweep.Exec(t.Context(), statement); err != nil {
-						t.Fatalf("%s: %v", statement, err)
-					}
+					GinkgoHelper()
+					Expect(sweep.Exec(ctx, statement)).Error().NotTo(HaveOccurred(), "%s", statement)
 				}
 				mustExec("INSERT INTO " + table + " SELECT id FROM " + of)
 				mustExec("BEGIN")
@@ -287,25 +259,23 @@ var _ = Describe("Deleting a history", func() {
 					remove(t, w)
 				})
 				Eventually(func() (blocked int, err error) {
-					err = watch.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked)
+					err = watch.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&blocked)
 					return blocked, err
 				}).WithTimeout(10*time.Second).WithPolling(5*time.Millisecond).ShouldNot(BeZero(), "the deletion should wait for the sweep")
 				mustExec("DELETE FROM " + table)
 				mustExec("COMMIT")
 				deletion.Wait()
-				if n := count(t, dsn, of); n != 0 {
-					t.Errorf("%d rows are left in %s", n, of)
-				}
+				Expect(count(t, dsn, of)).To(BeZero(), "rows left in %s", of)
 			})
 		}
 	})
 
 	// Tasks with the same messages as one that is being deleted lose nothing.
-	It("records appended while their task is deleted leave nothing behind", func() {
+	It("records appended while their task is deleted leave nothing behind", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)
-		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+		during, cancel := context.WithTimeout(ctx, 6*time.Second)
 		defer cancel()
 		same := func(i int) []history.Record {
 			return []history.Record{user(fmt.Sprint("same ", i)), user(long(17<<10, fmt.Sprint("long", i))), agent("same to all")}
@@ -314,7 +284,7 @@ var _ = Describe("Deleting a history", func() {
 		for n := range 3 {
 			work.Go(func() {
 				defer GinkgoRecover()
-				for round := 0; ctx.Err() == nil; round++ {
+				for round := 0; during.Err() == nil; round++ {
 					w := begin(t, store, taskNamed(fmt.Sprintf("victim-%d-%d", n, round)), 1)
 					for i := range 6 {
 						w.append(same(i)...)
@@ -328,7 +298,7 @@ var _ = Describe("Deleting a history", func() {
 			keepers[n] = begin(t, store, taskNamed(fmt.Sprint("keeper", n)), 1)
 			work.Go(func() {
 				defer GinkgoRecover()
-				for i := 0; ctx.Err() == nil; i++ {
+				for i := 0; during.Err() == nil; i++ {
 					keepers[n].append(same(i % 6)...)
 				}
 			})
@@ -336,16 +306,10 @@ var _ = Describe("Deleting a history", func() {
 		work.Wait()
 		index(t, store)
 		for _, w := range keepers {
-			if got := w.state().Totals.Messages; got != w.last || got < 30 {
-				t.Errorf("%d messages of %d", got, w.last)
-			}
-			if _, err := store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); err != nil {
-				t.Errorf("%s: %v", w.task.Name, err)
-			}
+			Expect(w.state().Totals.Messages).To(And(Equal(w.last), BeNumerically(">=", 30)), "the messages of %s", w.task.Name)
+			Expect(store.Snapshot(ctx, w.task.Key(), history.SnapshotQuery{})).Error().NotTo(HaveOccurred(), "the snapshot of %s", w.task.Name)
 		}
-		if got := count(t, dsn, "messages"); got != 13 {
-			t.Errorf("%d messages are left, want 13", got)
-		}
+		Expect(count(t, dsn, "messages")).To(Equal(13), "rows in messages")
 	})
 })
 

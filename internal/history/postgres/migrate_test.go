@@ -10,7 +10,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
@@ -23,28 +22,20 @@ import (
 var _ = Describe("Migrating the schema", func() {
 	// An installation from before pieces and digests keeps everything it has, and
 	// continues.
-	It("a migration keeps everything stored", func() {
+	It("a migration keeps everything stored", func(ctx SpecContext) {
 		t := GinkgoTB()
 		server := ownServer(t)
 		dsn := emptyDatabase(t, server.Database(t))
 		migrateTo(t, dsn, 2)
 		fillOld(t, dsn)
-		if err := postgres.Migrate(t.Context(), dsn); err != nil {
-			t.Fatal(err)
-		}
+		Expect(postgres.Migrate(ctx, dsn)).To(Succeed())
 		store := openAt(t, dsn)
 		task := taskNamed("a")
 		w := begin(t, store, task, 2)
-		if w.last != 7 {
-			t.Errorf("the last sequence is %d", w.last)
-		}
-		if d := cmp.Diff([]string{"U hello", "call 1 Bash", "result 1", "A other way"}, w.texts()); d != "" {
-			t.Errorf("conversation (-want +got):\n%s", d)
-		}
-		c, err := store.Checkpoint(t.Context(), task.Key(), 1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		Expect(w.last).To(BeEquivalentTo(7), "the last sequence")
+		Expect(w.texts()).To(HaveExactElements("U hello", "call 1 Bash", "result 1", "A other way"))
+		c, err := store.Checkpoint(ctx, task.Key(), 1)
+		Expect(err).NotTo(HaveOccurred())
 		want := history.Checkpoint{
 			TaskUID: task.UID, Number: 1, Attempt: 1, Trigger: "Manual", Time: c.Time, Message: "msg", Commit: strings.Repeat("ab", 20), Tree: "t",
 			Parent: "p", Base: "b", StateCommit: "s", FilesChanged: 2, LinesAdded: 3, LinesRemoved: 4, GitHead: "h", GitBranch: "main",
@@ -53,166 +44,141 @@ var _ = Describe("Migrating the schema", func() {
 			Totals: history.Totals{Messages: 3, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30}, Digest: c.Digest,
 			Changes: []history.FileChange{{Path: "f", Action: "Added"}},
 		}
-		if d := cmp.Diff(want, c); d != "" {
-			t.Errorf("checkpoint (-want +got):\n%s", d)
-		}
+		Expect(c).To(BeComparableTo(want))
 		for _, query := range []history.SnapshotQuery{{}, {Checkpoint: 1}} {
-			s, err := store.Snapshot(t.Context(), task.Key(), query)
+			s, err := store.Snapshot(ctx, task.Key(), query)
 			Expect(err).NotTo(HaveOccurred(), "snapshot %+v", query)
 			if query.Checkpoint == 1 {
 				Expect(s.Digest).To(Equal(c.Digest), "digest of checkpoint 1")
 			}
 		}
-		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
-		var reasons []string
-		for _, e := range page.Events {
-			reasons = append(reasons, e.Reason)
-		}
-		if d := cmp.Diff([]string{"TaskCompleted", "CheckpointCreated", "UserMessage", "TaskStarted"}, reasons); d != "" || err != nil {
-			t.Errorf("timeline (-want +got):\n%s%v", d, err)
-		}
-		tasks, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Tool: "Bash", Limit: 10})
+		page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Limit: 10})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page.Events).To(HaveExactElements(HaveField("Reason", "TaskCompleted"), HaveField("Reason", "CheckpointCreated"),
+			HaveField("Reason", "UserMessage"), HaveField("Reason", "TaskStarted")))
+		tasks, err := store.Tasks(ctx, history.TaskQuery{Namespace: "team", Tool: "Bash", Limit: 10})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(tasks.Tasks).To(ConsistOf(And(
 			HaveField("State", "Completed"), HaveField("Preview", "hello"), HaveField("Totals.Messages", int64(4)))))
 		index(t, store)
-		if got := search(t, store, history.SearchQuery{Text: "other"}); len(got) != 1 {
-			t.Errorf("found %q", got)
-		}
+		Expect(search(t, store, history.SearchQuery{Text: "other"})).To(HaveLen(1))
+
+		By("continuing the migrated task")
 		w.append(agent("goes on"), checkpoint(2))
-		if p := w.moveTo("op2", history.MoveOperation{Checkpoint: 1}); p.Position != 3 {
-			t.Errorf("moved to %+v", p)
-		}
-		if _, err := store.Snapshot(t.Context(), task.Key(), history.SnapshotQuery{}); err != nil {
-			t.Error(err)
-		}
+		Expect(w.moveTo("op2", history.MoveOperation{Checkpoint: 1})).To(HaveField("Position", int64(3)))
+		Expect(store.Snapshot(ctx, task.Key(), history.SnapshotQuery{})).Error().NotTo(HaveOccurred())
 	})
 
 	// Older operations have bare ids; their reasons tell their kind.
-	It("a migration keys operations by kind", func() {
+	It("a migration keys operations by kind", func(ctx SpecContext) {
 		t := GinkgoTB()
 		server := ownServer(t)
 		dsn := emptyDatabase(t, server.Database(t))
 		migrateTo(t, dsn, 7)
 		conn := connect(t, dsn)
 		task := taskNamed("a")
-		rows := [][3]string{
+		rows := []struct{ id, reason, want string }{
 			{"1", "resume", "Resume/1"}, {"2", "rewind", "Rewind/2"}, {"2/done", "rewind complete", "Rewind/2/done"},
 			{"restore/3", "the volume was lost", "restore/3"}, {"3", "resume", "3"}, {"Resume/3", "resume", "Resume/3"},
 			{"Rewind/4/done", "rewind complete", "Rewind/4/done"},
 		}
-		if _, err := conn.Exec(t.Context(), `SET session_replication_role = replica`); err != nil {
-			t.Fatal(err)
-		}
+		Expect(conn.Exec(ctx, `SET session_replication_role = replica`)).Error().NotTo(HaveOccurred())
 		for _, row := range rows {
-			_, err := conn.Exec(t.Context(), `INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, reason, branch, position, tool_calls)
-			VALUES ($1, $2, 1, 1, $3, 'main', 1, 0)`, task.UID, row[0], row[1])
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, err := conn.Exec(ctx, `INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, reason, branch, position, tool_calls)
+			VALUES ($1, $2, 1, 1, $3, 'main', 1, 0)`, task.UID, row.id, row.reason)
+			Expect(err).NotTo(HaveOccurred())
 		}
-		if err := postgres.Migrate(t.Context(), dsn); err != nil {
-			t.Fatal(err)
-		}
-		found, err := conn.Query(t.Context(), `SELECT operation_id FROM operations ORDER BY ordinal`)
-		if err != nil {
-			t.Fatal(err)
-		}
+		Expect(postgres.Migrate(ctx, dsn)).To(Succeed())
+		found, err := conn.Query(ctx, `SELECT operation_id FROM operations ORDER BY ordinal`)
+		Expect(err).NotTo(HaveOccurred())
 		got, err := pgx.CollectRows(found, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
-		}
+		Expect(err).NotTo(HaveOccurred())
+		Expect(got).To(HaveLen(len(rows)))
 		for i, row := range rows {
-			if got[i] != row[2] {
-				t.Errorf("operation %s with the reason %q became %s, want %s", row[0], row[1], got[i], row[2])
-			}
+			Expect(got[i]).To(Equal(row.want), "the operation %s with the reason %q", row.id, row.reason)
 		}
 	})
 
 	// The schema counts as older only once it is complete, and Migrate brings it up to
 	// date. The newest table may still exist: pg_restore --clean removes only what it
 	// restores.
-	It("a schema of an older backup is detected", func() {
+	DescribeTable("a schema of an older backup is detected", func(ctx SpecContext, drop string) {
 		t := GinkgoTB()
-		for _, drop := range []string{"DROP TABLE awaited_sources", ""} {
-			dsn := pg.Database(t)
-			store, conn := openAt(t, dsn), connect(t, dsn)
-			do := func(statement string) {
-				_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
-				Expect(err).NotTo(HaveOccurred(), statement)
-			}
-			older := func() bool {
-				is, err := store.SchemaIsOlder(t.Context())
-				Expect(err).NotTo(HaveOccurred())
-				return is
-			}
-			Expect(older()).To(BeFalse())
-			do(drop + "; DELETE FROM goose_db_version WHERE version_id = 18")
-			Expect(older()).To(BeTrue())
-			if drop != "" {
-				_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
-				Expect(err).To(And(MatchError(history.ErrOldSchema), MatchError(history.ErrUnavailable)))
-			}
-			restoring := func() {
-				t.Helper()
-				_, err := store.SchemaIsOlder(t.Context())
-				Expect(err).To(And(MatchError(history.ErrUnavailable), MatchError(ContainSubstring("being restored"))))
-				Expect(postgres.Migrate(t.Context(), dsn)).To(MatchError(err))
-			}
-			do("ALTER TABLE goose_db_version DROP CONSTRAINT goose_db_version_pkey")
-			restoring()
-			do("ALTER TABLE goose_db_version ADD PRIMARY KEY (id); SET application_name = pg_restore")
-			restoring()
-			do("RESET application_name")
-			Expect(older()).To(BeTrue())
-			var both sync.WaitGroup
-			for range 2 {
-				both.Go(func() { Expect(postgres.Migrate(t.Context(), dsn)).To(Succeed()) })
-			}
-			both.Wait()
-			Expect(older()).To(BeFalse())
-			_, err := store.Begin(t.Context(), taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})
-			Expect(err).To(MatchError(history.ErrNotFound), "it waits for its source")
+		dsn := pg.Database(t)
+		store, conn := openAt(t, dsn), connect(t, dsn)
+		do := func(statement string) {
+			GinkgoHelper()
+			Expect(conn.Exec(ctx, statement, pgx.QueryExecModeSimpleProtocol)).Error().NotTo(HaveOccurred(), statement)
 		}
-	})
+		Expect(store.SchemaIsOlder(ctx)).To(BeFalse(), "before the restore")
+
+		By("restoring a backup that lacks the last migration")
+		do(drop + "; DELETE FROM goose_db_version WHERE version_id = 18")
+		Expect(store.SchemaIsOlder(ctx)).To(BeTrue())
+		if drop != "" {
+			Expect(store.Begin(ctx, taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})).Error().
+				To(And(MatchError(history.ErrOldSchema), MatchError(history.ErrUnavailable)))
+		}
+		expectRestoring := func() {
+			GinkgoHelper()
+			_, err := store.SchemaIsOlder(ctx)
+			Expect(err).To(And(MatchError(history.ErrUnavailable), MatchError(ContainSubstring("being restored"))))
+			Expect(postgres.Migrate(ctx, dsn)).To(MatchError(err))
+		}
+		By("looking before the keys are restored")
+		do("ALTER TABLE goose_db_version DROP CONSTRAINT goose_db_version_pkey")
+		expectRestoring()
+		By("looking while pg_restore is connected")
+		do("ALTER TABLE goose_db_version ADD PRIMARY KEY (id); SET application_name = pg_restore")
+		expectRestoring()
+		By("looking when it has ended")
+		do("RESET application_name")
+		Expect(store.SchemaIsOlder(ctx)).To(BeTrue())
+
+		By("migrating twice at once")
+		var both sync.WaitGroup
+		for range 2 {
+			both.Go(func() {
+				defer GinkgoRecover()
+				Expect(postgres.Migrate(ctx, dsn)).To(Succeed())
+			})
+		}
+		both.Wait()
+		Expect(store.SchemaIsOlder(ctx)).To(BeFalse())
+		Expect(store.Begin(ctx, taskNamed("fork"), 1, from("lost", 7), history.BeginOptions{})).Error().
+			To(MatchError(history.ErrNotFound), "it waits for its source")
+	},
+		Entry("whose newest table is missing", "DROP TABLE awaited_sources"),
+		Entry("whose newest table still exists", ""),
+	)
 })
 
 // emptyDatabase removes the schema from a database.
 func emptyDatabase(t testing.TB, dsn string) string {
-	t.Helper()
-	if _, err := connect(t, dsn).Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public", pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
-	}
+	GinkgoHelper()
+	Expect(connect(t, dsn).Exec(t.Context(), "DROP SCHEMA public CASCADE; CREATE SCHEMA public", pgx.QueryExecModeSimpleProtocol)).Error().NotTo(HaveOccurred())
 	return dsn
 }
 
 func migrateTo(t testing.TB, dsn string, version int64) {
-	t.Helper()
+	GinkgoHelper()
 	config, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
 	db := stdlib.OpenDB(*config)
 	defer db.Close()
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("migrations"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := provider.UpTo(t.Context(), version); err != nil {
-		t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
+	Expect(provider.UpTo(t.Context(), version)).Error().NotTo(HaveOccurred())
 }
 
 // fillOld writes what the store of version 2 would have written: a task that has gone
 // back once.
 func fillOld(t testing.TB, dsn string) {
-	t.Helper()
+	GinkgoHelper()
 	conn := connect(t, dsn)
 	do := func(statement string, args ...any) {
-		t.Helper()
-		if _, err := conn.Exec(t.Context(), statement, args...); err != nil {
-			t.Fatalf("%v in %s", err, statement)
-		}
+		GinkgoHelper()
+		Expect(conn.Exec(t.Context(), statement, args...)).Error().NotTo(HaveOccurred(), "%s", statement)
 	}
 	task := taskNamed("a")
 	do(`SET session_replication_role = replica`)

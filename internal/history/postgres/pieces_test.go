@@ -2,16 +2,16 @@ package postgres_test
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
-
-	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
 // long returns a text of about n bytes that does not repeat itself.
@@ -38,28 +38,34 @@ func cutResult(id string, pieces ...string) history.Record {
 }
 
 func (w *writer) text(p *conversation.Pieces) string {
-	w.t.Helper()
+	GinkgoHelper()
 	text, err := w.store.Text(w.t.Context(), w.task.Namespace, p)
-	if err != nil {
-		w.t.Fatalf("text: %v", err)
-	}
+	Expect(err).NotTo(HaveOccurred(), "text")
 	return text
 }
 
 func (w *writer) entries() []history.Entry {
-	w.t.Helper()
+	GinkgoHelper()
 	entries, err := w.store.Conversation(w.t.Context(), w.task.UID, 0, 100_000)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
 	return entries
 }
 
 var _ = Describe("Texts that are cut into pieces", func() {
+	var (
+		t     testing.TB
+		dsn   string
+		store *postgres.Store
+		w     *writer
+	)
+	BeforeEach(func() {
+		t = GinkgoTB()
+		dsn = pg.Database(t)
+		store = openAt(t, dsn)
+		w = begin(t, store, taskNamed("a"), 1)
+	})
+
 	It("long texts are cut by the store", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
 		text, input, output := long(20<<10, "text"), long(600<<10, "input"), long(17<<10, "output")
 		w.append(history.Record{Message: &conversation.Message{
 			Role: conversation.RoleAssistant, Text: text, ToolCall: &conversation.ToolCall{ID: "1", Name: "Write", Input: input},
@@ -77,81 +83,48 @@ var _ = Describe("Texts that are cut into pieces", func() {
 			"input":  {input, e[0].Message.ToolCall.Input, e[0].Message.ToolCall.InputPieces, 3},
 			"output": {output, e[1].Message.ToolResult.Output, e[1].Message.ToolResult.OutputPieces, 1},
 		} {
-			if got := w.text(tt.pieces); got != tt.want || len(tt.pieces.Hashes) != tt.count {
-				t.Errorf("%s: %d bytes in %d pieces, want %d in %d", name, len(got), len(tt.pieces.Hashes), len(tt.want), tt.count)
-			}
-			if !strings.HasPrefix(tt.want, tt.beginning) {
-				t.Errorf("%s does not begin with the stored beginning", name)
-			}
-			if n := len(tt.beginning); n < conversation.PreviewBytes-4 || n > conversation.PreviewBytes {
-				t.Errorf("%s has a beginning of %d bytes, want at most 4 fewer than %d", name, n, conversation.PreviewBytes)
-			}
+			Expect(w.text(tt.pieces)).To(Equal(tt.want), "the %s", name)
+			Expect(tt.pieces.Hashes).To(HaveLen(tt.count), "the pieces of the %s", name)
+			Expect(tt.want).To(HavePrefix(tt.beginning), "the %s", name)
+			Expect(len(tt.beginning)).To(And(
+				BeNumerically(">=", conversation.PreviewBytes-4), BeNumerically("<=", conversation.PreviewBytes)),
+				"the bytes of the %s's beginning: at most a character fewer than allowed", name)
 		}
-		if e[2].Message.TextPieces != nil {
-			t.Error("a text that fits was cut")
-		}
-		// The same text again takes no more space; one that differs at the end is another
-		// message.
+		Expect(e[2].Message.TextPieces).To(BeNil(), "a text that fits is not cut")
+
+		By("storing the same text again, which takes no more space, and one that differs at the end")
 		w.append(history.Record{Message: &conversation.Message{Role: conversation.RoleUser, Text: text}}, user(text+"."))
-		if got := count(t, dsn, "pieces"); got != 6 {
-			t.Errorf("%d pieces, want 6", got)
-		}
-		if got := count(t, dsn, "pending_pieces"); got != 0 {
-			t.Errorf("%d pieces wait for a message", got)
-		}
+		Expect(count(t, dsn, "pieces")).To(Equal(6), "rows in pieces")
+		Expect(count(t, dsn, "pending_pieces")).To(BeZero(), "pieces that wait for a message")
 	})
 
-	It("pieces come before their message", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		store := openAt(t, dsn)
-		w := begin(t, store, taskNamed("a"), 1)
+	It("pieces come before their message", func(ctx SpecContext) {
 		first, second := long(200<<10, "first"), long(100<<10, "second")
 		w.append(call("1"), piece(first))
 		w.append(piece(second))
-		if got := count(t, dsn, "pending_pieces"); got != 2 {
-			t.Errorf("%d pieces wait for their message, want 2", got)
-		}
+		Expect(count(t, dsn, "pending_pieces")).To(Equal(2), "pieces that wait for their message")
+
+		By("sending the message in the next attempt")
 		w = begin(t, store, w.task, 2)
 		w.append(cutResult("1", first, second, first))
-		if got := count(t, dsn, "pending_pieces"); got != 0 {
-			t.Errorf("%d pieces still wait", got)
-		}
-		e := w.entries()
-		if got := w.text(e[1].Message.ToolResult.OutputPieces); got != first+second+first {
-			t.Errorf("the text has %d bytes", len(got))
-		}
-		// Another namespace cannot read the text by its hashes.
-		if _, err := store.Text(t.Context(), "elsewhere", e[1].Message.ToolResult.OutputPieces); !errors.Is(err, history.ErrCorrupted) {
-			t.Errorf("another namespace: %v", err)
-		}
+		Expect(count(t, dsn, "pending_pieces")).To(BeZero(), "pieces that still wait")
+		pieces := w.entries()[1].Message.ToolResult.OutputPieces
+		Expect(w.text(pieces)).To(Equal(first + second + first))
+
+		By("reading the text by its hashes from another namespace")
+		Expect(store.Text(ctx, "elsewhere", pieces)).Error().To(MatchError(history.ErrCorrupted))
 	})
 
-	It("a message whose piece never arrived is stored without it", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
+	It("a message whose piece never arrived is stored without it", func(ctx SpecContext) {
 		w.append(cutResult("1", "here it begins, and the rest is lost"), user("next"))
-		if d := cmp.Diff([]string{"result 1", "U next"}, w.texts()); d != "" {
-			t.Errorf("conversation (-want +got):\n%s", d)
-		}
-		if _, err := w.store.Text(t.Context(), "team", w.entries()[0].Message.ToolResult.OutputPieces); !errors.Is(err, history.ErrCorrupted) {
-			t.Errorf("text: %v", err)
-		}
+		Expect(w.texts()).To(HaveExactElements("result 1", "U next"))
+		Expect(store.Text(ctx, "team", w.entries()[0].Message.ToolResult.OutputPieces)).Error().To(MatchError(history.ErrCorrupted))
 	})
 
-	It("a damaged piece is found", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+	It("a damaged piece is found", func(ctx SpecContext) {
 		w.append(user(long(40<<10, "x")))
-		if _, err := connect(t, dsn).Exec(t.Context(), `UPDATE pieces SET data = set_byte(data, 7, 33)`); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.store.Text(t.Context(), "team", w.entries()[0].Message.TextPieces); !errors.Is(err, history.ErrCorrupted) {
-			t.Errorf("text: %v", err)
-		}
-		if _, err := w.store.Snapshot(t.Context(), w.task.Key(), history.SnapshotQuery{}); !errors.Is(err, history.ErrCorrupted) {
-			t.Errorf("snapshot: %v", err)
-		}
+		Expect(connect(t, dsn).Exec(ctx, `UPDATE pieces SET data = set_byte(data, 7, 33)`)).Error().NotTo(HaveOccurred())
+		Expect(store.Text(ctx, "team", w.entries()[0].Message.TextPieces)).Error().To(MatchError(history.ErrCorrupted))
+		Expect(store.Snapshot(ctx, w.task.Key(), history.SnapshotQuery{})).Error().To(MatchError(history.ErrCorrupted))
 	})
 })

@@ -1,56 +1,59 @@
 package postgres_test
 
 import (
-	"errors"
-
 	. "github.com/onsi/ginkgo/v2"
-
-	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
 var _ = Describe("Problems that a daemon reports", func() {
-	It("a problem lasts until it is cleared or another attempt begins", func() {
+	var (
+		store *postgres.Store
+		w     *writer
+		full  = &history.Problem{Reason: "VolumeFull", Message: "make room"}
+	)
+	BeforeEach(func() {
 		t := GinkgoTB()
-		store := open(t)
-		w := begin(t, store, taskNamed("a"), 1)
-		report := func(attempt int64, problem *history.Problem) error {
-			return store.Report(t.Context(), w.task, attempt, problem)
-		}
-		expect := func(want *history.Problem) {
-			t.Helper()
-			if d := cmp.Diff(want, w.state().Problem); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
-		}
-		expect(nil)
-		full := &history.Problem{Reason: "VolumeFull", Message: "make room"}
-		for range 2 {
-			if err := report(1, full); err != nil {
-				t.Fatal(err)
-			}
-			expect(full)
-		}
-		w.append(user("what is written meanwhile leaves it alone"))
-		begin(t, store, w.task, 1)
-		expect(full)
-		if err := report(1, nil); err != nil {
-			t.Fatal(err)
-		}
-		expect(nil)
+		store = open(t)
+		w = begin(t, store, taskNamed("a"), 1)
+	})
 
-		if err := report(1, full); err != nil {
-			t.Fatal(err)
-		}
-		begin(t, store, w.task, 2)
-		expect(nil)
-		if err := report(1, full); !errors.Is(err, history.ErrFenced) {
-			t.Errorf("a report of an old attempt: %v", err)
-		}
-		expect(nil)
-		if err := store.Report(t.Context(), taskNamed("b"), 1, full); !errors.Is(err, history.ErrNotFound) {
-			t.Errorf("a report of a task that has not begun: %v", err)
-		}
+	It("a task has none at first", func() {
+		Expect(w.state().Problem).To(BeNil())
+	})
+
+	It("a report of a task that has not begun is refused", func(ctx SpecContext) {
+		Expect(store.Report(ctx, taskNamed("b"), 1, full)).To(MatchError(history.ErrNotFound))
+	})
+
+	When("a problem is reported", func() {
+		BeforeEach(func(ctx SpecContext) {
+			for range 2 {
+				Expect(store.Report(ctx, w.task, 1, full)).To(Succeed())
+				Expect(w.state().Problem).To(Equal(full))
+			}
+		})
+
+		It("it lasts while records are appended and the attempt begins again", func() {
+			w.append(user("what is written meanwhile leaves it alone"))
+			begin(GinkgoTB(), store, w.task, 1)
+			Expect(w.state().Problem).To(Equal(full))
+		})
+
+		It("it lasts until it is cleared, and may be reported again", func(ctx SpecContext) {
+			Expect(store.Report(ctx, w.task, 1, nil)).To(Succeed())
+			Expect(w.state().Problem).To(BeNil())
+			Expect(store.Report(ctx, w.task, 1, full)).To(Succeed())
+			Expect(w.state().Problem).To(Equal(full))
+		})
+
+		It("it lasts until another attempt begins, and the older one cannot report it again", func(ctx SpecContext) {
+			begin(GinkgoTB(), store, w.task, 2)
+			Expect(w.state().Problem).To(BeNil())
+			Expect(store.Report(ctx, w.task, 1, full)).To(MatchError(history.ErrFenced))
+			Expect(w.state().Problem).To(BeNil())
+		})
 	})
 })

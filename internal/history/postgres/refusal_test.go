@@ -44,50 +44,39 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 			"has it already":           {[][]history.Record{{durable(1)}, {refused(large)}}, ""},
 			"with any bytes, any size": {[][]history.Record{{checkpoint(1), refused(map[string]string{"checkpoint": "1", "message": "\x00" + strings.Repeat("x", 5000)})}}, "\u2400" + strings.Repeat("x", 1021) + "…"},
 		}) {
-			It(name, func() {
+			It(name, func(ctx SpecContext) {
 				t := GinkgoTB()
 				w := begin(t, open(t), taskNamed(name), 1)
 				for _, records := range tt.batches {
 					w.append(records...)
 				}
-				c, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if c.Refused != tt.want {
-					t.Errorf("refused: %q, want %q", c.Refused, tt.want)
-				}
+				Expect(w.store.Checkpoint(ctx, w.task.Key(), 1)).To(HaveField("Refused", tt.want))
 			})
 		}
 	})
 
 	// Whoever waits for a checkpoint to become durable is notified when it is, and when
 	// it never will be.
-	It("listeners are notified when checkpoints become durable or refused", func() {
+	It("listeners are notified when checkpoints become durable or refused", func(ctx SpecContext) {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 3)
 		w.append(checkpoint(1), checkpoint(2))
-		ctx, cancel := context.WithCancel(t.Context())
+		listening, cancel := context.WithCancel(ctx)
 		notified, done := make(chan history.Notification, 10), make(chan error)
-		go func() { done <- w.store.Listen(ctx, func(n history.Notification) { notified <- n }) }()
+		go func() { done <- w.store.Listen(listening, func(n history.Notification) { notified <- n }) }()
 		expect := func(want history.Notification) {
-			t.Helper()
-			select {
-			case got := <-notified:
-				if got != want {
-					t.Errorf("notification %+v, want %+v", got, want)
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatalf("no notification %+v", want)
-			}
+			GinkgoHelper()
+			var got history.Notification
+			Eventually(notified, 20*time.Second).Should(Receive(&got))
+			Expect(got).To(Equal(want))
 		}
-		expect(history.Notification{})
+		expect(history.Notification{}) // about all tasks, since earlier ones may have been missed
 		w.append(durable(1))
 		expect(history.Notification{Task: w.task, Attempt: 3})
 		w.append(refused(map[string]string{"checkpoint": "2", "message": "too large"}))
 		expect(history.Notification{Task: w.task, Attempt: 3})
 
-		list, err := w.store.CheckpointsAfter(t.Context(), w.task.UID, 0, 10)
+		list, err := w.store.CheckpointsAfter(ctx, w.task.UID, 0, 10)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(list).To(HaveExactElements(
 			And(HaveField("Durable", true), HaveField("Refused", "")),
@@ -97,11 +86,11 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 	})
 
 	// They are listed until they are durable again.
-	It("lost checkpoints are listed", func() {
+	It("lost checkpoints are listed", func(ctx SpecContext) {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		lost := func() (keys []history.CheckpointKey) {
-			Expect(w.store.LostCheckpoints(t.Context(), func(page []history.CheckpointKey) error {
+			Expect(w.store.LostCheckpoints(ctx, func(page []history.CheckpointKey) error {
 				keys = append(keys, page...)
 				return nil
 			})).To(Succeed())
@@ -118,7 +107,7 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 	})
 
 	// However many checkpoints a task reports as lost.
-	It("lost checkpoints are read a page at a time", func() {
+	It("lost checkpoints are read a page at a time", func(ctx SpecContext) {
 		t := GinkgoTB()
 		w := begin(t, open(t), taskNamed("a"), 1)
 		const page, all = 500, 501
@@ -138,17 +127,17 @@ var _ = Describe("Checkpoints that the gitstore refuses", func() {
 			}
 			return nil
 		}
-		Expect(w.store.LostCheckpoints(t.Context(), read)).To(Succeed())
+		Expect(w.store.LostCheckpoints(ctx, read)).To(Succeed())
 		Expect(pages).To(Equal([]int{page, all - page}))
 		Expect(seen).To(HaveLen(all))
 		pages, seen = nil, map[int64]bool{}
 		begin(t, w.store, taskNamed("b"), 1).append(durable(1), losses[0])
-		Expect(w.store.LostCheckpoints(t.Context(), func(keys []history.CheckpointKey) error {
+		Expect(w.store.LostCheckpoints(ctx, func(keys []history.CheckpointKey) error {
 			Expect(read(keys)).To(Succeed())
 			return history.ErrSkipTask
 		})).To(Succeed())
 		Expect(pages).To(Equal([]int{page, 1}), "the rest of the first task is left out")
 		enough := errors.New("enough")
-		Expect(w.store.LostCheckpoints(t.Context(), func([]history.CheckpointKey) error { return enough })).To(MatchError(enough))
+		Expect(w.store.LostCheckpoints(ctx, func([]history.CheckpointKey) error { return enough })).To(MatchError(enough))
 	})
 })

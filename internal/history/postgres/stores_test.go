@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,136 +11,101 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 func moveRecord(op history.MoveOperation) history.Record { return history.Record{Move: &op} }
 
 var _ = Describe("Stores that were put back", func() {
-	It("a move is carried out among the records", func() {
+	var (
+		store *postgres.Store
+		w     *writer
+	)
+	BeforeEach(func() {
 		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
+		store = open(t)
+		w = begin(t, store, taskNamed("a"), 1)
+	})
+
+	It("a move is carried out among the records", func(ctx SpecContext) {
 		batch := w.number(user("1"), agent("2"), checkpoint(1), agent("3"), moveRecord(history.MoveOperation{ID: "Rewind/r", Checkpoint: 1}), agent("4"),
 			moveRecord(history.MoveOperation{ID: "Resume/r", KeepPosition: true}), user("5"))
 		for range 2 {
-			if last, err := w.store.Append(t.Context(), w.task, w.attempt, batch); err != nil || last != 8 {
-				t.Fatalf("append stored up to %d, %v; want 8", last, err)
-			}
-			if d := cmp.Diff([]string{"U 1", "A 2", "A 4", "U 5"}, w.texts()); d != "" {
-				t.Errorf("conversation (-want +got):\n%s", d)
-			}
+			Expect(store.Append(ctx, w.task, w.attempt, batch)).To(BeEquivalentTo(8), "the last sequence stored")
+			Expect(w.texts()).To(HaveExactElements("U 1", "A 2", "A 4", "U 5"))
 		}
-		want := []history.MoveResult{
-			{ID: "Rewind/r", Position: history.Position{Branch: "branch-2", Position: 2}},
-			{ID: "Resume/r", Position: history.Position{Branch: "branch-2", Position: 3}},
-		}
-		if d := cmp.Diff(want, w.state().Moves); d != "" {
-			t.Errorf("moves (-want +got):\n%s", d)
-		}
+		Expect(w.state().Moves).To(HaveExactElements(
+			history.MoveResult{ID: "Rewind/r", Position: history.Position{Branch: "branch-2", Position: 2}},
+			history.MoveResult{ID: "Resume/r", Position: history.Position{Branch: "branch-2", Position: 3}},
+		))
 	})
 
 	It("a move that leads nowhere is refused and may be requested again", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
 		nowhere := history.MoveOperation{ID: "Rewind/r", Checkpoint: 7}
 		w.append(user("1"), moveRecord(nowhere), agent("2"))
 		state := w.state()
 		Expect(state.CompletedOperations).To(BeEmpty())
 		Expect(state.Moves).To(ConsistOf(And(HaveField("Refused", Not(BeEmpty())), HaveField("Position.Position", int64(1)))))
-		if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
-			t.Errorf("conversation (-want +got):\n%s", d)
-		}
-		if got := reasonsOf(t, w); !strings.Contains(got, "ConversationMoveRefused") {
-			t.Errorf("timeline %s", got)
-		}
+		Expect(w.texts()).To(HaveExactElements("U 1", "A 2"))
+		Expect(reasonsOf(GinkgoTB(), w)).To(ContainSubstring("ConversationMoveRefused"), "the timeline")
+
+		By("requesting it again once its checkpoint exists")
 		w.append(checkpoint(7), agent("3"), moveRecord(nowhere))
 		state = w.state()
 		Expect(state.CompletedOperations).To(HaveLen(1))
 		Expect(state.Moves).To(ConsistOf(HaveField("Refused", "")))
-		if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
-			t.Errorf("conversation (-want +got):\n%s", d)
-		}
+		Expect(w.texts()).To(HaveExactElements("U 1", "A 2"))
 	})
 
-	It("a gap is counted and shown", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
+	It("a gap is counted and shown", func(ctx SpecContext) {
 		w.append(user("1"))
 		gap := w.number(history.Record{Gap: &history.Gap{Through: 30, Reason: v1alpha1.ReasonHistoryStoreWentBack}})
 		for range 2 {
-			if last, err := w.store.Append(t.Context(), w.task, w.attempt, gap); err != nil || last != 30 {
-				t.Fatalf("append stored up to %d, %v; want 30", last, err)
-			}
+			Expect(store.Append(ctx, w.task, w.attempt, gap)).To(BeEquivalentTo(30), "the last sequence stored")
 		}
 		w.last = 30
 		w.append(agent("31"))
-		texts := w.texts()
-		if len(texts) != 3 || !strings.Contains(texts[1], "29 records (2 to 30) were lost") {
-			t.Fatalf("conversation %q, want the gap between two messages", texts)
-		}
-		if state := w.state(); state.LostRecords != 29 || state.LastSequence != 31 {
-			t.Fatalf("%d lost, last %d", state.LostRecords, state.LastSequence)
-		}
-		if got := reasonsOf(t, w); !strings.Contains(got, "HistoryGap") {
-			t.Errorf("timeline %s", got)
-		}
+		Expect(w.texts()).To(HaveExactElements("U 1", ContainSubstring("29 records (2 to 30) were lost"), "A 31"))
+		state := w.state()
+		Expect(state.LostRecords).To(BeEquivalentTo(29))
+		Expect(state.LastSequence).To(BeEquivalentTo(31))
+		Expect(reasonsOf(GinkgoTB(), w)).To(ContainSubstring("HistoryGap"), "the timeline")
 	})
 
-	It("another record with the same sequence is refused", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
+	It("another record with the same sequence is refused", func(ctx SpecContext) {
 		stored := w.number(user("1"), agent("2"))
 		stored[0].ID, stored[1].ID = 1<<63|1, 1<<63|2
-		if _, err := w.store.Append(t.Context(), w.task, 1, stored); err != nil {
-			t.Fatal(err)
-		}
-		if got := w.state().LastRecordID; got != 1<<63|2 {
-			t.Fatalf("the last record is %x", got)
-		}
-		if _, err := w.store.Append(t.Context(), w.task, 1, stored); err != nil {
-			t.Fatalf("the same record again: %v", err)
-		}
+		Expect(store.Append(ctx, w.task, 1, stored)).Error().NotTo(HaveOccurred())
+		Expect(w.state().LastRecordID).To(Equal(uint64(1<<63 | 2)))
+		Expect(store.Append(ctx, w.task, 1, stored)).Error().NotTo(HaveOccurred(), "the same records again")
 		w.last = 1
 		other := w.number(agent("another"), agent("3"))
 		other[0].ID = 1<<63 | 3
-		if _, err := w.store.Append(t.Context(), w.task, 1, other); !errors.Is(err, history.ErrForeign) {
-			t.Fatalf("another: %v", err)
-		}
-		if d := cmp.Diff([]string{"U 1", "A 2"}, w.texts()); d != "" {
-			t.Errorf("conversation (-want +got):\n%s", d)
-		}
+		Expect(store.Append(ctx, w.task, 1, other)).Error().To(MatchError(history.ErrForeign))
+		Expect(w.texts()).To(HaveExactElements("U 1", "A 2"))
 	})
 
 	// The second message's clock was behind.
-	It("a time is resolved across clocks", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
+	It("a time is resolved across clocks", func(ctx SpecContext) {
 		start := time.Now().Add(-30 * time.Minute)
 		minutes := []int{0, 10, -3, 14}
 		for _, at := range minutes {
 			records := w.number(agent(fmt.Sprint(at)))
 			records[0].Time = start.Add(time.Duration(at) * time.Minute)
-			if _, err := w.store.Append(t.Context(), w.task, w.attempt, records); err != nil {
-				t.Fatal(err)
-			}
+			Expect(store.Append(ctx, w.task, w.attempt, records)).Error().NotTo(HaveOccurred())
 		}
 		for at, want := range map[int]int64{-1: 0, 1: 1, 11: 3, 20: 4} {
 			got := w.resolve(history.PositionQuery{Time: start.Add(time.Duration(at) * time.Minute)})
-			if got.Position.Position != want {
-				t.Errorf("minute %d is at message %d, want %d", at, got.Position.Position, want)
-			}
+			Expect(got.Position.Position).To(Equal(want), "the message at minute %d", at)
 		}
 	})
 
 	// Sequences are assigned again after the cluster's objects were restored from an
 	// older copy.
-	It("transitions of a restored status are recorded", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
+	It("transitions of a restored status are recorded", func(ctx SpecContext) {
 		transition := func(n int64, at time.Time, reason string) history.Event {
 			e := event(w.task, n, at)
 			e.Transition, e.Reason = n, reason
@@ -151,23 +115,15 @@ var _ = Describe("Stores that were put back", func() {
 		before := []history.Event{transition(1, hour, "TaskStarted"), transition(2, hour, "TaskCompleted")}
 		again := transition(2, time.Now(), "TaskRewound")
 		for _, events := range [][]history.Event{before, {again}, {again}, before} {
-			if err := w.store.RecordEvents(t.Context(), events); err != nil {
-				t.Fatal(err)
-			}
+			Expect(store.RecordEvents(ctx, events)).To(Succeed())
 		}
-		if got := reasonsOf(t, w); got != "TaskRewound TaskCompleted TaskStarted" && got != "TaskRewound TaskStarted TaskCompleted" {
-			t.Fatalf("timeline %s", got)
-		}
-		if n, err := w.store.RecordedTransitions(t.Context(), w.task.Namespace, w.task.UID); n != 2 || err != nil {
-			t.Fatalf("%d recorded transitions, %v; want 2", n, err)
-		}
+		Expect(reasonsOf(GinkgoTB(), w)).To(Or(Equal("TaskRewound TaskCompleted TaskStarted"), Equal("TaskRewound TaskStarted TaskCompleted")))
+		Expect(store.RecordedTransitions(ctx, w.task.Namespace, w.task.UID)).To(BeEquivalentTo(2))
 	})
 
 	// An older copy lacks some transitions, and later ones are recorded before anybody
 	// notices.
-	It("transitions count as recorded up to the first that is missing", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
+	It("transitions count as recorded up to the first that is missing", func(ctx SpecContext) {
 		record := func(oldest int64, numbers ...int64) int64 {
 			var events []history.Event
 			for _, n := range numbers {
@@ -175,8 +131,8 @@ var _ = Describe("Stores that were put back", func() {
 				e.Transition, e.Oldest = n, n == oldest
 				events = append(events, e)
 			}
-			Expect(w.store.RecordEvents(t.Context(), events)).To(Succeed())
-			through, err := w.store.RecordedTransitions(t.Context(), w.task.Namespace, w.task.UID)
+			Expect(store.RecordEvents(ctx, events)).To(Succeed())
+			through, err := store.RecordedTransitions(ctx, w.task.Namespace, w.task.UID)
 			Expect(err).NotTo(HaveOccurred())
 			return through
 		}
@@ -189,23 +145,19 @@ var _ = Describe("Stores that were put back", func() {
 	})
 
 	// An import chooses its UID.
-	It("a deletion in another namespace says nothing about a task", func() {
+	It("a deletion in another namespace says nothing about a task", func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)
 		deleted := func(namespace string) {
-			_, err := connect(t, dsn).Exec(t.Context(), "INSERT INTO deleted_tasks (uid, namespace) VALUES ($1, $2)", "uid", namespace)
-			Expect(err).NotTo(HaveOccurred())
-		}
-		recorded := func() int64 {
-			through, err := store.RecordedTransitions(t.Context(), "team", "uid")
-			Expect(err).NotTo(HaveOccurred())
-			return through
+			GinkgoHelper()
+			Expect(connect(t, dsn).Exec(ctx, "INSERT INTO deleted_tasks (uid, namespace) VALUES ($1, $2)", "uid", namespace)).
+				Error().NotTo(HaveOccurred())
 		}
 		deleted("other")
-		Expect(recorded()).To(BeZero())
+		Expect(store.RecordedTransitions(ctx, "team", "uid")).To(BeZero())
 		deleted("team")
-		Expect(recorded()).To(BeEquivalentTo(math.MaxInt64))
+		Expect(store.RecordedTransitions(ctx, "team", "uid")).To(BeEquivalentTo(math.MaxInt64), "nothing is missing")
 	})
 
 	// A writer that still has the records sends them again, including moves, and no trace
@@ -246,12 +198,8 @@ var _ = Describe("Stores that were put back", func() {
 			want, state := w.texts(), w.state()
 			w.store = openAt(t, older)
 			w.sendAgain(sent)
-			if d := cmp.Diff(want, w.texts()); d != "" {
-				t.Errorf("seed %d: conversation (-want +got):\n%s", seed, d)
-			}
-			if d := cmp.Diff(state.Moves, w.state().Moves); d != "" {
-				t.Errorf("seed %d: moves (-want +got):\n%s", seed, d)
-			}
+			Expect(w.texts()).To(BeComparableTo(want), "the conversation with seed %d", seed)
+			Expect(w.state().Moves).To(BeComparableTo(state.Moves), "the moves with seed %d", seed)
 		}
 	})
 
@@ -269,16 +217,13 @@ var _ = Describe("Stores that were put back", func() {
 			"a checkpoint of a history that is gone": {history.MoveOperation{Checkpoint: 7, AfterSequence: 13}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A 10", "A 11", "A 12", "A after"}},
 			"a checkpoint of no known place":         {history.MoveOperation{Checkpoint: 7}, []string{"A 1", "A 2", "gap", "A 8", "A 9", "A 10", "A 11", "A 12", "A after"}},
 		}) {
-			It(name, func() {
-				t := GinkgoTB()
-				w := begin(t, open(t), taskNamed("a"), 1)
+			It(name, func(ctx SpecContext) {
 				w.append(agent("1"), agent("2"))
 				c.move.ID = "Rewind/r"
 				records := w.number(history.Record{Gap: &history.Gap{Through: 7, Reason: v1alpha1.ReasonHistoryStoreWentBack}})
 				w.last = 7
 				records = append(records, w.number(agent("8"), agent("9"), agent("10"), agent("11"), agent("12"), moveRecord(c.move), agent("after"))...)
-				_, err := w.store.Append(t.Context(), w.task, 1, records)
-				Expect(err).NotTo(HaveOccurred())
+				Expect(store.Append(ctx, w.task, 1, records)).Error().NotTo(HaveOccurred())
 				got := w.texts()
 				for i, text := range got {
 					if strings.Contains(text, "5 records (3 to 7) were lost") {
@@ -293,8 +238,6 @@ var _ = Describe("Stores that were put back", func() {
 	// The result of a call may be among the lost records; it must not turn everything
 	// that follows into one turn, into which nobody could go back.
 	It("a loss ends the turn", func() {
-		t := GinkgoTB()
-		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(agent("1"), call("x"), history.Record{Gap: &history.Gap{Through: 3, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, agent("4"), agent("5"))
 		for message, record := range map[int64]int64{3: 3, 4: 4, 2: 1} {
 			found := w.resolve(history.PositionQuery{Message: message})
@@ -303,27 +246,27 @@ var _ = Describe("Stores that were put back", func() {
 	})
 
 	// The records around it may be lost.
-	It("a checkpoint that is sent again is placed where it was taken", func() {
-		t := GinkgoTB()
+	It("a checkpoint that is sent again is placed where it was taken", func(ctx SpecContext) {
 		sentAgain := func(number, after int64) history.Record {
 			r := checkpoint(number)
 			r.Checkpoint.AfterSequence = after
 			return r
 		}
-		w := begin(t, open(t), taskNamed("a"), 1)
 		w.append(agent("1"), usage(1, 2, 3), agent("3"))
 		w.append(history.Record{Gap: &history.Gap{Through: 4, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, agent("5"),
 			sentAgain(1, 1), sentAgain(2, 3), sentAgain(3, 4), sentAgain(4, 0), sentAgain(5, 99), agent("11"))
 		for number, position := range map[int64]int64{1: 1, 2: 2, 3: 3, 4: 4, 5: 4} {
-			c, err := w.store.Checkpoint(t.Context(), w.task.Key(), number)
+			c, err := store.Checkpoint(ctx, w.task.Key(), number)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(c.Position.Position).To(Equal(position), "checkpoint %d", number)
 			if number == 1 {
-				Expect(c.Totals.InputTokens).To(BeZero())
+				Expect(c.Totals.InputTokens).To(BeZero(), "it was taken before the usage was counted")
 			}
 		}
+
+		By("going back to the first")
 		w.move("back", 1)
-		Expect(w.texts()).To(Equal([]string{"A 1"}))
+		Expect(w.texts()).To(HaveExactElements("A 1"))
 	})
 
 	// All records before the prompt are lost, and nobody says it again.
@@ -338,20 +281,18 @@ var _ = Describe("Stores that were put back", func() {
 			"of a fork that inherited it":     {fork: true, own: []history.Record{agent("3")}, want: []string{"U 1", "A 2"}},
 			"of a fork that has said nothing": {fork: true, want: []string{"U 1", "A 2"}},
 		}) {
-			It(name, func() {
+			It(name, func(ctx SpecContext) {
 				t := GinkgoTB()
-				store := open(t)
 				src := begin(t, store, taskNamed("src"), 1)
 				src.append(user("1"), agent("2"), checkpoint(1))
-				w := &writer{t: t, store: store, task: taskNamed("a"), attempt: 1}
+				w := &writer{t: t, store: store, task: taskNamed("b"), attempt: 1}
 				var source *history.Source
 				if c.fork {
 					source = &history.Source{TaskUID: src.task.UID, Checkpoint: 1, IncludeConversation: true}
 				}
-				_, err := store.Begin(t.Context(), w.task, 1, source, history.BeginOptions{})
-				Expect(err).NotTo(HaveOccurred())
-				_, err = store.Append(t.Context(), w.task, 1, w.number(history.Record{Gap: &history.Gap{Through: 15, Reason: v1alpha1.ReasonHistoryStoreWentBack}}))
-				Expect(err).NotTo(HaveOccurred())
+				Expect(store.Begin(ctx, w.task, 1, source, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+				gap := w.number(history.Record{Gap: &history.Gap{Through: 15, Reason: v1alpha1.ReasonHistoryStoreWentBack}})
+				Expect(store.Append(ctx, w.task, 1, gap)).To(BeEquivalentTo(15), "the last sequence stored")
 				w.last = 15
 				again := checkpoint(4)
 				again.Checkpoint.AfterSequence = 13
@@ -371,31 +312,29 @@ var _ = Describe("Stores that were put back", func() {
 				moveRecord(history.MoveOperation{ID: "Rewind/first/done", KeepPosition: true})},
 			"after it started over, its prompt being inherited": {usage(1, 2, 3), agent("other"), moveRecord(history.MoveOperation{ID: "Restore/2"})},
 		}) {
-			It(name, func() {
+			It(name, func(ctx SpecContext) {
 				t := GinkgoTB()
-				store := open(t)
 				src := begin(t, store, taskNamed("src"), 1)
 				src.append(user("1"), agent("2"), checkpoint(1))
-				w := &writer{t: t, store: store, task: taskNamed("a"), attempt: 1}
-				_, err := store.Begin(t.Context(), w.task, 1, &history.Source{TaskUID: src.task.UID, Checkpoint: 1, IncludeConversation: true}, history.BeginOptions{})
-				Expect(err).NotTo(HaveOccurred())
+				w := &writer{t: t, store: store, task: taskNamed("b"), attempt: 1}
+				source := &history.Source{TaskUID: src.task.UID, Checkpoint: 1, IncludeConversation: true}
+				Expect(store.Begin(ctx, w.task, 1, source, history.BeginOptions{})).Error().NotTo(HaveOccurred())
 				again := checkpoint(4)
 				again.Checkpoint.AfterSequence = 1
 				w.append(before...)
 				w.append(user("Now do something else."), agent("3"), again)
 				w.append(moveRecord(history.MoveOperation{ID: "Rewind/r", Checkpoint: 4}))
-				Expect(w.texts()).To(Equal([]string{"U 1", "A 2"}))
+				Expect(w.texts()).To(HaveExactElements("U 1", "A 2"))
 			})
 		}
 	})
 })
 
+// reasonsOf returns the reasons of the task's events, the newest first.
 func reasonsOf(t testing.TB, w *writer) string {
-	t.Helper()
+	GinkgoHelper()
 	page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
 	var reasons []string
 	for _, e := range page.Events {
 		reasons = append(reasons, e.Reason)
@@ -405,12 +344,8 @@ func reasonsOf(t testing.TB, w *writer) string {
 
 // sendAgain sends records again from the sequence that the store reports.
 func (w *writer) sendAgain(records []history.Record) {
-	w.t.Helper()
+	GinkgoHelper()
 	state, err := w.store.Begin(w.t.Context(), w.task, w.attempt, nil, history.BeginOptions{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := w.store.Append(w.t.Context(), w.task, w.attempt, records[state.LastSequence:]); err != nil {
-		w.t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
+	Expect(w.store.Append(w.t.Context(), w.task, w.attempt, records[state.LastSequence:])).Error().NotTo(HaveOccurred())
 }
