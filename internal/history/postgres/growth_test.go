@@ -13,6 +13,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,10 +22,10 @@ import (
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-var _ = Describe("The growth of a history", func() {
+var _ = Describe("A long history", func() {
 	// A conversation with a checkpoint and a snapshot after each message takes little
 	// more than the same one with one of each.
-	It("a record takes few bytes", func() {
+	It("takes few bytes for each checkpoint and snapshot", func() {
 		t := GinkgoTB()
 		messages := 1000
 		if testing.Short() {
@@ -32,12 +33,8 @@ var _ = Describe("The growth of a history", func() {
 		}
 		g := measureGrowth(t, pg, messages)
 		t.Logf("%+v", g)
-		if g.perSnapshot > 1.3 {
-			t.Errorf("with a checkpoint and a snapshot after each message: %.2f times the size, more than 1.3", g.perSnapshot)
-		}
-		if g.added > 400 {
-			t.Errorf("a checkpoint with a snapshot adds %.0f bytes", g.added)
-		}
+		Expect(g.perSnapshot).To(BeNumerically("<=", 1.3), "the size with a checkpoint and a snapshot after each message, relative to one of each")
+		Expect(g.added).To(BeNumerically("<=", 400), "the bytes that a checkpoint with a snapshot adds")
 	})
 })
 
@@ -107,9 +104,7 @@ func median(t testing.TB, times int, f func() error) time.Duration {
 	took := make([]time.Duration, 0, times)
 	for range times {
 		began := time.Now()
-		if err := f(); err != nil {
-			t.Fatal(err)
-		}
+		NewWithT(t).Expect(f()).To(Succeed())
 		took = append(took, time.Since(began))
 	}
 	slices.Sort(took)
@@ -124,9 +119,7 @@ func appendTalk(t testing.TB, dsn string, texts []string, messages, every int) (
 	store := openAt(t, dsn)
 	task := history.Task{Namespace: "team-alpha", Name: "fix-the-login-page", UID: "0b0e6a3e-4b0e-4f6e-9d83-1f0c5f3f2a10"}
 	state, err := store.Begin(t.Context(), task, 1, nil, history.BeginOptions{SnapshotEveryMessages: int64(every)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	w := &writer{t: t, store: store, task: task, attempt: 1, last: state.LastSequence}
 	random := rand.New(rand.NewPCG(1, 2))
 	number := int64(0)
@@ -190,9 +183,7 @@ func rawJSON(t testing.TB, position int, m *conversation.Message) []byte {
 		fields["toolResult"] = map[string]any{"callID": r.CallID, "output": r.Output}
 	}
 	encoded, err := json.Marshal(fields)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	return encoded
 }
 
@@ -210,20 +201,16 @@ func realCheckpoint(random *rand.Rand, number int64, parent string) history.Chec
 // sourceTexts returns pieces of 2.5 kB of Go's own sources, as tools would print them.
 func sourceTexts(t testing.TB) []string {
 	t.Helper()
+	g := NewWithT(t)
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
 	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(root)), "src", "net", "http", "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("Go's sources are not at hand: %d files, %v", len(files), err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(files).NotTo(BeEmpty(), "Go's sources are needed")
 	var texts []string
 	for _, file := range files {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		g.Expect(err).NotTo(HaveOccurred())
 		for s := string(content); len(s) >= 2500; s = s[2500:] {
 			texts = append(texts, strings.ToValidUTF8(s[:2500], ""))
 		}
@@ -235,15 +222,13 @@ func sourceTexts(t testing.TB) []string {
 // without the search index.
 func tableBytes(t testing.TB, dsn string) (n int64) {
 	t.Helper()
+	g := NewWithT(t)
 	conn := connect(t, dsn)
-	if _, err := conn.Exec(t.Context(), "VACUUM", pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatal(err)
-	}
-	err := conn.QueryRow(t.Context(), `SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
+	_, err := conn.Exec(t.Context(), "VACUUM", pgx.QueryExecModeSimpleProtocol)
+	g.Expect(err).NotTo(HaveOccurred())
+	err = conn.QueryRow(t.Context(), `SELECT sum(pg_total_relation_size(c.oid))::bigint FROM pg_class c
 		WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'm') AND c.relname NOT LIKE 'search\_%'`).Scan(&n)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
 	if os.Getenv("CLEW_SIZES") != "" {
 		rows, _ := conn.Query(t.Context(), `SELECT c.relname || ' ' || pg_relation_size(c.oid) || ' toast+fsm ' || (pg_table_size(c.oid) - pg_relation_size(c.oid)) || ' idx ' || pg_indexes_size(c.oid) FROM pg_class c
 			WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'm') ORDER BY pg_total_relation_size(c.oid) DESC`)

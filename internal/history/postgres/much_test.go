@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	. "github.com/onsi/gomega"
+
 	"github.com/jackc/pgx/v5"
 )
 
@@ -31,6 +33,7 @@ func word(prefix string, salt, n int) string {
 // in namespace n modulo their number.
 func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 	t.Helper()
+	g := NewWithT(t)
 	tasks := size.namespaces * size.tasks
 	messages := tasks * messagesPerTask
 	body := strings.Join([]string{word("x", 1, 8), word("y", 2, 16), word("z", 3, 1024), word("u", 4, 65536), word("v", 5, 65536), word("t", 6, 256)}, " || ' ' || ")
@@ -75,9 +78,8 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 	tables := []string{"branches", "tasks", "messages", "entries", "search_documents", "task_summaries", "events", "checkpoints"}
 	restore := dropIndexes(t, conn, tables)
 	for _, statement := range append(append(statements, restore...), "VACUUM ANALYZE "+strings.Join(tables, ", ")) {
-		if _, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeExec); err != nil {
-			t.Fatalf("%v in %s", err, statement)
-		}
+		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeExec)
+		g.Expect(err).NotTo(HaveOccurred(), statement)
 	}
 }
 
@@ -85,24 +87,21 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 // it.
 func dropIndexes(t testing.TB, conn *pgx.Conn, tables []string) []string {
 	t.Helper()
+	g := NewWithT(t)
 	rows, err := conn.Query(t.Context(), `SELECT i.indexrelid::regclass::text, pg_get_indexdef(i.indexrelid)
 		FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
 		WHERE c.relname = ANY ($1) AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_constraint k WHERE k.conindid = i.indexrelid)`, tables)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g.Expect(err).NotTo(HaveOccurred())
 	var drop, restore []string
 	for rows.Next() {
 		var name, definition string
-		if err := rows.Scan(&name, &definition); err != nil {
-			t.Fatal(err)
-		}
+		g.Expect(rows.Scan(&name, &definition)).To(Succeed())
 		drop, restore = append(drop, "DROP INDEX "+name), append(restore, definition)
 	}
+	g.Expect(rows.Err()).NotTo(HaveOccurred())
 	for _, statement := range drop {
-		if _, err := conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		_, err := conn.Exec(t.Context(), statement)
+		g.Expect(err).NotTo(HaveOccurred(), statement)
 	}
 	return restore
 }
