@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 const (
@@ -20,7 +21,7 @@ const (
 // then continued for long: a chain of branches. The positions of its messages equal the
 // sequences of their records.
 func deep(t testing.TB, dsn string) (conn *pgx.Conn, head int64) {
-	t.Helper()
+	GinkgoHelper()
 	w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
 	w.append(agent("x"))
 	conn = connect(t, dsn)
@@ -34,9 +35,7 @@ func deep(t testing.TB, dsn string) (conn *pgx.Conn, head int64) {
 		`INSERT INTO entries SELECT branch_id + i, position + i, ` + entry + ` FROM (
 			SELECT branch_id, position, message_id, sequence + i AS sequence, boundary + i AS boundary, i FROM entries, generate_series(1, $1) i) e`,
 	} {
-		if _, err := conn.Exec(t.Context(), statement, deepBranches); err != nil {
-			t.Fatal(err)
-		}
+		Expect(conn.Exec(t.Context(), statement, deepBranches)).Error().NotTo(HaveOccurred())
 	}
 	for _, statement := range []string{
 		`INSERT INTO entries SELECT branch_id, position + i, ` + entry + ` FROM (
@@ -44,82 +43,86 @@ func deep(t testing.TB, dsn string) (conn *pgx.Conn, head int64) {
 			FROM (SELECT * FROM entries ORDER BY position DESC LIMIT 1) last, generate_series(1, $1) i) e`,
 		`UPDATE branches SET head_position = head_position + $1 WHERE base_position = (SELECT max(base_position) FROM branches)`,
 	} {
-		if _, err := conn.Exec(t.Context(), statement, deepMessages); err != nil {
-			t.Fatal(err)
-		}
+		Expect(conn.Exec(t.Context(), statement, deepMessages)).Error().NotTo(HaveOccurred())
 	}
-	if _, err := conn.Exec(t.Context(), "VACUUM ANALYZE branches, entries", pgx.QueryExecModeExec); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.QueryRow(t.Context(), "SELECT max(id) FROM branches").Scan(&head); err != nil {
-		t.Fatal(err)
-	}
+	Expect(conn.Exec(t.Context(), "VACUUM ANALYZE branches, entries", pgx.QueryExecModeExec)).Error().NotTo(HaveOccurred())
+	Expect(conn.QueryRow(t.Context(), "SELECT max(id) FROM branches").Scan(&head)).To(Succeed())
 	return conn, head
 }
 
 var _ = Describe("A conversation of many branches", func() {
-	It("the position of a record is found with few reads", func() {
-		t := GinkgoTB()
-		conn, head := deep(t, pg.Database(t))
-		for name, c := range map[string]struct {
+	Describe("the position of a record is found with few reads", Ordered, ContinueOnFailure, func() {
+		var conn *pgx.Conn
+		var head int64
+		BeforeAll(func() {
+			t := GinkgoTB()
+			conn, head = deep(t, pg.Database(t))
+		})
+
+		for name, c := range cases.Sorted(map[string]struct {
 			sequence, position int64
 			blocks             int
 		}{
-			"the head":                         {deepBranches + deepMessages + 1, deepBranches + deepMessages + 1, 100},
+			"at the head":                      {deepBranches + deepMessages + 1, deepBranches + deepMessages + 1, 100},
 			"in the middle of the last branch": {deepBranches + 7777, deepBranches + 7777, 100},
-			"a branch before":                  {deepBranches - 10, deepBranches - 10, 200},
+			"on a branch before":               {deepBranches - 10, deepBranches - 10, 200},
 			"far back":                         {2, 2, 12 * deepBranches},
-			"before the first":                 {0, 0, 12 * deepBranches},
-			"a record to come":                 {99_999_999, deepBranches + deepMessages + 1, 100},
-		} {
-			By(name, func() {
+			"for one before the first":         {0, 0, 12 * deepBranches},
+			"for a record to come":             {99_999_999, deepBranches + deepMessages + 1, 100},
+		}) {
+			It(name, func(ctx SpecContext) {
 				args := pgx.NamedArgs{"branch_id": head, "task_uid": taskNamed("a").UID, "sequence": c.sequence}
+				query := queryText(GinkgoTB(), "PositionAfter")
 				var position int64
-				Expect(conn.QueryRow(t.Context(), queryText(t, "PositionAfter"), args).Scan(&position)).To(Succeed())
+				Expect(conn.QueryRow(ctx, query, args).Scan(&position)).To(Succeed())
 				Expect(position).To(Equal(c.position))
-				p := explain(t, conn, queryText(t, "PositionAfter"), args)
+				p := explain(GinkgoTB(), conn, query, args)
 				Expect(p.blocks).To(BeNumerically("<", c.blocks), p.text)
 			})
 		}
 	})
 
-	// The place where it was taken can no longer be found, and nobody looks for it.
-	It("a checkpoint that is stored is not placed again", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
-		sentAgain := func() history.Record {
-			r := checkpoint(1)
-			r.Checkpoint.AfterSequence = 2
-			return r
-		}
-		w.append(user("1"), call("x"), sentAgain())
-		before, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
-		Expect(err).NotTo(HaveOccurred())
-		_, err = connect(t, dsn).Exec(t.Context(), "DELETE FROM entries WHERE position = 1")
-		Expect(err).NotTo(HaveOccurred())
-		w.append(sentAgain(), sentAgain())
-		after, err := w.store.Checkpoint(t.Context(), w.task.Key(), 1)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(after.Position).To(Equal(before.Position))
+	When("a checkpoint of it is sent again", func() {
+		It("is not searched for the checkpoint's position, which it may no longer have", func(ctx SpecContext) {
+			t := GinkgoTB()
+			dsn := pg.Database(t)
+			w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
+			sentAgain := func() history.Record {
+				r := checkpoint(1)
+				r.Checkpoint.AfterSequence = 2
+				return r
+			}
+			w.append(user("1"), call("x"), sentAgain())
+			before, err := w.store.Checkpoint(ctx, w.task.Key(), 1)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(connect(t, dsn).Exec(ctx, "DELETE FROM entries WHERE position = 1")).Error().NotTo(HaveOccurred())
+			w.append(sentAgain(), sentAgain())
+			Expect(w.store.Checkpoint(ctx, w.task.Key(), 1)).To(HaveField("Position", before.Position))
+		})
 	})
 
-	It("the branches of a task are limited", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		w := begin(t, openAt(t, dsn), taskNamed("a"), 1)
-		w.append(agent("1"), agent("2"), moveRecord(history.MoveOperation{ID: "Rewind/a", Position: 1}), agent("3"))
-		_, err := connect(t, dsn).Exec(t.Context(), "UPDATE branches SET number = 9999 WHERE number = 2")
-		Expect(err).NotTo(HaveOccurred())
-		w.append(moveRecord(history.MoveOperation{ID: "Rewind/b", Position: 1}), agent("4"))
-		Expect(w.texts()).To(Equal([]string{"A 1", "A 4"}))
+	When("it has as many branches as it may have", func() {
+		var w *writer
+		BeforeEach(func(ctx SpecContext) {
+			t := GinkgoTB()
+			dsn := pg.Database(t)
+			w = begin(t, openAt(t, dsn), taskNamed("a"), 1)
+			w.append(agent("1"), agent("2"), moveRecord(history.MoveOperation{ID: "Rewind/a", Position: 1}), agent("3"))
+			Expect(connect(t, dsn).Exec(ctx, "UPDATE branches SET number = 9999 WHERE number = 2")).Error().NotTo(HaveOccurred())
+			w.append(moveRecord(history.MoveOperation{ID: "Rewind/b", Position: 1}), agent("4"))
+			Expect(w.texts()).To(HaveExactElements("A 1", "A 4"), "the last branch can still be made")
+		})
 
-		w.append(moveRecord(history.MoveOperation{ID: "Rewind/c", Position: 1}), agent("5"))
-		Expect(w.texts()).To(Equal([]string{"A 1", "A 4", "A 5"}), "it stays where it is, and goes on")
-		page, err := w.store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(page.Events).To(ContainElement(HaveField("Message", ContainSubstring("10000 branches"))))
-		_, err = w.store.MoveConversation(t.Context(), w.task, 1, history.MoveOperation{ID: "Rewind/d", Position: 1})
-		Expect(err).To(MatchError(history.ErrLimitReached))
+		It("continues on the last one after a recorded move, and the refusal is reported", func(ctx SpecContext) {
+			w.append(moveRecord(history.MoveOperation{ID: "Rewind/c", Position: 1}), agent("5"))
+			Expect(w.texts()).To(HaveExactElements("A 1", "A 4", "A 5"))
+			Expect(w.store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Name: "a", Limit: 100})).To(
+				HaveField("Events", ContainElement(HaveField("Message", ContainSubstring("10000 branches")))))
+		})
+
+		It("refuses a requested move", func(ctx SpecContext) {
+			_, err := w.store.MoveConversation(ctx, w.task, 1, history.MoveOperation{ID: "Rewind/d", Position: 1})
+			Expect(err).To(MatchError(history.ErrLimitReached))
+		})
 	})
 })

@@ -21,43 +21,34 @@ import (
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
+// connect serves benchmarks as well, as do the other helpers that take a Gomega of t.
 func connect(t testing.TB, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NewWithT(t).Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	return conn
 }
 
 func count(t testing.TB, dsn, table string) (n int) {
-	t.Helper()
-	if err := connect(t, dsn).QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
-		t.Fatal(err)
-	}
+	GinkgoHelper()
+	Expect(connect(t, dsn).QueryRow(t.Context(), "SELECT count(*) FROM "+table).Scan(&n)).To(Succeed())
 	return n
 }
 
 // ownServer starts a server that the test may stop.
 func ownServer(t testing.TB) *pgtest.Server {
-	t.Helper()
+	GinkgoHelper()
 	server, err := pgtest.Start(t.Context(), postgres.Migrate)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(server.Stop)
 	return server
 }
 
 // eventually appends until the store is available again, as a daemon does.
 func eventually(t testing.TB, store *postgres.Store, task history.Task, records []history.Record) {
-	t.Helper()
-	NewWithT(t).Eventually(func() error {
+	GinkgoHelper()
+	Eventually(func() error {
 		_, err := store.Append(t.Context(), task, 1, records)
 		if err != nil && !errors.Is(err, history.ErrUnavailable) {
 			return StopTrying("the error is not an outage").Wrap(err)
@@ -66,159 +57,132 @@ func eventually(t testing.TB, store *postgres.Store, task history.Task, records 
 	}).WithTimeout(30*time.Second).WithPolling(10*time.Millisecond).Should(Succeed(), "the store did not come back")
 }
 
-var _ = Describe("Postgres that goes away", func() {
-	It("a restart of the server is survived", func() {
-		t := GinkgoTB()
-		server := ownServer(t)
-		store := openAt(t, server.Database(t))
-		w := begin(t, store, taskNamed("a"), 1)
-		w.append(user("1"))
-		if err := server.StopNow(); err != nil {
-			t.Fatal(err)
-		}
-		calls := map[string]func() error{
-			"append":   func() error { _, err := store.Append(t.Context(), w.task, 1, nil); return err },
-			"begin":    func() error { _, err := store.Begin(t.Context(), w.task, 1, nil, history.BeginOptions{}); return err },
-			"state":    func() error { _, err := store.TaskState(t.Context(), w.task.UID); return err },
-			"timeline": func() error { _, err := store.Timeline(t.Context(), history.TimelineQuery{Limit: 1}); return err },
-			"events":   func() error { return store.RecordEvents(t.Context(), []history.Event{event(w.task, 1, time.Now())}) },
-			"schema":   func() error { _, err := store.SchemaIsOlder(t.Context()); return err },
-		}
-		for name, call := range calls {
-			if err := call(); !errors.Is(err, history.ErrUnavailable) {
-				t.Errorf("%s with the server down: %v", name, err)
-			}
-		}
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, store, w.task, w.number(user("2")))
-		if got := strings.Join(w.texts(), ", "); got != "U 1, U 2" {
-			t.Errorf("conversation: %s", got)
-		}
-	})
-
-	// A backend is killed repeatedly while batches are sent: PostgreSQL then breaks all
-	// connections and recovers. Nothing is lost or duplicated.
-	It("backends that are killed are replaced", func() {
-		t := GinkgoTB()
-		server := ownServer(t)
-		dsn := server.Database(t)
-		store := openAt(t, dsn)
-		w := begin(t, store, taskNamed("a"), 1)
-
-		ctx, cancel := context.WithCancel(t.Context())
-		var killer sync.WaitGroup
-		killer.Go(func() {
-			defer GinkgoRecover()
-			// The pace of the kills: in between, the server recovers and takes batches.
-			pace := time.NewTicker(150 * time.Millisecond)
-			defer pace.Stop()
-			for kills := 0; kills < 5 && ctx.Err() == nil; {
-				if killBackend(ctx, dsn) {
-					kills++
-				}
-				<-pace.C
-			}
-			cancel()
+var _ = Describe("The store", func() {
+	When("the server is stopped and started again", func() {
+		var server *pgtest.Server
+		var store *postgres.Store
+		BeforeEach(func() {
+			t := GinkgoTB()
+			server = ownServer(t)
+			store = openAt(t, server.Database(t))
 		})
-		for n := 0; ctx.Err() == nil; n++ {
-			eventually(t, store, w.task, w.number(user(fmt.Sprint(n)), agent(fmt.Sprint(n))))
-		}
-		killer.Wait()
-		eventually(t, store, w.task, w.number(user("last")))
 
-		texts := w.texts()
-		if int64(len(texts)) != w.last {
-			t.Fatalf("%d messages of %d", len(texts), w.last)
-		}
-		for i, text := range texts[:len(texts)-1] {
-			if want := fmt.Sprint([]string{"U ", "A "}[i%2], i/2); text != want {
-				t.Fatalf("message %d is %q, want %q", i, text, want)
+		It("reports every call as unavailable meanwhile, and then goes on", func(ctx SpecContext) {
+			w := begin(GinkgoTB(), store, taskNamed("a"), 1)
+			w.append(user("1"))
+			Expect(server.StopNow()).To(Succeed())
+			calls := map[string]func() error{
+				"append":   func() error { _, err := store.Append(ctx, w.task, 1, nil); return err },
+				"begin":    func() error { _, err := store.Begin(ctx, w.task, 1, nil, history.BeginOptions{}); return err },
+				"state":    func() error { _, err := store.TaskState(ctx, w.task.UID); return err },
+				"timeline": func() error { _, err := store.Timeline(ctx, history.TimelineQuery{Limit: 1}); return err },
+				"events":   func() error { return store.RecordEvents(ctx, []history.Event{event(w.task, 1, time.Now())}) },
+				"schema":   func() error { _, err := store.SchemaIsOlder(ctx); return err },
 			}
-		}
-	})
-
-	It("listeners are notified of each change", func() {
-		t := GinkgoTB()
-		server := ownServer(t)
-		store := openAt(t, server.Database(t))
-		ctx, cancel := context.WithCancel(t.Context())
-		got := make(chan history.Notification, 100)
-		done := make(chan error)
-		go func() { done <- store.Listen(ctx, func(n history.Notification) { got <- n }) }()
-
-		expect := func(want history.Notification) {
-			t.Helper()
-			for {
-				select {
-				case n := <-got:
-					if n == want {
-						return
-					}
-				case <-time.After(20 * time.Second):
-					t.Fatalf("no notification %+v", want)
-				}
+			for name, call := range calls {
+				Expect(call()).To(MatchError(history.ErrUnavailable), name)
 			}
-		}
-		expect(history.Notification{})
-		w := begin(t, store, taskNamed("a"), 1)
-		expect(history.Notification{Task: w.task, Attempt: 1})
-		w.append(user("1"))
-		expect(history.Notification{Task: w.task, Attempt: 1})
+			Expect(server.Restart(ctx)).To(Succeed())
+			eventually(GinkgoTB(), store, w.task, w.number(user("2")))
+			Expect(w.texts()).To(HaveExactElements("U 1", "U 2"))
+		})
 
-		if err := server.StopNow(); err != nil {
-			t.Fatal(err)
-		}
-		if err := server.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		expect(history.Notification{})
-		eventually(t, store, w.task, w.number(user("2")))
-		expect(history.Notification{Task: w.task, Attempt: 1})
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
-		}
+		It("notifies listeners of each change, and of the interruption", func(ctx SpecContext) {
+			listening, cancel := context.WithCancel(ctx)
+			notified, ended := make(chan history.Notification, 100), make(chan error, 1)
+			go func() { ended <- store.Listen(listening, func(n history.Notification) { notified <- n }) }()
+			expect := func(want history.Notification) {
+				GinkgoHelper()
+				Eventually(notified).WithTimeout(20 * time.Second).Should(Receive(Equal(want)))
+			}
+			everything, ofTask := history.Notification{}, history.Notification{Task: taskNamed("a"), Attempt: 1}
+
+			expect(everything)
+			w := begin(GinkgoTB(), store, taskNamed("a"), 1)
+			expect(ofTask)
+			w.append(user("1"))
+			expect(ofTask)
+
+			Expect(server.StopNow()).To(Succeed())
+			Expect(server.Restart(ctx)).To(Succeed())
+			expect(everything)
+			eventually(GinkgoTB(), store, w.task, w.number(user("2")))
+			expect(ofTask)
+			cancel()
+			Eventually(ended).WithTimeout(20 * time.Second).Should(Receive(MatchError(context.Canceled)))
+		})
 	})
 
-	It("an invalid DSN is refused", func() {
-		t := GinkgoTB()
-		if _, err := postgres.Open(t.Context(), "postgres://u:secret@[", logr.Discard()); err == nil || strings.Contains(err.Error(), "secret") {
-			t.Errorf("malformed DSN: %v", err)
-		}
-		store := openAt(t, "postgres://u:secret@127.0.0.1:1/none")
-		if _, err := store.SchemaIsOlder(t.Context()); !errors.Is(err, history.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
-			t.Errorf("unreachable: %v", err)
-		}
-	})
+	When("the server's backends are killed while batches are sent", func() {
+		// PostgreSQL then breaks all connections and recovers.
+		It("loses nothing and repeats nothing", func(ctx SpecContext) {
+			t := GinkgoTB()
+			dsn := ownServer(t).Database(t)
+			store := openAt(t, dsn)
+			w := begin(t, store, taskNamed("a"), 1)
 
-	It("many may migrate at once", func() {
-		t := GinkgoTB()
-		server := ownServer(t)
-		dsn := strings.Replace(server.Database(t), "/clew_", "/fresh_", 1)
-		conn := connect(t, strings.Replace(dsn, "/fresh_", "/clew_", 1))
-		name := dsn[strings.Index(dsn, "/fresh_")+1 : strings.Index(dsn, "?")]
-		if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name, pgx.QueryExecModeSimpleProtocol); err != nil {
-			t.Fatal(err)
-		}
-		store := openAt(t, dsn)
-		if _, err := store.SchemaIsOlder(t.Context()); !errors.Is(err, history.ErrUnavailable) {
-			t.Errorf("ready without a schema: %v", err)
-		}
-		var migrations sync.WaitGroup
-		for range 4 {
-			migrations.Go(func() {
+			killing, cancel := context.WithCancel(ctx)
+			var killer sync.WaitGroup
+			killer.Go(func() {
 				defer GinkgoRecover()
-				if err := postgres.Migrate(t.Context(), dsn); err != nil {
-					t.Error(err)
+				// The pace of the kills: in between, the server recovers and takes batches.
+				pace := time.NewTicker(150 * time.Millisecond)
+				defer pace.Stop()
+				for kills := 0; kills < 5 && killing.Err() == nil; {
+					if killBackend(killing, dsn) {
+						kills++
+					}
+					<-pace.C
 				}
+				cancel()
 			})
-		}
-		migrations.Wait()
-		if older, err := store.SchemaIsOlder(t.Context()); older || err != nil {
-			t.Errorf("older: %v, %v", older, err)
-		}
+			for n := 0; killing.Err() == nil; n++ {
+				eventually(t, store, w.task, w.number(user(fmt.Sprint(n)), agent(fmt.Sprint(n))))
+			}
+			killer.Wait()
+			eventually(t, store, w.task, w.number(user("last")))
+
+			var want []string
+			for n := range (w.last - 1) / 2 {
+				want = append(want, fmt.Sprint("U ", n), fmt.Sprint("A ", n))
+			}
+			Expect(w.texts()).To(Equal(append(want, "U last")))
+		})
+	})
+
+	When("its DSN leads nowhere", func() {
+		It("reports a malformed one without its password", func(ctx SpecContext) {
+			_, err := postgres.Open(ctx, "postgres://u:secret@[", logr.Discard())
+			Expect(err).To(MatchError(Not(ContainSubstring("secret"))))
+		})
+
+		It("is unavailable, and does not show the password", func(ctx SpecContext) {
+			_, err := openAt(GinkgoTB(), "postgres://u:secret@127.0.0.1:1/none").SchemaIsOlder(ctx)
+			Expect(err).To(And(MatchError(history.ErrUnavailable), MatchError(Not(ContainSubstring("secret")))))
+		})
+	})
+
+	When("the database has no schema yet", func() {
+		It("is unavailable until it is migrated, which many may do at once", func(ctx SpecContext) {
+			t := GinkgoTB()
+			server := ownServer(t)
+			dsn := strings.Replace(server.Database(t), "/clew_", "/fresh_", 1)
+			conn := connect(t, strings.Replace(dsn, "/fresh_", "/clew_", 1))
+			name := dsn[strings.Index(dsn, "/fresh_")+1 : strings.Index(dsn, "?")]
+			Expect(conn.Exec(ctx, "CREATE DATABASE "+name, pgx.QueryExecModeSimpleProtocol)).Error().NotTo(HaveOccurred())
+			store := openAt(t, dsn)
+			_, err := store.SchemaIsOlder(ctx)
+			Expect(err).To(MatchError(history.ErrUnavailable))
+			var migrations sync.WaitGroup
+			for range 4 {
+				migrations.Go(func() {
+					defer GinkgoRecover()
+					Expect(postgres.Migrate(ctx, dsn)).To(Succeed())
+				})
+			}
+			migrations.Wait()
+			Expect(store.SchemaIsOlder(ctx)).To(BeFalse())
+		})
 	})
 })
 
