@@ -19,7 +19,7 @@ import (
 // before. No other test's restore may interfere.
 func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 	live, folder := server.Database(t), t.TempDir()
-	Expect(asWritten(t, server, folder, dumping(t), databaseOfSchema(t, server, versions(t)[len(versions(t))-1]))).To(ContainSubstring("dump complete"))
+	Expect(asWritten(t, server, folder, dumping(), databaseOfSchema(t, server, versions()[len(versions())-1]))).To(ContainSubstring("dump complete"))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	store := openAt(t, live)
@@ -30,15 +30,15 @@ func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 
 	holder := connect(t, live)
 	do := func(statement string) {
-		t.Helper()
-		_, err := holder.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)
-		Expect(err).NotTo(HaveOccurred())
+		GinkgoHelper()
+		Expect(holder.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol)).Error().NotTo(HaveOccurred())
 	}
+	By("restoring a dump that is held up before it replaces the tables")
 	do("SELECT pg_advisory_lock(29)")
 	said := make(chan string, 1)
 	go func() {
 		defer GinkgoRecover()
-		slow := strings.NewReplacer("'10s'", "'5min'", "CREATE SCHEMA public;", "CREATE SCHEMA public; SELECT pg_advisory_lock(29);").Replace(restoring(t))
+		slow := strings.NewReplacer("'10s'", "'5min'", "CREATE SCHEMA public;", "CREATE SCHEMA public; SELECT pg_advisory_lock(29);").Replace(restoring())
 		out, err := asWritten(t, server, folder, slow, live)
 		if err != nil {
 			out += err.Error()
@@ -49,9 +49,12 @@ func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 	awaitChecks(t, live, 2)
 	Expect(notified).NotTo(Receive(), "the old tables still exist")
 
-	Expect(asWritten(t, server, folder, dumping(t), server.Database(t))).To(ContainSubstring("dump complete"))
-	_, err := asWritten(t, server, folder, strings.Replace(restoring(t), "'10s'", "'50ms'", 1), live)
+	By("restoring another dump meanwhile, which gets no lock")
+	Expect(asWritten(t, server, folder, dumping(), server.Database(t))).To(ContainSubstring("dump complete"))
+	_, err := asWritten(t, server, folder, strings.Replace(restoring(), "'10s'", "'50ms'", 1), live)
 	Expect(err).To(MatchError(ContainSubstring("lock timeout")))
+
+	By("letting the first restore go on")
 	do("SELECT pg_advisory_unlock_all()")
 	Eventually(said).WithTimeout(time.Minute).Should(Receive(HaveSuffix("\nrestored\n")))
 	Expect(count(t, live, "tasks WHERE uid = 'uid-of-a'")).To(Equal(1), "it is of the first dump")
@@ -64,7 +67,7 @@ func longRestoreIsNoticed(t testing.TB, server *pgtest.Server) {
 
 // awaitChecks waits until the listener has begun that many checks of the tables.
 func awaitChecks(t testing.TB, dsn string, number int) {
-	t.Helper()
+	GinkgoHelper()
 	conn := connect(t, dsn)
 	begun := make(map[time.Time]struct{})
 	Eventually(func() (int, error) {
