@@ -1,17 +1,18 @@
 package postgres_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/clew-dev/clew/internal/history"
@@ -19,16 +20,13 @@ import (
 )
 
 func export(t testing.TB, store *postgres.Store, task history.Task) []string {
-	t.Helper()
+	GinkgoHelper()
 	var lines []string
-	err := store.Export(t.Context(), task.Namespace, task.Name, task.UID, func(line history.ExportLine) error {
+	Expect(store.Export(t.Context(), task.Namespace, task.Name, task.UID, func(line history.ExportLine) error {
 		encoded, err := json.Marshal(line)
 		lines = append(lines, string(encoded))
 		return err
-	})
-	if err != nil {
-		t.Fatalf("export: %v", err)
-	}
+	})).To(Succeed())
 	return lines
 }
 
@@ -46,15 +44,13 @@ func parsed(lines []string) iter.Seq2[history.ExportLine, error] {
 
 // eventful is a fork with everything that a history can contain.
 func eventful(t testing.TB, store *postgres.Store) *writer {
-	t.Helper()
+	GinkgoHelper()
 	source := begin(t, store, taskNamed("source"), 1)
 	source.append(user("1"), usage(1, 2, 3), checkpoint(1), agent("left"))
 	source.move("op", 1)
 	source.append(agent(long(20<<10, "inherited")), checkpoint(2), agent("own"))
 	w := source.fork("a", 2)
-	if _, err := store.Begin(t.Context(), w.task, 1, nil, history.BeginOptions{SnapshotEveryMessages: 2}); err != nil {
-		t.Fatal(err)
-	}
+	beginWith(t, w, 2)
 	huge := []string{long(250<<10, "h1"), long(250<<10, "h2"), long(250<<10, "h3"), long(250<<10, "h4"), long(250<<10, "h5")}
 	w.append(user("Do it"), call("x"), piece("\x00\xff no text"), piece(huge[0]), piece(huge[1]))
 	w.append(piece(huge[2]), piece(huge[3]), piece(huge[4]), cutResult("x", huge...),
@@ -69,157 +65,149 @@ func eventful(t testing.TB, store *postgres.Store) *writer {
 		user(long(50<<10, "cut")), cutResult("y", "a piece that never came, and more"), call("open"))
 	w.moveTo("op", history.MoveOperation{Position: 3})
 	w.append(agent("another way"), checkpoint(2), interrupted("z"), agent("at the end"))
-	err := store.RecordEvents(t.Context(), []history.Event{
+	Expect(store.RecordEvents(t.Context(), []history.Event{
 		transition(w.task, 1, "TaskStarted", time.Now().AddDate(-3, 0, 0)), transition(w.task, 2, "TaskCompleted", time.Now()),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})).To(Succeed())
 	return w
 }
 
-var _ = Describe("Exporting and importing a history", func() {
-	// An import of an export gives an equal export, in another database and again in the
-	// same one, and the history continues where it was.
-	It("what is exported is imported completely", func() {
-		t := GinkgoTB()
-		store, other := open(t), open(t)
-		w := eventful(t, store)
-		lines := export(t, store, w.task)
-		if d := cmp.Diff(lines, export(t, store, history.Task{Namespace: "team", Name: "a"})); d != "" {
-			t.Errorf("by name (-first +second):\n%s", d)
-		}
-		state := w.state()
-		state.ActiveAt = time.Time{} // an imported history has no active agent
-		texts := w.texts()
-		if _, err := store.Import(t.Context(), "team", "bob", parsed(lines)); !errors.Is(err, history.ErrExists) {
-			t.Errorf("over itself: %v", err)
-		}
-		remove(t, w)
-		for name, into := range map[string]*postgres.Store{"another database": other, "the same one": store} {
-			task, err := into.Import(t.Context(), "team", "bob", parsed(lines))
-			if err != nil || task != w.task {
-				t.Fatalf("import into %s returned %+v, %v; want %+v", name, task, err, w.task)
-			}
-			if d := cmp.Diff(lines, export(t, into, task)); d != "" {
-				t.Errorf("%s (-exported +exported again):\n%s", name, d)
-			}
-			again := begin(t, into, task, 1)
-			if d := cmp.Diff(state, again.state(), cmpopts.EquateEmpty()); d != "" {
-				t.Errorf("%s: state (-before +after):\n%s", name, d)
-			}
-			if d := cmp.Diff(texts, again.texts()); d != "" {
-				t.Errorf("%s: conversation (-before +after):\n%s", name, d)
-			}
-			again.append(agent("goes on"))
-			if p := again.moveTo("op2", history.MoveOperation{Position: 2}); p.Position != 2 {
-				t.Errorf("%s: moved to %+v", name, p)
-			}
-			index(t, into)
-			if got := search(t, into, history.SearchQuery{Text: "another way", Task: "a"}); len(got) != 1 {
-				t.Errorf("%s: found %q", name, got)
-			}
-			if _, err := into.Import(t.Context(), "team", "bob", parsed(lines)); !errors.Is(err, history.ErrExists) {
-				t.Errorf("%s, twice: %v", name, err)
-			}
-		}
-		// Into another namespace as well.
-		third := open(t)
-		task, err := third.Import(t.Context(), "elsewhere", "bob", parsed(lines))
-		if err != nil || task.Namespace != "elsewhere" {
-			t.Fatalf("import into another namespace returned %+v, %v", task, err)
-		}
-		if _, err := third.Snapshot(t.Context(), task.Key(), history.SnapshotQuery{}); err != nil {
-			t.Errorf("in another namespace: %v", err)
-		}
+var _ = Describe("An export of a history", func() {
+	It("is the same by name and by UID", func() {
+		store := open(GinkgoTB())
+		w := eventful(GinkgoTB(), store)
+		Expect(export(GinkgoTB(), store, history.Task{Namespace: "team", Name: "a"})).To(BeComparableTo(export(GinkgoTB(), store, w.task)))
 	})
 
-	It("an export contains full texts", func() {
-		t := GinkgoTB()
-		store := open(t)
-		w := eventful(t, store)
-		whole := strings.Join(export(t, store, w.task), "\n")
+	It("contains full texts, and nothing of the source alone", func() {
+		store := open(GinkgoTB())
+		w := eventful(GinkgoTB(), store)
+		whole := strings.Join(export(GinkgoTB(), store, w.task), "\n")
 		for _, text := range []string{long(20<<10, "inherited"), long(50<<10, "cut"), long(250<<10, "h3"), "Do it", "another way"} {
 			encoded, err := json.Marshal(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.Contains(whole, strings.Trim(string(encoded), `"`)) {
-				t.Errorf("%.20q… is not completely in the export", text)
-			}
+			Expect(err).NotTo(HaveOccurred())
+			Expect(strings.Contains(whole, strings.Trim(string(encoded), `"`))).To(BeTrue(), "%.20q… is completely in the export", text)
 		}
 		for _, text := range []string{"left", "own"} {
-			if strings.Contains(whole, `"`+text+`"`) {
-				t.Errorf("%q, of the source alone, is in it", text)
-			}
+			Expect(strings.Contains(whole, `"`+text+`"`)).To(BeFalse(), "%q is of the source alone", text)
 		}
 	})
 
-	It("an unknown task cannot be exported", func() {
-		t := GinkgoTB()
-		store := open(t)
-		w := begin(t, store, taskNamed("a"), 1)
-		for _, task := range []history.Task{{Namespace: "team", Name: "b"}, {Namespace: "elsewhere", Name: "a"}, {Namespace: "elsewhere", UID: w.task.UID}, {Namespace: "team", Name: "b", UID: w.task.UID}} {
-			if err := store.Export(t.Context(), task.Namespace, task.Name, task.UID, nil); !errors.Is(err, history.ErrNotFound) {
-				t.Errorf("export of %+v: %v, want not found", task, err)
-			}
+	DescribeTable("is not found", func(ctx SpecContext, task history.Task) {
+		store := open(GinkgoTB())
+		begin(GinkgoTB(), store, taskNamed("a"), 1)
+		Expect(store.Export(ctx, task.Namespace, task.Name, task.UID, nil)).To(MatchError(history.ErrNotFound))
+	},
+		Entry("for an unknown name", history.Task{Namespace: "team", Name: "b"}),
+		Entry("for a name of another namespace", history.Task{Namespace: "elsewhere", Name: "a"}),
+		Entry("for a UID of another namespace", history.Task{Namespace: "elsewhere", UID: taskNamed("a").UID}),
+		Entry("for a UID with another's name", history.Task{Namespace: "team", Name: "b", UID: taskNamed("a").UID}),
+	)
+})
+
+var _ = Describe("An import of an export", func() {
+	var store *postgres.Store
+	var w *writer
+	var lines []string
+	BeforeEach(func() {
+		store = open(GinkgoTB())
+		w = eventful(GinkgoTB(), store)
+		lines = export(GinkgoTB(), store, w.task)
+	})
+
+	It("is refused while the task exists", func(ctx SpecContext) {
+		Expect(importing(ctx, store, lines)).To(MatchError(history.ErrExists))
+	})
+
+	DescribeTable("gives an equal export, and a history that continues where it was", func(ctx SpecContext, target func() *postgres.Store) {
+		state, texts := w.state(), w.texts()
+		state.ActiveAt = time.Time{} // an imported history has no active agent
+		remove(GinkgoTB(), w)
+		into := target()
+
+		Expect(into.Import(ctx, "team", "bob", parsed(lines))).To(Equal(w.task))
+		Expect(export(GinkgoTB(), into, w.task)).To(BeComparableTo(lines))
+		again := begin(GinkgoTB(), into, w.task, 1)
+		Expect(again.state()).To(BeComparableTo(state, cmpopts.EquateEmpty()))
+		Expect(again.texts()).To(BeComparableTo(texts))
+
+		again.append(agent("goes on"))
+		Expect(again.moveTo("op2", history.MoveOperation{Position: 2})).To(HaveField("Position", int64(2)))
+		index(GinkgoTB(), into)
+		Expect(search(GinkgoTB(), into, history.SearchQuery{Text: "another way", Task: "a"})).To(HaveLen(1))
+		Expect(importing(ctx, into, lines)).To(MatchError(history.ErrExists), "the second time")
+	},
+		Entry("in the same database, after a deletion", func() *postgres.Store { return store }),
+		Entry("in another database", func() *postgres.Store { return open(GinkgoTB()) }),
+	)
+
+	It("may go into another namespace", func(ctx SpecContext) {
+		other := open(GinkgoTB())
+		task, err := other.Import(ctx, "elsewhere", "bob", parsed(lines))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(task.Namespace).To(Equal("elsewhere"))
+		Expect(other.Snapshot(ctx, task.Key(), history.SnapshotQuery{})).Error().NotTo(HaveOccurred())
+	})
+})
+
+var _ = Describe("An export that is incomplete or was changed", Ordered, ContinueOnFailure, func() {
+	var dsn string
+	var empty *postgres.Store
+	var lines []string
+	BeforeAll(func() {
+		dsn = pg.Database(GinkgoTB())
+		empty = openAt(GinkgoTB(), dsn)
+		store := open(GinkgoTB())
+		lines = export(GinkgoTB(), store, eventful(GinkgoTB(), store).task)
+	})
+	AfterEach(func() {
+		for _, table := range []string{"tasks", "task_summaries", "branches", "messages", "pieces", "events"} {
+			Expect(count(GinkgoTB(), dsn, table)).To(BeZero(), "rows in %s, where nothing may be left behind", table)
 		}
 	})
 
-	// An incomplete export leaves nothing behind.
-	It("an incomplete export cannot be imported", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		source, store := open(t), openAt(t, dsn)
-		w := eventful(t, source)
-		lines := export(t, source, w.task)
-		replace := func(old, with string) []string {
-			changed := strings.ReplaceAll(strings.Join(lines, "\n"), old, with)
-			if changed == strings.Join(lines, "\n") {
-				t.Fatalf("%q is not in the export", old)
-			}
-			return strings.Split(changed, "\n")
+	without := func(lines []string, n int) []string { return slices.Delete(slices.Clone(lines), n, n+1) }
+	replaced := func(old, with string) func([]string) []string {
+		return func(lines []string) []string {
+			GinkgoHelper()
+			whole := strings.Join(lines, "\n")
+			Expect(strings.Contains(whole, old)).To(BeTrue(), "%q is in the export", old)
+			return strings.Split(strings.ReplaceAll(whole, old, with), "\n")
 		}
-		without := func(n int) []string { return append(append([]string{}, lines[:n]...), lines[n+1:]...) }
-		tests := map[string]struct {
-			lines []string
-			want  error
-		}{
-			"nothing":             {nil, history.ErrInvalid},
-			"no end":              {lines[:len(lines)-1], history.ErrInvalid},
-			"no beginning":        {lines[1:], history.ErrInvalid},
-			"no branch":           {without(1), history.ErrInvalid},
-			"an event missing":    {without(len(lines) - 2), history.ErrInvalid},
-			"lines after the end": {append(append([]string{}, lines...), lines[0]), history.ErrInvalid},
-			"two tasks":           {append([]string{lines[0]}, lines...), history.ErrInvalid},
-			"another format":      {replace("clew-history/1", "clew-history/9"), history.ErrInvalid},
-			"an unknown line":     {replace(`{"kind":"operation"`, `{"kind":"poem"`), history.ErrInvalid},
-			"not what it says":    {replace(`"position":2,`, `"position":"two",`), history.ErrInvalid},
-			"another text":        {replace(`another way`, `another word`), history.ErrCorrupted},
-			"another piece":       {replace(`h3 line 7 `, `h3 line 8 `), history.ErrCorrupted},
-		}
-		for name, tt := range tests {
-			By(name, func() {
-				if _, err := store.Import(t.Context(), "team", "bob", parsed(tt.lines)); !errors.Is(err, tt.want) {
-					t.Errorf("%v, want %v", err, tt.want)
-				}
-				for _, table := range []string{"tasks", "task_summaries", "branches", "messages", "pieces", "events"} {
-					if n := count(t, dsn, table); n != 0 {
-						t.Errorf("%d rows in %s", n, table)
-					}
-				}
-			})
-		}
+	}
+
+	DescribeTable("cannot be imported", func(ctx SpecContext, change func(lines []string) []string, want error) {
+		Expect(importing(ctx, empty, change(lines))).To(MatchError(want))
+	},
+		Entry("without any line", func([]string) []string { return nil }, history.ErrInvalid),
+		Entry("without its end", func(lines []string) []string { return lines[:len(lines)-1] }, history.ErrInvalid),
+		Entry("without its beginning", func(lines []string) []string { return lines[1:] }, history.ErrInvalid),
+		Entry("without a branch", func(lines []string) []string { return without(lines, 1) }, history.ErrInvalid),
+		Entry("without an event", func(lines []string) []string { return without(lines, len(lines)-2) }, history.ErrInvalid),
+		Entry("with lines after the end", func(lines []string) []string { return append(slices.Clone(lines), lines[0]) }, history.ErrInvalid),
+		Entry("with two tasks", func(lines []string) []string { return append([]string{lines[0]}, lines...) }, history.ErrInvalid),
+		Entry("in another format", replaced("clew-history/1", "clew-history/9"), history.ErrInvalid),
+		Entry("with a line of an unknown kind", replaced(`{"kind":"operation"`, `{"kind":"poem"`), history.ErrInvalid),
+		Entry("with a value of another type", replaced(`"position":2,`, `"position":"two",`), history.ErrInvalid),
+		Entry("with another text", replaced(`another way`, `another word`), history.ErrCorrupted),
+		Entry("with another piece", replaced(`h3 line 7 `, `h3 line 8 `), history.ErrCorrupted),
+	)
+
+	It("is refused at the line at which its reader fails", func(ctx SpecContext) {
 		failing := func(yield func(history.ExportLine, error) bool) {
 			for line, err := range parsed(lines[:3]) {
 				if !yield(line, err) {
 					return
 				}
 			}
-			yield(history.ExportLine{}, fmt.Errorf("the reader broke"))
+			yield(history.ExportLine{}, errors.New("the reader broke"))
 		}
-		if _, err := store.Import(t.Context(), "team", "bob", failing); err == nil || !strings.Contains(err.Error(), "line 4: the reader broke") {
-			t.Errorf("a reader that breaks: %v", err)
-		}
+		_, err := empty.Import(ctx, "team", "bob", failing)
+		Expect(err).To(MatchError(ContainSubstring("line 4: the reader broke")))
 	})
 })
+
+// importing imports lines into the namespace of the task that was exported.
+func importing(ctx context.Context, store *postgres.Store, lines []string) error {
+	_, err := store.Import(ctx, "team", "bob", parsed(lines))
+	return err
+}

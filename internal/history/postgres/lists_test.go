@@ -1,7 +1,6 @@
 package postgres_test
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,13 +8,14 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
 	taskplan "github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 func transition(task history.Task, n int64, reason string, at time.Time) history.Event {
@@ -26,170 +26,148 @@ func transition(task history.Task, n int64, reason string, at time.Time) history
 	return e
 }
 
-var _ = Describe("Listing tasks", func() {
-	It("tasks are filtered and sorted", func() {
-		t := GinkgoTB()
-		store := open(t)
-		start := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
-		record := func(events ...history.Event) {
-			t.Helper()
-			if err := store.RecordEvents(t.Context(), events); err != nil {
-				t.Fatal(err)
-			}
-		}
-		a := begin(t, store, taskNamed("login-a"), 1)
-		record(transition(a.task, 1, "TaskStarted", start), transition(a.task, 2, "TaskCompleted", start.Add(time.Minute)))
-		a.append(user("  Fix\nthe login page "), call("1"), result("1"),
-			history.Record{Usage: &history.Usage{InputTokens: 100, OutputTokens: 20, CostMicroUSD: 7, CachedInputTokens: 90, Model: "sonnet"}}, checkpoint(1), user("more"))
-		b := begin(t, store, taskNamed("login-b"), 1)
-		record(transition(b.task, 1, "TaskStarted", start.Add(time.Second)), transition(b.task, 2, "OperationRefused", start.Add(time.Hour)))
-		b.append(user("b"), usage(1000, 0, 3), history.Record{Message: &conversation.Message{
-			Role: conversation.RoleAssistant, ToolCall: &conversation.ToolCall{ID: "1", Name: "Edit", Input: "{}"}}})
-		// This one never had a pod.
-		c := history.Task{Namespace: "team", Name: "other", UID: "never-began"}
-		record(transition(c, 1, "TaskFailed", start.Add(2*time.Second)))
-		record(transition(history.Task{Namespace: "elsewhere", Name: "x", UID: "x"}, 1, "TaskStarted", start))
+// namesOf are the names of the tasks of a list, in its order.
+func namesOf(tasks []history.TaskSummary) (names []string) {
+	for _, task := range tasks {
+		names = append(names, task.Name)
+	}
+	return names
+}
 
-		list := func(query history.TaskQuery) []string {
-			t.Helper()
-			query.Namespace, query.Limit = "team", 100
-			page, err := store.Tasks(t.Context(), query)
-			if err != nil {
-				t.Fatal(err)
+var _ = Describe("A list of tasks", func() {
+	Describe("of a namespace", Ordered, ContinueOnFailure, func() {
+		start := time.Now().Add(-time.Hour).Truncate(time.Microsecond)
+		var store *postgres.Store
+		var a *writer
+		BeforeAll(func(ctx SpecContext) {
+			store = open(GinkgoTB())
+			record := func(events ...history.Event) {
+				GinkgoHelper()
+				Expect(store.RecordEvents(ctx, events)).To(Succeed())
 			}
-			var names []string
-			for _, task := range page.Tasks {
-				names = append(names, task.Name)
-			}
-			return names
-		}
-		tests := map[string]struct {
+			a = begin(GinkgoTB(), store, taskNamed("login-a"), 1)
+			record(transition(a.task, 1, "TaskStarted", start), transition(a.task, 2, "TaskCompleted", start.Add(time.Minute)))
+			a.append(user("  Fix\nthe login page "), call("1"), result("1"),
+				history.Record{Usage: &history.Usage{InputTokens: 100, OutputTokens: 20, CostMicroUSD: 7, CachedInputTokens: 90, Model: "sonnet"}}, checkpoint(1), user("more"))
+			b := begin(GinkgoTB(), store, taskNamed("login-b"), 1)
+			record(transition(b.task, 1, "TaskStarted", start.Add(time.Second)), transition(b.task, 2, "OperationRefused", start.Add(time.Hour)))
+			b.append(user("b"), usage(1000, 0, 3), history.Record{Message: &conversation.Message{
+				Role: conversation.RoleAssistant, ToolCall: &conversation.ToolCall{ID: "1", Name: "Edit", Input: "{}"}}})
+			// This one never had a pod.
+			c := history.Task{Namespace: "team", Name: "other", UID: "never-began"}
+			record(transition(c, 1, "TaskFailed", start.Add(2*time.Second)))
+			record(transition(history.Task{Namespace: "elsewhere", Name: "x", UID: "x"}, 1, "TaskStarted", start))
+		})
+
+		for name, tt := range cases.Sorted(map[string]struct {
 			query history.TaskQuery
 			want  []string
 		}{
-			"by creation":   {history.TaskQuery{}, []string{"other", "login-b", "login-a"}},
-			"by change":     {history.TaskQuery{Sort: history.SortUpdated}, []string{"login-b", "login-a", "other"}},
-			"by cost":       {history.TaskQuery{Sort: history.SortCost}, []string{"login-a", "login-b", "other"}},
-			"by tokens":     {history.TaskQuery{Sort: history.SortTokens}, []string{"login-b", "login-a", "other"}},
-			"by messages":   {history.TaskQuery{Sort: history.SortMessages}, []string{"login-a", "login-b", "other"}},
-			"by name":       {history.TaskQuery{Sort: history.SortName}, []string{"login-a", "login-b", "other"}},
-			"prefix":        {history.TaskQuery{NamePrefix: "login-"}, []string{"login-b", "login-a"}},
-			"prefix %":      {history.TaskQuery{NamePrefix: "%"}, nil},
-			"state":         {history.TaskQuery{State: "Running"}, []string{"login-b"}},
-			"another state": {history.TaskQuery{State: "Failed"}, []string{"other"}},
-			"tool":          {history.TaskQuery{Tool: "Bash"}, []string{"login-a"}},
-			"no such tool":  {history.TaskQuery{Tool: "bash"}, nil},
-			"tokens":        {history.TaskQuery{MinTokens: 121}, []string{"login-b"}},
-			"cost":          {history.TaskQuery{MinCostMicroUSD: 7}, []string{"login-a"}},
-			"since":         {history.TaskQuery{Since: start.Add(time.Second)}, []string{"other", "login-b"}},
-			"until":         {history.TaskQuery{Until: start.Add(2 * time.Second)}, []string{"login-b", "login-a"}},
-		}
-		for name, tt := range tests {
-			By(name, func() {
-				if d := cmp.Diff(tt.want, list(tt.query)); d != "" {
-					t.Errorf("(-want +got):\n%s", d)
-				}
+			"is sorted by creation":                                   {history.TaskQuery{}, []string{"other", "login-b", "login-a"}},
+			"is sorted by change":                                     {history.TaskQuery{Sort: history.SortUpdated}, []string{"login-b", "login-a", "other"}},
+			"is sorted by cost":                                       {history.TaskQuery{Sort: history.SortCost}, []string{"login-a", "login-b", "other"}},
+			"is sorted by tokens":                                     {history.TaskQuery{Sort: history.SortTokens}, []string{"login-b", "login-a", "other"}},
+			"is sorted by messages":                                   {history.TaskQuery{Sort: history.SortMessages}, []string{"login-a", "login-b", "other"}},
+			"is sorted by name":                                       {history.TaskQuery{Sort: history.SortName}, []string{"login-a", "login-b", "other"}},
+			"is filtered by a prefix of names":                        {history.TaskQuery{NamePrefix: "login-"}, []string{"login-b", "login-a"}},
+			"is filtered by a prefix, which is no pattern":            {history.TaskQuery{NamePrefix: "%"}, nil},
+			"is filtered by state":                                    {history.TaskQuery{State: "Running"}, []string{"login-b"}},
+			"is filtered by the state of a task that never had a pod": {history.TaskQuery{State: "Failed"}, []string{"other"}},
+			"is filtered by a tool":                                   {history.TaskQuery{Tool: "Bash"}, []string{"login-a"}},
+			"is filtered by a tool, whose case matters":               {history.TaskQuery{Tool: "bash"}, nil},
+			"is filtered by a minimum of tokens":                      {history.TaskQuery{MinTokens: 121}, []string{"login-b"}},
+			"is filtered by a minimum of cost":                        {history.TaskQuery{MinCostMicroUSD: 7}, []string{"login-a"}},
+			"is filtered by creation since a time":                    {history.TaskQuery{Since: start.Add(time.Second)}, []string{"other", "login-b"}},
+			"is filtered by creation until a time":                    {history.TaskQuery{Until: start.Add(2 * time.Second)}, []string{"login-b", "login-a"}},
+		}) {
+			It(name, func(ctx SpecContext) {
+				tt.query.Namespace, tt.query.Limit = "team", 100
+				page, err := store.Tasks(ctx, tt.query)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(namesOf(page.Tasks)).To(Equal(tt.want))
 			})
 		}
-		page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", NamePrefix: "login-a", Limit: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := history.TaskSummary{
-			Task: a.task, State: "Completed", Preview: "Fix the login page", Created: start, Checkpoints: 1, Tools: []string{"Bash"},
-			Totals: history.Totals{Messages: 4, ToolCalls: 1, InputTokens: 100, OutputTokens: 20, CostMicroUSD: 7},
-			Models: []history.Usage{{Model: "sonnet", InputTokens: 100, CachedInputTokens: 90, OutputTokens: 20, CostMicroUSD: 7}},
-		}
-		if d := cmp.Diff(want, page.Tasks[0], cmpopts.IgnoreFields(history.TaskSummary{}, "Updated"), cmpopts.EquateApproxTime(0)); d != "" {
-			t.Errorf("summary (-want +got):\n%s", d)
-		}
-		// After a move the sums are those of the active branch.
-		a.move("op", 0)
-		page, err = store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", NamePrefix: "login-a", Limit: 1})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(page.Tasks).To(ConsistOf(And(
-			HaveField("Totals", history.Totals{}), HaveField("Preview", "Fix the login page"))), "after a move")
-		if _, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Sort: "Colour"}); !errors.Is(err, history.ErrInvalid) {
-			t.Errorf("an unknown order: %v", err)
-		}
-	})
 
-	// A transition that is recorded late does not change the state set by a newer one.
-	It("a task's state is that of its newest transition", func() {
-		t := GinkgoTB()
-		store := open(t)
-		task := taskNamed("a")
-		now := time.Now()
-		for _, e := range []history.Event{transition(task, 3, "TaskSuspended", now), transition(task, 2, "TaskResumed", now.Add(-time.Second)), transition(task, 4, "OperationRefused", now.Add(time.Second))} {
-			if err := store.RecordEvents(t.Context(), []history.Event{e}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		page, err := store.Tasks(t.Context(), history.TaskQuery{Namespace: "team", Limit: 5})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(page.Tasks).To(ConsistOf(HaveField("State", "Suspended")))
-	})
+		It("is refused in an unknown order", func(ctx SpecContext) {
+			_, err := store.Tasks(ctx, history.TaskQuery{Namespace: "team", Sort: "Colour"})
+			Expect(err).To(MatchError(history.ErrInvalid))
+		})
 
-	It("pages of tasks follow each other", func() {
-		t := GinkgoTB()
-		store := open(t)
-		at := time.Now().Add(-time.Hour)
-		for i := range 25 {
-			task := history.Task{Namespace: "team", Name: fmt.Sprintf("t%02d", i), UID: fmt.Sprintf("uid-%02d", i)}
-			if err := store.RecordEvents(t.Context(), []history.Event{transition(task, 1, "TaskStarted", at.Add(time.Duration(i/4)*time.Second))}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, sort := range []history.TaskSort{history.SortCreated, history.SortUpdated, history.SortCost, history.SortTokens, history.SortMessages, history.SortName} {
-			seen := map[string]int{}
-			query := history.TaskQuery{Namespace: "team", Limit: 4, Sort: sort}
-			for {
-				page, err := store.Tasks(t.Context(), query)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, task := range page.Tasks {
-					seen[task.UID]++
-				}
-				if query.After = page.Next; !page.More {
-					break
-				}
-			}
-			for uid, n := range seen {
-				if n != 1 {
-					t.Errorf("%s: %s was read %d times", sort, uid, n)
-				}
-			}
-			if len(seen) != 25 {
-				t.Errorf("%s: %d tasks", sort, len(seen))
-			}
-		}
-	})
-
-	// Agents choose the names of their tools.
-	It("a long page of tasks ends early", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		store := openAt(t, dsn)
-		for i := range 60 {
-			begin(t, store, taskNamed(fmt.Sprintf("task-%02d", i)), 1).append(user("x"))
-		}
-		_, err := connect(t, dsn).Exec(t.Context(), "UPDATE tasks SET tools = ARRAY (SELECT repeat('x', 197) || i FROM generate_series(100, 599) i)")
-		Expect(err).NotTo(HaveOccurred())
-		var names []string
-		for query := (history.TaskQuery{Namespace: "team", Sort: history.SortName, Limit: 500}); ; {
-			page, err := store.Tasks(t.Context(), query)
+		It("has a summary of each task, with the sums of the active branch", func(ctx SpecContext) {
+			query := history.TaskQuery{Namespace: "team", NamePrefix: "login-a", Limit: 1}
+			page, err := store.Tasks(ctx, query)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(len(page.Tasks)).To(And(BeNumerically(">", 0), BeNumerically("<=", 42)), "4 MiB of names")
-			for _, task := range page.Tasks {
-				names = append(names, task.Name)
+			Expect(page.Tasks).To(HaveExactElements(BeComparableTo(history.TaskSummary{
+				Task: a.task, State: "Completed", Preview: "Fix the login page", Created: start, Checkpoints: 1, Tools: []string{"Bash"},
+				Totals: history.Totals{Messages: 4, ToolCalls: 1, InputTokens: 100, OutputTokens: 20, CostMicroUSD: 7},
+				Models: []history.Usage{{Model: "sonnet", InputTokens: 100, CachedInputTokens: 90, OutputTokens: 20, CostMicroUSD: 7}},
+			}, cmpopts.IgnoreFields(history.TaskSummary{}, "Updated"), cmpopts.EquateApproxTime(0))))
+
+			By("going back to the beginning")
+			a.move("op", 0)
+			page, err = store.Tasks(ctx, query)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(page.Tasks).To(HaveExactElements(And(
+				HaveField("Totals", history.Totals{}), HaveField("Preview", "Fix the login page"))))
+		})
+	})
+
+	When("a transition is recorded late", func() {
+		It("shows the state that a newer one has set", func(ctx SpecContext) {
+			store, task, now := open(GinkgoTB()), taskNamed("a"), time.Now()
+			for _, e := range []history.Event{transition(task, 3, "TaskSuspended", now), transition(task, 2, "TaskResumed", now.Add(-time.Second)), transition(task, 4, "OperationRefused", now.Add(time.Second))} {
+				Expect(store.RecordEvents(ctx, []history.Event{e})).To(Succeed())
 			}
-			if !page.More {
-				break
+			page, err := store.Tasks(ctx, history.TaskQuery{Namespace: "team", Limit: 5})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(page.Tasks).To(ConsistOf(HaveField("State", "Suspended")))
+		})
+	})
+
+	Describe("that is read in pages", func() {
+		It("has each task on one page, in any order", func(ctx SpecContext) {
+			store := open(GinkgoTB())
+			at := time.Now().Add(-time.Hour)
+			want := map[string]int{}
+			for i := range 25 {
+				task := history.Task{Namespace: "team", Name: fmt.Sprintf("t%02d", i), UID: fmt.Sprintf("uid-%02d", i)}
+				Expect(store.RecordEvents(ctx, []history.Event{transition(task, 1, "TaskStarted", at.Add(time.Duration(i/4)*time.Second))})).To(Succeed())
+				want[task.UID] = 1
 			}
-			query.After = page.Next
-		}
-		Expect(names).To(HaveLen(60))
-		Expect(slices.IsSorted(names)).To(BeTrue())
+			for _, sort := range []history.TaskSort{history.SortCreated, history.SortUpdated, history.SortCost, history.SortTokens, history.SortMessages, history.SortName} {
+				seen := map[string]int{}
+				query := history.TaskQuery{Namespace: "team", Limit: 4, Sort: sort}
+				for more := true; more; {
+					page, err := store.Tasks(ctx, query)
+					Expect(err).NotTo(HaveOccurred())
+					for _, task := range page.Tasks {
+						seen[task.UID]++
+					}
+					query.After, more = page.Next, page.More
+				}
+				Expect(seen).To(Equal(want), "how often each task was read, by %s", sort)
+			}
+		})
+
+		// Agents choose the names of their tools.
+		It("has shorter pages if the tasks are large", func(ctx SpecContext) {
+			dsn := pg.Database(GinkgoTB())
+			store := openAt(GinkgoTB(), dsn)
+			for i := range 60 {
+				begin(GinkgoTB(), store, taskNamed(fmt.Sprintf("task-%02d", i)), 1).append(user("x"))
+			}
+			Expect(connect(GinkgoTB(), dsn).Exec(ctx, "UPDATE tasks SET tools = ARRAY (SELECT repeat('x', 197) || i FROM generate_series(100, 599) i)")).Error().NotTo(HaveOccurred())
+			var names []string
+			query := history.TaskQuery{Namespace: "team", Sort: history.SortName, Limit: 500}
+			for more := true; more; {
+				page, err := store.Tasks(ctx, query)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(len(page.Tasks)).To(And(BeNumerically(">", 0), BeNumerically("<=", 42)), "4 MiB of names")
+				names = append(names, namesOf(page.Tasks)...)
+				query.After, more = page.Next, page.More
+			}
+			Expect(names).To(HaveLen(60))
+			Expect(slices.IsSorted(names)).To(BeTrue())
+		})
 	})
 })

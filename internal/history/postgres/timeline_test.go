@@ -1,15 +1,15 @@
 package postgres_test
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
-
-	"github.com/google/go-cmp/cmp"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
 )
 
 func event(task history.Task, n int64, at time.Time) history.Event {
@@ -20,192 +20,151 @@ func event(task history.Task, n int64, at time.Time) history.Event {
 }
 
 var _ = Describe("The timeline", func() {
-	It("events are recorded once", func() {
-		t := GinkgoTB()
-		store := open(t)
-		task := taskNamed("a")
+	var store *postgres.Store
+	task := taskNamed("a")
+	BeforeEach(func() { store = open(GinkgoTB()) })
+
+	It("has each event once, the newest first, however often it is sent", func(ctx SpecContext) {
 		want := []history.Event{event(task, 2, time.Now()), event(task, 1, time.Now().Add(-time.Second))}
 		for range 3 {
-			if err := store.RecordEvents(t.Context(), want); err != nil {
-				t.Fatal(err)
-			}
+			Expect(store.RecordEvents(ctx, want)).To(Succeed())
 		}
-		page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Limit: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if d := cmp.Diff(history.EventPage{Events: want}, page); d != "" {
-			t.Errorf("timeline (-want +got):\n%s", d)
-		}
-		if err := store.RecordEvents(t.Context(), []history.Event{{Task: task}}); err == nil {
-			t.Error("an event without an id was accepted")
-		}
-		if err := store.RecordEvents(t.Context(), nil); err != nil {
-			t.Error(err)
-		}
+		page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Limit: 10})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(page).To(BeComparableTo(history.EventPage{Events: want}))
 	})
 
-	It("the timeline merges and filters", func() {
-		t := GinkgoTB()
-		store := open(t)
-		w := begin(t, store, taskNamed("a"), 1)
-		start := time.Now().Add(-time.Hour)
-		if err := store.RecordEvents(t.Context(), []history.Event{event(w.task, 1, start)}); err != nil {
-			t.Fatal(err)
-		}
-		w.append(user("do  it\nnow"), call("x"), result("x"), agent("done"), checkpoint(1),
-			history.Record{Event: &history.DaemonEvent{Reason: "DriftDetected", Message: "2 files", Details: map[string]string{"type": "file"}}})
-		created := event(w.task, 2, time.Now())
-		created.Type, created.Reason, created.Checkpoint = history.EventTypeCheckpoint, "CheckpointCreated", 1
-		if err := store.RecordEvents(t.Context(), []history.Event{created}); err != nil {
-			t.Fatal(err)
-		}
-		w.move("op", 1)
+	It("takes no event without an id", func(ctx SpecContext) {
+		Expect(store.RecordEvents(ctx, []history.Event{{Task: task}})).NotTo(Succeed())
+	})
 
-		read := func(query history.TimelineQuery) []string {
-			t.Helper()
-			query.Namespace, query.Limit = "team", 100
-			page, err := store.Timeline(t.Context(), query)
-			if err != nil {
-				t.Fatal(err)
+	It("takes a batch of no events", func(ctx SpecContext) {
+		Expect(store.RecordEvents(ctx, nil)).To(Succeed())
+	})
+
+	It("has pages that neither lose nor repeat an event, while others are added at the top", func(ctx SpecContext) {
+		start := time.Now().Add(-time.Hour)
+		var events []history.Event
+		want := map[string]int{}
+		for n := range int64(50) {
+			// Some have the same time.
+			e := event(task, n, start.Add(time.Duration(n/4)*time.Second))
+			events, want[e.Message] = append(events, e), 1
+		}
+		Expect(store.RecordEvents(ctx, events)).To(Succeed())
+		seen := map[string]int{}
+		query := history.TimelineQuery{Namespace: "team", Name: "a", Limit: 7}
+		for pages, more := 0, true; more; pages++ {
+			page, err := store.Timeline(ctx, query)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(page.Events).NotTo(BeEmpty())
+			for _, e := range page.Events {
+				seen[e.Message]++
 			}
+			Expect(store.RecordEvents(ctx, []history.Event{event(task, int64(1000+pages), time.Now())})).To(Succeed())
+			last := page.Events[len(page.Events)-1]
+			query.Before, more = history.EventKey{Time: last.Time, ID: last.ID}, page.More
+		}
+		Expect(seen).To(Equal(want), "how often each event was read")
+	})
+
+	When("a task has worked", func() {
+		const (
+			moved     = "rewind ConversationMoved the conversation continues from message 4, on branch-2 (Rewind)"
+			drift     = "file DriftDetected 2 files"
+			created   = "checkpoint CheckpointCreated checkpoint 1 (ToolCalls): 2 files changed, +3 -4 lines"
+			ofAgent   = "chat AgentMessage done"
+			ofUser    = "chat UserMessage do it now"
+			ofManager = "task TaskStarted 1"
+		)
+		var start time.Time
+		BeforeEach(func(ctx SpecContext) {
+			w := begin(GinkgoTB(), store, task, 1)
+			start = time.Now().Add(-time.Hour)
+			Expect(store.RecordEvents(ctx, []history.Event{event(w.task, 1, start)})).To(Succeed())
+			w.append(user("do  it\nnow"), call("x"), result("x"), agent("done"), checkpoint(1),
+				history.Record{Event: &history.DaemonEvent{Reason: "DriftDetected", Message: "2 files", Details: map[string]string{"type": "file"}}})
+			created := event(w.task, 2, time.Now())
+			created.Type, created.Reason, created.Checkpoint = history.EventTypeCheckpoint, "CheckpointCreated", 1
+			Expect(store.RecordEvents(ctx, []history.Event{created})).To(Succeed())
+			w.move("op", 1)
+		})
+		read := func(query history.TimelineQuery) []string {
+			GinkgoHelper()
+			query.Namespace, query.Limit = "team", 100
+			page, err := store.Timeline(GinkgoTB().Context(), query)
+			Expect(err).NotTo(HaveOccurred())
 			var lines []string
 			for _, e := range page.Events {
 				lines = append(lines, e.Type+" "+e.Reason+" "+e.Message)
 			}
 			return lines
 		}
-		all := []string{
-			"rewind ConversationMoved the conversation continues from message 4, on branch-2 (Rewind)",
-			"file DriftDetected 2 files",
-			"checkpoint CheckpointCreated checkpoint 1 (ToolCalls): 2 files changed, +3 -4 lines",
-			"chat AgentMessage done",
-			"chat UserMessage do it now",
-			"task TaskStarted 1",
-		}
-		sorted := func(a []string) map[string]bool {
-			set := map[string]bool{}
-			for _, s := range a {
-				set[s] = true
-			}
-			return set
-		}
-		// Times within a batch may be equal to the microsecond, so sets are compared.
-		if d := cmp.Diff(sorted(all), sorted(read(history.TimelineQuery{}))); d != "" {
-			t.Errorf("namespace (-want +got):\n%s", d)
-		}
-		if d := cmp.Diff(sorted(all), sorted(read(history.TimelineQuery{Name: "a"}))); d != "" {
-			t.Errorf("task (-want +got):\n%s", d)
-		}
-		if d := cmp.Diff(sorted(all[3:5]), sorted(read(history.TimelineQuery{Name: "a", Types: []string{"chat"}}))); d != "" {
-			t.Errorf("chat (-want +got):\n%s", d)
-		}
-		if d := cmp.Diff(sorted(all[:5]), sorted(read(history.TimelineQuery{Since: start.Add(time.Minute)}))); d != "" {
-			t.Errorf("since (-want +got):\n%s", d)
-		}
-		if _, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "team", Name: "unknown", Limit: 1}); !errors.Is(err, history.ErrNotFound) {
-			t.Errorf("unknown task: %v", err)
-		}
-		if page, err := store.Timeline(t.Context(), history.TimelineQuery{Namespace: "elsewhere", UID: w.task.UID, Limit: 1}); err != nil || len(page.Events) != 0 {
-			t.Errorf("another namespace reads %v, %v", page.Events, err)
-		}
-	})
 
-	// Consecutive pages neither lose nor repeat events while others are added at the top,
-	// whether or not times are equal.
-	It("pages of events follow each other", func() {
-		t := GinkgoTB()
-		store := open(t)
-		task := taskNamed("a")
-		start := time.Now().Add(-time.Hour)
-		var events []history.Event
-		for n := range int64(50) {
-			events = append(events, event(task, n, start.Add(time.Duration(n/4)*time.Second)))
-		}
-		if err := store.RecordEvents(t.Context(), events); err != nil {
-			t.Fatal(err)
-		}
-		seen := map[string]int{}
-		query := history.TimelineQuery{Namespace: "team", Name: "a", Limit: 7}
-		for pages := 0; ; pages++ {
-			page, err := store.Timeline(t.Context(), query)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, e := range page.Events {
-				seen[e.ID]++
-			}
-			if err := store.RecordEvents(t.Context(), []history.Event{event(task, int64(1000+pages), time.Now())}); err != nil {
-				t.Fatal(err)
-			}
-			if !page.More {
-				break
-			}
-			last := page.Events[len(page.Events)-1]
-			query.Before = history.EventKey{Time: last.Time, ID: last.ID}
-		}
-		if len(seen) != len(events) {
-			t.Errorf("%d events were read, want %d", len(seen), len(events))
-		}
-		for _, e := range events {
-			if seen[e.ID] != 1 {
-				t.Errorf("event %s was read %d times", e.Message, seen[e.ID])
-			}
-		}
+		// Times within a batch may be equal to the microsecond, so the order is not compared.
+		It("merges what the task, its daemon and the manager have recorded", func() {
+			Expect(read(history.TimelineQuery{})).To(ConsistOf(moved, drift, created, ofAgent, ofUser, ofManager))
+		})
+		It("can be read for one task", func() {
+			Expect(read(history.TimelineQuery{Name: "a"})).To(ConsistOf(moved, drift, created, ofAgent, ofUser, ofManager))
+		})
+		It("can be read by type", func() {
+			Expect(read(history.TimelineQuery{Name: "a", Types: []string{"chat"}})).To(ConsistOf(ofAgent, ofUser))
+		})
+		It("can be read since a time", func() {
+			Expect(read(history.TimelineQuery{Since: start.Add(time.Minute)})).To(ConsistOf(moved, drift, created, ofAgent, ofUser))
+		})
+		It("is not found for an unknown task", func(ctx SpecContext) {
+			_, err := store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Name: "unknown", Limit: 1})
+			Expect(err).To(MatchError(history.ErrNotFound))
+		})
+		It("shows nothing to another namespace", func(ctx SpecContext) {
+			Expect(store.Timeline(ctx, history.TimelineQuery{Namespace: "elsewhere", UID: task.UID, Limit: 1})).To(HaveField("Events", BeEmpty()))
+		})
 	})
+})
 
-	It("a conversation is read by the task's name", func() {
-		t := GinkgoTB()
-		store := open(t)
-		old := begin(t, store, history.Task{Namespace: "team", Name: "a", UID: "first life"}, 1)
-		old.append(user("old"))
-		w := begin(t, store, taskNamed("a"), 1)
+var _ = Describe("A conversation that is read by its task's name", func() {
+	var store *postgres.Store
+	var w *writer
+	BeforeEach(func() {
+		store = open(GinkgoTB())
+		begin(GinkgoTB(), store, history.Task{Namespace: "team", Name: "a", UID: "first life"}, 1).append(user("old"))
+		w = begin(GinkgoTB(), store, taskNamed("a"), 1)
 		for i := range 10 {
 			w.append(user(fmt.Sprint(i)))
 		}
 		w.append(checkpoint(1), user("left"))
 		w.move("op", 1)
-
-		read := func(query history.ConversationQuery) ([]string, history.EntryPage) {
-			t.Helper()
-			query.Namespace = "team"
-			page, err := store.TaskConversation(t.Context(), query)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var lines []string
-			for _, e := range page.Entries {
-				lines = append(lines, e.Message.Text)
-			}
-			return lines, page
-		}
-		lines, page := read(history.ConversationQuery{Name: "a", After: 2, Limit: 3})
-		if d := cmp.Diff([]string{"2", "3", "4"}, lines); d != "" {
-			t.Errorf("page of the active branch (-want +got):\n%s", d)
-		}
-		if page.Remaining != 5 || page.Branch != "branch-2" {
-			t.Errorf("%d messages remain on %s, want 5 on branch-2", page.Remaining, page.Branch)
-		}
-		lines, page = read(history.ConversationQuery{Name: "a", Branch: "main", Last: 2, Limit: 5})
-		if d := cmp.Diff([]string{"9", "left"}, lines); d != "" {
-			t.Errorf("tail of main (-want +got):\n%s", d)
-		}
-		if page.Remaining != 0 || page.Branch != "main" {
-			t.Errorf("%d messages remain on %s, want 0 on main", page.Remaining, page.Branch)
-		}
-		lines, _ = read(history.ConversationQuery{Name: "a", UID: "first life", Limit: 5})
-		if d := cmp.Diff([]string{"old"}, lines); d != "" {
-			t.Errorf("lines (-want +got):\n%s", d)
-		}
-		for _, query := range []history.ConversationQuery{
-			{Namespace: "team", Name: "unknown"},
-			{Namespace: "team", Name: "a", Branch: "branch-9"},
-			{Namespace: "team", Name: "a", Branch: "x"},
-			{Namespace: "elsewhere", Name: "a", UID: w.task.UID},
-		} {
-			if _, err := store.TaskConversation(t.Context(), query); !errors.Is(err, history.ErrNotFound) {
-				t.Errorf("%+v: %v", query, err)
-			}
-		}
 	})
+	beTexts := func(texts ...string) types.GomegaMatcher {
+		return WithTransform(func(entries []history.Entry) (got []string) {
+			for _, e := range entries {
+				got = append(got, e.Message.Text)
+			}
+			return got
+		}, Equal(texts))
+	}
+
+	It("is its active branch, a page at a time", func(ctx SpecContext) {
+		Expect(store.TaskConversation(ctx, history.ConversationQuery{Namespace: "team", Name: "a", After: 2, Limit: 3})).To(And(
+			HaveField("Entries", beTexts("2", "3", "4")), HaveField("Remaining", BeEquivalentTo(5)), HaveField("Branch", "branch-2")))
+	})
+	It("is the end of another branch, if that is asked for", func(ctx SpecContext) {
+		Expect(store.TaskConversation(ctx, history.ConversationQuery{Namespace: "team", Name: "a", Branch: "main", Last: 2, Limit: 5})).To(And(
+			HaveField("Entries", beTexts("9", "left")), HaveField("Remaining", BeEquivalentTo(0)), HaveField("Branch", "main")))
+	})
+	It("is that of an earlier task of the name, if its UID is given", func(ctx SpecContext) {
+		Expect(store.TaskConversation(ctx, history.ConversationQuery{Namespace: "team", Name: "a", UID: "first life", Limit: 5})).To(
+			HaveField("Entries", beTexts("old")))
+	})
+	DescribeTable("is not found", func(ctx SpecContext, query history.ConversationQuery) {
+		_, err := store.TaskConversation(ctx, query)
+		Expect(err).To(MatchError(history.ErrNotFound))
+	},
+		Entry("for an unknown task", history.ConversationQuery{Namespace: "team", Name: "unknown"}),
+		Entry("on a branch that does not exist", history.ConversationQuery{Namespace: "team", Name: "a", Branch: "branch-9"}),
+		Entry("on a branch whose name is invalid", history.ConversationQuery{Namespace: "team", Name: "a", Branch: "x"}),
+		Entry("from another namespace", history.ConversationQuery{Namespace: "elsewhere", Name: "a", UID: taskNamed("a").UID}),
+	)
 })
