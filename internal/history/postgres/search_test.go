@@ -68,13 +68,13 @@ var _ = Describe("A search", func() {
 			"by a tool":                                 {history.SearchQuery{Text: "bash"}, []string{"a main 3"}},
 			"by a result":                               {history.SearchQuery{Text: "done"}, []string{"a main 4"}},
 			"by a role":                                 {history.SearchQuery{Text: "login", Role: "user"}, []string{"a main 1"}},
-			"since a time":                              {history.SearchQuery{Text: "login", Since: time.Now().Add(time.Hour)}, nil},
+			"since a time to come":                      {history.SearchQuery{Text: "login", Since: time.Now().AddDate(0, 0, 1)}, nil},
 			"in a task":                                 {history.SearchQuery{Text: "login", Task: "a"}, []string{"a main 1", "a main 2"}},
 			"in a task with a UID":                      {history.SearchQuery{Text: "page", UID: taskNamed("a").UID}, []string{"a main 1"}},
 			"in another namespace":                      {history.SearchQuery{Namespace: "elsewhere", Text: "login"}, []string{"b main 1"}},
 			"in a task of another namespace":            {history.SearchQuery{Text: "login", UID: "b"}, nil},
-			"by no word":                                {history.SearchQuery{Text: "  "}, nil},
-			"by nothing but a word to leave out":        {history.SearchQuery{Text: "-login"}, nil},
+			"without a word":                            {history.SearchQuery{Text: "  "}, nil},
+			"with only a word to leave out":             {history.SearchQuery{Text: "-login"}, nil},
 		}) {
 			finds := "finds messages "
 			if tt.want == nil {

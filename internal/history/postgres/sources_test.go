@@ -151,7 +151,7 @@ var _ = Describe("A fork", func() {
 
 		// An outage of some minutes is not time in which the source could have arrived;
 		// and a task whose pod keeps being restarted does not wait forever.
-		It("has waited a minute for each short silence", func() {
+		It("counts each short silence as a minute of its wait", func() {
 			source := from("lost", 7)
 			for range 6 {
 				c.refused(fork, source)
