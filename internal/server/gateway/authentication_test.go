@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -31,6 +30,7 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 const appendPath = "/clew.daemon.v1.DaemonService/Append"
@@ -52,40 +52,35 @@ func (s heldStore) Append(ctx context.Context, task history.Task, _ int64, _ []h
 	}
 }
 
-func serveStore(t testing.TB, store gateway.Store, known tokens) *httptest.Server {
-	t.Helper()
-	return serveWith(t, gateway.Options{Store: store, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard()})
+func serveStore(store gateway.Store, known tokens) *httptest.Server {
+	return serveWith(gateway.Options{Store: store, Authenticator: known})
 }
 
-func serveWith(t testing.TB, o gateway.Options) *httptest.Server {
-	t.Helper()
-	g := gateway.New(o)
-	mux := http.NewServeMux()
-	mux.Handle(g.Handler())
-	server := httptest.NewUnstartedServer(mux)
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	t.Cleanup(server.Close)
-	return server
+// serveWith serves a gateway with these options, without checkpoint requests.
+func serveWith(o gateway.Options) *httptest.Server {
+	o.Requests, o.Log = checkpointrequests.New(), logr.Discard()
+	return startServer(gateway.New(o))
 }
 
-// post sends a body as a daemon does, except for what the test changes.
-func post(t testing.TB, server *httptest.Server, body io.Reader, headers map[string]string) *http.Response {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+appendPath, body)
-	if err != nil {
-		t.Fatal(err)
-	}
+// post sends a body as a daemon does, except for what the spec changes.
+func post(server *httptest.Server, body io.Reader, headers map[string]string) *http.Response {
+	GinkgoHelper()
+	request, err := http.NewRequestWithContext(GinkgoT().Context(), http.MethodPost, server.URL+appendPath, body)
+	Expect(err).NotTo(HaveOccurred())
 	request.Header.Set("Content-Type", "application/proto")
 	for name, value := range headers {
 		request.Header.Set(name, value)
 	}
 	response, err := server.Client().Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { response.Body.Close() })
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(response.Body.Close)
 	return response
+}
+
+// sendOne sends one small record.
+func sendOne(ctx context.Context, server *httptest.Server, token string) error {
+	_, err := clientOf(server, token).Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
+	return err
 }
 
 // unread is an endless body that counts the bytes read from it.
@@ -120,18 +115,16 @@ func allocated(f func()) (mebibytes uint64) {
 
 var _ = Describe("Access to the gateway", func() {
 	It("nothing is read from a stranger", func() {
-		t := GinkgoTB()
-		server := serveStore(t, nil, tokens{})
+		server := serveStore(nil, tokens{})
 		endless := &unread{}
-		response := post(t, server, endless, nil)
-		Expect(response.StatusCode).To(Equal(http.StatusUnauthorized))
+		response := post(server, endless, nil)
+		Expect(response).To(HaveHTTPStatus(http.StatusUnauthorized))
 		// Data in transit is in the buffers of the connection.
 		Expect(endless.read()).To(BeNumerically("<", 8<<20))
 	})
 
 	It("a stranger's request takes no memory", func() {
-		t := GinkgoTB()
-		server := serveStore(t, nil, tokens{})
+		server := serveStore(nil, tokens{})
 		var zipped bytes.Buffer
 		zip := gzip.NewWriter(&zipped)
 		_, err := zip.Write(emptyRecords(4 << 20))
@@ -141,37 +134,33 @@ var _ = Describe("Access to the gateway", func() {
 			"zipped as a stream": {"Content-Type": "application/connect+proto", "Connect-Content-Encoding": "gzip"},
 			"plain":              nil,
 		} {
-			var status int
+			By(name)
+			var response *http.Response
 			Expect(allocated(func() {
-				status = post(t, server, bytes.NewReader(zipped.Bytes()), headers).StatusCode
-			})).To(BeNumerically("<", 20), name)
-			Expect(status).To(BeElementOf(http.StatusUnauthorized, http.StatusUnsupportedMediaType), name)
+				response = post(server, bytes.NewReader(zipped.Bytes()), headers)
+			})).To(BeNumerically("<", 20), "mebibytes for a body that is %s", name)
+			Expect(response).To(HaveHTTPStatus(http.StatusUnauthorized, http.StatusUnsupportedMediaType), name)
 		}
 	})
 
-	It("only the daemons' content types are decoded", func() {
-		t := GinkgoTB()
-		server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
-		for name, tt := range map[string]struct {
-			headers map[string]string
-			want    int
-		}{
-			"JSON":       {map[string]string{"Content-Type": "application/json"}, http.StatusUnsupportedMediaType},
-			"gRPC":       {map[string]string{"Content-Type": "application/grpc+proto"}, http.StatusUnsupportedMediaType},
-			"compressed": {map[string]string{"Content-Encoding": "gzip"}, http.StatusUnsupportedMediaType},
-		} {
-			tt.headers["Authorization"] = "Bearer a1"
-			if got := post(t, server, bytes.NewReader(nil), tt.headers).StatusCode; got != tt.want {
-				t.Errorf("%s: status %d, want %d", name, got, tt.want)
-			}
+	Describe("only the daemons' content types are decoded", func() {
+		for name, header := range cases.Sorted(map[string][2]string{
+			"JSON":       {"Content-Type", "application/json"},
+			"gRPC":       {"Content-Type", "application/grpc+proto"},
+			"compressed": {"Content-Encoding", "gzip"},
+		}) {
+			It("not "+name, func() {
+				server := serveStore(nil, tokens{"a1": identity("a", 1)})
+				response := post(server, bytes.NewReader(nil), map[string]string{"Authorization": "Bearer a1", header[0]: header[1]})
+				Expect(response).To(HaveHTTPStatus(http.StatusUnsupportedMediaType))
+			})
 		}
 	})
 
 	// A few mebibytes of empty records would be hundreds in memory: a pod's token is no
 	// reason to trust its requests.
 	It("a known caller's request takes little memory", func() {
-		t := GinkgoTB()
-		server := serveStore(t, nil, tokens{"a1": identity("a", 1)})
+		server := serveStore(nil, tokens{"a1": identity("a", 1)})
 		many, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{{
 			Sequence: 1, Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}},
 		}}})
@@ -179,16 +168,16 @@ var _ = Describe("Access to the gateway", func() {
 		for name, body := range map[string][]byte{
 			"records": emptyRecords(4 << 20), "records after one that is real": append(many, emptyRecords(4<<20)...),
 		} {
-			var status int
+			By(name)
+			var response *http.Response
 			Expect(allocated(func() {
-				status = post(t, server, bytes.NewReader(body), map[string]string{"Authorization": "Bearer a1"}).StatusCode
-			})).To(BeNumerically("<", 100), name)
-			Expect(status).To(Equal(http.StatusBadRequest), name)
+				response = post(server, bytes.NewReader(body), map[string]string{"Authorization": "Bearer a1"})
+			})).To(BeNumerically("<", 100), "mebibytes for %s", name)
+			Expect(response).To(HaveHTTPStatus(http.StatusBadRequest), name)
 		}
 	})
 
 	It("one namespace does not delay another", func() {
-		t := GinkgoTB()
 		known := tokens{"honest": identity("honest", 1)}
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"} {
 			hostile := identity(name, 1)
@@ -196,31 +185,25 @@ var _ = Describe("Access to the gateway", func() {
 			known[name] = hostile
 		}
 		store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
-		server := serveStore(t, store, known)
-		send := func(ctx context.Context, token string) error {
-			client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
-			_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
-			return err
-		}
-		ctx, cancel := context.WithCancel(t.Context())
+		server := serveStore(store, known)
+		ctx, cancel := context.WithCancel(GinkgoT().Context())
 		var hostile sync.WaitGroup
 		for token := range known {
 			if token == "honest" {
 				continue
 			}
 			for range 20 {
-				hostile.Go(func() { _ = send(ctx, token) })
+				hostile.Go(func() { _ = sendOne(ctx, server, token) })
 			}
 		}
-		// Eight of them are processed, and not a ninth.
-		for range 8 {
-			Eventually(store.entered, "20s").Should(Receive(HaveField("Namespace", "hostile")))
+		for i := range 8 {
+			Expect(next(store.entered, "a request that is processed")).To(HaveField("Namespace", "hostile"), "request %d", i+1)
 		}
 		done := make(chan error, 1)
-		go func() { done <- send(t.Context(), "honest") }()
-		Eventually(store.entered, "20s").Should(Receive(HaveField("Name", "honest")))
+		go func() { done <- sendOne(ctx, server, "honest") }()
+		Expect(next(store.entered, "the request of another namespace")).To(HaveField("Name", "honest"), "no ninth request of the namespace is processed")
 		close(store.release)
-		Eventually(done, "20s").Should(Receive(BeNil()))
+		Expect(next(done, "the response to the other namespace")).To(Succeed())
 		cancel()
 		hostile.Wait()
 	})
@@ -228,7 +211,6 @@ var _ = Describe("Access to the gateway", func() {
 	// Two namespaces whose requests keep the store busy leave connections free, and a
 	// third one's requests get slots.
 	It("two namespaces do not take all connections", func() {
-		t := GinkgoTB()
 		const connections = 10
 		known := tokens{"honest": identity("honest", 1)}
 		for i := range 24 {
@@ -237,47 +219,35 @@ var _ = Describe("Access to the gateway", func() {
 			known[hostile.TaskName] = hostile
 		}
 		store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
-		server := serveWith(t, gateway.Options{Store: store, Connections: connections, Authenticator: known, Requests: checkpointrequests.New(), Log: logr.Discard()})
-		send := func(ctx context.Context, token string) error {
-			client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
-			_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, "x")}}))
-			return err
-		}
-		ctx, cancel := context.WithCancel(t.Context())
+		server := serveWith(gateway.Options{Store: store, Connections: connections, Authenticator: known})
+		ctx, cancel := context.WithCancel(GinkgoT().Context())
 		var hostile sync.WaitGroup
 		for token := range known {
 			if token != "honest" {
-				hostile.Go(func() { _ = send(ctx, token) })
+				hostile.Go(func() { _ = sendOne(ctx, server, token) })
 			}
 		}
 		Eventually(func() int { return len(store.entered) }, "20s").Should(BeNumerically(">=", 4))
 		Consistently(func() int { return len(store.entered) }, "300ms").Should(BeNumerically("<", connections-2))
 		done := make(chan error, 1)
-		go func() { done <- send(t.Context(), "honest") }()
+		go func() { done <- sendOne(ctx, server, "honest") }()
 		Eventually(store.entered, "20s").Should(Receive(HaveField("Name", "honest")))
 		close(store.release)
-		Eventually(done, "20s").Should(Receive(BeNil()))
+		Expect(next(done, "the response to the third namespace")).To(Succeed())
 		cancel()
 		hostile.Wait()
 	})
 
 	It("a flood of records waits for its rate limit", func() {
-		t := GinkgoTB()
 		store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
 		close(store.release)
-		gw := gateway.New(gateway.Options{
-			Store: store, Authenticator: tokens{"a1": identity("a", 1), "b1": identity("b", 1)}, Requests: checkpointrequests.New(), Log: logr.Discard(),
-			TaskBytesPerSecond: 1 << 10,
+		server := serveWith(gateway.Options{
+			Store: store, Authenticator: tokens{"a1": identity("a", 1), "b1": identity("b", 1)}, TaskBytesPerSecond: 1 << 10,
 		})
-		mux := http.NewServeMux()
-		mux.Handle(gw.Handler())
-		server := httptest.NewServer(mux)
-		t.Cleanup(server.Close)
 		send := func(token string, timeout time.Duration) error {
-			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			ctx, cancel := context.WithTimeout(GinkgoT().Context(), timeout)
 			defer cancel()
-			client := daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, http.DefaultTransport}}, server.URL)
-			_, err := client.Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{
+			_, err := clientOf(server, token).Append(ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{
 				text(1, daemonv1.Role_ROLE_USER, "1"), text(2, daemonv1.Role_ROLE_USER, "2"), text(3, daemonv1.Role_ROLE_USER, "3"),
 				text(4, daemonv1.Role_ROLE_USER, "4"), text(5, daemonv1.Role_ROLE_USER, "5"), text(6, daemonv1.Role_ROLE_USER, "6"),
 			}}))
@@ -286,17 +256,16 @@ var _ = Describe("Access to the gateway", func() {
 		// Two requests use up what the task has saved, and seconds beyond.
 		Expect(send("a1", time.Minute)).To(Succeed())
 		Expect(send("a1", time.Minute)).To(Succeed())
-		Expect(send("a1", 100*time.Millisecond)).NotTo(Succeed())
-		Expect(send("b1", time.Minute)).To(Succeed())
+		Expect(send("a1", 100*time.Millisecond)).NotTo(Succeed(), "the third waits")
+		Expect(send("b1", time.Minute)).To(Succeed(), "another task does not wait")
 	})
 
 	It("a caller that does not read a response delays no other", func() {
-		t := GinkgoTB()
 		known := crowd()
-		server := serveStore(t, talkativeStore{known: known}, known)
+		server := serveStore(talkativeStore{known: known}, known)
 		// Compressed, gigabytes of such a response would fit into what is sent unread.
 		client := daemonv1connect.NewDaemonServiceClient(server.Client(), server.URL, connect.WithAcceptCompression("gzip", nil, nil))
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(GinkgoT().Context())
 		defer cancel()
 		for token := range known {
 			for range 2 {
@@ -310,16 +279,15 @@ var _ = Describe("Access to the gateway", func() {
 				Expect(stream.Receive()).To(BeTrue(), "one message is read, and no more")
 			}
 		}
-		served(t, server)
+		expectServed(server)
 	})
 
 	It("a request whose body does not arrive delays no other", func() {
-		t := GinkgoTB()
 		known := crowd()
-		server := serveStore(t, talkativeStore{known: known}, known)
-		ctx, cancel := context.WithCancel(t.Context())
+		server := serveStore(talkativeStore{known: known}, known)
+		ctx, cancel := context.WithCancel(GinkgoT().Context())
 		var under sync.WaitGroup
-		t.Cleanup(func() { cancel(); under.Wait() })
+		DeferCleanup(func() { cancel(); under.Wait() })
 		var sending sync.WaitGroup
 		for token := range known {
 			for range 2 {
@@ -329,9 +297,7 @@ var _ = Describe("Access to the gateway", func() {
 				sending.Add(1)
 				body, writer := io.Pipe()
 				request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+appendPath, body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				Expect(err).NotTo(HaveOccurred())
 				request.Header.Set("Content-Type", "application/proto")
 				request.Header.Set("Authorization", "Bearer "+token)
 				under.Go(func() {
@@ -348,20 +314,18 @@ var _ = Describe("Access to the gateway", func() {
 			}
 		}
 		sending.Wait()
-		served(t, server)
+		expectServed(server)
 	})
 
 	// The memory for one namespace's large requests is bounded, and others are served
 	// beside them.
 	It("few large requests of a namespace are held at once", func() {
-		t := GinkgoTB()
 		body, err := proto.Marshal(&daemonv1.AppendRequest{Records: []*daemonv1.Record{text(1, daemonv1.Role_ROLE_USER, strings.Repeat("x", 3<<20))}})
 		Expect(err).NotTo(HaveOccurred())
-		fewLargeAreHeld(t, body)
+		expectFewLargeHeld(body)
 	})
 
 	It("requests that become large count as large", func() {
-		t := GinkgoTB()
 		request := &daemonv1.AppendRequest{}
 		for n := range int64(30_000) {
 			request.Records = append(request.Records, &daemonv1.Record{Sequence: n + 1})
@@ -369,18 +333,17 @@ var _ = Describe("Access to the gateway", func() {
 		body, err := proto.Marshal(request)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(len(body)).To(BeNumerically("<", 256<<10))
-		fewLargeAreHeld(t, body)
+		expectFewLargeHeld(body)
 	})
 
 	// The memory of such a request is held as long as its stream.
 	It("a request for a stream must be small", func() {
-		t := GinkgoTB()
-		server := serveStore(t, heldStore{}, crowd())
+		server := serveStore(heldStore{}, crowd())
 		// An unknown field is kept as it came.
 		message := protowire.AppendBytes(protowire.AppendTag(nil, 100, protowire.BytesType), make([]byte, 1<<20))
 		framed := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...) //nolint:gosec // a mebibyte
 		path := strings.Replace(appendPath, "/Append", "/Commands", 1)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, bytes.NewReader(framed))
+		request, err := http.NewRequestWithContext(GinkgoT().Context(), http.MethodPost, server.URL+path, bytes.NewReader(framed))
 		Expect(err).NotTo(HaveOccurred())
 		request.Header.Set("Content-Type", "application/connect+proto")
 		request.Header.Set("Authorization", "Bearer other")
@@ -423,36 +386,32 @@ func (s talkativeStore) Conversation(_ context.Context, _ string, after int64, _
 	return []history.Entry{{Position: after + 1, Message: conversation.Message{Role: conversation.RoleUser, Text: strings.Repeat("x", 1<<20)}}}, nil
 }
 
-// served fails the test if a daemon of another namespace has to wait.
-func served(t testing.TB, server *httptest.Server) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+// expectServed expects that a daemon of another namespace does not wait.
+func expectServed(server *httptest.Server) {
+	GinkgoHelper()
+	ctx, cancel := context.WithTimeout(GinkgoT().Context(), 10*time.Second)
 	defer cancel()
-	request := connect.NewRequest(&daemonv1.AppendRequest{Records: []*daemonv1.Record{{Sequence: 1}}})
-	request.Header().Set("Authorization", "Bearer other")
-	if _, err := daemonv1connect.NewDaemonServiceClient(server.Client(), server.URL).Append(ctx, request); err != nil {
-		t.Errorf("a daemon of another namespace: %v", err)
-	}
+	Expect(sendOne(ctx, server, "other")).To(Succeed(), "a daemon of another namespace")
 }
 
-// fewLargeAreHeld sends such a request for four tasks of a namespace, and for one of
-// another.
-func fewLargeAreHeld(t testing.TB, body []byte) {
-	t.Helper()
+// expectFewLargeHeld sends such a request for four tasks of a namespace, and for one of
+// another, and expects that two of the namespace are held at once.
+func expectFewLargeHeld(body []byte) {
+	GinkgoHelper()
 	known := crowd()
 	store := heldStore{entered: make(chan history.Task, 100), release: make(chan struct{})}
-	server := serveStore(t, store, known)
+	server := serveStore(store, known)
 	var under sync.WaitGroup
 	defer under.Wait()
 	defer close(store.release)
 	for _, token := range []string{"hostile-0", "hostile-4", "hostile-8", "hostile-12", "other"} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+appendPath, bytes.NewReader(body))
+		request, err := http.NewRequestWithContext(GinkgoT().Context(), http.MethodPost, server.URL+appendPath, bytes.NewReader(body))
 		Expect(err).NotTo(HaveOccurred())
 		request.Header.Set("Content-Type", "application/proto")
 		request.Header.Set("Authorization", "Bearer "+token)
 		// A daemon has a connection of its own, and with it HTTP/2's flow control.
 		transport := server.Client().Transport.(*http.Transport).Clone()
-		t.Cleanup(transport.CloseIdleConnections)
+		DeferCleanup(transport.CloseIdleConnections)
 		under.Go(func() {
 			defer GinkgoRecover()
 			if response, err := (&http.Client{Transport: transport}).Do(request); err == nil {
@@ -462,10 +421,8 @@ func fewLargeAreHeld(t testing.TB, body []byte) {
 	}
 	var entered []string
 	for range 3 {
-		var task history.Task
-		Eventually(store.entered, "20s").Should(Receive(&task))
-		entered = append(entered, task.Namespace)
+		entered = append(entered, next(store.entered, "a request that is processed").Namespace)
 	}
 	Expect(entered).To(ConsistOf("hostile-0", "hostile-0", "elsewhere"))
-	Consistently(store.entered, "500ms").ShouldNot(Receive())
+	Consistently(store.entered, "500ms").ShouldNot(Receive(), "the others wait")
 }

@@ -3,19 +3,15 @@ package gateway_test
 import (
 	"context"
 	"encoding/pem"
-	"errors"
 	"os"
 	"path/filepath"
 	"sync"
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"connectrpc.com/connect"
-	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
@@ -24,7 +20,6 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/podidentity"
 	servergateway "github.com/clew-dev/clew/internal/server/gateway"
 )
@@ -35,13 +30,9 @@ type putBack struct {
 	servergateway.Store
 }
 
-func (p *putBack) to(t testing.TB, dsn string) {
-	t.Helper()
-	store, err := postgres.Open(t.Context(), dsn, testr.NewWithInterface(t, testr.Options{}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
+func (p *putBack) to(dsn string) {
+	GinkgoHelper()
+	store := openStore(dsn)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.Store = store
@@ -71,186 +62,141 @@ func (p *putBack) Conversation(ctx context.Context, uid string, after int64, lim
 
 // daemon returns the daemon's own client of the gateway.
 func (f *fixture) daemon(token string, source *daemonapi.Source) *gatewayclient.Client {
-	f.t.Helper()
-	path := filepath.Join(f.t.TempDir(), "token")
-	if err := os.WriteFile(path, []byte(token), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	GinkgoHelper()
+	path := filepath.Join(GinkgoT().TempDir(), "token")
+	Expect(os.WriteFile(path, []byte(token), 0o600)).To(Succeed())
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.server.Certificate().Raw})
 	c, err := gatewayclient.New(gatewayclient.Config{URL: f.server.URL, CABundle: string(ca), TokenFile: path, Source: source})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
 	return c
 }
 
-func (f *fixture) texts(token string) []string {
-	f.t.Helper()
-	entries, err := f.conversation(token, 0)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	var out []string
-	for _, e := range entries {
-		out = append(out, e.GetMessage().GetText())
-	}
-	return out
+// begunDaemon returns the client of a daemon whose task has begun before.
+func (f *fixture) begunDaemon(token string, source *daemonapi.Source) *gatewayclient.Client {
+	GinkgoHelper()
+	c := f.daemon(token, source)
+	c.MarkBegun()
+	return c
 }
 
 // writing is the spool of a task whose agent produces output.
-type writing struct {
-	*spool.Spool
-	t testing.TB
-}
+type writing struct{ *spool.Spool }
 
-func newWriting(t testing.TB) writing {
-	t.Helper()
-	s, err := spool.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return writing{s, t}
+func newWriting() writing {
+	GinkgoHelper()
+	s, err := spool.Open(GinkgoT().TempDir())
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(s.Close)
+	return writing{s}
 }
 
 func (w writing) say(text string) {
-	w.t.Helper()
-	m := &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, Text: text}
-	if err := w.Append(nil, &daemonv1.Record{Body: &daemonv1.Record_Message{Message: m}}); err != nil {
-		w.t.Fatal(err)
-	}
+	GinkgoHelper()
+	w.record(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: &daemonv1.Message{Role: daemonv1.Role_ROLE_ASSISTANT, Text: text}}})
+}
+
+func (w writing) record(record *daemonv1.Record) {
+	GinkgoHelper()
+	Expect(w.Append(nil, record)).To(Succeed())
 }
 
 var _ = Describe("Daemons whose server or store is older or newer", func() {
 	// The store is restored while the task's agent works: a running shipper sends
 	// everything again by itself.
 	It("a store that is older than the task gets its records again", func() {
-		t := GinkgoTB()
 		at := &putBack{}
-		f := serve(t, pg.Database(t), func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
-		s := newWriting(t)
-		shipper := ship.New(f.daemon("a1", nil), s.Spool, testr.NewWithInterface(t, testr.Options{}))
-		ctx, stop := context.WithCancel(t.Context())
+		f := serve(func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
+		s := newWriting()
+		shipper := ship.New(f.daemon("a1", nil), s.Spool, testLog())
+		ctx, stop := context.WithCancel(f.ctx)
 		done := make(chan error, 1)
 		go func() { done <- shipper.Run(ctx) }()
 		s.say("1")
-		if err := shipper.WaitStored(t.Context(), 1); err != nil {
-			t.Fatal(err)
-		}
-		at.to(t, pg.Database(t))
+		Expect(shipper.WaitStored(f.ctx, 1)).To(Succeed())
+
+		By("restoring an older copy of the store")
+		at.to(pg.Database(GinkgoTB()))
 		s.say("2")
-		waiting, cancel := context.WithTimeout(t.Context(), time.Minute)
+		waiting, cancel := context.WithTimeout(f.ctx, time.Minute)
 		defer cancel()
-		if err := shipper.WaitStored(waiting, 2); err != nil {
-			t.Error(err)
-		}
+		Expect(shipper.WaitStored(waiting, 2)).To(Succeed())
 		stop()
 		<-done
-		state, err := at.now().TaskState(t.Context(), "uid-of-a")
+		state, err := at.now().TaskState(f.ctx, "uid-of-a")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(state).To(And(HaveField("LastSequence", int64(2)), HaveField("LostRecords", int64(0))), "the older store")
 	})
 
 	// The shipper of a fork is the first that such a store hears from.
 	It("a fork keeps what it inherited in an older store", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
 		at := &putBack{}
-		f := serve(t, dsn, func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
-		source, s := newWriting(t), newWriting(t)
-		source.say("of the source")
-		point := &daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}}
-		if err := source.Append(nil, point); err != nil {
-			t.Fatal(err)
-		}
-		drain := func(token string, from *daemonapi.Source, of writing) error {
-			return ship.New(f.daemon(token, from), of.Spool, testr.NewWithInterface(t, testr.Options{})).Drain(t.Context())
-		}
+		f := serve(func(o *servergateway.Options) { at.Store = o.Store; o.Store = at })
 		from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true}
-		s.say("of the fork")
-		for _, err := range []error{drain("a1", nil, source), drain("b1", from, s)} {
-			if err != nil {
-				t.Fatal(err)
-			}
+		source, fork := newWriting(), newWriting()
+		drain := func(token string, from *daemonapi.Source, of writing) error {
+			return ship.New(f.daemon(token, from), of.Spool, testLog()).Drain(f.ctx)
 		}
 		want := []string{"of the source", "of the fork"}
-		if d := cmp.Diff(want, f.texts("b1")); d != "" {
-			t.Fatalf("conversation (-want +got):\n%s", d)
-		}
-		// A copy without the source: the fork waits until the source is sent again.
-		at.to(t, pg.Database(t))
-		if err := drain("b1", from, s); err == nil {
-			t.Error("a fork has begun without what it inherits")
-		}
-		begun := f.daemon("b1", from)
-		begun.MarkBegun()
+
+		By("recording a task and its fork")
+		source.say("of the source")
+		source.record(&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}})
+		fork.say("of the fork")
+		Expect(drain("a1", nil, source)).To(Succeed())
+		Expect(drain("b1", from, fork)).To(Succeed())
+		Expect(f.texts("b1")).To(Equal(want))
+
+		By("restoring a copy without the source: the fork waits until the source is sent again")
+		at.to(pg.Database(GinkgoTB()))
+		Expect(drain("b1", from, fork)).NotTo(Succeed(), "a fork has begun without what it inherits")
+		begun := f.begunDaemon("b1", from)
 		for range 2 {
-			if _, err := begun.Begin(t.Context()); !errors.Is(err, gatewayclient.ErrSourceAwaited) {
-				t.Errorf("a fork that has begun before does not wait for its source: %v", err)
-			}
+			_, err := begun.Begin(f.ctx)
+			Expect(err).To(MatchError(gatewayclient.ErrSourceAwaited), "a fork that has begun before waits for its source")
 		}
-		for _, err := range []error{drain("a1", nil, source), drain("b1", from, s)} {
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
-		if d := cmp.Diff(want, f.texts("b1")); d != "" {
-			t.Errorf("conversation (-want +got):\n%s", d)
-		}
+
+		By("sending the source again")
+		Expect(drain("a1", nil, source)).To(Succeed())
+		Expect(drain("b1", from, fork)).To(Succeed())
+		Expect(f.texts("b1")).To(Equal(want))
 	})
 
 	// A daemon of an older release may not name its source.
 	It("a fork does not begin without its source", func() {
-		t := GinkgoTB()
-		f := serve(t, pg.Database(t), func(o *servergateway.Options) { o.Tasks = forks{} })
-		begin := func(source *daemonv1.Source) connect.Code {
-			_, err := f.client("b1").Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{Source: source}))
-			if err == nil {
-				return 0
-			}
-			return connect.CodeOf(err)
-		}
-		if code := begin(nil); code != connect.CodeNotFound {
-			t.Errorf("unknown, without its source: %v", code)
-		}
-		if code := begin(&daemonv1.Source{TaskUid: "uid-of-a", Checkpoint: 1}); code != 0 {
-			t.Errorf("with its source: %v", code)
-		}
-		if code := begin(nil); code != 0 {
-			t.Errorf("known, without its source: %v", code)
-		}
+		f := serve(func(o *servergateway.Options) { o.Tasks = forks{} })
+		_, err := f.tryBegin("b1", nil)
+		Expect(err).To(beRefused(connect.CodeNotFound), "unknown, without its source")
+		f.beginFrom("b1", &daemonv1.Source{TaskUid: "uid-of-a", Checkpoint: 1})
+		_, err = f.tryBegin("b1", nil)
+		Expect(err).NotTo(HaveOccurred(), "known, without its source")
 	})
 
 	// Each pod of the fork asks a few times, and every other response is a different
 	// error.
 	It("the store counts how long a fork waits for its source", func() {
-		t := GinkgoTB()
-		dsn := pg.Database(t)
-		f := serve(t, dsn)
-		conn, err := pgx.Connect(t.Context(), dsn)
+		dsn := pg.Database(GinkgoTB())
+		f := serveAt(dsn)
+		conn, err := pgx.Connect(f.ctx, dsn)
 		Expect(err).NotTo(HaveOccurred())
-		t.Cleanup(func() { conn.Close(context.Background()) })
+		DeferCleanup(func(ctx SpecContext) { conn.Close(ctx) })
 		from := &daemonapi.Source{TaskUID: "uid-of-a", Checkpoint: 1, IncludeConversation: true, Position: 40}
 		var waited time.Duration
 		ask := func(c *gatewayclient.Client) error {
-			_, err := c.Begin(t.Context())
+			_, err := c.Begin(f.ctx)
 			return err
 		}
 		for ; waited < 6*time.Minute; waited += time.Minute {
-			c := f.daemon("b1", from)
-			c.MarkBegun()
+			c := f.begunDaemon("b1", from)
 			Expect(ask(c)).To(MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
-			busy, stop := context.WithCancel(t.Context())
+			busy, stop := context.WithCancel(f.ctx)
 			stop()
 			_, err := c.Begin(busy)
 			Expect(err).NotTo(MatchError(gatewayclient.ErrSourceAwaited))
 			Expect(ask(c)).To(MatchError(gatewayclient.ErrSourceAwaited), "after %s", waited)
-			_, err = conn.Exec(t.Context(), "UPDATE awaited_sources SET since = since - interval '1 min', seen = seen - interval '1 min'")
+			_, err = conn.Exec(f.ctx, "UPDATE awaited_sources SET since = since - interval '1 min', seen = seen - interval '1 min'")
 			Expect(err).NotTo(HaveOccurred())
 		}
-		c := f.daemon("b1", from)
-		c.MarkBegun()
-		Expect(ask(c)).To(Succeed(), "after %s", waited)
+		Expect(ask(f.begunDaemon("b1", from))).To(Succeed(), "after %s", waited)
 	})
 })
 

@@ -6,13 +6,14 @@ import (
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"connectrpc.com/connect"
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 func piece(sequence int64, text string) *daemonv1.Record {
@@ -31,8 +32,7 @@ func named(texts ...string) *daemonv1.Pieces {
 var _ = Describe("Texts in pieces", func() {
 	// Cut texts are returned in full up to a mebibyte, and with their pieces beyond.
 	It("cut texts are returned", func() {
-		t := GinkgoTB()
-		f := serve(t, pg.Database(t))
+		f := serve()
 		f.begin("a1")
 		var records []*daemonv1.Record
 		var texts []string
@@ -45,72 +45,61 @@ var _ = Describe("Texts in pieces", func() {
 				CallId: "1", Output: pieces[0][:10], OutputPieces: named(pieces...),
 			}})
 		}
-		if _, err := f.append("a1", append(records, output(6, texts[:2]...), output(7, texts...), output(8, "never came, the rest"))...); err != nil {
-			t.Fatal(err)
-		}
-		got, err := f.conversation("a1", 0)
-		if err != nil || len(got) != 3 {
-			t.Fatalf("%d messages, %v", len(got), err)
-		}
-		whole := got[0].GetMessage().GetToolResult()
-		if whole.GetOutput() != texts[0]+texts[1] || whole.GetOutputPieces() != nil {
-			t.Errorf("%d bytes, pieces %v", len(whole.GetOutput()), whole.GetOutputPieces())
-		}
-		for i, want := range []*daemonv1.Pieces{named(texts...), named("never came, the rest")} {
-			result := got[i+1].GetMessage().GetToolResult()
-			if d := cmp.Diff(want, result.GetOutputPieces(), protocmp.Transform()); d != "" || len(result.GetOutput()) != 10 {
-				t.Errorf("message %d: %d bytes, pieces (-want +got):\n%s", i+2, len(result.GetOutput()), d)
-			}
+		f.append("a1", append(records, output(6, texts[:2]...), output(7, texts...), output(8, "never came, the rest"))...)
+		entries := f.conversation("a1", 0)
+		Expect(len(entries)).To(Equal(3), "messages")
+
+		By("reading a text of less than a mebibyte")
+		whole := entries[0].GetMessage().GetToolResult()
+		Expect(whole.GetOutput() == texts[0]+texts[1]).To(BeTrue(), "the whole text, not these %d bytes", len(whole.GetOutput()))
+		Expect(whole.GetOutputPieces()).To(BeNil(), "it is no longer cut")
+
+		for i, want := range []struct {
+			name   string
+			pieces *daemonv1.Pieces
+		}{{"a longer text", named(texts...)}, {"a text of which a piece is missing", named("never came, the rest")}} {
+			By("reading " + want.name)
+			result := entries[i+1].GetMessage().GetToolResult()
+			Expect(result.GetOutputPieces()).To(BeComparableTo(want.pieces, protocmp.Transform()), want.name)
+			Expect(len(result.GetOutput())).To(Equal(10), "bytes of the beginning of %s", want.name)
 		}
 	})
 
-	It("invalid pieces are refused", func() {
-		t := GinkgoTB()
-		f := serve(t, pg.Database(t))
-		f.begin("a1")
-		tests := map[string]*daemonv1.Record{
+	Describe("invalid pieces are refused", func() {
+		for name, record := range cases.Sorted(map[string]*daemonv1.Record{
 			"too long":       piece(1, strings.Repeat("x", 256<<10+1)),
 			"no SHA-256":     message(1, &daemonv1.Message{Text: "x", TextPieces: &daemonv1.Pieces{Hashes: [][]byte{{1, 2, 3}}, Bytes: 1}}),
 			"negative bytes": message(1, &daemonv1.Message{Raw: "x", RawPieces: &daemonv1.Pieces{Bytes: -1}}),
-		}
-		for name, record := range tests {
-			if _, err := f.append("a1", record); connect.CodeOf(err) != connect.CodeInvalidArgument {
-				t.Errorf("%s: %v", name, err)
-			}
+		}) {
+			It(name, func() {
+				f := serve()
+				f.begin("a1")
+				_, err := f.tryAppend("a1", record)
+				Expect(err).To(beRefused(connect.CodeInvalidArgument))
+			})
 		}
 	})
 
 	// What the daemon records about sessions and risky tools is returned with the
 	// checkpoint, and a move leads to the position that it names.
 	It("checkpoints and moves carry their newer fields", func() {
-		t := GinkgoTB()
-		f := serve(t, pg.Database(t))
+		f := serve()
 		f.begin("a1")
 		checkpoint := &daemonv1.CheckpointRecord{
 			Number: 1, Commit: "c", RiskyTool: &daemonv1.RiskyTool{Name: "Bash", CallId: "1", Before: true},
 			Session: &daemonv1.AgentSession{Agent: "ClaudeCode", Id: "s", Version: "1", Model: "m"},
 		}
 		user := daemonv1.Role_ROLE_USER
-		_, err := f.append("a1", text(1, user, "1"), text(2, user, "2"), text(3, user, "3"), &daemonv1.Record{
+		f.append("a1", text(1, user, "1"), text(2, user, "2"), text(3, user, "3"), &daemonv1.Record{
 			Sequence: 4, Time: timestamppb.Now(), Attempt: 1, Body: &daemonv1.Record_Checkpoint{Checkpoint: checkpoint},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		latest := f.begin("a1").GetLatestCheckpoint()
-		if d := cmp.Diff(checkpoint.RiskyTool, latest.GetRiskyTool(), protocmp.Transform()); d != "" {
-			t.Errorf("risky tool (-want +got):\n%s", d)
-		}
-		if d := cmp.Diff(checkpoint.Session, latest.GetSession(), protocmp.Transform()); d != "" {
-			t.Errorf("session (-want +got):\n%s", d)
-		}
-		moved, err := f.client("a1").MoveConversation(t.Context(), connect.NewRequest(&daemonv1.MoveConversationRequest{OperationId: "op", Checkpoint: 1, Position: 2}))
-		if err != nil || moved.Msg.GetPosition().GetPosition() != 2 {
-			t.Errorf("moved to %v, %v", moved, err)
-		}
-		_, err = f.client("a1").MoveConversation(t.Context(), connect.NewRequest(&daemonv1.MoveConversationRequest{OperationId: "op2", Position: -1}))
-		if connect.CodeOf(err) != connect.CodeInvalidArgument {
-			t.Errorf("a position below 0: %v", err)
-		}
+		Expect(latest.GetRiskyTool()).To(BeComparableTo(checkpoint.RiskyTool, protocmp.Transform()))
+		Expect(latest.GetSession()).To(BeComparableTo(checkpoint.Session, protocmp.Transform()))
+
+		moved := f.move("a1", &daemonv1.MoveConversationRequest{OperationId: "op", Checkpoint: 1, Position: 2})
+		Expect(moved.GetPosition()).To(BeEquivalentTo(2))
+		_, err := f.tryMove("a1", &daemonv1.MoveConversationRequest{OperationId: "op2", Position: -1})
+		Expect(err).To(beRefused(connect.CodeInvalidArgument), "a position below 0")
 	})
 })

@@ -15,8 +15,10 @@ import (
 	. "github.com/onsi/gomega"
 
 	"connectrpc.com/connect"
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
+	"github.com/onsi/gomega/gcustom"
+	gomegatypes "github.com/onsi/gomega/types"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/testing/protocmp"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -74,43 +76,64 @@ func identity(name string, attempt int64) podidentity.Identity {
 	return podidentity.Identity{Namespace: "team", TaskName: name, TaskUID: "uid-of-" + name, Attempt: attempt}
 }
 
+// unreachable names a store that is down.
+const unreachable = "postgres://u:secret@127.0.0.1:1/none"
+
 // fixture is a gateway behind HTTP/2 and TLS, as daemons see it.
 type fixture struct {
-	t       testing.TB
+	ctx     context.Context
 	server  *httptest.Server
 	gateway *gateway.Gateway
 	board   *checkpointrequests.Board
 }
 
-func serve(t testing.TB, dsn string, change ...func(*gateway.Options)) *fixture {
-	t.Helper()
-	log := testr.NewWithInterface(t, testr.Options{})
-	store, err := postgres.Open(t.Context(), dsn, log)
-	if err != nil {
-		t.Fatal(err)
-	}
+// serve serves a gateway with a new store.
+func serve(change ...func(*gateway.Options)) *fixture {
+	GinkgoHelper()
+	return serveAt(pg.Database(GinkgoTB()), change...)
+}
+
+// serveAt serves a gateway with the store that a DSN names.
+func serveAt(dsn string, change ...func(*gateway.Options)) *fixture {
+	GinkgoHelper()
 	spoofed := identity("a", 9)
 	spoofed.Namespace = "elsewhere"
 	board := checkpointrequests.New()
 	options := gateway.Options{
-		Store: store, Requests: board, Log: log, Registerer: prometheus.NewRegistry(),
+		Store: openStore(dsn), Requests: board, Log: testLog(), Registerer: prometheus.NewRegistry(),
 		Authenticator: tokens{"a1": identity("a", 1), "a2": identity("a", 2), "b1": identity("b", 1), "spoofed": spoofed},
 	}
 	for _, f := range change {
 		f(&options)
 	}
-	f := &fixture{t: t, gateway: gateway.New(options), board: board}
-	mux := http.NewServeMux()
-	mux.Handle(f.gateway.Handler())
-	f.server = httptest.NewUnstartedServer(mux)
-	f.server.EnableHTTP2 = true
-	f.server.StartTLS()
-	t.Cleanup(func() {
-		f.gateway.Close()
-		f.server.Close()
-		store.Close()
-	})
+	f := &fixture{ctx: GinkgoT().Context(), gateway: gateway.New(options), board: board}
+	f.server = startServer(f.gateway)
+	DeferCleanup(f.gateway.Close)
+	if dsn != unreachable {
+		DeferOnFailure(reportHistory, NodeTimeout(10*time.Second), options.Store)
+	}
 	return f
+}
+
+// startServer serves a gateway, and reports the latest requests if the spec fails.
+func startServer(g *gateway.Gateway) *httptest.Server {
+	mux := http.NewServeMux()
+	mux.Handle(g.Handler())
+	server := httptest.NewUnstartedServer(reported(mux))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	DeferCleanup(server.Close)
+	return server
+}
+
+func testLog() logr.Logger { return testr.NewWithInterface(GinkgoTB(), testr.Options{}) }
+
+func openStore(dsn string) *postgres.Store {
+	GinkgoHelper()
+	store, err := postgres.Open(GinkgoT().Context(), dsn, testLog())
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(store.Close)
+	return store
 }
 
 type withToken struct {
@@ -126,30 +149,68 @@ func (w withToken) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(r)
 }
 
+func clientOf(server *httptest.Server, token string) daemonv1connect.DaemonServiceClient {
+	return daemonv1connect.NewDaemonServiceClient(&http.Client{Transport: withToken{token, server.Client().Transport}}, server.URL)
+}
+
 func (f *fixture) client(token string) daemonv1connect.DaemonServiceClient {
-	client := &http.Client{Transport: withToken{token, f.server.Client().Transport}}
-	return daemonv1connect.NewDaemonServiceClient(client, f.server.URL)
+	return clientOf(f.server, token)
+}
+
+func (f *fixture) tryBegin(token string, source *daemonv1.Source) (*daemonv1.BeginResponse, error) {
+	response, err := f.client(token).Begin(f.ctx, connect.NewRequest(&daemonv1.BeginRequest{DaemonVersion: "test", Source: source}))
+	if err != nil {
+		return nil, err
+	}
+	return response.Msg, nil
 }
 
 func (f *fixture) begin(token string) *daemonv1.BeginResponse {
-	f.t.Helper()
-	response, err := f.client(token).Begin(f.t.Context(), connect.NewRequest(&daemonv1.BeginRequest{DaemonVersion: "test"}))
-	if err != nil {
-		f.t.Fatalf("begin: %v", err)
-	}
-	return response.Msg
+	GinkgoHelper()
+	return f.beginFrom(token, nil)
 }
 
-func (f *fixture) append(token string, records ...*daemonv1.Record) (int64, error) {
-	response, err := f.client(token).Append(f.t.Context(), connect.NewRequest(&daemonv1.AppendRequest{Records: records}))
+func (f *fixture) beginFrom(token string, source *daemonv1.Source) *daemonv1.BeginResponse {
+	GinkgoHelper()
+	begun, err := f.tryBegin(token, source)
+	Expect(err).NotTo(HaveOccurred(), "begin as %s", token)
+	return begun
+}
+
+func (f *fixture) tryAppend(token string, records ...*daemonv1.Record) (int64, error) {
+	response, err := f.client(token).Append(f.ctx, connect.NewRequest(&daemonv1.AppendRequest{Records: records}))
 	if err != nil {
 		return 0, err
 	}
 	return response.Msg.GetLastSequence(), nil
 }
 
-func (f *fixture) conversation(token string, after int64) ([]*daemonv1.ConversationEntry, error) {
-	stream, err := f.client(token).Conversation(f.t.Context(), connect.NewRequest(&daemonv1.ConversationRequest{AfterPosition: after}))
+// append returns the sequence of the last stored record.
+func (f *fixture) append(token string, records ...*daemonv1.Record) int64 {
+	GinkgoHelper()
+	last, err := f.tryAppend(token, records...)
+	Expect(err).NotTo(HaveOccurred(), "append as %s", token)
+	return last
+}
+
+func (f *fixture) tryMove(token string, move *daemonv1.MoveConversationRequest) (*daemonv1.Position, error) {
+	response, err := f.client(token).MoveConversation(f.ctx, connect.NewRequest(move))
+	if err != nil {
+		return nil, err
+	}
+	return response.Msg.GetPosition(), nil
+}
+
+// move returns the position that the conversation was moved to.
+func (f *fixture) move(token string, move *daemonv1.MoveConversationRequest) *daemonv1.Position {
+	GinkgoHelper()
+	position, err := f.tryMove(token, move)
+	Expect(err).NotTo(HaveOccurred(), "move %s", move.GetOperationId())
+	return position
+}
+
+func (f *fixture) tryConversation(token string, after int64) ([]*daemonv1.ConversationEntry, error) {
+	stream, err := f.client(token).Conversation(f.ctx, connect.NewRequest(&daemonv1.ConversationRequest{AfterPosition: after}))
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +220,24 @@ func (f *fixture) conversation(token string, after int64) ([]*daemonv1.Conversat
 		entries = append(entries, stream.Msg().GetEntries()...)
 	}
 	return entries, stream.Err()
+}
+
+// conversation returns the messages after a position.
+func (f *fixture) conversation(token string, after int64) []*daemonv1.ConversationEntry {
+	GinkgoHelper()
+	entries, err := f.tryConversation(token, after)
+	Expect(err).NotTo(HaveOccurred(), "read the conversation after position %d", after)
+	return entries
+}
+
+// texts returns the texts of a whole conversation.
+func (f *fixture) texts(token string) []string {
+	GinkgoHelper()
+	var texts []string
+	for _, entry := range f.conversation(token, 0) {
+		texts = append(texts, entry.GetMessage().GetText())
+	}
+	return texts
 }
 
 func text(sequence int64, role daemonv1.Role, text string) *daemonv1.Record {
@@ -171,14 +250,11 @@ func message(sequence int64, m *daemonv1.Message) *daemonv1.Record {
 
 // commands reads a stream into a channel; empty commands are left out.
 func (f *fixture) commands(ctx context.Context, token string) (received <-chan *daemonv1.TakeCheckpoint, ended <-chan error) {
-	f.t.Helper()
+	GinkgoHelper()
 	stream, err := f.client(token).Commands(ctx, connect.NewRequest(&daemonv1.CommandsRequest{}))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if !stream.Receive() || stream.Msg().GetCommand() != nil {
-		f.t.Fatalf("the stream does not begin with an empty command: %v, %v", stream.Msg(), stream.Err())
-	}
+	Expect(err).NotTo(HaveOccurred())
+	Expect(stream.Receive()).To(BeTrue(), "the stream should begin with a command, and ended with %v", stream.Err())
+	Expect(stream.Msg().GetCommand()).To(BeNil(), "the first command is empty")
 	commands, end := make(chan *daemonv1.TakeCheckpoint, 10), make(chan error, 1)
 	go func() {
 		defer GinkgoRecover()
@@ -200,28 +276,27 @@ func request(task, name string) *clewv1alpha1.Checkpoint {
 	}
 }
 
-func expect(t testing.TB, commands <-chan *daemonv1.TakeCheckpoint, name string) {
-	t.Helper()
-	select {
-	case c := <-commands:
-		want := &daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name, Message: "please"}
-		if d := cmp.Diff(want, c, protocmp.Transform()); d != "" {
-			t.Errorf("command (-want +got):\n%s", d)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatalf("did not receive %s", name)
-	}
+// next returns the next value of a channel, whatever it is.
+func next[T any](from <-chan T, what string) T {
+	GinkgoHelper()
+	var value T
+	Eventually(from).WithTimeout(20*time.Second).Should(Receive(&value), what)
+	return value
+}
+
+// expectCommand expects that the next command is to take the checkpoint of this name.
+func expectCommand(commands <-chan *daemonv1.TakeCheckpoint, name string) {
+	GinkgoHelper()
+	want := &daemonv1.TakeCheckpoint{Name: name, Uid: "uid-" + name, Message: "please"}
+	Expect(next(commands, "the command "+name)).To(BeComparableTo(want, protocmp.Transform()))
 }
 
 // listen subscribes the gateway to changes, as the server does, and returns once it is
 // subscribed.
 func (f *fixture) listen(dsn string) {
-	f.t.Helper()
-	store, err := postgres.Open(f.t.Context(), dsn, testr.NewWithInterface(f.t, testr.Options{}))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(f.t.Context())
+	GinkgoHelper()
+	store := openStore(dsn)
+	ctx, cancel := context.WithCancel(f.ctx)
 	listening, done := make(chan struct{}), make(chan struct{})
 	first := sync.OnceFunc(func() { close(listening) })
 	go func() {
@@ -232,22 +307,16 @@ func (f *fixture) listen(dsn string) {
 			first()
 		})
 	}()
-	f.t.Cleanup(func() {
+	DeferCleanup(func() {
 		cancel()
 		<-done
-		store.Close()
 	})
-	<-listening
+	Eventually(listening).WithTimeout(20*time.Second).Should(BeClosed(), "the first notification")
 }
 
-func expectAborted(t testing.TB, ended <-chan error) {
-	t.Helper()
-	select {
-	case err := <-ended:
-		if connect.CodeOf(err) != connect.CodeAborted {
-			t.Errorf("ended with %v, want it aborted", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("the stream of the older attempt did not end")
-	}
+// beRefused matches the error of a call that the gateway refuses with this code.
+func beRefused(code connect.Code) gomegatypes.GomegaMatcher {
+	return gcustom.MakeMatcher(func(err error) (bool, error) {
+		return err != nil && connect.CodeOf(err) == code, nil
+	}).WithTemplate("Expected the call {{.To}} be refused with {{.Data}}. Its error is\n    {{.Actual}}").WithTemplateData(code)
 }
