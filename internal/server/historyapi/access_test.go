@@ -5,13 +5,11 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,11 +20,11 @@ import (
 
 	"github.com/clew-dev/clew/internal/server/historyapi"
 	"github.com/clew-dev/clew/internal/server/internal/testca"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 var _ = Describe("Access to histories", func() {
-	It("a caller may do what RBAC allows", func() {
-		t := GinkgoTB()
+	It("a caller may do what RBAC allows", func(ctx SpecContext) {
 		client := fake.NewClientset()
 		var asked []authorizationv1.SubjectAccessReviewSpec
 		var down bool
@@ -44,36 +42,31 @@ var _ = Describe("Access to histories", func() {
 		want := historyapi.Access{Verb: "get", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a"}
 
 		for range 2 {
-			if allowed, _, err := access.Authorize(t.Context(), ann, want); err != nil || !allowed {
-				t.Errorf("ann: %v, %v", allowed, err)
-			}
-			if allowed, _, err := access.Authorize(t.Context(), &user.DefaultInfo{Name: "bob"}, want); err != nil || allowed {
-				t.Errorf("bob: %v, %v", allowed, err)
-			}
+			allowed, _, err := access.Authorize(ctx, ann, want)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(allowed).To(BeTrue(), "ann")
+			allowed, _, err = access.Authorize(ctx, &user.DefaultInfo{Name: "bob"}, want)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(allowed).To(BeFalse(), "bob")
 		}
-		if len(asked) != 2 {
-			t.Errorf("%d reviews were created", len(asked))
-		}
-		got := asked[0]
-		if d := cmp.Diff([]string{"ann", "g", "v"}, []string{got.User, got.Groups[0], got.Extra["k"][0]}); d != "" {
-			t.Errorf("user of the review (-want +got):\n%s", d)
-		}
-		attributes := authorizationv1.ResourceAttributes{
+		Expect(asked).To(HaveLen(2), "one review for each caller")
+		Expect(asked[0]).To(And(
+			HaveField("User", "ann"), HaveField("Groups", ConsistOf("g")),
+			HaveField("Extra", HaveKeyWithValue("k", ConsistOf("v")))), "the caller of the review")
+		Expect(asked[0].ResourceAttributes).To(HaveValue(Equal(authorizationv1.ResourceAttributes{
 			Verb: "get", Group: "history.clew.dev", Version: "v1alpha1", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a",
-		}
-		if d := cmp.Diff(attributes, *got.ResourceAttributes); d != "" {
-			t.Errorf("attributes of the review (-want +got):\n%s", d)
-		}
+		})))
+
+		By("asking while the API server is down")
 		down = true
 		want.Name = "b"
-		if allowed, _, err := access.Authorize(t.Context(), ann, want); err == nil || allowed {
-			t.Errorf("with the API server down: %v, %v", allowed, err)
-		}
+		allowed, _, err := access.Authorize(ctx, ann, want)
+		Expect(err).To(HaveOccurred())
+		Expect(allowed).To(BeFalse())
 	})
 
-	It("the front proxy names the caller", func() {
-		t := GinkgoTB()
-		trusted := newAuthority(t)
+	It("the front proxy names the caller", func(ctx SpecContext) {
+		trusted := newAuthority()
 		client := fake.NewClientset(&corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "extension-apiserver-authentication"},
 			Data: map[string]string{
@@ -86,12 +79,10 @@ var _ = Describe("Access to histories", func() {
 			},
 		})
 		proxy, err := historyapi.NewFrontProxy(client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go proxy.Run(t.Context())
+		Expect(err).NotTo(HaveOccurred())
+		go proxy.Run(ctx)
 
-		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server := httptest.NewUnstartedServer(reported(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			who, ok, err := proxy.AuthenticateRequest(r)
 			if err != nil || !ok {
 				w.WriteHeader(http.StatusUnauthorized)
@@ -99,63 +90,50 @@ var _ = Describe("Access to histories", func() {
 			}
 			w.Header().Set("User", who.User.GetName())
 			w.Header().Set("Groups", who.User.GetGroups()[0])
-		}))
+		})))
 		server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 		server.StartTLS()
-		defer server.Close()
+		DeferCleanup(server.Close)
 
 		ask := func(certificates ...tls.Certificate) *http.Response {
-			t.Helper()
+			GinkgoHelper()
 			transport := server.Client().Transport.(*http.Transport).Clone()
 			transport.TLSClientConfig.Certificates = certificates
 			defer transport.CloseIdleConnections()
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+			Expect(err).NotTo(HaveOccurred())
 			r.Header.Set("X-Remote-User", "ann")
 			r.Header.Set("X-Remote-Group", "g")
 			response, err := transport.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			Expect(err).NotTo(HaveOccurred())
 			response.Body.Close()
 			return response
 		}
-		Eventually(func() int {
-			return ask(clientOf(t, trusted, "front-proxy-client")).StatusCode
-		}).WithTimeout(20*time.Second).Should(Equal(http.StatusOK), "the front proxy should be accepted")
-		response := ask(clientOf(t, trusted, "front-proxy-client"))
-		if response.Header.Get("User") != "ann" || response.Header.Get("Groups") != "g" {
-			t.Errorf("identified %v", response.Header)
-		}
-		refused := map[string][]tls.Certificate{
+		front := clientOf(trusted, "front-proxy-client")
+		Eventually(func() *http.Response { return ask(front) }).WithTimeout(20*time.Second).Should(
+			HaveHTTPStatus(http.StatusOK), "the front proxy should be accepted")
+		Expect(ask(front)).To(And(HaveHTTPHeaderWithValue("User", "ann"), HaveHTTPHeaderWithValue("Groups", "g")))
+		for name, certificates := range cases.Sorted(map[string][]tls.Certificate{
 			"no certificate": nil,
-			"another name":   {clientOf(t, trusted, "somebody")},
-			"another CA":     {clientOf(t, newAuthority(t), "front-proxy-client")},
-		}
-		for name, certificates := range refused {
-			if response := ask(certificates...); response.StatusCode != http.StatusUnauthorized {
-				t.Errorf("%s: code %d", name, response.StatusCode)
-			}
+			"another name":   {clientOf(trusted, "somebody")},
+			"another CA":     {clientOf(newAuthority(), "front-proxy-client")},
+		}) {
+			By("calling with " + name)
+			Expect(ask(certificates...)).To(HaveHTTPStatus(http.StatusUnauthorized), name)
 		}
 	})
 })
 
-func newAuthority(t testing.TB) *testca.Authority {
-	t.Helper()
+func newAuthority() *testca.Authority {
+	GinkgoHelper()
 	authority, err := testca.New()
-	if err != nil {
-		t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
 	return authority
 }
 
-func clientOf(t testing.TB, authority *testca.Authority, name string) tls.Certificate {
-	t.Helper()
+func clientOf(authority *testca.Authority, name string) tls.Certificate {
+	GinkgoHelper()
 	pair, err := authority.Pair(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	Expect(err).NotTo(HaveOccurred())
 	return pair
 }

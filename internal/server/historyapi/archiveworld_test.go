@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/server/historyapi"
@@ -177,30 +178,6 @@ func (c *code) DeleteTask(_ context.Context, namespace, uid, name string) (histo
 	return historyapi.CodeDeletion{Refs: 6, Repositories: 1, Bytes: 4096}, c.err
 }
 
-// ask sends a request and returns the response.
-func (f *fixture) ask(method, path, body string, header ...string) *httptest.ResponseRecorder {
-	f.t.Helper()
-	r := httptest.NewRequestWithContext(f.t.Context(), method, path, strings.NewReader(body))
-	r.Header.Set("X-User", "ann")
-	for i := 0; i+1 < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	w := httptest.NewRecorder()
-	f.mux.ServeHTTP(w, r)
-	return w
-}
-
-func decoded[T any](t testing.TB, w *httptest.ResponseRecorder) T {
-	t.Helper()
-	var answer T
-	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
-		t.Fatalf("%v in %s", err, w.Body)
-	}
-	return answer
-}
-
-func quiet(t testing.TB) *fixture { return serve(t, "postgres://127.0.0.1:1/none") }
-
 func someLines() []history.ExportLine {
 	return []history.ExportLine{
 		{Kind: history.ExportTask, Body: json.RawMessage(`{"name":"a"}`)},
@@ -212,4 +189,15 @@ func someLines() []history.ExportLine {
 // testImportBytes is the size limit of imports in these tests.
 const testImportBytes = 1 << 20
 
-const deletePath = base + "/taskhistories/a"
+const (
+	historiesPath = base + "/taskhistories"
+	historyPath   = historiesPath + "/a"
+	exportPath    = historyPath + "/export"
+)
+
+// expectUntouched expects that no history, and no code, was deleted.
+func (f *fixture) expectUntouched() {
+	GinkgoHelper()
+	Expect(f.archive.deleted).To(BeEmpty(), "histories")
+	Expect(f.code.asked).To(BeEmpty(), "code of histories")
+}

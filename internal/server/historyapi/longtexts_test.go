@@ -10,18 +10,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"github.com/go-logr/logr/testr"
-	"k8s.io/apiserver/pkg/authentication/authenticator"
-
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/server/historyapi"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 // longTexts is a store of one page of cut messages.
@@ -46,7 +42,6 @@ func (s longTexts) Text(_ context.Context, namespace string, p *conversation.Pie
 
 var _ = Describe("Long texts", func() {
 	It("long texts are returned in full on request", func() {
-		t := GinkgoTB()
 		pieces := func(hash string, bytes int64) *conversation.Pieces {
 			return &conversation.Pieces{Hashes: [][]byte{[]byte(hash)}, Bytes: bytes}
 		}
@@ -61,42 +56,35 @@ var _ = Describe("Long texts", func() {
 		store := longTexts{texts: map[string]string{"team/text": "a beginning", "team/input": `{"a":1}`, "team/line": "line"}}
 		ask := func(query string) []historyv1alpha1.ConversationEntry {
 			store.page = history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages()}
-			mux := http.NewServeMux()
-			historyapi.Register(mux, historyapi.Options{
-				Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.NewWithInterface(t, testr.Options{}), Authorizer: rights{"ann get tasks/conversation team/a": true},
-			})
-			var list historyv1alpha1.ConversationList
-			if code := (&fixture{t: t, mux: mux}).get("ann", conversationPath+query, &list); code != http.StatusOK {
-				t.Fatalf("code %d", code)
-			}
-			return list.Items
+			return read[historyv1alpha1.ConversationList](serveConversations(store), conversationPath+query).Items
 		}
+
+		By("not requesting them")
 		cut := ask("")
 		Expect(cut[0]).To(And(HaveField("Text", "a beg"), HaveField("TextBytes", int64(11))))
 		Expect(cut[1]).To(HaveField("ToolCall.InputBytes", int64(7)))
 		Expect(cut[2]).To(HaveField("ToolResult.OutputBytes", int64(9<<20)))
 		Expect(cut[3]).To(HaveField("RawBytes", int64(4)))
+
+		By("requesting them")
 		full := ask("?full=true")
 		Expect(full[0]).To(And(HaveField("Text", "a beginning"), HaveField("TextBytes", int64(0))))
 		Expect(full[1]).To(And(HaveField("ToolCall.Input", `{"a":1}`), HaveField("ToolCall.InputBytes", int64(0))))
 		Expect(full[3]).To(HaveField("Raw", "line"))
-		if full[2].ToolResult.Output != "hu" || full[2].ToolResult.OutputBytes != 9<<20 {
-			t.Errorf("beyond the limit: %+v", full[2].ToolResult)
-		}
+		Expect(full[2]).To(And(HaveField("ToolResult.Output", "hu"), HaveField("ToolResult.OutputBytes", int64(9<<20))), "beyond the limit")
 	})
 
 	// Each character of these outputs takes six bytes in JSON, or would if it were
 	// escaped for HTML.
-	It("full texts are written with little memory", func() {
-		t := GinkgoTB()
-		for name, text := range map[string]string{"HTML": "<", "control characters": "\x1b"} {
-			By(name, func() {
-				f := printed{outputs: []output{{text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}}}.serve(t)
+	Describe("full texts are written with little memory", func() {
+		for name, text := range cases.Sorted(map[string]string{"HTML": "<", "control characters": "\x1b"}) {
+			It(name, func() {
+				f := printed{outputs: []output{{text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}, {text, 8 << 20}}}.serve()
 				before := inUse()
 				w := &weighing{ResponseRecorder: httptest.NewRecorder()}
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, conversationPath+"?full=true", nil)
+				r := httptest.NewRequestWithContext(f.ctx, http.MethodGet, conversationPath+"?full=true", nil)
 				r.Header.Set("X-User", "ann")
-				f.mux.ServeHTTP(w, r)
+				f.handler.ServeHTTP(w, r)
 				Expect(w.written).To(BeNumerically(">=", 24<<20), "three whole texts")
 				Expect(w.most).To(BeNumerically("<", before+16<<20), "one text, and the part of it that is being written")
 			})
@@ -104,39 +92,31 @@ var _ = Describe("Long texts", func() {
 	})
 
 	It("a long page of full texts ends early", func() {
-		t := GinkgoTB()
-		f := printed{outputs: []output{{"x", 8 << 20}, {"x", 8 << 20}, {"\x1b", 4 << 20}, {"x", 8 << 20}, {"x", 8 << 20}}}.serve(t)
+		f := printed{outputs: []output{{"x", 8 << 20}, {"x", 8 << 20}, {"\x1b", 4 << 20}, {"x", 8 << 20}, {"x", 8 << 20}}}.serve()
 		var pages []int
-		for token := ""; ; {
-			var list historyv1alpha1.ConversationList
-			Expect(f.get("ann", conversationPath+"?full=true&continue="+url.QueryEscape(token), &list)).To(Equal(http.StatusOK))
+		for _, list := range readPages[historyv1alpha1.ConversationList](f, conversationPath+"?full=true") {
 			for _, e := range list.Items {
 				Expect(e.ToolResult.OutputBytes).To(BeZero(), "the output of message %d is complete", e.Position)
 			}
 			pages = append(pages, len(list.Items))
-			if token = list.Continue; token == "" {
-				break
+			if list.Continue != "" {
+				Expect(list.RemainingItemCount).To(HaveValue(BeEquivalentTo(5 - list.Items[len(list.Items)-1].Position)))
 			}
-			Expect(list.RemainingItemCount).To(HaveValue(BeEquivalentTo(5 - list.Items[len(list.Items)-1].Position)))
 		}
 		Expect(pages).To(Equal([]int{3, 2}), "a page ends when its JSON is longer than 32 MiB")
 	})
 
 	It("a text that cannot be read does not hold back those before it", func() {
-		t := GinkgoTB()
-		f := printed{outputs: []output{{"one ", 50_000}, {"two ", 50_000}, {"", 100_000}}}.serve(t)
-		var list historyv1alpha1.ConversationList
-		Expect(f.get("ann", conversationPath+"?full=true", &list)).To(Equal(http.StatusOK))
+		f := printed{outputs: []output{{"one ", 50_000}, {"two ", 50_000}, {"", 100_000}}}.serve()
+		list := read[historyv1alpha1.ConversationList](f, conversationPath+"?full=true")
 		Expect(list.Items).To(HaveLen(2))
-		var status struct{ Message string }
-		Expect(f.get("ann", conversationPath+"?full=true&continue="+url.QueryEscape(list.Continue), &status)).To(Equal(http.StatusInternalServerError))
-		Expect(status.Message).To(ContainSubstring("log says why"))
-		Expect(f.get("ann", conversationPath+"?continue="+url.QueryEscape(list.Continue), &list)).To(Equal(http.StatusOK), "its beginning can be read")
+		rest := "continue=" + url.QueryEscape(list.Continue)
+		Expect(f.get("ann", conversationPath+"?full=true&"+rest)).To(beRefused(http.StatusInternalServerError, saying("log says why")))
+		Expect(f.get("ann", conversationPath+"?"+rest)).To(HaveHTTPStatus(http.StatusOK), "its beginning can be read")
 	})
 
 	// Long texts are encoded in parts, which must not be noticeable.
 	It("long texts are returned unchanged", func() {
-		t := GinkgoTB()
 		odd := "\"</script>\\u0000 \u2028\t\x1b €𝄞é"
 		var messages []history.Entry
 		texts := map[string]string{}
@@ -153,19 +133,12 @@ var _ = Describe("Long texts", func() {
 			}})
 		}
 		store := longTexts{texts: texts, page: history.EntryPage{Task: history.Task{Namespace: "team"}, Entries: messages}}
-		mux := http.NewServeMux()
-		historyapi.Register(mux, historyapi.Options{
-			Store: store, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.NewWithInterface(t, testr.Options{}), Authorizer: rights{"ann get tasks/conversation team/a": true},
-		})
-		var list historyv1alpha1.ConversationList
-		Expect((&fixture{t: t, mux: mux}).get("ann", conversationPath+"?full=true", &list)).To(Equal(http.StatusOK))
+		list := read[historyv1alpha1.ConversationList](serveConversations(store), conversationPath+"?full=true")
 		Expect(list.Kind).To(Equal("ConversationList"))
 		Expect(list.Items).To(HaveLen(len(messages)))
 		for i, e := range list.Items {
 			for place, got := range map[string]string{"text": e.Text, "raw": e.Raw, "input": e.ToolCall.Input, "output": e.ToolResult.Output} {
-				if got != texts["team/"+fmt.Sprint(place, i)] {
-					t.Errorf("the %s of message %d is another one", place, i+1)
-				}
+				Expect(got == texts["team/"+fmt.Sprint(place, i)]).To(BeTrue(), "the %s of message %d is another one", place, i+1)
 			}
 			Expect(e.ToolCall.Name).To(Equal(odd))
 			Expect(e.ToolResult.CallID).To(Equal(odd))
@@ -206,13 +179,7 @@ func (p printed) Text(_ context.Context, _ string, pieces *conversation.Pieces) 
 	return strings.Repeat(text, int(pieces.Bytes)/len(text)), nil
 }
 
-func (p printed) serve(t testing.TB) *fixture {
-	mux := http.NewServeMux()
-	historyapi.Register(mux, historyapi.Options{
-		Store: p, Authenticator: authenticator.RequestFunc(byHeader), Log: testr.NewWithInterface(t, testr.Options{}), Authorizer: rights{"ann get tasks/conversation team/a": true},
-	})
-	return &fixture{t: t, mux: mux}
-}
+func (p printed) serve() *fixture { return serveConversations(p) }
 
 // weighing is a caller that measures the memory in use while a response is written.
 type weighing struct {
