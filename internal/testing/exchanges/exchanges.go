@@ -10,7 +10,9 @@ package exchanges
 
 import (
 	"bytes"
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -25,7 +27,7 @@ const (
 	// Connect protocol, which has the error, fits.
 	tailBytes = 2 << 10
 	// shownBytes is how much of a refusal is shown.
-	shownBytes = 500
+	shownBytes = 1000
 )
 
 // Log keeps the latest exchanges of the handlers that it records. It may be used
@@ -97,6 +99,7 @@ func (e *exchange) outcome() string {
 func (e *exchange) refusal() string {
 	said := e.tail
 	if e.code < http.StatusBadRequest {
+		said = streamEnd(said)
 		at := bytes.LastIndex(said, []byte(`{"error":`))
 		if at < 0 {
 			return ""
@@ -104,6 +107,26 @@ func (e *exchange) refusal() string {
 		said = said[at:]
 	}
 	return clip.Marked(strings.Join(strings.Fields(strings.ToValidUTF8(string(said), "?")), " "), shownBytes)
+}
+
+// streamEnd returns the last message of a stream of the Connect protocol, uncompressed, or
+// the tail as it is if that does not end with a compressed one. The flags and the length of
+// a message take five bytes.
+func streamEnd(tail []byte) []byte {
+	const compressedEnd = 0b11
+	at := bytes.LastIndex(tail, []byte{0x1f, 0x8b})
+	if at < 5 || tail[at-5] != compressedEnd {
+		return tail
+	}
+	reader, err := gzip.NewReader(bytes.NewReader(tail[at:]))
+	if err != nil {
+		return tail
+	}
+	end, err := io.ReadAll(io.LimitReader(reader, tailBytes))
+	if err != nil {
+		return tail
+	}
+	return end
 }
 
 // writer is a response that is recorded.
