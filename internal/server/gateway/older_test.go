@@ -121,7 +121,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 		defer cancel()
 		Expect(shipper.WaitStored(waiting, 2)).To(Succeed())
 		stop()
-		<-done
+		next(done, "the end of the shipper")
 		state, err := at.now().TaskState(f.ctx, "uid-of-a")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(state).To(And(HaveField("LastSequence", int64(2)), HaveField("LostRecords", int64(0))), "the older store")

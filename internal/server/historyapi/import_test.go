@@ -35,7 +35,9 @@ var _ = Describe("Importing a history over the API", func() {
 		_, err = io.WriteString(slow, exported[half:])
 		Expect(err).NotTo(HaveOccurred())
 		Expect(slow.Close()).To(Succeed())
-		Eventually(answered, "20s").Should(Receive(HaveHTTPStatus(http.StatusCreated)))
+		var w *httptest.ResponseRecorder
+		Eventually(answered, "20s").Should(Receive(&w))
+		Expect(w).To(HaveHTTPStatus(http.StatusCreated))
 		Expect(f.archive.imports.Load()).To(BeEquivalentTo(1))
 	})
 
@@ -51,11 +53,11 @@ var _ = Describe("Importing a history over the API", func() {
 			code int
 			says string
 		}{
-			"a Task of the namespace or of another": {imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
-			"behind empty lines":                    {"\n\n" + imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
-			"the UID said twice":                    {imported("task", `{"uid":"gone","UID":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
-			"a Task that is gone":                   {imported("task", `{"name":"c","uid":"gone"}`), http.StatusCreated, ""},
-			"nobody knows":                          {imported("task", `{"name":"c","uid":"unknown"}`), http.StatusServiceUnavailable, "try again"},
+			"the UID of a Task, of the namespace or of another, is refused": {imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
+			"the same behind empty lines is refused":                        {"\n\n" + imported("task", `{"name":"c","uid":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
+			"a UID given twice is refused":                                  {imported("task", `{"uid":"gone","UID":"live"}`), http.StatusConflict, "a Task with the UID live exists"},
+			"the UID of a Task that is gone is imported":                    {imported("task", `{"name":"c","uid":"gone"}`), http.StatusCreated, ""},
+			"nothing is imported while Tasks cannot be looked up":           {imported("task", `{"name":"c","uid":"unknown"}`), http.StatusServiceUnavailable, "try again"},
 		}) {
 			It(name, func() {
 				f := quiet()
@@ -74,10 +76,10 @@ var _ = Describe("Importing a history over the API", func() {
 			code int
 			says string
 		}{
-			"as long as they may be": {strings.Repeat("u", 64), http.StatusCreated, ""},
-			"longer":                 {strings.Repeat("u", 65), http.StatusBadRequest, "longer than 64 bytes"},
-			"with a NUL":             {`unknown\u0000`, http.StatusBadRequest, "characters that no UID has"},
-			"none":                   {"", http.StatusCreated, ""}, // the store refuses it
+			"one of 64 bytes is imported":         {strings.Repeat("u", 64), http.StatusCreated, ""},
+			"a longer one is refused":             {strings.Repeat("u", 65), http.StatusBadRequest, "longer than 64 bytes"},
+			"one with a NUL is refused":           {`unknown\u0000`, http.StatusBadRequest, "characters that no UID has"},
+			"none is left to the store to refuse": {"", http.StatusCreated, ""},
 		}) {
 			It(name, func() {
 				f := quiet()
