@@ -56,6 +56,8 @@ func (o *taskExport) run(ctx context.Context, task string) error {
 		_, err := o.write(ctx, s, task, o.Out)
 		return err
 	}
+	// Package durable is not for the terminal's side: it syncs the folder and renames an open
+	// file, which a user's file system or operating system may not allow.
 	temporary, err := os.CreateTemp(filepath.Dir(o.file), ".clew-export-*")
 	if err != nil {
 		return fmt.Errorf("cannot write the export: %w", err)

@@ -34,8 +34,9 @@ func (c *Config) fingerprint() uint64 {
 	return uint64(c.Secrets.Fingerprint())
 }
 
-// saveCache writes the cache, if anything has changed. The file is not synced, since
-// its checksum reveals a torn write.
+// saveCache writes the cache, if anything has changed. It does not use package durable,
+// which would sync a large file after every checkpoint for nothing: the cache is not
+// trusted after a reboot, and its checksum reveals a torn write.
 func (r *Repo) saveCache() error {
 	if r.unsaved == 0 {
 		return nil

@@ -50,7 +50,6 @@ func Write(runDir string, p Plan) error {
 	}
 	// The agent's container may run under another user id.
 	if err := durable.Write(path, data, 0o644); err != nil {
-		os.Remove(path + ".new")
 		return fmt.Errorf("write the launch plan: %w", err)
 	}
 	return nil

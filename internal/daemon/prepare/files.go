@@ -1,7 +1,6 @@
 package prepare
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -27,28 +27,10 @@ func copyFile(from, to string, mode os.FileMode) error {
 		return fmt.Errorf("copy the shim: %w", err)
 	}
 	defer in.Close()
-	return replace(to, mode, func(w io.Writer) error {
+	return durable.Stream(to, mode, func(w io.Writer) error {
 		_, err := io.Copy(w, in)
 		return err
 	})
-}
-
-// replace writes a file under a temporary name and then renames it into place.
-func replace(path string, mode os.FileMode, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriter(f)
-	err = write(w)
-	err = errors.Join(err, w.Flush(), f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		os.Remove(path + ".new")
-	}
-	return err
 }
 
 // writeConversation writes the conversation so far to a file for the agent.
@@ -57,7 +39,7 @@ func (p *preparer) writeConversation(ctx context.Context) error {
 		return nil
 	}
 	return p.retry(ctx, func() error {
-		return replace(filepath.Join(p.cfg.RunDir, daemonapi.ConversationFile), 0o644, func(w io.Writer) error {
+		return durable.Stream(filepath.Join(p.cfg.RunDir, daemonapi.ConversationFile), 0o644, func(w io.Writer) error {
 			return wrapPlace(placeServer, p.cfg.Server.Conversation(ctx, func(e *daemonv1.ConversationEntry) error {
 				at := time.Time{}
 				if e.GetTime() != nil {

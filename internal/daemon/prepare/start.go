@@ -3,7 +3,6 @@ package prepare
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/durable"
 )
 
 // typed reports whether Clew itself starts the agent: an agent of type Exec reads the
@@ -105,11 +105,7 @@ func (p *preparer) writeFiles() error {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("write the agent's settings: %w", err)
 		}
-		err := replace(path, 0o644, func(w io.Writer) error {
-			_, err := w.Write(content)
-			return err
-		})
-		if err != nil {
+		if err := durable.Write(path, content, 0o644); err != nil {
 			return fmt.Errorf("write the agent's settings: %w", err)
 		}
 	}

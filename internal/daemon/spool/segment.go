@@ -112,24 +112,8 @@ func (s *Spool) rotate(last int64) error {
 	return nil
 }
 
-// writeSegment creates the file under another name first, so that a segment always begins
-// with its mark.
+// writeSegment creates or replaces a segment, so that it always begins with its mark, and
+// returns it open. Callers sync the folder.
 func (s *Spool) writeSegment(path string, content []byte) (*os.File, error) {
-	f, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = s.sync(f)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
-		f.Close()
-		os.Remove(path + ".new")
-		return nil, err
-	}
-	return f, nil
+	return durable.WriteOpen(path, content, 0o600, s.sync)
 }
