@@ -3,7 +3,8 @@ package searchtext
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // Snippet returns about length bytes of the text around the place with the most distinct
@@ -82,8 +83,5 @@ func wordStart(text string, i int) int {
 	if space := strings.LastIndexAny(text[max(i-40, 0):i], " \n\t"); space >= 0 {
 		return max(i-40, 0) + space + 1
 	}
-	for i > 0 && !utf8.RuneStart(text[i]) {
-		i--
-	}
-	return i
+	return len(clip.Bytes(text, i))
 }

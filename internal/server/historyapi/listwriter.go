@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // partBytes is how much of a text is encoded at a time.
@@ -123,15 +123,12 @@ func textsOf(e *historyv1alpha1.ConversationEntry) []*string {
 func (l *listWriter) text(text string) error {
 	err := l.write([]byte{'"'})
 	for text != "" && err == nil {
-		n := min(partBytes, len(text))
-		for n < len(text) && n > partBytes-utf8.UTFMax && !utf8.RuneStart(text[n]) {
-			n--
+		part := clip.Bytes(text, partBytes)
+		var encoded []byte
+		if encoded, err = l.encode(part); err == nil {
+			err = l.write(encoded[1 : len(encoded)-1])
 		}
-		var part []byte
-		if part, err = l.encode(text[:n]); err == nil {
-			err = l.write(part[1 : len(part)-1])
-		}
-		text = text[n:]
+		text = text[len(part):]
 	}
 	return errors.Join(err, l.write([]byte{'"'}))
 }
