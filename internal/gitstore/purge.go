@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/clew-dev/clew/internal/durable"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // use marks a repository as in use: while the file is open, here or in a child that
@@ -61,9 +62,9 @@ type taskRefs struct {
 
 // find lists the task's refs in a repository.
 func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]string, error) {
-	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", checkpointRefs + t.uid + "/"}
+	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(t.uid)}
 	if t.name != "" {
-		args = append(args, branchRefs+t.name+"/")
+		args = append(args, refname.BranchesOf(t.name))
 	}
 	listed, err := s.gitFor(repository).run(ctx, repository.Path, args...)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // checkSpace refuses a push when there is no space for any content. How much a push may add is
@@ -176,7 +177,7 @@ func (h *Handler) checkBranches(c *call, commands []Command) *gitstoreapi.Refusa
 		return nil
 	}
 	refs, err := h.store.gitFor(c.repository).run(c.request.Context(), c.repository.Path, "--git-dir=.", "for-each-ref", "--format=x",
-		"--count="+strconv.Itoa(maxBranchesPerTask), branchRefs+c.caller.Task.Name+"/")
+		"--count="+strconv.Itoa(maxBranchesPerTask), refname.BranchesOf(c.caller.Task.Name))
 	if err != nil {
 		return h.unavailable(c, err)
 	}

@@ -19,7 +19,7 @@ type Command struct {
 
 const (
 	checkpointRefs = refname.Checkpoints
-	branchRefs     = "refs/heads/clew/"
+	branchRefs     = refname.Branches
 
 	maxRefBytes     = 1024
 	maxRefComponent = 200
@@ -71,10 +71,10 @@ func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 	if isZero(command.New) {
 		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; the retention policy decides when checkpoints are deleted", command.Ref)
 	}
-	if rest, ok := strings.CutPrefix(command.Ref, checkpointRefs+task.UID+"/"); ok {
+	if rest, ok := strings.CutPrefix(command.Ref, refname.OfTask(task.UID)); ok {
 		return checkCheckpoint(command, rest)
 	}
-	if rest, ok := strings.CutPrefix(command.Ref, branchRefs+task.Name+"/"); ok && rest != "" {
+	if rest, ok := strings.CutPrefix(command.Ref, refname.BranchesOf(task.Name)); ok && rest != "" {
 		return nil
 	}
 	if strings.HasPrefix(command.Ref, checkpointRefs) || strings.HasPrefix(command.Ref, branchRefs) {

@@ -10,6 +10,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
@@ -204,7 +205,7 @@ func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string
 func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string) {
 	remote, err := p.cfg.Remote()
 	if err == nil {
-		err = p.repo.Push(ctx, remote, worktree.RefUpdate{Source: r.From.Code, Name: "refs/heads/clew/" + p.cfg.Pod.Task + "/" + branch})
+		err = p.repo.Push(ctx, remote, worktree.RefUpdate{Source: r.From.Code, Name: refname.Branch(p.cfg.Pod.Task, branch)})
 	}
 	if err != nil {
 		p.log.Error(err, "could not push the preserved branch to the gitstore; it is in the agent's repository", "branch", branch)
