@@ -41,7 +41,7 @@ func waiting(t *testing.T, repo checkpoint.Repo, count int) *checkpoint.Taker {
 	t.Helper()
 	g := gomega.NewWithT(t)
 	dir := t.TempDir()
-	j, err := journal.Open(filepath.Join(dir, "journal.json"))
+	j, err := journal.Open(filepath.Join(dir, "journal.json"), nil)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	s, err := spool.Open(filepath.Join(dir, "spool"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())

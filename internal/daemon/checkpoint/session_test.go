@@ -45,7 +45,7 @@ func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) e
 // restores it agree, and no Secret gets into either.
 func TestACheckpointTellsOfItsSession(t *testing.T) {
 	dir := t.TempDir()
-	j, err := journal.Open(filepath.Join(dir, "journal.json"))
+	j, err := journal.Open(filepath.Join(dir, "journal.json"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

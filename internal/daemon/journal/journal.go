@@ -328,14 +328,18 @@ func (s *State) UnspooledRecord() (*daemonv1.CheckpointRecord, error) {
 // processes out.
 type Journal struct {
 	path  string
-	owned func() error
-	mu    sync.Mutex
-	raw   []byte
+	owned func() error // may be nil; see Open
+
+	mu  sync.Mutex
+	raw []byte
 }
 
 // Open reads the journal at path; a missing file is an empty journal. A damaged one is put
 // aside, and the journal then has JournalLost set.
-func Open(path string) (*Journal, error) {
+//
+// Update first calls owned, unless it is nil, and fails with its error if the volume is no
+// longer this process's: on some kinds of storage the lock alone does not prevent that.
+func Open(path string, owned func() error) (*Journal, error) {
 	// A rename by a killed daemon may not be on disk yet.
 	if err := durable.SyncFolder(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
@@ -343,41 +347,33 @@ func Open(path string) (*Journal, error) {
 	raw, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return create(path)
+		return create(path, owned)
 	case errors.Is(err, syscall.EIO):
-		return putAside(path)
+		return putAside(path, owned)
 	case err != nil:
 		return nil, fmt.Errorf("read the journal: %w", err)
 	case !intact(raw):
-		return putAside(path)
+		return putAside(path, owned)
 	}
-	return &Journal{path: path, raw: raw}, nil
+	return &Journal{path: path, owned: owned, raw: raw}, nil
 }
 
 // create creates a journal. If a damaged one was put aside and not yet replaced, this one
 // replaces it, and has JournalLost set.
-func create(path string) (*Journal, error) {
+func create(path string, owned func() error) (*Journal, error) {
 	aside, err := filepath.Glob(path + ".damaged*")
 	if err != nil {
 		return nil, fmt.Errorf("read the journal: %w", err)
 	}
-	j := &Journal{path: path, raw: []byte("{}")}
+	j := &Journal{path: path, owned: owned, raw: []byte("{}")}
 	if len(aside) == 0 {
 		return j, nil
 	}
 	return j, j.Update(func(s *State) error { s.JournalLost = true; return nil })
 }
 
-// Guard makes every Update first call owned, which returns an error if the volume is no
-// longer this process's: on some kinds of storage the lock alone does not prevent that.
-func (j *Journal) Guard(owned func() error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.owned = owned
-}
-
 // putAside keeps a damaged journal beside a new one.
-func putAside(path string) (*Journal, error) {
+func putAside(path string, owned func() error) (*Journal, error) {
 	aside := path + ".damaged"
 	for n := 2; ; n++ {
 		if _, err := os.Lstat(aside); errors.Is(err, os.ErrNotExist) {
@@ -392,7 +388,7 @@ func putAside(path string) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("put the damaged journal aside: %w", err)
 	}
-	return create(path)
+	return create(path, owned)
 }
 
 // Newest returns the newest attempt that the volume knows of.

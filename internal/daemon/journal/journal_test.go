@@ -17,7 +17,7 @@ import (
 
 func TestUpdateSurvivesReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.json")
-	j, err := journal.Open(path)
+	j, err := journal.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestUpdateSurvivesReopening(t *testing.T) {
 	}
 	// A write that a crash interrupted leaves a file that is never read.
 	os.WriteFile(path+".new", []byte("{torn"), 0o600)
-	again, err := journal.Open(path)
+	again, err := journal.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,35 @@ func TestUpdateSurvivesReopening(t *testing.T) {
 	}
 }
 
+func TestAJournalOfAVolumeThatWasTakenOverIsNotWritten(t *testing.T) {
+	path, taken := filepath.Join(t.TempDir(), "journal.json"), error(nil)
+	j, err := journal.Open(path, func() error { return taken })
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempt := func(n int64) error {
+		return j.Update(func(s *journal.State) error { s.Attempt = n; return nil })
+	}
+	if err := attempt(1); err != nil {
+		t.Fatal(err)
+	}
+	taken = errors.New("taken")
+	if err := attempt(2); !errors.Is(err, taken) {
+		t.Errorf("Update returns %v, want %v", err, taken)
+	}
+	again, err := journal.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string]int64{"the journal": j.State().Attempt, "its file": again.State().Attempt} {
+		if got != 1 {
+			t.Errorf("%s has attempt %d, want 1", name, got)
+		}
+	}
+}
+
 func TestStateIsACopy(t *testing.T) {
-	j, _ := journal.Open(filepath.Join(t.TempDir(), "journal.json"))
+	j, _ := journal.Open(filepath.Join(t.TempDir(), "journal.json"), nil)
 	j.Update(func(s *journal.State) error { s.Latest = &journal.Point{Number: 1}; return nil })
 	s := j.State()
 	s.Latest.Number = 7
@@ -63,7 +90,7 @@ func TestADamagedJournalIsPutAside(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 { // and a restart does not forget it
-			j, err := journal.Open(path)
+			j, err := journal.Open(path, nil)
 			if err != nil || !j.State().JournalLost {
 				t.Fatalf("%v, %+v", err, j.State())
 			}
@@ -143,7 +170,7 @@ func TestUnspooled(t *testing.T) {
 
 func TestAFlippedBitIsNoticed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal.json")
-	j, err := journal.Open(path)
+	j, err := journal.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +193,7 @@ func TestAFlippedBitIsNoticed(t *testing.T) {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		again, err := journal.Open(path)
+		again, err := journal.Open(path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +214,7 @@ func TestAJournalOfAnOlderReleaseIsRead(t *testing.T) {
 	if err := os.WriteFile(path, []byte("{\n \"taskUID\": \"u\",\n \"attempt\": 3\n}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	j, err := journal.Open(path)
+	j, err := journal.Open(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +230,7 @@ func TestACrashWhileAJournalIsPutAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		j, err := journal.Open(path)
+		j, err := journal.Open(path, nil)
 		if err != nil || !j.State().JournalLost {
 			t.Fatalf("the loss of the journal is forgotten: %+v, %v", j.State(), err)
 		}

@@ -89,7 +89,7 @@ func TestOperationsOfAnOldJournalAreNotRepeated(t *testing.T) {
 // remember writes completed operations to the journal of a volume at rest.
 func remember(t *testing.T, w *daemontest.World, done ...journal.Done) {
 	t.Helper()
-	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"))
+	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"), nil)
 	if err == nil {
 		err = j.Update(func(s *journal.State) error { s.Done = append(s.Done, done...); return nil })
 	}

@@ -85,7 +85,7 @@ func expect[T any](t *testing.T, what string, got, want T) {
 
 func state(t *testing.T, w *daemontest.World) journal.State {
 	t.Helper()
-	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"))
+	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestAResumesPromptThatWasDamagedAndLostIsSaidAgain(t *testing.T) {
 	w := three(t)
 	last := lastOf(w)
 	op := resumeWith("r1", "And now?")
-	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"))
+	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"), nil)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(j.Update(func(s *journal.State) error {
 		s.Resume = &journal.Resume{ID: daemonapi.OperationKey(op.Kind, op.ID), Sequence: last + 1}

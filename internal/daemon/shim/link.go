@@ -50,11 +50,12 @@ type link struct {
 	reader *reader
 }
 
-func newLink(socket, session string, out *outbox, a agentProcess, log logr.Logger) *link {
-	l := &link{socket: socket, session: session, out: out, agent: a, log: log,
+// newLink returns a link with an empty outbox that holds up to window bytes.
+func newLink(socket, session string, window int, a agentProcess, log logr.Logger) *link {
+	l := &link{socket: socket, session: session, agent: a, log: log,
 		welcomed: make(chan wire.Welcome, 1), released: make(chan wire.Release, 1), stopped: make(chan struct{})}
 	l.wake.L = &l.mu
-	out.changed = l.nudge
+	l.out = newOutbox(window, l.nudge)
 	return l
 }
 

@@ -19,18 +19,18 @@ const lineWait = time.Second
 
 // outbox holds the lines that the daemon has not recorded yet.
 type outbox struct {
-	window int
-
-	mu      sync.Mutex
-	room    sync.Cond
-	lines   []wire.Line // oldest first
-	bytes   int
-	last    int64
+	window  int
 	changed func() // called after each new line
+
+	mu    sync.Mutex
+	room  sync.Cond
+	lines []wire.Line // oldest first
+	bytes int
+	last  int64
 }
 
-func newOutbox(window int) *outbox {
-	o := &outbox{window: window}
+func newOutbox(window int, changed func()) *outbox {
+	o := &outbox{window: window, changed: changed}
 	o.room.L = &o.mu
 	return o
 }
@@ -45,11 +45,8 @@ func (o *outbox) put(data []byte, more bool) {
 	o.last++
 	o.lines = append(o.lines, wire.Line{Number: o.last, More: more, Data: bytes.Clone(data)})
 	o.bytes += len(data) + 64
-	changed := o.changed
 	o.mu.Unlock()
-	if changed != nil {
-		changed()
-	}
+	o.changed()
 }
 
 // ack drops lines through the given number.

@@ -133,8 +133,9 @@ func Run(ctx context.Context, cfg Config, signals <-chan os.Signal) (int, error)
 	// A closed log must not end the shim. The agent does not inherit Notify, as it would
 	// inherit Ignore.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
-	s := &shim{cfg: cfg, out: newOutbox(cfg.Window), log: cfg.Log}
-	s.link = newLink(cfg.Socket, hex.EncodeToString(session), s.out, s, cfg.Log)
+	s := &shim{cfg: cfg, log: cfg.Log}
+	s.link = newLink(cfg.Socket, hex.EncodeToString(session), cfg.Window, s, cfg.Log)
+	s.out = s.link.out
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go s.link.run(ctx)

@@ -279,7 +279,7 @@ func TestAgentSession(t *testing.T) {
 	}
 	finish(a, d, 1)
 	read := func() journal.State {
-		j, err := journal.Open(filepath.Join(w.Paths().State, "journal.json"))
+		j, err := journal.Open(filepath.Join(w.Paths().State, "journal.json"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +308,7 @@ func TestAgentSession(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := w.Copy(t)
-			j, err := journal.Open(filepath.Join(w.Paths().State, "journal.json"))
+			j, err := journal.Open(filepath.Join(w.Paths().State, "journal.json"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -325,7 +325,7 @@ func TestAgentSession(t *testing.T) {
 			a.Next(wire.TypeRelease)
 			d.Terminate()
 			<-d.Done()
-			j, err = journal.Open(filepath.Join(w.Paths().State, "journal.json"))
+			j, err = journal.Open(filepath.Join(w.Paths().State, "journal.json"), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

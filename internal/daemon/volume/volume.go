@@ -54,11 +54,10 @@ func Open(ctx context.Context, paths Paths, cfg daemonapi.Config, secrets worktr
 	}
 	s.SetMargin(spool.Margin{Bytes: cfg.SpoolMargin.Bytes, Age: time.Duration(cfg.SpoolMargin.Seconds) * time.Second})
 	v := &Volume{paths: paths, Spool: s}
-	if v.Journal, err = journal.Open(filepath.Join(paths.State, "journal.json")); err != nil {
+	if v.Journal, err = journal.Open(filepath.Join(paths.State, "journal.json"), s.CheckOwner); err != nil {
 		s.Close()
 		return nil, err
 	}
-	v.Journal.Guard(s.CheckOwner)
 	v.Repo, err = worktree.Open(ctx, worktree.Config{
 		GitDir: filepath.Join(paths.State, "git"), Worktree: paths.Worktree,
 		Home: paths.Home, HomeInclude: include, HomeExclude: homeExclude(cfg), MaxFileBytes: cfg.Policy.MaxFileBytes,
