@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // Reason says why a request was refused, as one CamelCase word.
@@ -67,16 +68,20 @@ func New(reason Reason, format string, args ...any) *Refusal {
 	return &Refusal{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
+// newestAttempt is the part of the sentence of Stale that names the newest attempt, as a
+// format. Newest parses it, in clients that may be older or newer than the gitstore, so the
+// words never change.
+const newestAttempt = "because attempt %d has been seen"
+
 // Stale returns the refusal for an attempt of a task that a newer one has replaced.
 func Stale(task string, attempt, newest int64) *Refusal {
 	return New(StaleAttempt,
-		"attempt %d of the task %s may not write any more, because attempt %d has been seen; this pod has been replaced and should stop",
+		"attempt %d of the task %s may not write any more, "+newestAttempt+"; this pod has been replaced and should stop",
 		attempt, task, newest)
 }
 
-// seen matches the newest attempt in the message of Stale. Clients of other versions parse
-// these words.
-var seen = regexp.MustCompile(`because attempt (\d{1,18}) has been seen`)
+// seen matches newestAttempt in the message of Stale.
+var seen = regexp.MustCompile(strings.Replace(regexp.QuoteMeta(newestAttempt), "%d", `(\d{1,18})`, 1))
 
 // Newest returns the newest attempt that a refusal of Stale names, 0 for any other refusal.
 func (r *Refusal) Newest() int64 {

@@ -95,3 +95,19 @@ func TestARefusedAttemptLearnsWhichOneIsTheNewest(t *testing.T) {
 		}
 	}
 }
+
+// TestTheWordsThatOtherVersionsMatchNeverChange spells them out: daemons and gitstores of
+// other versions write and match these bytes. If it fails, change the constant back, not
+// the test.
+func TestTheWordsThatOtherVersionsMatchNeverChange(t *testing.T) {
+	stale := "clew: StaleAttempt: attempt 3 of the task fix may not write any more, because attempt 17 has been seen; this pod has been replaced and should stop"
+	if diff := cmp.Diff(stale, gitstoreapi.Stale("fix", 3, 17).Error()); diff != "" {
+		t.Errorf("the refusal of a stale attempt (-want +got):\n%s", diff)
+	}
+	if refused, ok := gitstoreapi.Parse("remote: " + stale + "\n"); !ok || refused.Newest() != 17 {
+		t.Errorf("%q names attempt %d as the newest (%v), want 17", stale, refused.Newest(), ok)
+	}
+	if diff := cmp.Diff("objects that it does not bring", gitstoreapi.MissingObjects); diff != "" {
+		t.Errorf("MissingObjects (-want +got):\n%s", diff)
+	}
+}

@@ -162,6 +162,43 @@ func TestADroppedStateIsNotBuiltOn(t *testing.T) {
 	gitIn(t, store, "fsck", "--strict", "--no-dangling")
 }
 
+// The refusals of a push that lacks objects are spelled out as git and gitstores of all
+// versions write them: whatever words this version uses, Push recognises them and sends
+// everything.
+func TestAPushThatLacksObjectsIsRepeatedWithAll(t *testing.T) {
+	ctx := context.Background()
+	for name, test := range map[string]struct {
+		refusal  string
+		repeated bool
+	}{
+		"git":               {"error: remote unpack failed: missing necessary objects", true},
+		"the gitstore":      {"clew: ObjectsRefused: the push refers to objects that it does not bring and that no ref of the task reaches; push all of them", true},
+		"an older gitstore": {"clew: ObjectsRefused: the push names objects that it does not bring and that no ref of the task leads to; push all of them", true},
+		"another refusal":   {"clew: ObjectsRefused: the gitstore refused objects of the push as corrupt, missing or dangerous", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cloned(t, makeOrigin(t, 3))
+			store := filepath.Join(t.TempDir(), "store.git")
+			gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
+			push := func() error {
+				f.write("step", fmt.Sprint(f.n))
+				c := f.checkpoint()
+				return f.repo.Push(ctx, Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef})
+			}
+			must(t, push())
+			// Of the pushes that build on the first one, the next is refused.
+			hook := fmt.Sprintf("#!/bin/sh\ntest -e refused && exit 0\ntouch refused\necho %q >&2\nexit 1\n", test.refusal)
+			writeFile(t, filepath.Join(store, "hooks/pre-receive"), hook, 0o755)
+			err := push()
+			if test.repeated {
+				must(t, err)
+			} else {
+				wantReason(t, err, Rejected)
+			}
+		})
+	}
+}
+
 // Git also trusts the system's authorities unless GIT_SSL_CAPATH is a folder without any.
 func TestGitTrustsOnlyTheGivenAuthorities(t *testing.T) {
 	f := cloned(t, makeOrigin(t, 1))
