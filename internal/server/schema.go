@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,13 +18,24 @@ const (
 	olderSchema = "the schema of the history database is older than this server, as after a restore of an older backup, and is being migrated; some requests cannot be answered until then"
 )
 
+// schemaKeeper keeps the schema of the history database up to date.
+type schemaKeeper struct {
+	migration *postgres.Migration
+	store     *postgres.Store
+	ready     *readiness
+	log       logr.Logger
+	// older is set while /readyz reports an older schema, and perhaps why the last try to
+	// migrate it failed.
+	older bool
+}
+
 // keepSchema migrates the schema, however long the database takes to become available,
 // and again whenever an older backup is restored. The server stays ready then: most
 // requests can be answered.
 func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *readiness, log logr.Logger) {
-	migration := &postgres.Migration{DSN: dsn}
+	s := &schemaKeeper{migration: &postgres.Migration{DSN: dsn}, store: store, ready: ready, log: log}
 	done := retry(ctx, log, "the schema of the history database could not be migrated; trying again", func() error {
-		err := migration.Try(ctx)
+		err := s.migration.Try(ctx)
 		if err != nil {
 			ready.wait(0, noSchema+": "+err.Error())
 		}
@@ -42,34 +52,39 @@ func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *r
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
-			renewSchema(ctx, migration, store, ready, log)
+			s.renew(ctx)
 		}
 	}
 }
 
-// renewSchema migrates a schema that has become older. Failures are retried at the next
-// check.
-func renewSchema(ctx context.Context, migration *postgres.Migration, store *postgres.Store, ready *readiness, log logr.Logger) {
+// renew migrates a schema that has become older. Failures are retried at the next check.
+func (s *schemaKeeper) renew(ctx context.Context) {
 	timed, cancel := context.WithTimeout(ctx, schemaEvery)
 	defer cancel()
-	older, err := store.SchemaIsOlder(timed)
+	older, err := s.store.SchemaIsOlder(timed)
 	if err != nil { // the database is unreachable, or being restored
-		ready.warn("the schema of the history database cannot be read: " + err.Error())
-		log.V(1).Info("the version of the history database's schema could not be read", "error", err.Error())
+		s.warn(false, "the schema of the history database cannot be read: "+err.Error())
+		s.log.V(1).Info("the version of the history database's schema could not be read", "error", err.Error())
 		return
 	}
 	if !older {
-		ready.warn("")
+		s.warn(false, "")
 		return
 	}
-	if !strings.HasPrefix(ready.warning(), olderSchema) { // otherwise it says why the last try failed
-		ready.warn(olderSchema)
+	if !s.older { // otherwise the warning may say why the last try failed
+		s.warn(true, olderSchema)
 	}
-	log.Info("the schema of the history database is older than this server, as after a restore of an older backup; migrating it")
-	if err := migration.Try(ctx); err != nil {
-		ready.warn(olderSchema + "; the last try failed: " + err.Error())
-		log.Info("the schema of the history database could not be migrated; trying again", "error", err.Error(), "after", schemaEvery.String())
+	s.log.Info("the schema of the history database is older than this server, as after a restore of an older backup; migrating it")
+	if err := s.migration.Try(ctx); err != nil {
+		s.warn(true, olderSchema+"; the last try failed: "+err.Error())
+		s.log.Info("the schema of the history database could not be migrated; trying again", "error", err.Error(), "after", schemaEvery.String())
 		return
 	}
-	ready.warn("")
+	s.warn(false, "")
+}
+
+// warn sets what /readyz reports, and whether that is an older schema.
+func (s *schemaKeeper) warn(older bool, problem string) {
+	s.older = older
+	s.ready.warn(problem)
 }
