@@ -58,7 +58,7 @@ func (r Repository) leftover(path string, entry fs.DirEntry) (bool, error) {
 	inObjects := strings.HasPrefix(path, filepath.Join(r.Path, "objects")+"/")
 	switch {
 	case entry.IsDir():
-		return inObjects && strings.HasPrefix(name, "tmp_objdir-"), nil
+		return inObjects && strings.HasPrefix(name, quarantinePrefix), nil
 	case strings.HasSuffix(name, ".lock"), name == "packed-refs.new":
 		return true, nil
 	case !inObjects:
