@@ -1,5 +1,6 @@
 // Package refname defines the valid names of git refs and branches, and the refs of
-// checkpoints. It is the only definition for the plugin, the manager and the daemon.
+// checkpoints and of tasks' branches in the gitstore. It is the only definition for the
+// plugin, the manager, the daemon and the gitstore.
 // The rules of the API repeat CheckBranch in CEL, and a test keeps the two equal.
 package refname
 
