@@ -44,6 +44,7 @@ var _ = Describe("an attempt of a task", func() {
 	When("the manager is replaced", func() {
 		It("uses no number twice, although the manager died between writing the status and creating the pod", func() {
 			w := newWorld()
+			By("failing to create the pod")
 			w.requests.setSpoil(func(r *http.Request) error {
 				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") {
 					return errors.New("the manager dies here")
@@ -54,6 +55,7 @@ var _ = Describe("an attempt of a task", func() {
 			w.Eventually(func() int64 { return w.newest("work").Number }).Should(BeNumerically(">=", 1))
 			w.stop()
 			reserved := w.newest("work").Number
+			By("starting another manager")
 			w.requests.setSpoil(nil)
 			w.startManager()
 			w.start(w.newestPod("work", reserved+1))
@@ -112,16 +114,18 @@ var _ = Describe("an attempt of a task", func() {
 		p := w.newestPod("work", 1)
 		w.start(p)
 		w.until("work", v1alpha1.ReasonRunning)
+		By("losing the pod")
 		w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
 		p = w.newestPod("work", resources.Attempt(p)+1)
 		w.start(p)
 		w.until("work", v1alpha1.ReasonRunning)
+		By("completing the task")
 		task := w.complete("work", p)
 		var numbers []int64
 		for _, a := range task.Status.Attempts {
 			numbers = append(numbers, a.Number)
 		}
-		w.Expect(slices.IsSorted(numbers)).To(BeTrue())
+		w.Expect(numbers).To(Equal(slices.Sorted(slices.Values(numbers))))
 		w.Expect(slices.Compact(slices.Clone(numbers))).To(Equal(numbers), "no number is used twice")
 		w.untilRecorded("work")
 		reasons := w.reasons("work")
@@ -139,7 +143,7 @@ var _ = Describe("an attempt of a task", func() {
 			forged.Labels[v1alpha1.LabelAttempt] = "9223372036854775807"
 			forged.Spec.NodeName = ""
 			w.Expect(w.client.Create(w.ctx, forged)).To(Succeed())
-			w.podGone(forged)
+			w.untilGone(forged)
 			w.Expect(w.kubelet.AgentExits(w.ctx, p, 1)).To(Succeed())
 			w.pod("work", 2)
 		})

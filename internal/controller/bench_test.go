@@ -7,7 +7,6 @@ import (
 	"time"
 
 	. "github.com/onsi/gomega"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -49,10 +48,7 @@ func BenchmarkShares(b *testing.B) {
 		applied := time.Now()
 		quiet := builders.Task("quiet", builders.InNamespace(w.neighbour))
 		w.Expect(w.client.Create(w.ctx, quiet)).To(Succeed())
-		w.Eventually(func() bool {
-			w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(quiet), quiet)).To(Succeed())
-			return meta.FindStatusCondition(quiet.Status.Conditions, v1alpha1.TaskSucceeded) != nil
-		}).Should(BeTrue())
+		w.Eventually(w.objects.Object(quiet)).Should(HaveField("Status.Conditions", ContainElement(HaveField("Type", v1alpha1.TaskSucceeded))))
 		b.ReportMetric(float64(time.Since(applied).Milliseconds()), "other-ms")
 		b.ReportMetric(float64(w.withStatus()), "crowd-before")
 		w.Eventually(w.withStatus, 10*time.Minute, time.Second).Should(Equal(crowdTasks))

@@ -3,14 +3,12 @@ package controller_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -72,6 +70,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.checkpointAt("work", 6)
 		w.checkpointAt("work", 12)
 		w.store.SetBoundary(w.id("work"), 11, 10)
+		By("requesting the rewind")
 		w.change("work", rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Message: ptr.To[int64](11)}))
 		w.until("work", v1alpha1.ReasonRewinding)
 		r := w.rewind("work")
@@ -85,6 +84,7 @@ var _ = Describe("a rewind of the conversation", func() {
 			Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 1, Commit: r.ToCommit, CheckpointPosition: 6, Position: 10,
 			Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
 		}))
+		By("preparing the workspace")
 		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
 			Operation: "back", FromCheckpoint: 3, ToCheckpoint: 1, ToPosition: 10,
 			Memory: v1alpha1.AgentMemorySession, MemoryMessage: "its session of checkpoint 1",
@@ -102,6 +102,7 @@ var _ = Describe("a rewind of the conversation", func() {
 		p := w.running("work")
 		w.say("work", 20)
 		w.checkpointAt("work", 12)
+		By("requesting the rewind")
 		w.change("work", rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Message: ptr.To[int64](3)}))
 		w.until("work", v1alpha1.ReasonRewinding)
 		w.untilStopped(p)
@@ -110,6 +111,7 @@ var _ = Describe("a rewind of the conversation", func() {
 			Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Position: 3,
 			Scope: "Conversation", Preserve: "Branch", Branch: "clew/before-back",
 		}))
+		By("preparing the workspace")
 		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{
 			Operation: "back", FromCheckpoint: 2, ToPosition: 3, Memory: v1alpha1.AgentMemoryRendered,
 		})).To(Succeed())
@@ -135,11 +137,11 @@ var _ = Describe("a rewind of the conversation", func() {
 			"back":   {v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](20)}, v1alpha1.ReasonPositionNotFound},
 			"early":  {v1alpha1.RewindTarget{Message: ptr.To[int64](5)}, v1alpha1.ReasonInvalidState},
 		} {
+			By("requesting " + id)
 			w.change("work", rewindTo(id, v1alpha1.RewindBoth, c.to))
-			w.Eventually(func() string {
-				return w.rewind("work").ID + " " + string(w.rewind("work").State) + " " + w.rewind("work").Reason
-			}).
-				Should(Equal(id + " Refused " + c.reason))
+			w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(SatisfyAll(
+				HaveField("ID", id), HaveField("State", v1alpha1.OperationRefused), HaveField("Reason", c.reason),
+			))))
 		}
 		w.until("work", v1alpha1.ReasonRunning)
 		w.Expect(w.task("work").Status.Attempts).To(HaveLen(1))
@@ -151,11 +153,14 @@ var _ = Describe("a rewind of the conversation", func() {
 		w.say("work", 20)
 		w.checkpointAt("work", 6)
 		w.checkpoint("work-1")
+		By("requesting the rewind while the history store is down")
 		w.store.SetDown(true)
 		w.change("work", rewindTo("back", v1alpha1.RewindBoth, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](5)}))
-		w.Eventually(func() string { return string(w.rewind("work").State) + " " + w.rewind("work").Reason }).
-			Should(Equal("Pending " + v1alpha1.ReasonHistoryUnavailable))
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(SatisfyAll(
+			HaveField("State", v1alpha1.OperationPending), HaveField("Reason", v1alpha1.ReasonHistoryUnavailable),
+		))))
 		w.until("work", v1alpha1.ReasonRunning)
+		By("bringing the history store back")
 		w.store.SetDown(false)
 		w.until("work", v1alpha1.ReasonRewinding)
 		w.Expect(w.rewind("work").ToCheckpoint).To(BeEquivalentTo(1))
@@ -223,7 +228,7 @@ var _ = Describe("a ConversationSnapshot", func() {
 			w.Expect(s.Status.Trigger).To(Equal(v1alpha1.SnapshotAutomatic))
 			w.Expect(s.Status.InputTokens).To(BeEquivalentTo(1000))
 			w.Expect(s.Status.Digest).To(Equal("digest-0-100"))
-			w.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotIntact)).To(BeTrue())
+			w.Expect(s).To(HaveCondition(v1alpha1.SnapshotIntact, metav1.ConditionTrue))
 
 			// An object that a person deleted does not come back, not even with a new manager.
 			w.Expect(w.client.Delete(w.ctx, s)).To(Succeed())
@@ -236,7 +241,7 @@ var _ = Describe("a ConversationSnapshot", func() {
 			w.Eventually(w.automatic).Should(HaveLen(20))
 			names := w.automatic()
 			w.Expect(names).To(ContainElements("work-snapshot-7", "work-snapshot-26"))
-			w.Expect(slices.Contains(names, "work-snapshot-6")).To(BeFalse())
+			w.Expect(names).NotTo(ContainElement("work-snapshot-6"))
 			w.Expect(w.task("work").Status.SnapshotCount).To(BeEquivalentTo(26))
 
 			writes := func() map[string]int {
@@ -283,13 +288,16 @@ var _ = Describe("a ConversationSnapshot", func() {
 		}
 		intact(v1alpha1.ReasonVerified)
 		w.Expect(s.Status.Trigger).To(Equal(v1alpha1.SnapshotManual))
+		By("losing a message")
 		w.store.SetCorrupted(w.id("work"), "message 7 is missing")
 		intact(v1alpha1.ReasonCorrupted)
-		w.Expect(meta.FindStatusCondition(s.Status.Conditions, v1alpha1.SnapshotIntact).Message).To(ContainSubstring("message 7 is missing"))
-		w.Expect(meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotReady)).To(BeTrue(), "what it names is known all the same")
+		w.Expect(s).To(haveMessage(v1alpha1.SnapshotIntact, ContainSubstring("message 7 is missing")))
+		w.Expect(s).To(HaveCondition(v1alpha1.SnapshotReady, metav1.ConditionTrue), "what it names is known all the same")
+		By("restoring the message")
 		w.store.SetCorrupted(w.id("work"), "")
 		intact(v1alpha1.ReasonVerified)
 
+		By("a snapshot beyond the end of the conversation")
 		late := s.DeepCopy()
 		late.ObjectMeta, late.Spec.Position = metav1.ObjectMeta{Name: "late"}, ptr.To[int64](99)
 		w.create(late)

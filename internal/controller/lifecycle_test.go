@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,6 +21,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 var _ = Describe("a task", func() {
@@ -41,8 +41,8 @@ var _ = Describe("a task", func() {
 		t.Logf("%d writes:\n  %s", len(writes), strings.Join(writes, "\n  "))
 		w.Expect(task.Status.LatestCheckpoint.Name).To(Equal("work-1"))
 		w.Expect(task.Status.MessageCount).To(BeEquivalentTo(12))
-		w.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, v1alpha1.TaskSucceeded)).To(BeTrue())
-		w.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, v1alpha1.TaskDurable)).To(BeTrue())
+		w.Expect(task).To(HaveCondition(v1alpha1.TaskSucceeded, metav1.ConditionTrue))
+		w.Expect(task).To(HaveCondition(v1alpha1.TaskDurable, metav1.ConditionTrue))
 		w.Expect(w.reasons("work")).To(Equal([]string{v1alpha1.EventTaskStarted, v1alpha1.EventTaskCompleted}))
 	})
 
@@ -55,6 +55,7 @@ var _ = Describe("a task", func() {
 		w.until("work", v1alpha1.ReasonRewound)
 		before := w.untilRecorded("work")
 
+		By("applying a manifest that requests what was done already")
 		manifest := builders.Task("work", builders.InNamespace(w.namespace), builders.Rewind("back", "work-1"))
 		apply := func() {
 			w.Helper()
@@ -77,14 +78,16 @@ var _ = Describe("a task", func() {
 	It("is suspended, and continues", func() {
 		w := newWorld()
 		p := w.running("work")
+		By("suspending it")
 		w.change("work", builders.Suspended)
 		w.until("work", v1alpha1.ReasonSuspending)
 		w.record("work", v1alpha1.TriggerSuspend, 1)
 		w.untilStopped(p)
 		task := w.until("work", v1alpha1.ReasonSuspended)
-		w.Expect(meta.IsStatusConditionTrue(task.Status.Conditions, v1alpha1.TaskDurable)).To(BeTrue())
+		w.Expect(task).To(HaveCondition(v1alpha1.TaskDurable, metav1.ConditionTrue))
 		w.Expect(task.Status.LatestCheckpoint.Name).To(Equal("work-1"))
 
+		By("resuming it")
 		w.change("work", builders.Running, builders.Resume("on"))
 		p = w.pod("work", 2)
 		w.Expect(w.operation(p)).To(HaveField("ID", "on"))
@@ -104,10 +107,12 @@ var _ = Describe("a task", func() {
 		first := &corev1.PersistentVolumeClaim{}
 		key := client.ObjectKey{Namespace: w.namespace, Name: resources.ClaimName("work")}
 		w.Expect(w.client.Get(w.ctx, key, first)).To(Succeed())
+		By("losing the pod while the volume is being deleted")
 		w.Expect(w.client.Delete(w.ctx, first)).To(Succeed()) // it stays while a pod uses it
 		w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
 		w.until("work", v1alpha1.ReasonVolumeUnavailable)
 		w.Expect(w.client.Get(w.ctx, key, first)).To(Succeed())
+		By("losing the volume")
 		first.Finalizers = nil
 		w.Expect(w.client.Update(w.ctx, first)).To(Succeed())
 
@@ -124,15 +129,18 @@ var _ = Describe("a task", func() {
 	It("retries a failing agent, and then gives up", func() {
 		w := newWorld()
 		p := w.running("work", builders.BackoffLimit(1))
+		By("failing once, which the backoff limit allows")
 		w.Expect(w.kubelet.AgentExits(w.ctx, p, 3)).To(Succeed())
 		p = w.pod("work", 2)
 		w.start(p)
 		w.until("work", v1alpha1.ReasonRunning)
-		w.podGone(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "work-1"}})
+		w.untilGone(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "work-1"}})
+		By("failing once more")
 		w.Expect(w.kubelet.AgentExits(w.ctx, p, 3)).To(Succeed())
 		task := w.until("work", v1alpha1.ReasonBackoffLimit)
-		w.Expect(meta.IsStatusConditionFalse(task.Status.Conditions, v1alpha1.TaskSucceeded)).To(BeTrue())
+		w.Expect(task).To(HaveCondition(v1alpha1.TaskSucceeded, metav1.ConditionFalse))
 
+		By("resuming it")
 		w.change("work", builders.Resume("again"))
 		w.start(w.pod("work", 3))
 		w.until("work", v1alpha1.ReasonRunning)
@@ -144,6 +152,7 @@ var _ = Describe("a task", func() {
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "none"},
 			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
 		}
+		By("refusing pods by a quota")
 		w.Expect(w.client.Create(w.ctx, quota)).To(Succeed())
 		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
 		w.Expect(w.client.Status().Update(w.ctx, quota)).To(Succeed())
@@ -159,6 +168,7 @@ var _ = Describe("a task", func() {
 		w.Expect(task.Status.Attempts).To(HaveLen(1))
 		w.change("work", builders.BackoffLimit(5)) // any change enqueues it again
 		w.Eventually(func() []string { return w.reasons("work") }).Should(Equal([]string{v1alpha1.EventTaskStarted, v1alpha1.EventTaskHindered}))
+		By("deleting the quota")
 		w.Expect(w.client.Delete(w.ctx, quota)).To(Succeed())
 		w.change("work", builders.BackoffLimit(7)) // any change enqueues it again
 		w.pod("work", 1)
@@ -185,9 +195,10 @@ var _ = Describe("a task", func() {
 		w := newWorld()
 		w.running("work")
 		w.store.Begin(w.id("work"), 1)
+		By("reporting the problem")
 		w.store.SetProblem(w.id("work"), &history.Problem{Reason: v1alpha1.ReasonVolumeFull, Message: "the volume is full: enlarge it"})
 		task := w.until("work", v1alpha1.ReasonVolumeFull)
-		w.Expect(meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Status).To(Equal(metav1.ConditionUnknown))
+		w.Expect(task).To(HaveCondition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown))
 		w.Eventually(func() []string {
 			list := &corev1.EventList{}
 			w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(Succeed())
@@ -199,6 +210,7 @@ var _ = Describe("a task", func() {
 			}
 			return warnings
 		}).Should(Equal([]string{"TaskHindered VolumeFull: the volume is full: enlarge it"}))
+		By("reporting its end")
 		w.store.SetProblem(w.id("work"), nil)
 		w.until("work", v1alpha1.ReasonRunning)
 		w.Expect(w.reasons("work")).To(Equal([]string{v1alpha1.EventTaskStarted, v1alpha1.EventTaskHindered}))
@@ -209,20 +221,16 @@ var _ = Describe("a task", func() {
 			w := newWorld()
 			p := w.running("work")
 			id := w.id("work")
+			By("deleting it while the history store is down")
 			w.store.SetDown(true)
-			w.Expect(w.client.Delete(w.ctx, w.task("work"))).To(Succeed())
+			task := w.task("work")
+			w.Expect(w.client.Delete(w.ctx, task)).To(Succeed())
 			w.untilStopped(p)
-			w.Eventually(func() string {
-				if c := meta.FindStatusCondition(w.task("work").Status.Conditions, v1alpha1.TaskHistoryRecorded); c != nil {
-					return c.Message
-				}
-				return ""
-			}).Should(ContainSubstring("the deletion waits for the history store"))
+			w.Eventually(w.current).WithArguments("work").Should(haveMessage(v1alpha1.TaskHistoryRecorded, ContainSubstring("the deletion waits for the history store")))
 
+			By("bringing the history store back")
 			w.store.SetDown(false)
-			w.Eventually(func() bool {
-				return apierrors.IsNotFound(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "work"}, &v1alpha1.Task{}))
-			}).Should(BeTrue(), "the task is gone")
+			w.untilGone(task)
 			events := w.store.Events(id.UID)
 			w.Expect(events[len(events)-1].Reason).To(Equal(v1alpha1.EventTaskDeleted))
 		})
@@ -233,10 +241,9 @@ var _ = Describe("a task", func() {
 			w.change("work", builders.Suspended, func(t *v1alpha1.Task) { t.Spec.Workspace.Retention = v1alpha1.WorkspaceRetain })
 			w.untilStopped(w.pod("work", 1))
 			w.until("work", v1alpha1.ReasonSuspended)
-			w.Expect(w.client.Delete(w.ctx, w.task("work"))).To(Succeed())
-			w.Eventually(func() bool {
-				return apierrors.IsNotFound(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "work"}, &v1alpha1.Task{}))
-			}).Should(BeTrue())
+			task := w.task("work")
+			w.Expect(w.client.Delete(w.ctx, task)).To(Succeed())
+			w.untilGone(task)
 			claim := &corev1.PersistentVolumeClaim{}
 			w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.ClaimName("work")}, claim)).To(Succeed())
 			w.Expect(claim.OwnerReferences).To(BeEmpty())
@@ -247,6 +254,7 @@ var _ = Describe("a task", func() {
 		It("records the transitions of that time once and in order", func() {
 			w := newWorld()
 			p := w.running("work")
+			By("losing three pods while the history store is down")
 			w.store.SetDown(true)
 			for attempt := int64(2); attempt <= 4; attempt++ {
 				w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
@@ -254,9 +262,8 @@ var _ = Describe("a task", func() {
 				w.start(p)
 				w.until("work", v1alpha1.ReasonRunning)
 			}
-			w.Eventually(func() bool {
-				return meta.IsStatusConditionFalse(w.task("work").Status.Conditions, v1alpha1.TaskHistoryRecorded)
-			}).Should(BeTrue())
+			w.Eventually(w.current).WithArguments("work").Should(HaveCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse))
+			By("restarting the manager and bringing the history store back")
 			w.restartManager()
 			w.store.SetDown(false)
 			w.complete("work", p)
@@ -283,12 +290,15 @@ var _ = Describe("an error of a reconciler", func() {
 		t := GinkgoTB()
 		conflict := apierrors.NewConflict(v1alpha1.GroupVersion.WithResource("tasks").GroupResource(), "work", errors.New("changed"))
 		w := NewWithT(t)
+		By("a conflict")
 		result, err := requeue.Result(testLogger(), conflict)
 		w.Expect(err).NotTo(HaveOccurred())
 		w.Expect(result.RequeueAfter).To(Equal(requeue.AfterConflict))
+		By("an outage of the history store")
 		result, err = requeue.Result(testLogger(), history.ErrUnavailable)
 		w.Expect(err).NotTo(HaveOccurred())
 		w.Expect(result.RequeueAfter).To(Equal(requeue.AfterOutage))
+		By("any other error")
 		_, err = requeue.Result(testLogger(), errors.New("other"))
 		w.Expect(err).To(HaveOccurred())
 	})

@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -96,6 +95,7 @@ var _ = Describe("a rewind", func() {
 		p := w.running("work")
 		w.record("work", v1alpha1.TriggerToolCalls, 1)
 		target := w.checkpoint("work-1")
+		By("requesting the rewind")
 		w.change("work", builders.Rewind("back", "work-1"))
 		w.until("work", v1alpha1.ReasonRewinding)
 		w.untilStopped(p)
@@ -106,8 +106,10 @@ var _ = Describe("a rewind", func() {
 			Kind: daemonapi.OperationRewind, ID: "back", OnDrift: "Fail", Checkpoint: 1, Commit: target.Status.Commit, CheckpointPosition: 4,
 			Scope: "Both", Preserve: "Branch", Branch: "clew/before-back",
 		}))
+		By("preparing the workspace")
 		w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Operation: "back", FromCheckpoint: 2, ToCheckpoint: 1, Preserved: "clew/before-back"})).To(Succeed())
-		w.Eventually(func() v1alpha1.OperationState { return w.rewind("work").State }).Should(Equal(v1alpha1.OperationCompleted))
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(HaveField("State", v1alpha1.OperationCompleted))))
+		By("starting the agent")
 		w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
 		task := w.until("work", v1alpha1.ReasonRunning)
 		w.untilRecorded("work")
@@ -120,6 +122,7 @@ var _ = Describe("a rewind", func() {
 		w := newWorld()
 		w.complete("work", w.running("work"))
 		w.checkpoint("work-1")
+		By("requesting the rewind")
 		w.change("work", builders.Rewind("back", "work-1"))
 		p := w.pod("work", 2)
 		w.Expect(p.Spec.InitContainers).To(BeEmpty())
@@ -128,6 +131,7 @@ var _ = Describe("a rewind", func() {
 		w.until("work", v1alpha1.ReasonRewound)
 		w.untilRecorded("work")
 		w.Expect(w.recordedState("work")).To(Equal("Rewound"))
+		By("resuming the task")
 		w.change("work", builders.Resume("on"))
 		w.Expect(w.operation(w.pod("work", 3))).To(HaveField("Kind", daemonapi.OperationResume))
 	})
@@ -136,10 +140,9 @@ var _ = Describe("a rewind", func() {
 		w := newWorld()
 		w.complete("work", w.running("work"))
 		w.change("work", builders.Rewind("nowhere", "work-99"))
-		w.Eventually(func() string {
-			r := w.rewind("work")
-			return string(r.State) + " " + r.Reason
-		}).Should(Equal("Refused " + v1alpha1.ReasonCheckpointNotFound))
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(SatisfyAll(
+			HaveField("State", v1alpha1.OperationRefused), HaveField("Reason", v1alpha1.ReasonCheckpointNotFound),
+		))))
 		w.until("work", v1alpha1.ReasonCompleted)
 		w.Expect(w.task("work").Status.Attempts).To(HaveLen(1))
 	})
@@ -148,14 +151,16 @@ var _ = Describe("a rewind", func() {
 		w := newWorld()
 		w.complete("work", w.running("work"))
 		c := w.checkpoint("work-1")
+		By("a rewind that finds the damage")
 		w.change("work", builders.Rewind("back", "work-1"))
 		w.Expect(w.kubelet.Prepared(w.ctx, w.pod("work", 2), 1, daemonapi.PrepareResult{
 			Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "an object of checkpoint 1 is damaged",
 		})).To(Succeed())
 		w.Eventually(w.objects.Object(c)).Should(HaveReason(v1alpha1.CheckpointIntact, v1alpha1.ReasonCorrupted))
 		w.until("work", v1alpha1.ReasonCompleted)
+		By("rewinding to the damaged checkpoint again")
 		w.change("work", builders.Rewind("again", "work-1"))
-		w.Eventually(func() string { return w.rewind("work").ID }).Should(Equal("again"))
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(HaveField("ID", "again"))))
 		w.Expect(w.rewind("work").State).To(Equal(v1alpha1.OperationRefused))
 		w.Expect(w.rewind("work").Reason).To(Equal(v1alpha1.ReasonCheckpointCorrupted))
 	})
@@ -173,7 +178,7 @@ var _ = Describe("a checkpoint", func() {
 		w.Expect(first.Status.Number).To(BeEquivalentTo(1))
 		w.Expect(first.Status.Conversation.Position).To(BeEquivalentTo(4))
 		w.Expect(first.Status.Code.FilesChanged).To(BeEquivalentTo(2))
-		w.Expect(meta.IsStatusConditionTrue(first.Status.Conditions, v1alpha1.CheckpointDurable)).To(BeTrue())
+		w.Expect(first).To(HaveCondition(v1alpha1.CheckpointDurable, metav1.ConditionTrue))
 		w.checkpoint("work-3")
 		second := w.checkpoint("work-2-" + string(w.task("work").UID)[:5])
 		w.Expect(second.Status.Number).To(BeEquivalentTo(2))
@@ -187,11 +192,13 @@ var _ = Describe("a checkpoint", func() {
 		w.startManager()
 		w.running("work")
 		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerToolCalls), Time: time.Now()})
+		By("creating the object")
 		c := &v1alpha1.Checkpoint{}
 		w.Eventually(func() error { return w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "work-1"}, c) }).Should(Succeed())
+		By("pushing the checkpoint")
 		w.store.SetDurable(w.id("work"), 1)
 		c = w.checkpoint("work-1")
-		w.Expect(meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(BeTrue())
+		w.Expect(c).To(HaveCondition(v1alpha1.CheckpointDurable, metav1.ConditionTrue))
 		w.Expect(w.checkpointWrites()).To(Equal([]string{http.MethodPost, http.MethodPut}))
 	})
 
@@ -238,12 +245,15 @@ var _ = Describe("a checkpoint", func() {
 		}
 		task := w.task("work")
 		durable(v1alpha1.ReasonPushed)
+		By("losing the checkpoint")
 		w.store.SetLost(w.id("work"), 1, "checkpoint 1 is lost")
 		durable(v1alpha1.ReasonCheckpointLost)
-		w.Expect(meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(BeTrue())
+		w.Expect(c).To(HaveCondition(v1alpha1.CheckpointDurable, metav1.ConditionFalse))
 		w.Eventually(w.objects.Object(task)).Should(HaveReason(v1alpha1.TaskDurable, v1alpha1.ReasonCheckpointLost))
+		By("finding it again")
 		w.store.SetDurable(w.id("work"), 1)
 		durable(v1alpha1.ReasonPushed)
+		By("losing it while no manager runs")
 		w.stop()
 		w.store.SetLost(w.id("work"), 1, "checkpoint 1 is lost")
 		w.startManager() // it was not running when the store notified
@@ -255,14 +265,14 @@ var _ = Describe("a checkpoint", func() {
 		w.running("work")
 		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerInterval), Time: time.Now()})
 		c := w.checkpoint("work-1")
-		w.Expect(meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointDurable)).To(BeTrue())
+		w.Expect(c).To(HaveCondition(v1alpha1.CheckpointDurable, metav1.ConditionFalse))
+		By("refusing the push")
 		w.store.SetRefused(w.id("work"), 1, "the quota of this namespace is used up")
 		w.Eventually(w.objects.Object(c)).Should(HaveReason(v1alpha1.CheckpointDurable, v1alpha1.ReasonGitStoreRefused))
+		By("pushing the checkpoint")
 		w.store.SetDurable(w.id("work"), 1)
 		w.Eventually(w.objects.Object(c)).Should(HaveReason(v1alpha1.CheckpointDurable, v1alpha1.ReasonPushed))
-		w.Eventually(func() bool {
-			return meta.IsStatusConditionTrue(w.task("work").Status.Conditions, v1alpha1.TaskDurable)
-		}).Should(BeTrue())
+		w.Eventually(w.current).WithArguments("work").Should(HaveCondition(v1alpha1.TaskDurable, metav1.ConditionTrue))
 	})
 })
 
@@ -291,38 +301,45 @@ var _ = Describe("a Checkpoint that somebody applied", func() {
 		w.store.Begin(w.id("work"), 1)
 		c := manual("mine", "work")
 		w.create(c)
-		message := func() string {
-			w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(c), c)).To(Succeed())
-			if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady); ready != nil {
-				return ready.Message
-			}
-			return ""
-		}
 		requested := "the checkpoint was requested from the task's daemon"
-		w.Eventually(message).Should(Equal(requested))
+		w.Eventually(w.objects.Object(c)).Should(haveMessage(v1alpha1.CheckpointReady, Equal(requested)))
+		By("the daemon fails to take it")
 		w.store.SetProblem(w.id("work"), &history.Problem{Reason: v1alpha1.ReasonCheckpointFailed, Message: "too many files"})
-		w.Eventually(message).Should(Equal(requested + ", which cannot take it now: too many files"))
+		w.Eventually(w.objects.Object(c)).Should(haveMessage(v1alpha1.CheckpointReady, Equal(requested+", which cannot take it now: too many files")))
+		By("the daemon recovers")
 		w.store.SetProblem(w.id("work"), nil)
-		w.Eventually(message).Should(Equal(requested))
+		w.Eventually(w.objects.Object(c)).Should(haveMessage(v1alpha1.CheckpointReady, Equal(requested)))
 	})
 
-	It("of a task that does not run is its latest checkpoint", func() {
-		w := newWorld()
-		nobody := manual("nobody", "no-task")
-		w.create(nobody)
-		w.Eventually(w.objects.Object(nobody)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound))
+	When("its task does not exist", func() {
+		It("waits for the task", func() {
+			w := newWorld()
+			nobody := manual("nobody", "no-task")
+			w.create(nobody)
+			w.Eventually(w.objects.Object(nobody)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound))
+		})
+	})
 
-		w.apply("asleep", builders.Suspended)
-		w.until("asleep", v1alpha1.ReasonSuspended)
-		early := manual("early", "asleep")
-		w.create(early)
-		w.Eventually(w.objects.Object(early)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotStarted))
+	When("its task has not started", func() {
+		It("waits for the start", func() {
+			w := newWorld()
+			w.apply("asleep", builders.Suspended)
+			w.until("asleep", v1alpha1.ReasonSuspended)
+			early := manual("early", "asleep")
+			w.create(early)
+			w.Eventually(w.objects.Object(early)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotStarted))
+		})
+	})
 
-		w.complete("work", w.running("work"))
-		late := manual("late", "work")
-		w.create(late)
-		w.Eventually(w.objects.Object(late)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskStopped))
-		w.Expect(late.Status.Number).To(BeEquivalentTo(1))
+	When("its task has completed", func() {
+		It("represents the latest checkpoint", func() {
+			w := newWorld()
+			w.complete("work", w.running("work"))
+			late := manual("late", "work")
+			w.create(late)
+			w.Eventually(w.objects.Object(late)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskStopped))
+			w.Expect(late.Status.Number).To(BeEquivalentTo(1))
+		})
 	})
 })
 
@@ -368,19 +385,22 @@ var _ = Describe("a Fork", func() {
 			w.create(f)
 			return f
 		}
+		By("forking a task that does not exist")
 		none := fork("none", "no-task", "a")
 		w.Eventually(w.objects.Object(none)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonSourceNotFound))
 
+		By("forking a task without a checkpoint")
 		w.apply("source", builders.Suspended)
 		w.apply("taken", builders.Suspended)
 		early := fork("early", "source", "taken")
 		w.Eventually(w.objects.Object(early)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonWaitingForSource))
+		By("completing the source, while the name of the variant is in use")
 		w.change("source", builders.Running)
 		p := w.pod("source", 1)
 		w.start(p)
 		w.complete("source", p)
 		w.Eventually(w.objects.Object(early)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists))
-		w.Expect(meta.FindStatusCondition(early.Status.Conditions, v1alpha1.ForkComplete).Message).To(ContainSubstring("delete it"))
+		w.Expect(early).To(haveMessage(v1alpha1.ForkComplete, ContainSubstring("delete it")))
 	})
 
 	// The task that the Fork created has the only copy of its work: a backup has the Task
@@ -394,8 +414,7 @@ var _ = Describe("a Fork", func() {
 		}}
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists))
-		message := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete).Message
-		w.Expect(message).To(And(ContainSubstring("restored from a backup"), Not(ContainSubstring("delete it"))))
+		w.Expect(f).To(haveMessage(v1alpha1.ForkComplete, And(ContainSubstring("restored from a backup"), Not(ContainSubstring("delete it")))))
 	})
 })
 
@@ -409,14 +428,17 @@ var _ = Describe("a ConversationSnapshot that somebody applied", func() {
 			w.create(s)
 			return s
 		}
+		By("before the task exists")
 		early := snapshot("early", nil)
 		w.Eventually(w.objects.Object(early)).Should(HaveReason(v1alpha1.SnapshotReady, v1alpha1.ReasonTaskNotFound))
+		By("once the task has a checkpoint")
 		w.complete("work", w.running("work"))
 		w.checkpoint("work-1")
 		s := snapshot("there", &v1alpha1.NameReference{Name: "work-1"})
 		w.Eventually(w.objects.Object(s)).Should(HaveReason(v1alpha1.SnapshotReady, v1alpha1.ReasonResolved))
 		w.Expect(s.Status.Digest).To(Equal("digest-1"))
 		w.Expect(s.Status.Conversation.Position).To(BeEquivalentTo(4))
+		By("for a checkpoint that does not exist")
 		missing := snapshot("missing", &v1alpha1.NameReference{Name: "work-9"})
 		w.Eventually(w.objects.Object(missing)).Should(HaveReason(v1alpha1.SnapshotReady, v1alpha1.ReasonCheckpointNotFound))
 	})

@@ -49,10 +49,12 @@ func (w *world) notes() []string {
 var _ = Describe("history and Events", func() {
 	It("name the requester", func() {
 		w := newWorld()
+		By("ann creates the task")
 		w.actAs("ann")
 		p := w.running("work")
 		w.checkpointAt("work", 1)
 
+		By("ben requests a checkpoint and suspends the task")
 		w.actAs("ben")
 		asked := &v1alpha1.Checkpoint{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "asked"},
@@ -66,15 +68,12 @@ var _ = Describe("history and Events", func() {
 		w.Eventually(w.objects.Object(asked)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskStopped))
 		w.Expect(asked.Status.RequestedBy).To(Equal("ben"))
 
+		By("a service account requests a rewind")
 		w.actAs("system:serviceaccount:ci:robot")
 		w.change("work", builders.Rewind("r1", "work-1"), builders.Running)
-		w.Eventually(func() string {
-			if rewind := w.task("work").Status.Rewind; rewind != nil {
-				return rewind.RequestedBy
-			}
-			return ""
-		}).Should(Equal("system:serviceaccount:ci:robot"))
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(HaveField("RequestedBy", "system:serviceaccount:ci:robot"))))
 
+		By("carol forks the task")
 		w.actAs("carol")
 		fork := &v1alpha1.Fork{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fork"},
@@ -86,6 +85,7 @@ var _ = Describe("history and Events", func() {
 		w.Expect(w.client.Create(w.ctx, fork)).To(Succeed())
 		w.pod("other", 1)
 
+		By("reading the history and the Events")
 		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
 			HaveKeyWithValue(v1alpha1.EventTaskStarted, "clew"),
 			HaveKeyWithValue(v1alpha1.EventTaskSuspended, "ben"),

@@ -81,12 +81,7 @@ var _ = Describe("the share of a namespace", func() {
 		w := newWorld()
 		w.running("busy")
 		w.recordMany("busy", 4000)
-		w.Eventually(func() int64 {
-			if latest := w.task("busy").Status.LatestCheckpoint; latest != nil {
-				return latest.Number
-			}
-			return 0
-		}).Should(BeEquivalentTo(4000))
+		w.Eventually(w.current).WithArguments("busy").Should(HaveField("Status.LatestCheckpoint", HaveValue(HaveField("Number", BeEquivalentTo(4000)))))
 		task := w.task("busy")
 		w.Expect(task.Status.CheckpointObjectsThrough).NotTo(BeNil())
 		w.Expect(task.Status.LatestCheckpoint.Name).To(Equal("busy-4000"))
@@ -118,10 +113,10 @@ var _ = Describe("the share of a namespace", func() {
 		w.SetDefaultEventuallyTimeout(time.Minute)
 		w.running("busy")
 		w.recordMany("busy", 120)
-		w.Eventually(func() bool {
-			task := w.task("busy")
-			return task.Status.LatestCheckpoint != nil && task.Status.CheckpointObjectsThrough == nil
-		}).Should(BeTrue())
+		w.Eventually(w.current).WithArguments("busy").Should(SatisfyAll(
+			HaveField("Status.LatestCheckpoint", Not(BeNil())),
+			HaveField("Status.CheckpointObjectsThrough", BeNil()),
+		))
 		names := w.objectsOf("busy")
 		for n := range 120 {
 			w.Expect(names).To(HaveKey(fmt.Sprintf("busy-%d", n+1)))

@@ -3,6 +3,7 @@ package controller_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -11,9 +12,9 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -174,7 +175,10 @@ func (w *world) apply(name string, options ...builders.TaskOption) *v1alpha1.Tas
 func (w *world) change(name string, options ...builders.TaskOption) {
 	w.Helper()
 	w.Eventually(func() error {
-		t := w.task(name)
+		t, err := w.current(name)
+		if err != nil {
+			return err
+		}
 		for _, option := range options {
 			option(t)
 		}
@@ -182,10 +186,16 @@ func (w *world) change(name string, options ...builders.TaskOption) {
 	}).Should(Succeed())
 }
 
+// current reads the task; assertions that wait poll it, since an error does not end the spec.
+func (w *world) current(name string) (*v1alpha1.Task, error) {
+	t := &v1alpha1.Task{}
+	return t, w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, t)
+}
+
 func (w *world) task(name string) *v1alpha1.Task {
 	w.Helper()
-	t := &v1alpha1.Task{}
-	w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, t)).To(Succeed())
+	t, err := w.current(name)
+	w.Expect(err).NotTo(HaveOccurred())
 	return t
 }
 
@@ -197,18 +207,24 @@ func (w *world) id(name string) history.Task {
 // until waits for the task's state, and returns the task.
 func (w *world) until(name, reason string) *v1alpha1.Task {
 	w.Helper()
-	w.Eventually(w.task).WithArguments(name).Should(HaveReason(v1alpha1.TaskSucceeded, reason), "task %s", name)
+	w.Eventually(w.current).WithArguments(name).Should(HaveReason(v1alpha1.TaskSucceeded, reason), "task %s", name)
 	return w.task(name)
 }
 
 // untilRecorded waits until the task is at rest and everything is recorded.
 func (w *world) untilRecorded(name string) *v1alpha1.Task {
 	w.Helper()
-	w.Eventually(func() bool {
-		t := w.task(name)
-		return t.Status.RecordedSequence == t.Status.HistorySequence && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.TaskHistoryRecorded)
-	}).Should(BeTrue(), "everything is recorded")
+	unrecorded := func(t *v1alpha1.Task) int64 { return t.Status.HistorySequence - t.Status.RecordedSequence }
+	w.Eventually(w.current).WithArguments(name).Should(SatisfyAll(
+		HaveCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionTrue),
+		WithTransform(unrecorded, BeZero()),
+	), "task %s is recorded to its last transition", name)
 	return w.task(name)
+}
+
+// haveMessage matches an object whose condition of this type has a message that matches.
+func haveMessage(condition string, message types.GomegaMatcher) types.GomegaMatcher {
+	return HaveField("Status.Conditions", ContainElement(SatisfyAll(HaveField("Type", condition), HaveField("Message", message))))
 }
 
 // pod waits for the pod of an attempt, and assigns it to a node.
@@ -243,21 +259,19 @@ func (w *world) config(p *corev1.Pod) daemonapi.Config {
 	return daemonapi.Config{}
 }
 
-func (w *world) podGone(p *corev1.Pod) {
+// untilGone waits until the API server no longer has the object.
+func (w *world) untilGone(object client.Object) {
 	w.Helper()
-	w.Eventually(func() bool {
-		return apierrors.IsNotFound(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), &corev1.Pod{}))
-	}).Should(BeTrue())
+	current := object.DeepCopyObject().(client.Object)
+	w.Eventually(w.objects.Get(current)).Should(MatchError(apierrors.IsNotFound, "IsNotFound"), func() string {
+		return fmt.Sprintf("%T %s still exists; deletionTimestamp %v, finalizers %v", current, current.GetName(), current.GetDeletionTimestamp(), current.GetFinalizers())
+	})
 }
 
 // untilStopped waits until the pod is being deleted, and lets it end.
 func (w *world) untilStopped(p *corev1.Pod) {
 	w.Helper()
-	w.Eventually(func() bool {
-		current := &corev1.Pod{}
-		w.Expect(w.client.Get(w.ctx, client.ObjectKeyFromObject(p), current)).To(Succeed())
-		return current.DeletionTimestamp != nil
-	}).Should(BeTrue(), "pod %s is asked to go", p.Name)
+	w.Eventually(w.objects.Object(p.DeepCopy())).Should(HaveField("DeletionTimestamp", Not(BeNil())), "pod %s is being deleted", p.Name)
 	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
 }
 
@@ -295,11 +309,8 @@ func (w *world) record(name string, trigger v1alpha1.CheckpointTrigger, attempt 
 
 func (w *world) checkpoint(name string) *v1alpha1.Checkpoint {
 	w.Helper()
-	c := &v1alpha1.Checkpoint{}
-	w.Eventually(func() (bool, error) {
-		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, c)
-		return err == nil && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady), client.IgnoreNotFound(err)
-	}).Should(BeTrue(), "checkpoint %s is ready", name)
+	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	w.Eventually(w.objects.Object(c)).Should(HaveCondition(v1alpha1.CheckpointReady, metav1.ConditionTrue), "checkpoint %s", name)
 	return c
 }
 

@@ -65,7 +65,7 @@ var _ = Describe("the history of a task that an older Postgres lost for good", S
 			}
 			Expect(after.Messages[sequence]).To(Equal(text), "record %d was not lost", sequence)
 		}
-		Expect(after.said("thing 104")).To(BeTrue(), "the task continued")
+		Expect(after.Messages).To(ContainElement(HavePrefix("thing 104 ")), "the task continued")
 		w.expectGapReported(ctx, "talker", copied.LastSequence+1, kept-1)
 		reportCount(1, "gaps, each counted exactly")
 	})
@@ -99,10 +99,8 @@ func (w *world) expectGapReported(ctx context.Context, name string, from, throug
 // untilSaid waits until the history has a number of things that the talker said.
 func (w *world) untilSaid(ctx context.Context, task string, n int) {
 	GinkgoHelper()
-	Eventually(ctx, func() (bool, error) {
-		e, err := w.tryExport(ctx, task)
-		return err == nil && e.said(fmt.Sprintf("thing %d", n)), err
-	}).WithTimeout(3*time.Minute).Should(BeTrue(), "task %s has said %d things", task, n)
+	Eventually(ctx, w.tryExport).WithArguments(task).WithTimeout(3*time.Minute).Should(
+		HaveField("Messages", ContainElement(HavePrefix(fmt.Sprintf("thing %d ", n)))), "task %s has said %d things", task, n)
 }
 
 // untilKept waits until the task's volume has dropped records after a sequence and keeps
@@ -131,15 +129,6 @@ func (w *world) untilKept(ctx context.Context, task string, after int64) (first 
 type exported struct {
 	LastSequence int64
 	Messages     map[int64]string // the beginning of each message, by its record
-}
-
-func (e *exported) said(thing string) bool {
-	for _, text := range e.Messages {
-		if strings.HasPrefix(text, thing+" ") {
-			return true
-		}
-	}
-	return false
 }
 
 func (w *world) export(ctx context.Context, task string) *exported {
