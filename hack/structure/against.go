@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -31,7 +32,7 @@ func measureCommit(ctx context.Context, commit string) (*state, error) {
 	if short, err := exec.CommandContext(ctx, "git", "rev-parse", "--short", commit).Output(); err == nil {
 		name = strings.TrimSpace(string(short))
 	}
-	return measureFolder(folder, name, floors{moved: moved})
+	return measureFolder(folder, name, layers{moved: moved})
 }
 
 // unpack writes a commit's Go files into a folder.
@@ -80,13 +81,19 @@ func writeGoFiles(archive *tar.Reader, folder string) error {
 	}
 }
 
-// renames asks git which folders a commit's files are in today.
+// renames asks git which folders the files of a commit's packages are in today. Packages
+// that still exist are left out.
 func renames(ctx context.Context, commit string) (map[string]string, error) {
 	out, err := exec.CommandContext(ctx, "git", "diff", "--relative", "--name-status", "--find-renames=40%", "-l0", "--diff-filter=R", commit, "--", "*.go").Output()
 	if err != nil {
 		return nil, fmt.Errorf("find what was renamed since %s: %w", commit, err)
 	}
-	return foldersMoved(string(out)), nil
+	moved := foldersMoved(string(out))
+	maps.DeleteFunc(moved, func(from, _ string) bool {
+		files, err := filepath.Glob(filepath.Join(filepath.FromSlash(from), "*.go"))
+		return err == nil && len(files) > 0
+	})
+	return moved, nil
 }
 
 // foldersMoved returns, for each folder that files left, the folder that most of them went

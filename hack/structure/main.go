@@ -1,5 +1,5 @@
 // Command structure measures how the code is built: packages, lines, functions, files,
-// imports between floors, undocumented names, repetition, and what makes tests hard to
+// imports between layers, undocumented names, repetition, and what makes tests hard to
 // read. With -against it measures a commit as well, by the same rules, and prints both
 // side by side:
 //
@@ -9,9 +9,13 @@
 // Generated files and testdata are left out. Lines are lines of files, with comments and
 // blank lines.
 //
-// Both states are judged by today's floors (floors.go). A package of the older state that
-// has no floor was renamed or removed since: it is judged as the package that git finds
-// most of its files in today. A package that git finds nowhere is not judged, and listed.
+// An import runs up if it is of a higher layer, or of a neighbour in the same layer. Both
+// states are judged by today's layers (layers.go). A package of the older state that
+// no longer exists is judged as the package that git finds most of its files in today. A
+// package that is in no layer, and that git finds nowhere, is not judged, and listed.
+//
+// Tests wait for time where they sleep, receive from time.After, or call a function of
+// their package that does only that.
 package main
 
 import (
@@ -35,7 +39,7 @@ func main() {
 type state struct {
 	name        string
 	code, tests []file
-	floors      floors
+	layers      layers
 	// repeatedCode and repeatedTests are passages that occur more than once, longest first.
 	repeatedCode, repeatedTests []passage
 }
@@ -49,7 +53,7 @@ func run(ctx context.Context, against string, to io.Writer) error {
 		}
 		states = append(states, older)
 	}
-	now, err := measureFolder(".", "now", floors{})
+	now, err := measureFolder(".", "now", layers{})
 	if err != nil {
 		return err
 	}
@@ -58,7 +62,7 @@ func run(ctx context.Context, against string, to io.Writer) error {
 }
 
 // measureFolder measures the module in a folder.
-func measureFolder(root, name string, floors floors) (*state, error) {
+func measureFolder(root, name string, layers layers) (*state, error) {
 	files, err := readModule(os.DirFS(root))
 	if err != nil {
 		return nil, err
@@ -66,7 +70,7 @@ func measureFolder(root, name string, floors floors) (*state, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("%s has no Go files; run this in the folder of the module", root)
 	}
-	s := &state{name: name, floors: floors}
+	s := &state{name: name, layers: layers}
 	for _, f := range files {
 		if f.isTest() {
 			s.tests = append(s.tests, f)

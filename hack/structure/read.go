@@ -20,9 +20,9 @@ type file struct {
 	functions    []function
 	// undocumented lists the exported names that have no comment.
 	undocumented []string
-	// sleeps counts calls of time.Sleep, conditions those of three and more parts, tests
-	// the Test functions, and specs the Its and Entries of Ginkgo.
-	sleeps, conditions, tests, specs int
+	// waits counts waits for time, conditions those of three and more parts, tests the Test
+	// functions, and specs the Its and Entries of Ginkgo.
+	waits, conditions, tests, specs int
 }
 
 // function is one function or method.
@@ -39,6 +39,7 @@ func (f file) isTest() bool {
 
 // readModule reads all Go files below a folder, except generated ones.
 func readModule(root fs.FS) (files []file, err error) {
+	var found []waits
 	err = fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -59,9 +60,11 @@ func readModule(root fs.FS) (files []file, err error) {
 		}
 		if !ast.IsGenerated(tree) {
 			files = append(files, measure(set, name, tree, bytes.Count(text, []byte("\n"))))
+			found = append(found, waitsOf(tree))
 		}
 		return nil
 	})
+	countWaits(files, found)
 	return files, err
 }
 
@@ -150,15 +153,11 @@ func either(docs ...*ast.CommentGroup) *ast.CommentGroup {
 	return nil
 }
 
-// call counts a call of time.Sleep, or one that makes a spec.
+// call counts a call that makes a spec.
 func (f *file) call(n *ast.CallExpr) {
 	switch called := n.Fun.(type) {
 	case *ast.SelectorExpr:
-		of, ok := called.X.(*ast.Ident)
-		switch {
-		case ok && of.Name == "time" && called.Sel.Name == "Sleep":
-			f.sleeps++
-		case ok && of.Name == "ginkgo" && isSpec(called.Sel.Name):
+		if of, ok := called.X.(*ast.Ident); ok && of.Name == "ginkgo" && isSpec(called.Sel.Name) {
 			f.specs++
 		}
 	case *ast.Ident:

@@ -31,18 +31,18 @@ func render(to io.Writer, states []*state) {
 	row("lines of a function, median", func(s *state) int { return percentile(sizes(s.code), 50) })
 	row("lines of a function, 95th percentile", func(s *state) int { return percentile(sizes(s.code), 95) })
 	row(fmt.Sprintf("files of more than %d lines", longFile), func(s *state) int { return len(s.longFiles()) })
-	row("imports that run up", func(s *state) int { return len(s.floors.importsUp(s.code)) })
+	row("imports that run up", func(s *state) int { return len(s.layers.importsUp(s.code)) })
 	row("exported names without a comment", func(s *state) int { return len(s.undocumented()) })
 	row("repeated passages in code", func(s *state) int { return len(s.repeatedCode) })
 	row("repeated passages in tests", func(s *state) int { return len(s.repeatedTests) })
-	row("time.Sleep in tests", func(s *state) int { return sum(s.tests, func(f file) int { return f.sleeps }) })
+	row("waits for time in tests", func(s *state) int { return sum(s.tests, func(f file) int { return f.waits }) })
 	row("conditions of three and more parts in tests", func(s *state) int { return sum(s.tests, func(f file) int { return f.conditions }) })
 	row("tests of package testing", func(s *state) int { return sum(s.tests, func(f file) int { return f.tests }) })
 	row("specs of Ginkgo", func(s *state) int { return sum(s.tests, func(f file) int { return f.specs }) })
 	w.Flush()
 	list := func(heading string, of func(*state) []string) { renderList(to, heading, each(states, of)) }
-	list("Imports that run up", func(s *state) []string { return s.floors.importsUp(s.code) })
-	list("Packages on no floor, whose imports are not judged", func(s *state) []string { return s.floors.without(s.code) })
+	list("Imports that run up", func(s *state) []string { return s.layers.importsUp(s.code) })
+	list("Packages in no layer, whose imports are not judged", func(s *state) []string { return s.layers.without(s.code) })
 	list("Exported names without a comment", (*state).undocumented)
 	list(fmt.Sprintf("Files of more than %d lines", longFile), (*state).longFiles)
 	list("Longest functions", (*state).longestFunctions)
@@ -86,13 +86,13 @@ func renderList(to io.Writer, heading string, columns [][]string) {
 }
 
 // suite counts what the tests of a package have.
-type suite struct{ specs, tests, sleeps, conditions int }
+type suite struct{ specs, tests, waits, conditions int }
 
 func (s *state) suites() map[string]suite {
 	suites := map[string]suite{}
 	for _, f := range s.tests {
 		c := suites[f.folder]
-		suites[f.folder] = suite{c.specs + f.specs, c.tests + f.tests, c.sleeps + f.sleeps, c.conditions + f.conditions}
+		suites[f.folder] = suite{c.specs + f.specs, c.tests + f.tests, c.waits + f.waits, c.conditions + f.conditions}
 	}
 	maps.DeleteFunc(suites, func(_ string, s suite) bool { return s == suite{} })
 	return suites
@@ -110,7 +110,7 @@ func renderTests(to io.Writer, states []*state) {
 	}
 	fmt.Fprintln(to, "\nTests by package:")
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "  package\tspecs\ttests\ttime.Sleep\tconditions of three and more parts")
+	fmt.Fprintln(w, "  package\tspecs\ttests\twaits for time\tconditions of three and more parts")
 	for _, folder := range slices.Sorted(maps.Keys(folders)) {
 		cell := func(of func(suite) int) string {
 			var numbers []string
@@ -120,7 +120,7 @@ func renderTests(to io.Writer, states []*state) {
 			return strings.Join(slices.Compact(numbers), " → ")
 		}
 		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\t%s\n", folder, cell(func(s suite) int { return s.specs }), cell(func(s suite) int { return s.tests }),
-			cell(func(s suite) int { return s.sleeps }), cell(func(s suite) int { return s.conditions }))
+			cell(func(s suite) int { return s.waits }), cell(func(s suite) int { return s.conditions }))
 	}
 	w.Flush()
 }

@@ -35,11 +35,24 @@ const planTestSource = `package plan
 
 func TestOne(t *testing.T) {
 	time.Sleep(1)
+	<-time.After(1)
+	pause(ctx)
+	select {
+	case <-done:
+	case <-time.After(1):
+	}
 	if a && (b || c) || d {
 	}
 	if a && b {
 	}
 	Describe("it", func() { It("does"); DescribeTable("x", Entry("y")) })
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(1):
+	}
 }
 `
 
@@ -59,8 +72,8 @@ func TestMeasuresOfAFile(t *testing.T) {
 		functions:    []function{{"Bare", 8, 3}, {"Method", 12, 1}, {"Exported", 16, 1}},
 		undocumented: []string{"internal/plan/plan.go:8 Bare", "internal/plan/plan.go:12 Method"},
 	}, {
-		path: "internal/plan/plan_test.go", folder: "internal/plan", lines: 10,
-		functions: []function{{"TestOne", 3, 8}}, sleeps: 1, conditions: 1, tests: 1, specs: 2,
+		path: "internal/plan/plan_test.go", folder: "internal/plan", lines: 23,
+		functions: []function{{"TestOne", 3, 14}, {"pause", 18, 6}}, waits: 3, conditions: 1, tests: 1, specs: 2,
 	}}
 	if d := cmp.Diff(want, files, cmp.AllowUnexported(file{}, function{})); d != "" {
 		t.Errorf("files (-want +got):\n%s", d)
@@ -100,24 +113,29 @@ func squeezed(text string) string {
 }
 
 // TestTwoStatesSideBySide has a commit in which the package of the controllers had a name
-// that is on no floor today, and a package that was removed since.
+// that is in no layer today, and a package that was removed since. A package of a controller was
+// renamed too, whose old name is below a folder of a higher layer.
 func TestTwoStatesSideBySide(t *testing.T) {
 	t.Chdir(t.TempDir())
 	up := strings.ReplaceAll(planSource, "internal/controller", "internal/reconcile")
 	git(t, "init", "--quiet")
 	write(t, ".", map[string]string{
-		"internal/plan/plan.go":           up,
-		"internal/plan/plan_test.go":      planTestSource,
-		"internal/reconcile/reconcile.go": "package reconcile\n\n// Do does it.\nfunc Do() {}\n",
-		"internal/abandoned/abandoned.go": "package abandoned\n",
+		"internal/plan/plan.go":            up,
+		"internal/plan/plan_test.go":       planTestSource,
+		"internal/reconcile/reconcile.go":  "package reconcile\n\n// Do does it.\nfunc Do() {}\n",
+		"internal/controller/fail/fail.go": "package fail\n\n// Class is its class.\nfunc Class() int { return 1 }\n",
+		"internal/controller/task/task.go": "package task\n\nimport _ \"github.com/clew-dev/clew/internal/controller/fail\"\n",
+		"internal/abandoned/abandoned.go":  "package abandoned\n",
 	})
 	git(t, "add", ".")
 	git(t, "commit", "--quiet", "-m", "before")
-	git(t, "mv", "internal/reconcile", "internal/controller")
+	git(t, "mv", "internal/reconcile/reconcile.go", "internal/controller/")
+	git(t, "mv", "internal/controller/fail", "internal/controller/requeue")
 	git(t, "rm", "--quiet", "-r", "internal/abandoned")
 	write(t, ".", map[string]string{
-		"internal/plan/plan.go":      "package plan\n",
-		"internal/plan/plan_test.go": "package plan\n\nfunc TestOne(t *testing.T) {}\n",
+		"internal/controller/task/task.go": "package task\n",
+		"internal/plan/plan.go":            "package plan\n",
+		"internal/plan/plan_test.go":       "package plan\n\nfunc TestOne(t *testing.T) {}\n",
 	})
 	var out strings.Builder
 	if err := run(t.Context(), "HEAD", &out); err != nil {
@@ -125,14 +143,14 @@ func TestTwoStatesSideBySide(t *testing.T) {
 	}
 	table := squeezed(out.String())
 	for _, want := range []string{
-		"packages 3 2\n",
+		"packages 5 4\n",
 		"imports that run up 1 0\n",
 		"exported names without a comment 2 0\n",
-		"time.Sleep in tests 1 0\n",
+		"waits for time in tests 3 0\n",
 		"conditions of three and more parts in tests 1 0\n",
 		"Imports that run up:\ninternal/plan/plan.go imports internal/reconcile\n",
-		"Packages on no floor, whose imports are not judged:\ninternal/abandoned\n",
-		"internal/plan 2 → 0 1 1 → 0 1 → 0",
+		"Packages in no layer, whose imports are not judged:\ninternal/abandoned\n",
+		"internal/plan 2 → 0 1 3 → 0 1 → 0",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("%q is not in:\n%s", want, table)
@@ -175,8 +193,25 @@ func TestAFolderMovedToWhereMostOfItsFilesAre(t *testing.T) {
 	}
 }
 
-// TestEveryPackageIsOnAFloor keeps floors.go up with new packages.
-func TestEveryPackageIsOnAFloor(t *testing.T) {
+func TestImportsOfANeighbourRunUp(t *testing.T) {
+	files := []file{
+		{path: "internal/daemon/socket/a.go", folder: "internal/daemon/socket", imports: []string{module + "internal/daemon/sidecar", module + "internal/daemon/wire"}},
+		{path: "internal/daemon/sidecar/b.go", folder: "internal/daemon/sidecar", imports: []string{module + "internal/daemon/prepare", module + "internal/daemon/socket"}},
+		{path: "internal/cli/c.go", folder: "internal/cli", imports: []string{module + "internal/cli/inner"}},
+		{path: "internal/history/d.go", folder: "internal/history", imports: []string{module + "internal/history/postgres"}},
+	}
+	want := []string{
+		"internal/daemon/socket/a.go imports internal/daemon/sidecar",
+		"internal/daemon/sidecar/b.go imports internal/daemon/prepare",
+		"internal/history/d.go imports internal/history/postgres",
+	}
+	if d := cmp.Diff(want, layers{}.importsUp(files)); d != "" {
+		t.Errorf("imports that run up (-want +got):\n%s", d)
+	}
+}
+
+// TestEveryPackageIsInALayer keeps layers.go up with new packages.
+func TestEveryPackageIsInALayer(t *testing.T) {
 	files, err := readModule(os.DirFS(filepath.Join("..", "..")))
 	if err != nil {
 		t.Fatal(err)
@@ -187,10 +222,10 @@ func TestEveryPackageIsOnAFloor(t *testing.T) {
 			code = append(code, f)
 		}
 	}
-	if missing := (floors{}).without(code); len(missing) > 0 {
-		t.Errorf("these packages are on no floor: %v; add them to house", missing)
+	if missing := (layers{}).without(code); len(missing) > 0 {
+		t.Errorf("these packages are in no layer: %v; add them to layering", missing)
 	}
-	if up := (floors{}).importsUp(code); len(up) > 0 {
+	if up := (layers{}).importsUp(code); len(up) > 0 {
 		t.Errorf("these imports run up: %v", up)
 	}
 }

@@ -260,7 +260,8 @@ func outageCell(ctx context.Context, w *world, a realAgent) string {
 	w.create(ctx, task)
 	w.untilToolCalls(ctx, "outage", 3, patience)
 	m.script(ctx, script{Steps: 6, Failures: []failure{{Status: 500, Message: "the model is on fire"}}})
-	// Two attempts fail, except of agents that retry for longer than this by themselves.
+	// Two attempts fail, except of agents that retry for longer than this by themselves: the
+	// end of the time is no failure, as it would be with Eventually.
 	for until := time.Now().Add(5 * time.Minute); len(w.task(ctx, "outage").Status.Attempts) < 3 && time.Now().Before(until); {
 		pause(ctx, time.Second)
 	}

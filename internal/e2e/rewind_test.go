@@ -175,7 +175,8 @@ func (w *world) killPrepare(ctx context.Context, task string, times int) int {
 }
 
 // untilPreparesOrRewound waits for a pod in which prepare runs. It returns nil when the
-// rewind has ended, or when no such pod appears in time.
+// rewind has ended, or when no such pod appears in time, which is no failure, as it would be
+// with Eventually.
 func (w *world) untilPreparesOrRewound(ctx context.Context, name string, timeout time.Duration) *corev1.Pod {
 	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(ctx, timeout)

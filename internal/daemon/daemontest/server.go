@@ -174,7 +174,8 @@ func (s *Server) Look(uid string, f func(*Task)) {
 	f(s.task(uid))
 }
 
-// Until waits until f returns true for a task.
+// Until waits until f returns true for a task. It calls f after each change rather than at
+// intervals, so that f sees a state that lasts for an instant.
 func (s *Server) Until(t testing.TB, what, uid string, f func(*Task) bool) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
@@ -188,7 +189,9 @@ func (s *Server) Until(t testing.TB, what, uid string, f func(*Task) bool) {
 		select {
 		case <-changed:
 		case <-deadline:
-			t.Fatalf("waited too long until %s", what)
+			s.Look(uid, func(k *Task) {
+				t.Fatalf("waited too long until %s; the server has %d records, %d checkpoints, the latest is %v, the problem is %v, reported were %v", what, len(k.Records), len(k.Checkpoints), k.Latest(), k.Problem, k.Told)
+			})
 		}
 	}
 }
