@@ -38,7 +38,7 @@ type Agent struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/@+=,\\\\[\\\\]-]*$')",message="model must be the name of a model as the agent's own option takes it, such as claude-sonnet-4-5 or openai/gpt-5: it begins with a letter or digit and contains no spaces"
 	Model string `json:"model,omitempty"`
 
-	// idleSeconds is the time without output after which the agent is ended, as a failure
+	// idleSeconds is the time without output after which the agent is terminated, which counts as a failure
 	// that is retried; never when left out. A long-running tool is silent as well.
 	// +optional
 	// +kubebuilder:validation:Minimum=30

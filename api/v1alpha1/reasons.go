@@ -3,7 +3,7 @@ package v1alpha1
 // Conditions of a Task.
 const (
 	// TaskSucceeded is Unknown while the task is active, True when the agent has exited with 0
-	// and its last checkpoint is safe, False when it has failed for good. Its reason is the
+	// and its last checkpoint is safe, False when it has failed and is not retried. Its reason is the
 	// state of the task.
 	TaskSucceeded = "Succeeded"
 	// TaskWorkspaceReady is True while the task's volume has the intended state.
@@ -113,7 +113,7 @@ const (
 
 // Reasons why records of a task's history are lost.
 const (
-	// ReasonHistoryStoreWentBack: the history store was put back to an older copy, and the
+	// ReasonHistoryStoreWentBack: the history store was restored from an older copy, and the
 	// daemon no longer had the missing records.
 	ReasonHistoryStoreWentBack = "HistoryStoreWentBack"
 	// ReasonSpoolDamaged: the records on the task's volume could no longer be read.
@@ -142,7 +142,7 @@ const (
 	ReasonUncountedHistoryGap = "UncountedHistoryGap"
 	// ReasonLossAcknowledged: spec.acknowledge covers all lost records.
 	ReasonLossAcknowledged = "LossAcknowledged"
-	// ReasonHistoryBehind: the history store was put back to an older copy. The
+	// ReasonHistoryBehind: the history store was restored from an older copy. The
 	// task's pod, or its next one, sends again what its volume has.
 	ReasonHistoryBehind = "HistoryBehind"
 )

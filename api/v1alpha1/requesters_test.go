@@ -225,7 +225,7 @@ func TestNobodyCanNameAnotherRequester(t *testing.T) {
 	replaced.Spec.RequestedBy = nil
 	must(t, p.robot.Update(t.Context(), replaced))
 	wantRequesters(t, "forged", want)
-	// What was sent once, and so is owned by a field manager, is no hindrance later.
+	// What was sent once, and so is owned by a field manager, does not block later updates.
 	serverSide(t, p.ann, manifest("forged", map[string]any{"rewind": rewindSpec("r1")}))
 	wantRequesters(t, "forged", want)
 	serverSide(t, p.robot, manifest("forged", map[string]any{"rewind": rewindSpec("r2")}))

@@ -260,7 +260,7 @@ type HistoryEntry struct {
 // UncountedLoss is a loss of records that a former version of Clew did not count: they were
 // lost with the task's volume. This version counts such records.
 type UncountedLoss struct {
-	// time at which it became known.
+	// time when it was detected.
 	// +required
 	Time metav1.Time `json:"time"`
 	// message says what the history store lacked then.
@@ -329,7 +329,7 @@ type TaskStatus struct {
 	// spec.acknowledge is absent or has another number.
 	// +optional
 	EndedAcknowledgement int64 `json:"endedAcknowledgement,omitempty"`
-	// uncountedLoss is a loss of records that a former version of Clew reported and did not
+	// uncountedLoss is a loss of records that an earlier version of Clew reported and did not
 	// count. It is kept, and while it is set the condition HistoryComplete is False.
 	// +optional
 	UncountedLoss *UncountedLoss `json:"uncountedLoss,omitempty"`
@@ -340,7 +340,7 @@ type TaskStatus struct {
 	LeftOutRecords int64 `json:"leftOutRecords,omitempty"`
 	// recordSequence is the newest record of the task's daemon that the history store
 	// was known to have, as of the latest checkpoint or transition; a store that has
-	// less was put back to an older copy.
+	// less was restored from an older copy.
 	// +optional
 	RecordSequence int64 `json:"recordSequence,omitempty"`
 	// messageCount is the number of messages of the conversation's active branch, as of the

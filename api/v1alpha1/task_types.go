@@ -220,7 +220,7 @@ type Acknowledgement struct {
 	// number in status.lostRecords, or a smaller one, so that no loss is acknowledged before
 	// it happens. While no more are lost, and nothing else is missing, the condition
 	// HistoryComplete is True with the reason LossAcknowledged; the next loss makes it False
-	// again. When status.lostRecords decreases, because the history store was put back to an
+	// again. When status.lostRecords decreases, because the history store was restored from an
 	// older copy and has to find out again what is lost, the acknowledgement ends: remove it,
 	// and set it again for what is lost then. A number that a Task is created with, for
 	// example from a backup, acknowledges nothing.
@@ -231,7 +231,7 @@ type Acknowledgement struct {
 
 // Resume requests, once per id, that a stopped task continues.
 type Resume struct {
-	// id of this request. A new id asks once; the same id again does nothing.
+	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -291,7 +291,7 @@ type RewindTarget struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch creates: set preserve to Branch or leave branch out"
 // +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || self.scope == 'Conversation' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before-ID, and a branch name cannot contain '..' or end in '.lock': choose another id, or set branch"
 type Rewind struct {
-	// id of this request. A new id asks once; the same id again does nothing.
+	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63

@@ -232,7 +232,7 @@ func TestLongLineKilled(t *testing.T) {
 	g.Expect(shim).To(measured, "MiB of the shim")
 	pieces := map[[sha256.Size]byte][]byte{}
 	var result *daemonv1.ToolResult
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if data := r.GetPiece().GetData(); data != nil {
 				pieces[sha256.Sum256(data)] = data
@@ -282,7 +282,7 @@ func TestRiskyToolOfAnAgent(t *testing.T) {
 	w.Policy.RiskyTools = []daemonapi.ToolPattern{{Tool: "^Bash$", Input: `rm\s`}}
 	p := fakePod(t, w, "risky")
 	p.end()
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		got := map[int64]*daemonv1.CheckpointRecord{}
 		for n, c := range k.Checkpoints {
 			got[n] = &daemonv1.CheckpointRecord{Trigger: c.GetTrigger(), RiskyTool: c.GetRiskyTool(), Files: c.GetFiles(), Durable: c.GetDurable()}
@@ -318,7 +318,7 @@ func TestSecretStaysInThePod(t *testing.T) {
 	if strings.Contains(p.sidecar.out.String(), canary) {
 		t.Error("the key is in the daemon's log")
 	}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if strings.Contains(fmt.Sprint(r), canary) {
 				t.Errorf("the key is in the record %v", r)

@@ -89,7 +89,7 @@ func cutAndResumed(t *testing.T, kind, part string, podToo bool, when func(*daem
 	p := fakePod(t, w, part, env...)
 	if podToo {
 		gomega.NewWithT(t).Eventually(func() (holds bool) {
-			w.Server.Look(w.UID, func(k *daemontest.Task) { holds = when(w, k) })
+			w.Server.Inspect(w.UID, func(k *daemontest.Task) { holds = when(w, k) })
 			return holds
 		}).WithTimeout(time.Minute).Should(gomega.BeTrue(), func() string { return "the agent does not reach the point to kill it\n" + p.sidecar.out.String() })
 		p.kill()
@@ -127,7 +127,7 @@ func TestTokensOfAKilledRunAreCounted(t *testing.T) {
 				return slices.ContainsFunc(k.Records, func(r *daemonv1.Record) bool { return r.GetMessage().GetToolResult().GetCallId() == "c-2" })
 			})
 			total := &daemonv1.Usage{}
-			w.Server.Look(w.UID, func(k *daemontest.Task) {
+			w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 				for _, r := range k.Records {
 					u := r.GetUsage()
 					total.InputTokens += u.GetInputTokens()

@@ -211,7 +211,7 @@ func expectAnswered(t *testing.T, w *daemontest.World, want []string) {
 // unless that is 0.
 func expectLatest(t *testing.T, w *daemontest.World, number int64, trigger string) {
 	t.Helper()
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		c := k.Latest()
 		if number != 0 && c.GetNumber() != number {
 			t.Errorf("the newest checkpoint is %d, want %d", c.GetNumber(), number)
@@ -377,7 +377,7 @@ func TestKilledAtRandom(t *testing.T) {
 	if got := answered(w); !slices.Equal(got, calls(n)) {
 		t.Fatalf("after %v the answered calls are %v", done, got)
 	}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		durable := 0
 		for number, c := range k.Checkpoints {
 			if !c.GetDurable() {
@@ -435,7 +435,7 @@ func TestRewindKilledAtRandom(t *testing.T) {
 	shim.Next(wire.TypeRelease)
 	sidecar.End()
 	last := int64(0)
-	w.Server.Look(w.UID, func(k *daemontest.Task) { last = k.Latest().GetNumber() })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { last = k.Latest().GetNumber() })
 
 	attempt := int64(2)
 	rewind := func(id string, to int64) {

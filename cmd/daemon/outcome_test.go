@@ -38,7 +38,7 @@ func endOf(t *testing.T, kind, part string, env ...string) (outcome, *daemontest
 	p.sidecar.cmd.Process.Signal(os.Interrupt)
 	<-p.sidecar.done
 	out := outcome{Code: p.agent.cmd.ProcessState.ExitCode()}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if r.GetAgentEnd() != nil {
 				out.End = r.GetAgentEnd()

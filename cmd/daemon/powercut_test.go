@@ -104,7 +104,7 @@ func cutPower(disk *powercut.Disk, processes ...*process) {
 func expectDurable(t *testing.T, w *daemontest.World) {
 	t.Helper()
 	store := strings.Replace(w.Store, w.Git.URL, w.Git.Dir, 1)
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		durable := 0
 		for number, c := range k.Checkpoints {
 			if !c.GetDurable() {

@@ -179,7 +179,7 @@ func TestItEndsWithAReasonWhenItsLeaseGoesBack(t *testing.T) {
 		lease.Annotations, lease.Spec = older.Annotations, *older.Spec.DeepCopy()
 		return server.Client.Update(t.Context(), lease)
 	}).Should(gomega.Succeed())
-	g.Eventually(done).Should(gomega.Receive(gomega.MatchError(gomega.ContainSubstring("state was put back"))))
+	g.Eventually(done).Should(gomega.Receive(gomega.MatchError(gomega.ContainSubstring("state was restored"))))
 	g.Expect(*read()).To(gomega.Equal(older.Spec), "the lease is neither renewed nor given back, so that others can see it")
 }
 

@@ -71,7 +71,7 @@ func run(ctx context.Context, o *options) error {
 }
 
 // newManager returns a manager without controllers. It ends when the state of the Kubernetes
-// API is put back to an older copy.
+// API is restored from an older copy.
 func newManager(o *options, log logr.Logger) (ctrl.Manager, error) {
 	config, err := ctrl.GetConfig()
 	if err != nil {

@@ -59,7 +59,7 @@ func buildArchive(ctx context.Context, s settings, base imageArchive, req buildR
 	return os.Rename(tmp, out)
 }
 
-// containersDir is a folder to which buildah writes whatever its options say.
+// containersDir is a folder to which buildah writes to regardless of its options.
 const containersDir = "/var/lib/containers"
 
 // buildah runs buildah with a storage in the cache. It runs in its own mount namespace, so

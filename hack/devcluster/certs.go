@@ -114,7 +114,7 @@ func newAuthority(dir, name string) (*authority, error) {
 	return a, a.write(name, der, key)
 }
 
-// issue writes file.crt and file.key for id. A certificate with names or addresses is good
+// issue writes file.crt and file.key for id. A certificate with names or addresses is valid
 // for servers as well as for clients.
 func (a *authority) issue(id identity) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

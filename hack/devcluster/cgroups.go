@@ -123,8 +123,8 @@ func join(name string, pid int) error {
 	return nil
 }
 
-// weight is the number of ordinary processes that the group of all pods counts as, and so
-// does that of the cluster's programs: one for each processor, as in kubelet's shares of
+// weight weighs the pods' group, and the cluster programs' group, as this many ordinary
+// processes: one for each processor, as in kubelet's shares of
 // cgroups version 1. With less, a compiler that runs beside the cluster takes as much as the
 // whole node. With more, the kernel's own threads, which write disks and receive packets and
 // count as one each, wait behind the pods: at 16, an fsync on a volume took four times as

@@ -102,7 +102,7 @@ func plan(ctx context.Context, set string, soak, short bool) ([]invocation, erro
 	cores := min(2, runtime.NumCPU())
 	packagesAtOnce := cores
 	if set == "unit" {
-		packagesAtOnce++ // many of these tests wait now and then
+		packagesAtOnce++ // many of these tests spend time waiting
 	}
 	common := []string{"-p", fmt.Sprint(packagesAtOnce), "-timeout", timeout}
 	if soak {

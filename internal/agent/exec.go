@@ -27,10 +27,10 @@ func (Exec) Command(Start) Command { return Command{} }
 // model's API.
 func (Exec) KnownErrors() bool { return false }
 
-// HookComesFirst is never used.
+// HookComesFirst is false: Exec agents have no hook.
 func (Exec) HookComesFirst() bool { return false }
 
-// NewParser returns a parser that reads each line by itself.
+// NewParser returns a stateless parser: each line is parsed independently.
 func (e Exec) NewParser(ParserOptions) Parser { return execParser{} }
 
 // StatePaths returns none: the whole home is kept.

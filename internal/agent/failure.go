@@ -246,7 +246,7 @@ func ExitMeaning(code int) string {
 	case signaled:
 		return fmt.Sprintf("the agent was killed by signal %d (%s, exit code %d)", code-128, name, code)
 	}
-	return fmt.Sprintf("the agent ended with exit code %d", code)
+	return fmt.Sprintf("the agent exited with code %d", code)
 }
 
 // cutByKill matches the result of a tool whose process was killed.

@@ -105,7 +105,7 @@ func TestFailuresOfTheModelAreRecognized(t *testing.T) {
 }
 
 // An error that the agent recovered from is not a failure, and neither is an answer.
-func TestAnAgentThatGoesOnHasNotFailed(t *testing.T) {
+func TestContinuingAgentHasNotFailed(t *testing.T) {
 	for kind, lines := range map[string][]string{
 		"ClaudeCode": {`{"type":"system","subtype":"init","session_id":"s-1","model":"m"}`,
 			`{"type":"system","subtype":"api_retry","attempt":4,"max_retries":10,"retry_delay_ms":4549,"error_status":529,"error":"overloaded"}`,
@@ -196,8 +196,8 @@ func TestOutputOfToolsIsNotClassified(t *testing.T) {
 // Exit codes that are an HTTP status modulo 256 are not signals.
 func TestExitCodesAreExplained(t *testing.T) {
 	for code, want := range map[int]string{
-		1: "ended with exit code 1", 127: "was not found", 126: "cannot be executed", 137: "signal 9 (SIGKILL, exit code 137), perhaps because it ran out of memory",
-		143: "signal 15 (SIGTERM", 139: "SIGSEGV", 401 % 256: "exit code 145", 500 % 256: "exit code 244",
+		1: "exited with code 1", 127: "was not found", 126: "cannot be executed", 137: "signal 9 (SIGKILL, exit code 137), perhaps because it ran out of memory",
+		143: "signal 15 (SIGTERM", 139: "SIGSEGV", 401 % 256: "exited with code 145", 500 % 256: "exited with code 244",
 	} {
 		if got := agent.ExitMeaning(code); !strings.Contains(got, want) {
 			t.Errorf("ExitMeaning(%d) = %q, want %q in it", code, got, want)

@@ -38,7 +38,7 @@ func newChat(w io.Writer, location *time.Location, full bool) *chat {
 }
 
 // print prints one message: a line with the speaker and the time, and the indented
-// text. Consecutive plain output of an agent has one such line only.
+// text. Consecutive plain output shares one such line.
 func (c *chat) print(entry historyv1.ConversationEntry) error {
 	b := &strings.Builder{}
 	if entry.Attempt != c.attempt {

@@ -71,7 +71,7 @@ func New(streams genericiooptions.IOStreams, options Options) *cobra.Command {
 		Long: `Checkpoint, rewind, fork and resume the work of coding agents.
 
 Everything these commands do can also be done by applying manifests: see
-"kubectl explain tasks.clew.dev" and the kinds Checkpoint and Fork.`,
+"kubectl explain tasks.clew.dev" and the kinds Checkpoint, Fork and ConversationSnapshot.`,
 		Version:       options.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -426,7 +426,7 @@ func TestRunes(t *testing.T) {
 
 // Setting the same number again changes nothing, so it must be removed first.
 func TestCompletenessNamesTheCommandThatAcknowledgesALoss(t *testing.T) {
-	const lost = "The history is incomplete: 29 records of this task are lost for good.\nTo acknowledge the loss:\n"
+	const lost = "The history is incomplete: 29 records of this task are permanently lost.\nTo acknowledge the loss:\n"
 	const patch = "  kubectl patch tasks.clew.dev lossy -n team --type merge -p '{\"spec\":{\"acknowledge\":"
 	for _, test := range []struct {
 		name, reason string
@@ -439,15 +439,15 @@ func TestCompletenessNamesTheCommandThatAcknowledgesALoss(t *testing.T) {
 			lost + patch + "null}}'\n" + patch + "{\"lostRecords\":29}}}'"},
 		{"a loss of more than before", v1alpha1.ReasonHistoryGap, metav1.ConditionFalse, 20, lost + patch + "{\"lostRecords\":29}}}'"},
 		{"an acknowledged loss", v1alpha1.ReasonLossAcknowledged, metav1.ConditionTrue, 0,
-			"The history is complete except for acknowledged losses: 29 records of this task are lost for good."},
+			"The history is complete except for acknowledged losses: 29 records of this task are permanently lost."},
 		{"a loss of unknown size", v1alpha1.ReasonUncountedHistoryGap, metav1.ConditionFalse, 0,
-			"The history is incomplete: 29 records of this task are lost for good."},
+			"The history is incomplete: 29 records of this task are permanently lost."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "lossy"}}
 			task.Status.LostRecords, task.Status.EndedAcknowledgement = 29, test.ended
 			task.Status.Conditions = []metav1.Condition{{Type: v1alpha1.TaskHistoryComplete, Status: test.complete, Reason: test.reason,
-				Message: "29 records of this task are lost for good"}}
+				Message: "29 records of this task are permanently lost"}}
 			if got := completeness(task); got != test.want {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}

@@ -72,7 +72,7 @@ the --context flags set for this resume only.`,
 
 // driftFlag adds --on-drift to a command.
 func driftFlag(cmd *cobra.Command) *enumFlag {
-	return enum(cmd, "on-drift", string(v1alpha1.OnDriftFail), "What to do if the files were changed while no pod of the task ran: fail, keep the changes as a checkpoint and continue, or discard them and continue.",
+	return enum(cmd, "on-drift", string(v1alpha1.OnDriftFail), "What to do if the files were changed while the task was not running: fail, keep the changes as a checkpoint and continue, or discard them and continue.",
 		string(v1alpha1.OnDriftFail), string(v1alpha1.OnDriftPreserve), string(v1alpha1.OnDriftOverride))
 }
 
@@ -145,7 +145,7 @@ func contextNumbers() []struct {
 }
 
 // contextUsage begins the usage of all context flags.
-const contextUsage = "If the conversation is put into the prompt: "
+const contextUsage = "If the conversation is rendered into the prompt: "
 
 // add adds the flags to a command.
 func (c *contextFlags) add(cmd *cobra.Command) {

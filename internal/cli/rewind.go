@@ -46,7 +46,7 @@ state and the conversation, or only some of these.
 
 With --to-message, --to-time and --back, the target is moved back to the end of
 a turn, so that no tool call is separated from its result. The files are restored
-from the newest checkpoint before that. With --both, the conversation is rewound
+from the newest checkpoint at or before that point. With --both, the conversation is rewound
 to that checkpoint too, so that files and memory agree; with --conversation, it
 is rewound to exactly that turn and the files stay as they are.
 
@@ -83,7 +83,7 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to.")
 	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
 	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", or a duration before now such as 30m.")
-	flags.Int64Var(&o.back, "back", 0, "How many of the newest messages to rewind.")
+	flags.Int64Var(&o.back, "back", 0, "Number of newest messages to drop.")
 	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps the current state. Defaults to clew/before-ID.")
 	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What to rewind.",
 		string(v1alpha1.RewindCode), string(v1alpha1.RewindConversation), string(v1alpha1.RewindBoth))
@@ -157,15 +157,15 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 	}
 	switch {
 	case scopes > 1, scopes == 1 && cmd.Flags().Changed("scope"):
-		return errors.New("give only one of --code, --conversation, --both and --scope: each of them says what to rewind")
+		return errors.New("use only one of --code, --conversation, --both and --scope: each of them says what to rewind")
 	case given == 0, given == 1 && cmd.Flags().Changed("to") && o.to == "":
 		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to-message N, --to-time T or --back N; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
 	case given > 1:
-		return errors.New("give only one of --to, --to-message, --to-time and --back: each of them sets the target")
+		return errors.New("use only one of --to, --to-message, --to-time and --back: each of them sets the target")
 	case cmd.Flags().Changed("to-message") && o.toMessage < 1:
-		return fmt.Errorf("--to-message is %d; it must be the position of a message, from 1", o.toMessage)
+		return fmt.Errorf("--to-message is %d; it must be the position of a message, at least 1", o.toMessage)
 	case cmd.Flags().Changed("back") && o.back < 1:
-		return fmt.Errorf("--back is %d; it must be the number of messages to rewind, from 1", o.back)
+		return fmt.Errorf("--back is %d; it must be the number of messages to drop, at least 1", o.back)
 	case o.branch != "" && o.preserve.value != string(v1alpha1.PreserveBranch):
 		return fmt.Errorf("--branch names the branch that --preserve Branch creates; remove --branch or --preserve %s", o.preserve.value)
 	case o.branch != "":

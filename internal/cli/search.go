@@ -61,7 +61,7 @@ excludes messages that contain it.`,
 	cmd.Flags().StringVar(&o.task, "task", "", "Only messages of this task.")
 	cmd.Flags().StringVar(&o.role, "role", "", "Only messages with this role: "+strings.Join(roles(), ", ")+".")
 	cmd.Flags().StringVar(&o.since, "since", "", "Only messages after this: a duration before now such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
-	cmd.Flags().IntVar(&o.limit, "limit", 20, "Maximum number of results to print, the best; 0 prints all.")
+	cmd.Flags().IntVar(&o.limit, "limit", 20, "Maximum number of results to print, best first; 0 prints all.")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	_ = cmd.RegisterFlagCompletionFunc("task", p.completeHistoryFlag)
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(roles(), cobra.ShellCompDirectiveNoFileComp))

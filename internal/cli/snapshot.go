@@ -69,7 +69,7 @@ func (p *plugin) snapshotCreateCommand() *cobra.Command {
 
 func (o *snapshotCreate) run(ctx context.Context, taskName string) error {
 	if o.at < 0 {
-		return fmt.Errorf("--at is %d; it must be the position of a message, from 1", o.at)
+		return fmt.Errorf("--at is %d; it must be the position of a message, at least 1", o.at)
 	}
 	if o.at > 0 && o.checkpoint != "" {
 		return errors.New("--at and --checkpoint both set the position; use only one of them")

@@ -65,7 +65,7 @@ command that acknowledges a loss.`,
 	cmd.Flags().IntVar(&o.tail, "tail", 0, fmt.Sprintf("Print only this many of the last messages, at most %d.", pageSize))
 	cmd.Flags().IntVar(&o.from, "from", 0, "Start at the message at this position.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
-	cmd.Flags().IntVar(&o.limit, "limit", 0, "Maximum number of messages to print, from the first; 0 prints all.")
+	cmd.Flags().IntVar(&o.limit, "limit", 0, "Maximum number of messages to print; 0 prints all.")
 	return cmd
 }
 
@@ -77,7 +77,7 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 		return fmt.Errorf("--tail is %d; it must be from 0 to %d", o.tail, pageSize)
 	}
 	if o.from < 0 || o.from > 0 && o.tail > 0 {
-		return errors.New("--from must be the position of a message, from 1, and cannot be combined with --tail")
+		return errors.New("--from must be the position of a message, at least 1, and cannot be combined with --tail")
 	}
 	s, err := o.connect()
 	if err != nil {

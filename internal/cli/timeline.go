@@ -59,7 +59,7 @@ there are more than --limit, the newest are printed.`,
 	cmd.Flags().StringSliceVar(&o.types, "type", nil, "Only events of these types: "+strings.Join(eventTypes(), ", ")+".")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(eventTypes(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.Flags().StringVar(&o.since, "since", "", "Only events after this: a duration before now such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
-	cmd.Flags().IntVar(&o.limit, "limit", 100, "Maximum number of events to print, the newest; 0 prints all.")
+	cmd.Flags().IntVar(&o.limit, "limit", 100, "Print only this many of the newest events; 0 prints all.")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	return cmd
 }

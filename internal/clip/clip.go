@@ -31,7 +31,7 @@ func Marked(text string, n int) string {
 	return Bytes(text, n) + ellipsis
 }
 
-// Runes truncates a text to at most n characters, the last of which is an ellipsis if
+// Runes truncates a text to at most n characters, ending in an ellipsis if
 // the text was truncated. It returns the whole text if n < 1.
 func Runes(text string, n int) string {
 	if n <= 0 || utf8.RuneCountInString(text) <= n {

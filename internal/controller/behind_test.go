@@ -9,7 +9,7 @@ import (
 )
 
 var _ = Describe("a task at rest", func() {
-	When("the history store was put back to an older copy", func() {
+	When("the history store was restored from an older copy", func() {
 		// The task need not change for that. A Checkpoint that requests its state reports the
 		// same: the store does not have it.
 		It("reports what the store lacks", func() {

@@ -228,12 +228,12 @@ var _ = Describe("a checkpoint", func() {
 		r := &checkpoint.Reconciler{Client: lags, Live: w.client, Store: w.store, Events: recorder}
 		result, err := r.Reconcile(w.ctx, ctrl.Request{NamespacedName: client.ObjectKeyFromObject(written)})
 		w.Expect(err).NotTo(HaveOccurred())
-		w.Expect(result).To(Equal(ctrl.Result{}), "no conflict, which would have it tried again")
+		w.Expect(result).To(Equal(ctrl.Result{}), "no conflict, so it is not requeued")
 		w.Expect(recorder.Events).To(BeEmpty())
 		w.Expect(w.checkpoint("work-1").ResourceVersion).To(Equal(written.ResourceVersion))
 	})
 
-	// The gitstore was put back to an older copy, and the volume does not have it either.
+	// The gitstore was restored from an older copy, and the volume does not have it either.
 	// A checkpoint that comes back is durable again.
 	It("reports its loss although it was durable", func() {
 		w := newWorld()

@@ -106,7 +106,7 @@ func (h fieldHash) text(s string) {
 	h.Write([]byte(s))
 }
 
-// cut stands in place of the length for a text that is hashed by its pieces. No text is
+// cut replaces the length for a text that is hashed by its pieces. No text is
 // that long.
 const cut = math.MaxUint64
 

@@ -85,7 +85,7 @@ func (w *world) expectGapReported(ctx context.Context, name string, from, throug
 	Eventually(ctx, func() string {
 		return w.kubectl(ctx, "get", "events", "--field-selector", "reason="+clewv1.EventHistoryGap, "-o", "jsonpath={.items[*].message}")
 	}).WithTimeout(time.Minute).Should(saysHowMany, "an Event reports the gap")
-	text := fmt.Sprintf("The history has a gap: %d records (%d to %d) were lost when the history store was put back to an older copy.", lost, from, through)
+	text := fmt.Sprintf("The history has a gap: %d records (%d to %d) were lost when the history store was restored from an older copy.", lost, from, through)
 	var messages []string
 	for _, e := range w.timeline(ctx, name) {
 		if e.Reason == clewv1.EventHistoryGap {

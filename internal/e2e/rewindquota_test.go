@@ -41,7 +41,7 @@ var _ = Describe("a rewind while the quota of the gitstore is exhausted", Label(
 		), "the rewind waits for room, and says so")
 		Expect(conditionMessage(w.task(ctx, "full"))).To(And(
 			HavePrefix("the gitstore refuses the push: QuotaExceeded: the repositories of the namespace "+w.namespace+" take "),
-			ContainSubstring("and its quota is "+w.namespaceQuota(ctx)), HaveSuffix("; it is tried again")))
+			ContainSubstring("and its quota is "+w.namespaceQuota(ctx)), HaveSuffix("; retrying")))
 		w.show(ctx, "full")
 
 		makeRoom()

@@ -129,7 +129,7 @@ func (p *Slots) Contended() bool {
 	return false
 }
 
-// enter puts the waiter in line and gives it a slot if it may have one. It returns false,
+// enter enqueues the waiter and gives it a slot if it may have one. It returns false,
 // with the waiter out of the line, if the line is full.
 func (p *Slots) enter(w *waiter) bool {
 	p.mu.Lock()

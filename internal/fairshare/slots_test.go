@@ -20,9 +20,9 @@ func at(p *fairshare.Slots, shares ...fairshare.Share) (release func(), err erro
 
 func share(of string, n int) fairshare.Share { return fairshare.Share{Of: of, Slots: n} }
 
-// come makes n requests that would wait for ever. It returns how many of them wait, and how
+// enqueue makes n requests that would wait forever. It returns how many of them wait, and how
 // many were refused at once. It may be called in a synctest bubble only.
-func come(t *testing.T, p *fairshare.Slots, n int, shares ...fairshare.Share) (waiting, refused int) {
+func enqueue(t *testing.T, p *fairshare.Slots, n int, shares ...fairshare.Share) (waiting, refused int) {
 	t.Helper()
 	answers := make(chan error, n)
 	for range n {
@@ -83,20 +83,20 @@ func TestTheLineForAShareIsBounded(t *testing.T) {
 		ctx, giveUp := context.WithCancel(t.Context())
 		go func() { _, _ = p.Take(ctx, share("a", 1)) }()
 		synctest.Wait()
-		waiting, refused := come(t, p, 1000, share("a", 1))
+		waiting, refused := enqueue(t, p, 1000, share("a", 1))
 		g.Expect([]int{1 + waiting, refused}).To(gomega.Equal([]int{16, 1000 - waiting}))
-		waiting, refused = come(t, p, 1000, share("b", 3))
+		waiting, refused = enqueue(t, p, 1000, share("b", 3))
 		g.Expect([]int{waiting, refused}).To(gomega.Equal([]int{3 * 16, 1000 - 3 - waiting}), "three hold a slot, and sixteen wait for each")
 
 		giveUp()
 		synctest.Wait()
-		waiting, _ = come(t, p, 2, share("a", 1))
+		waiting, _ = enqueue(t, p, 2, share("a", 1))
 		g.Expect(waiting).To(gomega.Equal(1), "a request that gives up leaves the line")
 		first()
 		synctest.Wait()
-		waiting, _ = come(t, p, 2, share("a", 1))
+		waiting, _ = enqueue(t, p, 2, share("a", 1))
 		g.Expect(waiting).To(gomega.Equal(1), "and so does one that gets a slot")
-		waiting, refused = come(t, p, 1, share("c", 1))
+		waiting, refused = enqueue(t, p, 1, share("c", 1))
 		g.Expect([]int{waiting, refused}).To(gomega.Equal([]int{0, 0}), "others still get slots")
 	})
 }
@@ -109,7 +109,7 @@ func TestTheLineOfATaskDoesNotFillThatOfItsNamespace(t *testing.T) {
 		task := func(name string) []fairshare.Share {
 			return []fairshare.Share{share("task/"+name, 1), share("namespace/a", 3)}
 		}
-		waiting, refused := come(t, p, 1000, task("one")...)
+		waiting, refused := enqueue(t, p, 1000, task("one")...)
 		g.Expect([]int{waiting, refused}).To(gomega.Equal([]int{16, 1000 - 1 - waiting}))
 		two, err := at(p, task("two")...)
 		g.Expect(err).NotTo(gomega.HaveOccurred(), "it does not wait behind those of the other task")

@@ -69,7 +69,7 @@ func (s *Store) serveBackend(ctx context.Context, request backendRequest, use fu
 		err = use(answer)
 	}
 	if err != nil {
-		// Nobody reads the rest: git must not go on for minutes.
+		// Nobody reads the rest: git must not keep running for minutes.
 		_ = command.Cancel() // git may have exited already
 		_, _ = io.Copy(io.Discard, stdout)
 	}

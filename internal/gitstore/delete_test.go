@@ -220,7 +220,7 @@ func TestADeletedTaskCanNoLongerPush(t *testing.T) {
 	fix.push(commit + ":" + codeRef("fix", 1))
 	server.mustDelete("fix")
 	for _, attempt := range []int{1, 2} {
-		fix.as(taskToken("fix", attempt)).refusedPush(gitstoreapi.TaskDeleted, "deleted for good", commit+":"+codeRef("fix", 2))
+		fix.as(taskToken("fix", attempt)).refusedPush(gitstoreapi.TaskDeleted, "permanently deleted", commit+":"+codeRef("fix", 2))
 	}
 	// A push that had already passed all checks but the hook's.
 	late := server.client(taskToken("late", 1))
@@ -234,7 +234,7 @@ func TestADeletedTaskCanNoLongerPush(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	late.refusedPush(gitstoreapi.TaskDeleted, "deleted for good", commit+":"+codeRef("late", 1))
+	late.refusedPush(gitstoreapi.TaskDeleted, "permanently deleted", commit+":"+codeRef("late", 1))
 	if left := everything(t, server.bare(repository)); left != "" {
 		t.Errorf("left:\n%s", left)
 	}

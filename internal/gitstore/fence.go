@@ -146,7 +146,7 @@ func (f fences) nameInUse(name, uid string) (bool, error) {
 
 // taskDeleted returns the refusal for a task whose fence is shut.
 func taskDeleted(task Task) *gitstoreapi.Refusal {
-	return gitstoreapi.New(gitstoreapi.TaskDeleted, "the checkpoints of the task %s with UID %s have been deleted for good, and it can no longer push; this pod should stop", task.Name, task.UID)
+	return gitstoreapi.New(gitstoreapi.TaskDeleted, "the checkpoints of the task %s with UID %s have been permanently deleted, and it can no longer push; this pod should stop", task.Name, task.UID)
 }
 
 // stale returns the refusal for an attempt that a newer one has replaced, nil if it may

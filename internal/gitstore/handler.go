@@ -316,7 +316,7 @@ func identifyConnection(r *http.Request, namespace, name string) {
 }
 
 // raise records the calling attempt in the task's fence, and returns the newest one. It
-// returns 0 for a caller that is no task.
+// returns 0 for a caller that is not a task.
 func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
 	if c.caller.Task == nil {
 		return 0, nil
@@ -468,7 +468,7 @@ func (h *Handler) unavailable(c *call, err error) *gitstoreapi.Refusal {
 // with Unavailable and the message.
 func (h *Handler) storageRefusal(err error, message string) *gitstoreapi.Refusal {
 	if isFull(err) {
-		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume is full; make it larger or delete what is not needed")
+		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume is full; enlarge it or delete histories that are not needed")
 	}
 	return gitstoreapi.New(gitstoreapi.Unavailable, "%s", message)
 }

@@ -94,7 +94,7 @@ func (in *intake) charge(n int64) *gitstoreapi.Refusal {
 		return nil //nolint:nilerr // there was space when the push began; git fails if the volume is full now
 	}
 	if free-n < limits.FreeBytes {
-		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes free, of which %d are reserved, and the push needs more; enlarge the volume or delete what is not needed",
+		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes free, of which %d are reserved, and the push needs more; enlarge the volume or delete histories that are not needed",
 			free, limits.FreeBytes)
 	}
 	in.allowance = min(volumeCheckBytes, free-limits.FreeBytes-n)

@@ -28,7 +28,7 @@ func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64
 			Name: "clew_gitstore_refusals_total", Help: "Refused requests by reason.",
 		}, []string{"reason"}),
 		pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "clew_gitstore_pushes_total", Help: "Pushes that git worked on, by outcome (stored, refused, failed).",
+			Name: "clew_gitstore_pushes_total", Help: "Pushes that git processed, by outcome (stored, refused, failed).",
 		}, []string{"outcome"}),
 		pushSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "clew_gitstore_push_duration_seconds", Help: "Time from a push's first byte to its durable end.", Buckets: buckets,
@@ -40,7 +40,7 @@ func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64
 			Name: "clew_gitstore_received_bytes_total", Help: "Bytes received in pushes.",
 		}),
 		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "clew_gitstore_requests_in_flight", Help: "Requests that git works on now.",
+			Name: "clew_gitstore_requests_in_flight", Help: "Requests that git is processing now.",
 		}),
 		maintenance: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clew_gitstore_maintenance_total", Help: "Maintenance runs of repositories by outcome (done, failed).",

@@ -34,7 +34,7 @@ const (
 
 // pressure says whether others wait for a slot of the kind that a request holds.
 type pressure struct {
-	// held are the slots of which the request holds one; nil while it holds none.
+	// held are the slots one of which the request holds; nil while it holds none.
 	held atomic.Pointer[fairshare.Slots]
 }
 

@@ -26,7 +26,7 @@ func (h *Handler) checkSpace(c *call) *gitstoreapi.Refusal {
 		return h.unavailable(c, err)
 	}
 	if free <= h.limits.FreeBytes {
-		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes free, of which %d are reserved; enlarge the volume or delete what is not needed",
+		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes free, of which %d are reserved; enlarge the volume or delete histories that are not needed",
 			free, h.limits.FreeBytes)
 	}
 	if h.limits.NamespaceBytes <= 0 {

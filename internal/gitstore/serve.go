@@ -44,7 +44,7 @@ type Options struct {
 	Kubeconfig string
 	KubeQPS    float32
 	KubeBurst  int
-	// Audiences are those of which a token must have at least one.
+	// Audiences lists audiences; a token must have one of them.
 	Audiences []string
 	// ServerServiceAccount is the ServiceAccount of Clew's server, as
 	// <namespace>:<name>, which may delete what tasks have stored. Nobody may if
@@ -69,14 +69,14 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Root, "root", "/var/lib/clew-gitstore", "folder for the repositories, on a volume that is not mounted noexec")
 	flags.StringVar(&o.BindAddress, "bind-address", ":8443", "address for git clients, over TLS")
 	o.Connections.AddFlags(flags)
-	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; reread when it changes")
+	flags.StringVar(&o.CertFile, "tls-cert-file", "", "PEM file with the certificate chain; reloaded when it changes")
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; reread when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
 	flags.BoolVar(&o.NamedMetrics, "metrics-per-repository", false, "include the size of each repository in /metrics, by namespace and name; whoever can read /metrics then sees these names")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server that checks tokens; empty in a cluster")
-	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "requests per second to the API server, in the long run")
-	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "requests to the API server at once")
+	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "sustained rate of requests to the API server, per second")
+	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")
 	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.GitStoreAudience, daemonapi.FormerAudience}, "audiences of which a token must have at least one; the last default is that of pods created by earlier versions")
 	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, the only one that may delete what tasks have stored; if empty, nobody may")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
@@ -90,7 +90,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take even if it makes progress; 0 for no limit")
 	flags.DurationVar(&o.MaintenanceInterval, "maintenance-interval", 10*time.Minute, "time between two passes over all repositories that merge packs and remove leftovers")
 	flags.IntVar(&o.MaxPacks, "max-packs", defaultMaxPacks, "packs that a repository may have before they are merged; each push adds one")
-	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests in progress may take after a signal to end")
+	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests in progress may take after a termination signal")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
 

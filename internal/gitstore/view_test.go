@@ -124,7 +124,7 @@ func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 
 // Git sends the parents of any commit that a client calls shallow: nobody must get commits
 // in this way that they cannot see otherwise.
-func TestNobodyGetsTheParentsOfACommitByCallingItShallow(t *testing.T) {
+func TestShallowRequestDoesNotExposeParents(t *testing.T) {
 	s := twoTasks(t)
 	other := s.client(taskToken("other", 1))
 	parent := other.commitAs(checkpointCommitter, "second", "words")

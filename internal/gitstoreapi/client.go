@@ -75,7 +75,7 @@ func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (De
 		return deletion, fmt.Errorf("the gitstore answered %s", response.Status)
 	}
 	if err := json.Unmarshal(body, &deletion); err != nil {
-		return deletion, fmt.Errorf("the gitstore's answer cannot be read: %w", err)
+		return deletion, fmt.Errorf("the gitstore's response cannot be read: %w", err)
 	}
 	return deletion, nil
 }

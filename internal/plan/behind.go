@@ -6,7 +6,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// The history store may have been put back to an older copy. A daemon sends again what
+// The history store may have been restored from an older copy. A daemon sends again what
 // the store lacks, but a task at rest has no daemon. Its status then keeps what it says
 // about the latest checkpoint, and a condition says what the store lacks, until a pod has
 // sent it. What the volume does not have either, the pod reports as a gap, which is
@@ -43,18 +43,18 @@ func (d *decision) missing() string {
 
 // behindMessage says what the history store lacks, and how it gets that again.
 func (d *decision) behindMessage() string {
-	message := "the history store was put back to an older copy: "
+	message := "the history store was restored from an older copy: "
 	if d.active() != nil && d.o.Claim != nil {
 		// Saying how much is missing would cost a write for each batch that is sent.
-		return message + "the task's pod sends again what the store lacks, as far as the task's volume has it"
+		return message + "the task's pod resends what the store lacks, if the task's volume still has it"
 	}
 	message += d.missing()
 	if d.o.Claim == nil {
 		return message + "; the rest was lost with the task's volume, and the task's next pod counts what is lost"
 	}
-	message += "; the task's volume keeps the rest for some time, and the next pod sends it again: "
+	message += "; the task's volume keeps the rest for some time, and the next pod resends it: "
 	if s := d.settled(); s != nil && s.reason == v1alpha1.ReasonCompleted {
-		return message + "rewind the task to its latest checkpoint for that"
+		return message + "to have it sent, rewind the task to its latest checkpoint"
 	}
-	return message + "resume the task for that"
+	return message + "to have it sent, resume the task"
 }

@@ -117,7 +117,7 @@ func TestWhatTheVolumeDoesNotHaveEitherIsAGap(t *testing.T) {
 	s.after(time.Minute).step()
 	c := s.wantCondition(v1alpha1.TaskHistoryComplete)
 	g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryGap))
-	g.Expect(c.Message).To(gomega.ContainSubstring("15 records of this task are lost for good"))
+	g.Expect(c.Message).To(gomega.ContainSubstring("15 records of this task are permanently lost"))
 	g.Expect(s.status().LatestCheckpoint.Number).To(gomega.Equal(int64(1)), "the store's word counts again")
 	g.Expect(s.status().RecordSequence).To(gomega.Equal(int64(21)))
 	g.Expect(s.entries(v1alpha1.EventHistoryGap)).To(gomega.HaveLen(1))
@@ -145,7 +145,7 @@ func TestAStoreThatIsPutBackWhileAPodIsPreparedIsSentTheRestAgain(t *testing.T) 
 				s.after(time.Minute).step()
 				c := s.wantCondition(v1alpha1.TaskHistoryComplete)
 				g.Expect(c.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryBehind))
-				g.Expect(c.Message).To(gomega.ContainSubstring("the task's pod sends again what the store lacks"))
+				g.Expect(c.Message).To(gomega.ContainSubstring("the task's pod resends what the store lacks"))
 			}
 			s.storeGoesBack(3).o.History.State.Attempt = 2
 			s.after(time.Minute).step()

@@ -170,7 +170,7 @@ func (d *decision) delete() {
 }
 
 // reportHangingPod reports a pod that a deletion waits for, once the pod has outlived
-// its grace period. An earlier status write would not be worth it.
+// its grace period. Reporting earlier is not worth a status write.
 func (d *decision) reportHangingPod() {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
@@ -178,7 +178,7 @@ func (d *decision) reportHangingPod() {
 			continue
 		}
 		d.setCondition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDeleting, fmt.Sprintf(
-			"the deletion waits for the end of pod %s on node %s; if the node is gone for good, delete the pod with --force",
+			"the deletion waits for pod %s on node %s to terminate; if the node will not come back, delete the pod with --force",
 			v.pod.Name, v.pod.Spec.NodeName))
 		return
 	}

@@ -101,7 +101,7 @@ func TestAFailedAgentIsRetriedWithGrowingPauses(t *testing.T) {
 	}
 	s.agentExits(3)
 	s.wantState(v1alpha1.ReasonBackoffLimit)
-	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "exit code 3") {
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "exited with code 3") {
 		t.Errorf("Succeeded: %+v", c)
 	}
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskRetried, v1alpha1.EventTaskRetried, v1alpha1.EventTaskFailed)
@@ -206,7 +206,7 @@ func TestAWorkspaceThatCannotBePrepared(t *testing.T) {
 		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonRefNotFound, Message: "there is no branch x", Permanent: true})
 		s.wantState(v1alpha1.ReasonRefNotFound)
 		c := s.wantCondition(v1alpha1.TaskSucceeded)
-		if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "there is no branch x; correct this, then apply a resume with a new id") {
+		if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "there is no branch x; fix the cause, then apply a resume with a new id") {
 			t.Errorf("Succeeded: %+v", c)
 		}
 		s.after(time.Hour).step()

@@ -40,7 +40,7 @@ func (d *decision) endedByDaemon(a *v1alpha1.Attempt) string {
 		return p.Message
 	}
 	if d.o.History.Known && d.o.History.State.Attempt > a.Number {
-		return fmt.Sprintf("attempt %d had begun, so the daemon of this one ended its agent", d.o.History.State.Attempt)
+		return fmt.Sprintf("attempt %d had begun, so this attempt's daemon terminated its agent", d.o.History.State.Attempt)
 	}
 	return ""
 }
@@ -91,7 +91,7 @@ func (d *decision) applyRateLimit(e *ending, pause time.Duration) {
 		e.reason = v1alpha1.ReasonAgentRateLimited
 		return
 	}
-	e.message = fmt.Sprintf("nothing but rate limits since %s, so they now count as failures: %s",
+	e.message = fmt.Sprintf("the model's API has only returned rate limits since %s, so they now count as failures: %s",
 		since.UTC().Format(time.RFC3339), e.message)
 }
 

@@ -48,7 +48,7 @@ func TestTheCauseOfAFailureDecides(t *testing.T) {
 		waits    bool
 		says     string
 	}{
-		{agent.CauseUnknown, v1alpha1.ReasonRetrying, 1, true, "the agent ended with exit code 1: its words"},
+		{agent.CauseUnknown, v1alpha1.ReasonRetrying, 1, true, "the agent exited with code 1: its words"},
 		{agent.CauseModelUnavailable, v1alpha1.ReasonRetrying, 1, true, "the model's API fails or cannot be reached: its words"},
 		{agent.CauseSessionUnknown, v1alpha1.ReasonRetrying, 1, true, "the agent does not have its session: its words"},
 		{agent.CauseIdle, v1alpha1.ReasonRetrying, 1, true, "its words"},

@@ -90,7 +90,7 @@ func (d *decision) reportGap() {
 		incomplete(v1alpha1.ReasonHistoryGap, gapMessage(lost)+d.endedMessage())
 	case d.leftOut():
 		incomplete(v1alpha1.ReasonHistoryLimitReached,
-			"the history reached its limit, so output of the agent was left out: status.leftOutRecords counts the records")
+			"the history reached its limit, so output of the agent was left out; status.leftOutRecords counts the records")
 	case lost > 0:
 		d.setCondition(v1alpha1.TaskHistoryComplete, metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged,
 			lostMessage(lost)+", which spec.acknowledge covers; its timeline shows where and why")
@@ -111,9 +111,9 @@ func gapMessage(n int64) string { return lostMessage(n) + "; its timeline shows 
 
 func lostMessage(n int64) string {
 	if n == 1 {
-		return "1 record of this task is lost for good"
+		return "1 record of this task is permanently lost"
 	}
-	return fmt.Sprintf("%d records of this task are lost for good", n)
+	return fmt.Sprintf("%d records of this task are permanently lost", n)
 }
 
 func countLost(n int64) string {

@@ -44,7 +44,7 @@ func TestAHistoryWhoseLossIsAcknowledgedIsComplete(t *testing.T) {
 	s.loses(29).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
 	s.acknowledges(28).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonHistoryGap)
 	s.acknowledges(29).wantComplete(metav1.ConditionTrue, v1alpha1.ReasonLossAcknowledged)
-	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.HavePrefix("29 records of this task are lost for good, which spec.acknowledge covers"))
+	g.Expect(s.wantCondition(v1alpha1.TaskHistoryComplete).Message).To(gomega.HavePrefix("29 records of this task are permanently lost, which spec.acknowledge covers"))
 	g.Expect(s.status().LostRecords).To(gomega.BeEquivalentTo(29))
 	g.Expect(s.status().AcknowledgedLostRecords).To(gomega.BeEquivalentTo(29))
 
@@ -125,11 +125,11 @@ func TestAnUncountedLossSurvivesAnUpgrade(t *testing.T) {
 	s := running(t)
 	s.status().Conditions = append(s.status().Conditions, metav1.Condition{
 		Type: v1alpha1.TaskHistoryComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonHistoryGap,
-		Message: "the history store was put back to an older copy", LastTransitionTime: metav1.NewTime(s.now.Add(-time.Hour)),
+		Message: "the history store was restored from an older copy", LastTransitionTime: metav1.NewTime(s.now.Add(-time.Hour)),
 	})
 	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)
 	s.loses(2).acknowledges(2).wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)
-	gomega.NewWithT(t).Expect(s.status().UncountedLoss.Message).To(gomega.Equal("the history store was put back to an older copy"))
+	gomega.NewWithT(t).Expect(s.status().UncountedLoss.Message).To(gomega.Equal("the history store was restored from an older copy"))
 	gomega.NewWithT(t).Expect(s.entries(v1alpha1.EventHistoryGap)).To(gomega.HaveLen(1), "only the two are new")
 	s.o.History.Known = false
 	s.after(time.Minute).step().wantComplete(metav1.ConditionFalse, v1alpha1.ReasonUncountedHistoryGap)

@@ -17,7 +17,7 @@ type Observed struct {
 	// Pods are all pods labelled with the task's UID.
 	Pods []corev1.Pod
 	// Claim is the PersistentVolumeClaim with the name that the task's claim has,
-	// whoever made it; nil if there is none.
+	// whoever created it; nil if there is none.
 	Claim *corev1.PersistentVolumeClaim
 	// History is the history store's answer about the task.
 	History History

@@ -12,7 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// The state of the Kubernetes API may have been put back to an older copy while the
+// The state of the Kubernetes API may have been restored from an older copy while the
 // history store was not. The store then knows of attempts that the status does not list.
 // How the newest of them ended is taken into account before anything is started: an agent
 // that completed after the copy was made is not run again.
@@ -29,14 +29,14 @@ func (d *decision) catchUp() {
 			d.stop(v)
 		}
 		d.end(a, ending{outcome: v1alpha1.AttemptPodLost, message: fmt.Sprintf(
-			"the Kubernetes API was put back to an older copy, and attempt %d followed this one", number)})
+			"the Kubernetes API was restored from an older copy, and attempt %d followed this one", number)})
 	}
 	trigger := v1alpha1.AttemptAfterPodLost
 	if d.last() == nil {
 		trigger = v1alpha1.AttemptStart
 	}
 	d.appendAttempt(v1alpha1.Attempt{Number: number, PodName: resources.PodName(d.task.Name, number), Trigger: trigger})
-	e.message += "; the Kubernetes API was put back to an older copy, which did not have this attempt"
+	e.message += "; the Kubernetes API was restored from an older copy, which did not have this attempt"
 	d.end(d.last(), *e)
 	d.catchUpRewind(number)
 	d.catchUpResume(number)
@@ -52,7 +52,7 @@ func (d *decision) appendSeenAttempt(number int64, trigger v1alpha1.AttemptTrigg
 	}
 	d.appendAttempt(v1alpha1.Attempt{Number: number, PodName: resources.PodName(d.task.Name, number), Trigger: trigger})
 	d.end(d.last(), ending{outcome: v1alpha1.AttemptPodLost, message: "the task's volume or the gitstore has seen this attempt; " +
-		"the Kubernetes API and the history store were put back to older copies, which do not have it"})
+		"the Kubernetes API and the history store were restored from older copies, which do not have it"})
 }
 
 // unlistedEnd returns how an attempt ended that is newer than those in the status; nil
@@ -114,7 +114,7 @@ func (d *decision) newOperation(id, requester string) *v1alpha1.OperationStatus 
 
 // endedUnlisted is the message of an operation whose end only the history store knows.
 func endedUnlisted(attempt int64) string {
-	return fmt.Sprintf("it ended in attempt %d or before, as the timeline shows; the Kubernetes API has since been put back to an older copy", attempt)
+	return fmt.Sprintf("it ended in attempt %d or before, as the timeline shows; the Kubernetes API has since been restored from an older copy", attempt)
 }
 
 // operationRecorded reports whether the history store knows the end of an operation.

@@ -58,7 +58,7 @@ func TestATaskThatCompletedAfterTheBackupOfItsStatusIsNotRunAgain(t *testing.T) 
 			g.Expect(s.o.Pods).To(gomega.BeEmpty(), "the agent runs once more on completed work")
 			s.wantState(v1alpha1.ReasonCompleted)
 			g.Expect(s.lastAttempt().Number).To(gomega.Equal(number))
-			g.Expect(s.lastAttempt().Message).To(gomega.ContainSubstring("put back to an older copy"))
+			g.Expect(s.lastAttempt().Message).To(gomega.ContainSubstring("restored from an older copy"))
 		})
 	}
 }
@@ -175,7 +175,7 @@ func TestATaskWhoseHistoryWasDeletedIsNotStarted(t *testing.T) {
 }
 
 // TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsSkippedAtOnce: the Kubernetes API and the
-// history store were put back to older copies. It counts as no failure, and the next
+// history store were restored from older copies. It counts as no failure, and the next
 // attempt continues what the refused one was for.
 func TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsSkippedAtOnce(t *testing.T) {
 	refused := func(s *scene) {

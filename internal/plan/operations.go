@@ -48,7 +48,7 @@ func (d *decision) considerResume() {
 	switch {
 	case d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
 		// prepare would consider it completed, and ignore its prompt.
-		refuse("a resume with this id was carried out before the Kubernetes API was put back to an older copy: give it a new id")
+		refuse("a resume with this id was carried out before the Kubernetes API was restored from an older copy: give it a new id")
 	case d.suspended():
 		refuse("operatingMode is Suspended: set it to Running in the same change, with a new id")
 	case a != nil:

@@ -81,7 +81,7 @@ func TestAProblemOfAnAttemptThatEndedIsNone(t *testing.T) {
 func TestAProblemOfPrepareIsReportedInsteadOfPreparing(t *testing.T) {
 	s := newScene(t)
 	s.step()
-	s.problem(v1alpha1.ReasonRepositoryUnreachable, "could not resolve host: git.invalid; it is tried again")
+	s.problem(v1alpha1.ReasonRepositoryUnreachable, "could not resolve host: git.invalid; retrying")
 	s.wantState(v1alpha1.ReasonRepositoryUnreachable)
 	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "git.invalid") {
 		t.Errorf("the condition is %+v", c)
@@ -106,7 +106,7 @@ func TestAPodsProblemIsReportedOncePerAttempt(t *testing.T) {
 	s.wantState(v1alpha1.ReasonImageUnavailable)
 	pulls("ContainerCreating")
 	for range keepEntries + 10 {
-		s.problem(v1alpha1.ReasonRepositoryUnreachable, "it is tried again").problem("", "")
+		s.problem(v1alpha1.ReasonRepositoryUnreachable, "retrying").problem("", "")
 		s.recorded()
 	}
 	pulls("ImagePullBackOff")

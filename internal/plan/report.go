@@ -92,7 +92,7 @@ func (d *decision) advice(reason string) string {
 	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}
-	return "; correct this, then apply a resume with a new id"
+	return "; fix the cause, then apply a resume with a new id"
 }
 
 // activity returns what the active attempt is doing, as a reason and a message.
@@ -110,7 +110,7 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 	case v != nil && v.problem != nil && !d.now.Before(d.graceEnd(v)):
 		return v.problem.Reason, d.stableMessage(a, v.problem)
 	case v != nil && v.deleting:
-		return v1alpha1.ReasonRetrying, fmt.Sprintf("pod %s is being deleted: another attempt follows when it is gone; if its node is gone for good, delete the pod with --force", v.pod.Name)
+		return v1alpha1.ReasonRetrying, fmt.Sprintf("pod %s is being deleted: another attempt follows when it is gone; if its node will not come back, delete the pod with --force", v.pod.Name)
 	case d.problem(a) != nil:
 		return d.problem(a).Reason, d.problem(a).Message
 	case d.rewinding():
@@ -155,10 +155,10 @@ func (d *decision) reportRecording() {
 	switch was := d.findCondition(v1alpha1.TaskHistoryRecorded); {
 	case d.o.RecordProblem != "" && d.plan.Farewell != nil:
 		d.setCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded,
-			"the deletion waits for the history store: "+d.o.RecordProblem+"; to give up this task's last entries, remove the finalizer "+v1alpha1.TaskFinalizer)
+			"the deletion waits for the history store: "+d.o.RecordProblem+"; to discard this task's last entries, remove the finalizer "+v1alpha1.TaskFinalizer)
 	case d.outboxFull():
 		d.setCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonHistoryFull,
-			fmt.Sprintf("%d transitions wait for the history store: the task makes no further ones until the store accepts them", maxUnrecorded))
+			fmt.Sprintf("%d transitions are waiting for the history store: the task makes no more until the store accepts them", maxUnrecorded))
 	case d.o.RecordProblem != "":
 		d.setCondition(v1alpha1.TaskHistoryRecorded, metav1.ConditionFalse, v1alpha1.ReasonNotRecorded, d.o.RecordProblem)
 	case d.recorded() >= d.old.HistorySequence && was != nil && was.Status != metav1.ConditionTrue:
@@ -316,7 +316,7 @@ func (d *decision) updateStatus() {
 }
 
 // forgetCheckpoint removes the latest checkpoint from the status after the history store
-// was put back to a copy without any, so that nothing asks the store for a checkpoint it
+// was restored from a copy without any, so that nothing asks the store for a checkpoint it
 // does not have. The objects are kept.
 func (d *decision) forgetCheckpoint() {
 	if through := d.objectsThrough(); through > 0 {
@@ -350,7 +350,7 @@ func (d *decision) updateCheckpoint() {
 			Number: latest.Number, Commit: latest.Commit, Time: ptr.To(metav1.NewTime(latest.Time)),
 		}
 		if latest.Number <= after || k != nil && latest.Number < k.Number {
-			// The history store was put back to an older copy: the object exists, and no new
+			// The history store was restored from an older copy: the object exists, and no new
 			// one will be created to set this name.
 			d.s.LatestCheckpoint.Name = cmp.Or(latest.RequestedByName, resources.CheckpointName(d.task.Name, latest.Number))
 		}

@@ -64,7 +64,7 @@ func (d *decision) considerRewind() {
 			fmt.Sprintf("Checkpoint %q has just been taken: the rewind starts when its status is written", r.To.CheckpointRef.Name))
 	case d.behind():
 		d.reportPending(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryStoreWentBack,
-			"the history store was put back to an older copy: the target is resolved when the task's pod has sent again what the store lost; if no pod runs, resume the task, or rewind to a checkpoint by its name")
+			"the history store was restored from an older copy: the target is resolved when the task's pod has sent again what the store lost; if no pod runs, resume the task, or rewind to a checkpoint by its name")
 	default:
 		d.reportPending(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryUnavailable,
 			"the target is resolved when the history store can be reached; the task continues until then")
@@ -308,10 +308,10 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 		}
 	}
 	if op.FromCheckpoint != 0 {
-		message += fmt.Sprintf("; checkpoint %d has the state before the rewind", op.FromCheckpoint)
+		message += fmt.Sprintf("; checkpoint %d holds the state before the rewind", op.FromCheckpoint)
 	}
 	if op.Preserved != "" {
-		message += ", and so has " + op.Preserved
+		message += ", and so does " + op.Preserved
 	}
 	if resolved != "" {
 		message += "; " + resolved

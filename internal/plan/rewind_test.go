@@ -132,7 +132,7 @@ func TestTheConversationIsRewoundToBeforeTheFirstCheckpoint(t *testing.T) {
 			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
 			s.wantResolved(v1alpha1.OperationStatus{
 				ToPosition: 3,
-				Message:    "the conversation was rewound to message 3; checkpoint 9 has the state before the rewind; " + c.message,
+				Message:    "the conversation was rewound to message 3; checkpoint 9 holds the state before the rewind; " + c.message,
 			})
 		})
 	}

@@ -141,7 +141,7 @@ func (d *decision) waitForPods() bool {
 			d.stop(v)
 		}
 		d.wait(v1alpha1.ReasonPreparing, fmt.Sprintf(
-			"waiting for the end of pod %s; if its node is gone for good, delete the pod with --force", v.pod.Name))
+			"waiting for pod %s to terminate; if its node will not come back, delete the pod with --force", v.pod.Name))
 		return true
 	}
 	return false
@@ -310,7 +310,7 @@ func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 // anything starts. That costs nothing: without the store no pod can be prepared either.
 func (d *decision) nextNumber() (int64, *Blocker) {
 	if !d.o.History.Known && !d.o.Attempts.Known {
-		return 0, &Blocker{v1alpha1.ReasonPending, "waiting for the history store: it knows which attempt numbers were used"}
+		return 0, &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which records the attempt numbers that were used"}
 	}
 	number := max(d.o.History.State.Attempt, d.o.Attempts.Highest)
 	if last := d.last(); last != nil {
@@ -363,7 +363,7 @@ func (d *decision) claimBlocker() *Blocker {
 func (d *decision) ensureClaim() {
 	lost := d.s.ClaimUID != "" && (d.o.Claim == nil || string(d.o.Claim.UID) != d.s.ClaimUID)
 	if lost {
-		d.addEntry(v1alpha1.EventVolumeLost, clew, "the volume was lost: the work is restored from the gitstore to a new one")
+		d.addEntry(v1alpha1.EventVolumeLost, clew, "the volume was lost: the work is restored from the gitstore to a new volume")
 	}
 	if d.o.Claim == nil {
 		d.plan.CreateClaim = true

@@ -122,7 +122,7 @@ func TestAnAgentThatItsDaemonEndedHasNotFailed(t *testing.T) {
 	}
 }
 
-// TestARewindToAMessageWaitsForAHistoryThatIsBehind: the store was put back to an
+// TestARewindToAMessageWaitsForAHistoryThatIsBehind: the store was restored from an
 // older copy, and the daemon has yet to send again what it lost.
 func TestARewindToAMessageWaitsForAHistoryThatIsBehind(t *testing.T) {
 	there := history.Resolved{Asked: 8, Position: history.Position{Position: 8}, AfterSequence: 11,

@@ -22,7 +22,7 @@ var (
 	ErrNotTask = fmt.Errorf("%w: the token does not belong to the pod of a task", ErrForbidden)
 	// ErrUnavailable means that the API server could not be asked. The caller should try
 	// again later.
-	ErrUnavailable = errors.New("the Kubernetes API could not be asked")
+	ErrUnavailable = errors.New("the Kubernetes API cannot be reached")
 )
 
 // failure is an error of one of the kinds above with a message of its own.

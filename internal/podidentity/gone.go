@@ -27,5 +27,5 @@ func (v *Verifier) refusalFor(ctx context.Context, claimed claims, reason error)
 
 // podGone returns an ErrPodGone for a pod that does not exist.
 func podGone(namespace, name string) error {
-	return fail(ErrPodGone, "the pod %s/%s that the token was issued for no longer exists; whatever still runs of it should exit", namespace, name)
+	return fail(ErrPodGone, "the pod %s/%s that the token was issued for no longer exists; any process of it that still runs should exit", namespace, name)
 }

@@ -120,8 +120,8 @@ func (l *limits) waitForRights(ctx context.Context, username string) error {
 	return waitFor(ctx, l.accessReviews.Of(key), "the permissions of too many accounts of this namespace are being checked; try again")
 }
 
-// waitFor waits for a limiter, for limiterTimeout at most. A longer line would keep callers
-// waiting behind strangers. A caller that would have to wait longer is refused at once, and
+// waitFor waits for a limiter, for limiterTimeout at most. A longer queue would make known
+// callers wait behind unknown ones. A caller that would have to wait longer is refused at once, and
 // a retry has the same chance as the first try.
 func waitFor(ctx context.Context, limiter *rate.Limiter, refusal string) error {
 	ctx, cancel := context.WithTimeout(ctx, limiterTimeout)

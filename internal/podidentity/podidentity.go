@@ -75,7 +75,7 @@ type TaskChecker interface {
 
 // Options of a Verifier; the zero value is usable.
 type Options struct {
-	// Audiences are those of which a token must have at least one. Messages tell callers
+	// Audiences lists audiences; a token must have one of them. Messages tell callers
 	// to use the first. Only daemonapi.FormerAudience if empty.
 	Audiences []string
 	// Tasks confirms each identity, after all other checks; nil for no confirmation.
@@ -247,8 +247,8 @@ func (v *Verifier) holderOf(ctx context.Context, token string) (holder, error) {
 	return known, err
 }
 
-// refuse caches a refusal that cost a request to the API server. What the local check
-// refuses it refuses again just as fast.
+// refuse caches a refusal that cost a request to the API server. Local refusals are
+// cheap and are not cached.
 func (v *Verifier) refuse(key digest, err error) error {
 	var local *localRefusal
 	if !errors.Is(err, ErrUnavailable) && !errors.As(err, &local) {

@@ -5,63 +5,63 @@ import "github.com/clew-dev/clew/api/v1alpha1"
 // ofTasks returns the reasons of a task's conditions Succeeded, WorkspaceReady and Drifted.
 func ofTasks() []Reason {
 	const (
-		newResume = "Correct it, then apply a resume with a new id."
+		newResume = "Fix the cause, then apply a resume with a new id."
 		continues = "The task then continues by itself."
 	)
 	return []Reason{
 		{Name: v1alpha1.ReasonPending, On: append(succeeded(), fork()...), Standing: Active, Meaning: "Nothing has been started yet."},
 		{Name: v1alpha1.ReasonPreparing, On: append(succeeded(), Place{"Task", v1alpha1.TaskWorkspaceReady}), Standing: Active, Meaning: "The workspace is being prepared."},
-		{Name: v1alpha1.ReasonWorkspacePrepared, On: []Place{{"Task", v1alpha1.TaskWorkspaceReady}}, Meaning: "The volume has the intended state."},
+		{Name: v1alpha1.ReasonWorkspacePrepared, On: []Place{{"Task", v1alpha1.TaskWorkspaceReady}}, Meaning: "The workspace is prepared."},
 		{Name: v1alpha1.ReasonRunning, On: succeeded(), Standing: Active, Meaning: "The agent runs."},
 		{Name: v1alpha1.ReasonSuspending, On: succeeded(), Standing: Active, Meaning: "The agent is being stopped with a checkpoint."},
 		{Name: v1alpha1.ReasonSuspended, On: succeeded(), Standing: Resting, Meaning: "The task was suspended, and its last checkpoint is its state.", Todo: "Set `operatingMode: Running`, or run `kubectl clew resume`."},
 		{Name: v1alpha1.ReasonRewinding, On: succeeded(), Standing: Active, Meaning: "The task is being rewound to an earlier moment."},
-		{Name: v1alpha1.ReasonRewound, On: succeeded(), Standing: Resting, Meaning: "The task was rewound, and waits for a resume.", Todo: "Look at it, then run `kubectl clew resume`."},
+		{Name: v1alpha1.ReasonRewound, On: succeeded(), Standing: Resting, Meaning: "The task was rewound, and waits for a resume.", Todo: "Check the result, then run `kubectl clew resume`."},
 		{Name: v1alpha1.ReasonRetrying, On: succeeded(), Standing: Active, Meaning: "The last attempt failed or was lost; another one follows."},
 		{Name: v1alpha1.ReasonCompleting, On: succeeded(), Standing: Active, Meaning: "The agent exited with 0; its last checkpoint is being pushed to the gitstore."},
 		{Name: v1alpha1.ReasonCompleted, On: succeeded(), Standing: Done, Meaning: "The agent exited with 0, and its last checkpoint is safe."},
 		{Name: v1alpha1.ReasonAgentFailed, On: succeeded(), Meaning: "The agent exited with a code other than 0.", Todo: "Read `kubectl clew task history` and the pod's log; resume, or rewind first."},
-		{Name: v1alpha1.ReasonBackoffLimit, On: succeeded(), Meaning: "As many attempts failed as `backoffLimit` allows.", Todo: newResume},
+		{Name: v1alpha1.ReasonBackoffLimit, On: succeeded(), Meaning: "The agent failed more often than `backoffLimit` allows.", Todo: newResume},
 		{Name: v1alpha1.ReasonAgentUnauthorized, On: succeeded(), Meaning: "The model's API does not accept the agent's credentials. Not retried.", Todo: "Correct the Secret with the agent's key, then apply a resume with a new id."},
-		{Name: v1alpha1.ReasonAgentOutOfCredit, On: succeeded(), Meaning: "The account at the model's API has no credit left. Not retried.", Todo: "Add credit, then apply a resume with a new id."},
+		{Name: v1alpha1.ReasonAgentOutOfCredit, On: succeeded(), Meaning: "The account has no credit or quota left at the model's API. Not retried.", Todo: "Add credit, then apply a resume with a new id."},
 		{Name: v1alpha1.ReasonAgentRateLimited, On: succeeded(), Standing: Active, Meaning: "The model's API asks for a pause; another attempt follows after it."},
 		{Name: v1alpha1.ReasonAgentTooOld, On: succeeded(), Meaning: "The agent's program is older than the oldest version that works. Not retried.", Todo: "Use an image with a newer version, then apply a resume with a new id."},
 		{Name: v1alpha1.ReasonAgentOptionsInvalid, On: succeeded(), Meaning: "The agent's program does not accept its arguments. Not retried.", Todo: newResume},
 		{Name: v1alpha1.ReasonProgramNotFound, On: succeeded(), Meaning: "The program named by a container's command does not exist in the container. Not retried.", Todo: newResume},
 		{Name: v1alpha1.ReasonProgramNotExecutable, On: succeeded(), Meaning: "The program named by a container's command cannot be executed. Not retried.", Todo: newResume},
 		{Name: v1alpha1.ReasonInvalidTemplate, On: source(), Meaning: "The pod's template is not valid, or the Task of a Fork was refused.", Todo: "Correct the template as the message says."},
-		{Name: v1alpha1.ReasonVolumeUnavailable, On: succeeded(), Standing: Active, Meaning: "The task's volume cannot be created or mounted.", Todo: "Look at the claim and its storage class, and correct them. " + continues},
+		{Name: v1alpha1.ReasonVolumeUnavailable, On: succeeded(), Standing: Active, Meaning: "The task's volume cannot be created or mounted.", Todo: "Check the PersistentVolumeClaim and its storage class, and correct them. " + continues},
 		{Name: v1alpha1.ReasonImageUnavailable, On: succeeded(), Standing: Active, Meaning: "An image cannot be pulled.", Todo: "Correct the image's name or the pull secret. " + continues},
 		{Name: v1alpha1.ReasonPodRefused, On: succeeded(), Standing: Active, Meaning: "The API server or the kubelet refuses the pod.", Todo: "Correct what the message says. " + continues},
 		{Name: v1alpha1.ReasonUnschedulable, On: succeeded(), Standing: Active, Meaning: "No node has room for the pod.", Todo: "Add nodes, or request less. " + continues},
 		{Name: v1alpha1.ReasonDaemonUnavailable, On: succeeded(), Standing: Active, Meaning: "A container of the pod is crash-looping.", Todo: "Read that container's log."},
 		{Name: v1alpha1.ReasonReplaced, On: []Place{{"Task", "status.attempts"}}, Meaning: "The attempt's pod did not start, and the Task was changed: a new pod follows."},
 		{Name: v1alpha1.ReasonPromptNotFound, On: succeeded(), Standing: Active, Meaning: "A ConfigMap or Secret that `promptFrom` or a container's environment names does not exist.", Todo: "Create it. " + continues},
-		{Name: v1alpha1.ReasonCredentialsNotFound, On: preparing(), Meaning: "The Secret with the repository's credentials does not exist.", Todo: newResume},
+		{Name: v1alpha1.ReasonCredentialsNotFound, On: preparing(), Meaning: "The Secret with the repository's credentials does not exist.", Todo: "Create it, then apply a resume with a new id."},
 		{Name: v1alpha1.ReasonDeleting, On: succeeded(), Standing: Active, Meaning: "The Task is being deleted, and its history is recorded first."},
 		{Name: v1alpha1.ReasonRepositoryNotFound, On: preparing(), Meaning: "The repository does not exist, or the credentials do not grant access to it.", Todo: newResume},
-		{Name: v1alpha1.ReasonRepositoryUnreachable, On: preparing(), DaemonProblem: true, Meaning: "The repository's server does not answer.", Todo: "Look at the network policy and the server."},
+		{Name: v1alpha1.ReasonRepositoryUnreachable, On: preparing(), DaemonProblem: true, Meaning: "The repository's server cannot be reached.", Todo: "Check the network policy and the server."},
 		{Name: v1alpha1.ReasonAuthenticationFailed, On: preparing(), Meaning: "The repository does not accept the credentials.", Todo: newResume},
 		{Name: v1alpha1.ReasonRefNotFound, On: preparing(), Meaning: "The repository has no such branch, tag or commit.", Todo: newResume},
 		{Name: v1alpha1.ReasonCheckpointNotFound, On: append(append(preparing(), fork()...), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "There is no such checkpoint.", Todo: "Name another one: `kubectl clew checkpoint list` lists them."},
 		{Name: v1alpha1.ReasonCheckpointCorrupted, On: append(append(preparing(), fork()...), Place{"Checkpoint", Timeline}), AboutCheckpoint: true, Meaning: "The checkpoint's objects are damaged.", Todo: "Rewind to another checkpoint, or restore the gitstore from a backup."},
 		{Name: v1alpha1.ReasonVolumeFull, On: preparing(), DaemonProblem: true, NoCheckpoints: true, Meaning: "The task's volume is full.", Todo: "Enlarge the task's PersistentVolumeClaim, or delete files on it with a pod of your own."},
-		{Name: v1alpha1.ReasonDriftDetected, On: append(append(preparing(), timeline()...), Place{"Task", v1alpha1.TaskDrifted}), Standing: Resting, Meaning: "Files of the worktree were changed while no agent ran.", Todo: "Apply a resume with a new id and `onDrift: Preserve` or `Override`."},
+		{Name: v1alpha1.ReasonDriftDetected, On: append(append(preparing(), timeline()...), Place{"Task", v1alpha1.TaskDrifted}), Standing: Resting, Meaning: "Files of the worktree were changed while the task was not running.", Todo: "Apply a resume with a new id and `onDrift: Preserve` or `Override`."},
 		{Name: v1alpha1.ReasonNoDrift, On: []Place{{"Task", v1alpha1.TaskDrifted}}, Meaning: "The worktree is as Clew last left it."},
-		{Name: v1alpha1.ReasonSourceNotFound, On: source(), Standing: Active, Meaning: "The task to start from does not exist.", Todo: "Create it, or name another one."},
+		{Name: v1alpha1.ReasonSourceNotFound, On: source(), Standing: Active, Meaning: "The task to start from does not exist.", Todo: "Create it, or use a different one."},
 		{Name: v1alpha1.ReasonRepositoryMismatch, On: source(), Meaning: "The task to start from works on another repository.", Todo: "Name the same repository."},
-		{Name: v1alpha1.ReasonServerUnreachable, On: preparing(), Meaning: "The task's pod cannot reach clew-server.", Todo: "Look at clew-server's pods and the network policy."},
-		{Name: v1alpha1.ReasonGitStoreUnreachable, On: preparing(), DaemonProblem: true, Meaning: "The task's pod cannot reach the gitstore.", Todo: "Look at the gitstore's pods and the network policy."},
-		{Name: v1alpha1.ReasonGitStoreRefused, On: append(preparing(), Place{"Task", v1alpha1.TaskDurable}, Place{"Checkpoint", v1alpha1.CheckpointDurable}), DaemonProblem: true, Meaning: "The gitstore refuses what the task sends.", Todo: "The message says why: usually a quota is used up."},
+		{Name: v1alpha1.ReasonServerUnreachable, On: preparing(), Meaning: "The task's pod cannot reach clew-server.", Todo: "Check clew-server's pods and the network policy."},
+		{Name: v1alpha1.ReasonGitStoreUnreachable, On: preparing(), DaemonProblem: true, Meaning: "The task's pod cannot reach the gitstore.", Todo: "Check the gitstore's pods and the network policy."},
+		{Name: v1alpha1.ReasonGitStoreRefused, On: append(preparing(), Place{"Task", v1alpha1.TaskDurable}, Place{"Checkpoint", v1alpha1.CheckpointDurable}), DaemonProblem: true, Meaning: "The gitstore refuses what the task sends.", Todo: "The message says why; usually a quota is exceeded."},
 		{Name: v1alpha1.ReasonPrepareFailed, On: preparing(), Meaning: "The workspace could not be prepared.", Todo: newResume},
-		{Name: v1alpha1.ReasonFenced, On: preparing(), DaemonProblem: true, Meaning: "A newer attempt of the task has been seen. This one ends; the next one gets a higher number."},
+		{Name: v1alpha1.ReasonFenced, On: preparing(), DaemonProblem: true, Meaning: "A newer attempt of the task exists. This one ends; the next one gets a higher number."},
 	}
 }
 
 // ofDaemons returns the problems of a daemon while its agent runs.
 func ofDaemons() []Reason {
 	return []Reason{
-		{Name: v1alpha1.ReasonRecordingFailed, On: succeeded(), DaemonProblem: true, NoCheckpoints: true, Meaning: "The agent's output cannot be recorded, and is held back.", Todo: "Look at the task's volume and at clew-server."},
+		{Name: v1alpha1.ReasonRecordingFailed, On: succeeded(), DaemonProblem: true, NoCheckpoints: true, Meaning: "The agent's output cannot be recorded, and is held back.", Todo: "Check the task's volume and clew-server."},
 		{Name: v1alpha1.ReasonCheckpointFailed, On: succeeded(), DaemonProblem: true, NoCheckpoints: true, Meaning: "Checkpoints cannot be taken; the agent continues without them.", Todo: "The message says why."},
 		{Name: v1alpha1.ReasonHistoryLimitReached, On: append(succeeded(), Place{"Task", v1alpha1.TaskHistoryComplete}), DaemonProblem: true, Meaning: "The task or its namespace has reached its limit in the history. Output waits for some minutes, and is then left out and counted.", Todo: "Raise the limit, or delete histories."},
 		{Name: v1alpha1.ReasonModelErrors, On: succeeded(), DaemonProblem: true, Meaning: "The model's API returns errors, and the agent retries by itself."},

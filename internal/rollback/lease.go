@@ -120,5 +120,5 @@ func (s observation) rolledBackSince(seen observation) error {
 
 // rolledBack returns the error for a rollback of the API server's state, with its proof.
 func rolledBack(format string, proof ...any) error {
-	return fmt.Errorf(format+": the Kubernetes API's state was put back to an older copy, so this process's caches are invalid; it exits, and the next process begins with empty ones", proof...)
+	return fmt.Errorf(format+": the Kubernetes API's state was restored from an older copy, so this process's caches are invalid; it exits, and the next process begins with empty ones", proof...)
 }

@@ -75,7 +75,7 @@ func TestALeaseThatWasRolledBackEndsTheWatch(t *testing.T) {
 		"while it could not be read":        {renewed(3, time.Minute), forbidden, missing, renewed(3, time.Second)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			gomega.NewWithT(t).Expect(watch(t, sightings...)).To(gomega.MatchError(gomega.ContainSubstring("state was put back")))
+			gomega.NewWithT(t).Expect(watch(t, sightings...)).To(gomega.MatchError(gomega.ContainSubstring("state was restored")))
 		})
 	}
 }

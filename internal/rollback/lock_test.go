@@ -103,7 +103,7 @@ func TestAHolderWhoseLeaseWasRolledBackEndsAndLeavesItAlone(t *testing.T) {
 	w.Eventually(func() time.Time { return w.read().Spec.RenewTime.Time }).Should(gomega.BeTemporally(">", older.Spec.RenewTime.Time), "it is renewed")
 
 	w.putBack(older)
-	w.Eventually(ended).Should(gomega.Receive(gomega.MatchError(gomega.ContainSubstring("state was put back"))))
+	w.Eventually(ended).Should(gomega.Receive(gomega.MatchError(gomega.ContainSubstring("state was restored"))))
 	stop()
 	w.Eventually(stopped).Should(gomega.BeClosed())
 	w.Expect(lock.Update(t.Context(), resourcelock.LeaderElectionRecord{})).NotTo(gomega.Succeed())
@@ -130,8 +130,8 @@ func TestOthersNoticeAfterTheNextManagerHasTakenTheLeaseOver(t *testing.T) {
 			w.lead(successor, now.Add(time.Minute))
 			w.lead(successor, now.Add(2*time.Minute))
 			_, _, err = waiting.Get(t.Context())
-			w.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("state was put back")), "a manager that waits for the lease")
-			w.Expect(watch(t, sighting{lease: seen}, sighting{lease: w.read()})).To(gomega.MatchError(gomega.ContainSubstring("state was put back")), "a process that watches")
+			w.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("state was restored")), "a manager that waits for the lease")
+			w.Expect(watch(t, sighting{lease: seen}, sighting{lease: w.read()})).To(gomega.MatchError(gomega.ContainSubstring("state was restored")), "a process that watches")
 		})
 	}
 }
@@ -196,5 +196,5 @@ func TestAWatchDetectsThatTheLeaseWasRolledBack(t *testing.T) {
 	go func() { ended <- watch.Start(t.Context()) }()
 	w.Eventually(seen).Should(gomega.Receive())
 	w.putBack(older)
-	w.Eventually(ended).Should(gomega.Receive(gomega.MatchError(gomega.ContainSubstring("state was put back"))))
+	w.Eventually(ended).Should(gomega.Receive(gomega.MatchError(gomega.ContainSubstring("state was restored"))))
 }

@@ -1,4 +1,4 @@
-// Package rollback detects that the state behind the Kubernetes API was put back to an
+// Package rollback detects that the state behind the Kubernetes API was restored from an
 // older copy, as a restore of etcd does.
 //
 // A process that watched the newer state cannot continue: the API server counts on from

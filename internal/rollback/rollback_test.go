@@ -41,7 +41,7 @@ func TestAStateThatWasRolledBackEndsTheWatch(t *testing.T) {
 			g := gomega.NewWithT(t)
 			version, _ := answers(versions...)
 			w := &rollback.Watch{Version: version, Interval: time.Millisecond, RetryInterval: time.Millisecond, Log: logr.Discard()}
-			g.Expect(w.Start(t.Context())).To(gomega.MatchError(gomega.ContainSubstring("state was put back")))
+			g.Expect(w.Start(t.Context())).To(gomega.MatchError(gomega.ContainSubstring("state was restored")))
 		})
 	}
 }

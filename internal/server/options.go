@@ -127,7 +127,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.KeyFile, "tls-private-key-file", "", "PEM file with the certificate's private key; read again when it changes")
 	flags.StringVar(&o.MetricsBindAddress, "metrics-bind-address", ":8080", "address for /metrics, plain HTTP; 0 for none")
 	flags.StringVar(&o.HealthProbeBindAddress, "health-probe-bind-address", ":8081", "address for /healthz and /readyz, plain HTTP; 0 for none")
-	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.ServerAudience, daemonapi.FormerAudience}, "audiences accepted in the tokens of daemons; the last default is the audience of pods made by former versions")
+	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.ServerAudience, daemonapi.FormerAudience}, "audiences accepted in the tokens of daemons; the last default is that of pods created by earlier versions")
 	o.GitStore.AddFlags(flags)
 	o.Retention.AddFlags(flags)
 	flags.Int64Var(&o.ImportBytes, "max-import-bytes", 512<<20, "size in bytes of the largest import, as it is sent; imports are buffered in the folder for temporary files")
@@ -137,7 +137,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "sustained rate of requests to the API server, per second")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")
-	flags.StringVar(&o.ManagerLeaseNamespace, "manager-lease-namespace", "", "namespace of the lease "+rollback.LeaseName+", which reveals when the API server's state was put back to an older copy; without it, that may go unnoticed")
+	flags.StringVar(&o.ManagerLeaseNamespace, "manager-lease-namespace", "", "namespace of the lease "+rollback.LeaseName+", which reveals when the API server's state was restored from an older copy; without it, this may go undetected")
 	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 20*time.Second, "time that requests in progress may take after a termination signal")
 	flags.StringVar(&o.LogLevel, "log-level", "info", logging.LevelHelp)
 }

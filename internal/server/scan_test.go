@@ -33,7 +33,7 @@ func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.Par
 		list.Continue = "more"
 	} else {
 		uid = "second"
-		pass(p.takes)
+		advance(p.takes)
 		if len(p.fails) > 0 {
 			err := p.fails[0]
 			p.fails = p.fails[1:]
@@ -44,9 +44,9 @@ func (p *pages) List(_ context.Context, options metav1.ListOptions) (*metav1.Par
 	return list, nil
 }
 
-// pass lets time pass in a synctest bubble, where the clock is fake: the pace of scans is
+// advance lets time pass in a synctest bubble, where the clock is fake: the pace of scans is
 // what these tests are about. At the end of a test it lets the scanner finish.
-func pass(d time.Duration) { time.Sleep(d) }
+func advance(d time.Duration) { time.Sleep(d) }
 
 func TestATaskIsFoundByItsUIDOnAnyPage(t *testing.T) {
 	tasks := newLiveTasks(&pages{})
@@ -83,7 +83,7 @@ func TestScansOfAllTasksArePaced(t *testing.T) {
 		}
 		all.Wait()
 		g.Expect(cluster.scans).To(gomega.Equal(11), "all waiting callers share one scan")
-		pass(time.Minute)
+		advance(time.Minute)
 	})
 }
 
@@ -116,11 +116,11 @@ func TestUIDsThatNobodyWaitsForAreDropped(t *testing.T) {
 		g.Expect(tasks.scans.next.uids).To(gomega.Equal(map[string]int{"0": 1}))
 		g.Expect(<-stays).To(gomega.BeTrue())
 		g.Expect(tasks.scans.next).To(gomega.BeNil())
-		pass(time.Minute)
+		advance(time.Minute)
 		g.Expect(cluster.scans).To(gomega.Equal(1), "nobody waits for a second scan")
 		found, err := tasks.HasUID(t.Context(), "second")
 		g.Expect(found, err).To(gomega.BeTrue(), "scans continue")
-		pass(time.Minute)
+		advance(time.Minute)
 	})
 }
 
@@ -145,7 +145,7 @@ func TestAScanSurvivesErrorsOfSinglePages(t *testing.T) {
 				g.Expect(err == nil).To(gomega.Equal(test.fit))
 				g.Expect(found).To(gomega.Equal(test.fit))
 				g.Expect(cluster.scans).To(gomega.Equal(test.begins))
-				pass(time.Minute)
+				advance(time.Minute)
 			})
 		})
 	}

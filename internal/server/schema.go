@@ -34,7 +34,7 @@ type schemaKeeper struct {
 // requests can be answered.
 func keepSchema(ctx context.Context, dsn string, store *postgres.Store, ready *readiness, log logr.Logger) {
 	s := &schemaKeeper{migration: &postgres.Migration{DSN: dsn}, store: store, ready: ready, log: log}
-	done := retry(ctx, log, "the schema of the history database could not be migrated; trying again", func() error {
+	done := retry(ctx, log, "the schema of the history database could not be migrated; retrying", func() error {
 		err := s.migration.Try(ctx)
 		if err != nil {
 			ready.wait(0, noSchema+": "+err.Error())
@@ -77,7 +77,7 @@ func (s *schemaKeeper) renew(ctx context.Context) {
 	s.log.Info("the schema of the history database is older than this server, as after a restore of an older backup; migrating it")
 	if err := s.migration.Try(ctx); err != nil {
 		s.warn(true, olderSchema+"; the last try failed: "+err.Error())
-		s.log.Info("the schema of the history database could not be migrated; trying again", "error", err.Error(), "after", schemaEvery.String())
+		s.log.Info("the schema of the history database could not be migrated; retrying", "error", err.Error(), "after", schemaEvery.String())
 		return
 	}
 	s.warn(false, "")

@@ -373,7 +373,7 @@ func putBack(t *testing.T, r *running) {
 		select {
 		case err := <-r.ended:
 			r.ended <- err // for the cleanup
-			if err == nil || !strings.Contains(err.Error(), "state was put back") {
+			if err == nil || !strings.Contains(err.Error(), "state was restored") {
 				t.Errorf("ended with %v", err)
 			}
 			return nil

@@ -99,7 +99,7 @@ func (r *Repo) readState(ctx context.Context, t *target, name string) error {
 func (r *Repo) readJSON(ctx context.Context, view *dir, name string, v any) error {
 	e := view.find(name)
 	if e == nil || e.dir != nil {
-		return fail(CheckpointCorrupted, nil, "the state tree has no %s; it was not made by Clew", name)
+		return fail(CheckpointCorrupted, nil, "the state tree has no %s; it was not created by Clew", name)
 	}
 	text, err := r.readBlob(ctx, e.oid, maxJSON)
 	if err != nil {

@@ -221,7 +221,7 @@ func gitLess(a, b *entry) bool {
 	return tail(a, n) < tail(b, n)
 }
 
-// tail returns the byte that decides the order of names with n equal bytes.
+// tail returns the byte that decides the order of names that share their first n bytes.
 func tail(e *entry, n int) byte {
 	if len(e.name) > n {
 		return e.name[n]

@@ -23,16 +23,16 @@ const inputBytes = 2000
 // within the limits.
 func Conversation(entries []*daemonv1.ConversationEntry, limits daemonapi.ContextLimits) string {
 	return render(entries, limits,
-		"Clew: you have worked on this task before, in a session that is no longer there. "+
-			"This is the conversation so far, oldest first. Tool calls in it have been done already; do not do them again.\n",
+		"Clew: you have worked on this task before, in a session that no longer exists. "+
+			"This is the conversation so far, oldest first. The tool calls in it have already been run; do not run them again.\n",
 		"Clew: this is the end of the conversation so far.\n")
 }
 
 // Missing renders the steps that a session lacks. It returns "" if there are none.
 func Missing(entries []*daemonv1.ConversationEntry, limits daemonapi.ContextLimits) string {
 	return render(entries, limits,
-		"Clew: since your session was last saved these steps have been done already; do not do them again:\n",
-		"Clew: these are all the steps that your session did not know of.\n")
+		"Clew: these steps have already been carried out since your session was last saved; do not repeat them:\n",
+		"Clew: these are all the steps that were missing from your session.\n")
 }
 
 // render renders entries between a head and a tail, within the limits.

@@ -61,7 +61,7 @@ func small() []*daemonv1.ConversationEntry {
 }
 
 func TestConversation(t *testing.T) {
-	want := `Clew: you have worked on this task before, in a session that is no longer there. This is the conversation so far, oldest first. Tool calls in it have been done already; do not do them again.
+	want := `Clew: you have worked on this task before, in a session that no longer exists. This is the conversation so far, oldest first. The tool calls in it have already been run; do not run them again.
 User:
   Fix the build.
   Please.
@@ -90,12 +90,12 @@ Clew: this is the end of the conversation so far.
 
 func TestMissing(t *testing.T) {
 	got := render.Missing(entries(call("9", "Bash", `{"command":"deploy"}`), result("9", "done")), all())
-	want := `Clew: since your session was last saved these steps have been done already; do not do them again:
+	want := `Clew: these steps have already been carried out since your session was last saved; do not repeat them:
 Tool call Bash:
   {"command":"deploy"}
 Result:
   done
-Clew: these are all the steps that your session did not know of.
+Clew: these are all the steps that were missing from your session.
 `
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("text (-want +got):\n%s", d)

@@ -79,7 +79,7 @@ type Reconciler struct {
 	// searched is the number up to which the task's checkpoints have been searched for a
 	// waiting Checkpoint, by its UID.
 	searched map[types.UID]int64
-	// doubted are the records that are lost although their Checkpoints are settled.
+	// doubted are lost records whose Checkpoints are already final.
 	doubted map[string]bool
 }
 
@@ -201,7 +201,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	latest, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, task.Status.LatestCheckpoint.Number)
 	if errors.Is(err, history.ErrNotFound) {
 		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonHistoryBehind, fmt.Sprintf(
-			"the task is not running, and the history store, which was put back to an older copy, does not have its last checkpoint, number %d: resume the task to have it sent again", task.Status.LatestCheckpoint.Number))
+			"the task is not running, and the history store, which was restored from an older copy, does not have its last checkpoint, number %d: resume the task to have it sent again", task.Status.LatestCheckpoint.Number))
 	}
 	if err != nil {
 		return 0, err

@@ -17,13 +17,13 @@ import (
 )
 
 // A Checkpoint that is ready and durable is settled, and is not reconciled: there are many,
-// and nothing changes. Only when the gitstore was put back to an older copy may a durable
+// and nothing changes. Only when the gitstore was restored from an older copy may a durable
 // checkpoint be lost. The history store lists the lost ones; it is asked after each of its
 // notifications, and their objects are reconciled again.
 
-// A loss stays listed for good, although it is settled once its object reports it, and tasks
-// determine how many there are. So the scan after a notification ends, for each task, with
-// the first page whose losses are all settled; a full scan runs now and then, and slowly.
+// A loss is never removed from the list, even once its object reports it, and tasks determine
+// how many there are. So the scan after a notification ends, for each task, with
+// the first page whose losses are all settled; a full scan runs periodically at a low rate.
 
 const (
 	// lostEvery is the minimum pause after a scan for changes, or after one that failed;

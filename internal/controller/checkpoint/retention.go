@@ -157,7 +157,7 @@ func managed(c *v1alpha1.Checkpoint, task *v1alpha1.Task) bool {
 }
 
 // isAutomatic reports whether the checkpoint was taken for an agent and not for a person.
-// Triggers of a later version, which this one does not know, are none.
+// Triggers unknown to this version are not automatic.
 func isAutomatic(trigger v1alpha1.CheckpointTrigger) bool {
 	return slices.Contains([]v1alpha1.CheckpointTrigger{
 		v1alpha1.TriggerToolCalls, v1alpha1.TriggerInterval, v1alpha1.TriggerBeforeRiskyTool,

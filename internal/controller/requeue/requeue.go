@@ -37,7 +37,7 @@ func Result(log logr.Logger, err error) (reconcile.Result, error) {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconcile.Result{RequeueAfter: AfterRefusal}, nil
 	case errors.Is(err, history.ErrUnavailable):
-		log.Info("the history store cannot be reached; trying again", "error", err.Error())
+		log.Info("the history store cannot be reached; retrying", "error", err.Error())
 		return reconcile.Result{RequeueAfter: AfterOutage}, nil
 	}
 	return reconcile.Result{}, err

@@ -23,7 +23,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			Name: "clew_task_transitions_total", Help: "Transitions of tasks, by reason.",
 		}, []string{"reason"}),
 		recordFailures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "clew_history_record_failures_total", Help: "Failed tries to copy transitions to the history store.",
+			Name: "clew_history_record_failures_total", Help: "Failures to copy transitions to the history store.",
 		}),
 	}
 	registerer.MustRegister(m.attempts, m.transitions, m.recordFailures)

@@ -26,7 +26,7 @@ func (empty) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...
 
 func (empty) List(context.Context, client.ObjectList, ...client.ListOption) error { return nil }
 
-// healing is a store that was put back to an older copy, and has everything again after its
+// healing is a store that was restored from an older copy, and has everything again after its
 // first answer.
 type healing struct {
 	*fakehistory.Store

@@ -24,7 +24,7 @@ const maxNote = 1000
 // ids are deterministic, so that it may be repeated.
 func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) {
 	if task.Status.HistorySequence < m.recorded {
-		// The status was put back to an older copy, and assigns the numbers again. (Or the
+		// The status was restored from an older copy, and assigns the numbers again. (Or the
 		// cache lags behind: then some entries are recorded once more, without effect.)
 		m.recorded = task.Status.RecordedSequence
 	}
@@ -62,7 +62,7 @@ func (r *Reconciler) recordLost(ctx context.Context, task *v1alpha1.Task, m *kno
 }
 
 // restore records again what status.history still has of the transitions that the history
-// store has lost because it was put back to an older copy.
+// store has lost because it was restored from an older copy.
 func (r *Reconciler) restore(ctx context.Context, task *v1alpha1.Task, m *known) error {
 	has, err := r.Store.RecordedTransitions(ctx, task.Namespace, string(task.UID))
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package checkpoint takes a task's checkpoints and pushes them to the gitstore, so that
 // prepare and the sidecar follow the same rules:
 //
-//   - A number belongs to one tree for ever. Writing it to the journal uses it up. After a
+//   - A number permanently identifies one tree; journalling it consumes it. After a
 //     crash before that write the number is free to be taken again; after it, the
 //     checkpoint's record is in the spool soon, or at the next start.
 //   - A checkpoint is recorded at once, as not durable. When the gitstore has both of its

@@ -55,7 +55,7 @@ func TestGitError(t *testing.T) {
 	}
 }
 
-func TestAFullQuotaIsToldInTheGitstoresOwnWords(t *testing.T) {
+func TestFullQuotaKeepsTheGitstoreMessage(t *testing.T) {
 	err := checkpoint.GitError(&worktree.Error{Reason: worktree.Unreachable, Message: "the repository https://gitstore cannot be reached",
 		Err: printed("remote: clew: QuotaExceeded: the quota of the namespace team is used up; ask for a larger one\n" +
 			"fatal: unable to access 'https://gitstore': The requested URL returned error: 507")})

@@ -41,7 +41,7 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 		return nil
 	}
 	return &RefusedError{Reason: string(worktree.CheckpointCorrupted), Err: err,
-		Message: "it, or what it continues, is damaged on the volume and cannot be sent; a later checkpoint starts a new history"}
+		Message: "it, or a checkpoint that it builds on, is damaged on the volume and cannot be pushed; a later checkpoint starts afresh"}
 }
 
 // giveUp gives up a checkpoint that is damaged on the volume.
@@ -56,7 +56,7 @@ func (t *Taker) giveUp(p journal.Point, why *RefusedError) error {
 }
 
 // MissingInGitstore reports whether the gitstore lacks the checkpoint with this number, now
-// or for ever.
+// or permanently.
 func (t *Taker) MissingInGitstore(number int64) bool {
 	state := t.Journal.State()
 	return state.IsPending(number) || state.IsLost(number)

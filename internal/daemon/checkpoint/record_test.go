@@ -51,7 +51,7 @@ func (v narrow) told(g *gomega.WithT) (records []*daemonv1.CheckpointRecord) {
 	return records
 }
 
-func TestACheckpointWhoseRecordFoundNoRoomIsToldBeforeTheNextOne(t *testing.T) {
+func TestCheckpointWhoseRecordFoundNoRoomIsRecordedBeforeTheNextOne(t *testing.T) {
 	g, v := gomega.NewWithT(t), onNarrowVolume(t)
 	makeRoom := v.fill(g)
 	_, err := v.Take(t.Context(), checkpoint.Request{Trigger: "Manual", Name: "mine", UID: "object"})
@@ -68,7 +68,7 @@ func TestACheckpointWhoseRecordFoundNoRoomIsToldBeforeTheNextOne(t *testing.T) {
 	g.Expect(told[1].GetTrigger()).To(gomega.Equal("Interval"))
 }
 
-func TestACheckpointIsToldBeforeItIsToldToBeDurable(t *testing.T) {
+func TestCheckpointIsRecordedBeforeItIsRecordedAsDurable(t *testing.T) {
 	g, v := gomega.NewWithT(t), onNarrowVolume(t)
 	makeRoom := v.fill(g)
 	_, err := v.Take(t.Context(), checkpoint.Request{Trigger: "Manual", Name: "mine", UID: "object"})
@@ -87,7 +87,7 @@ func TestACheckpointIsToldBeforeItIsToldToBeDurable(t *testing.T) {
 }
 
 // A push may end while a checkpoint is taken: both look for a record to spool.
-func TestARecordIsToldOnceByWhoeverComesFirst(t *testing.T) {
+func TestRecordIsWrittenOnceByTheFirstCaller(t *testing.T) {
 	g, v := gomega.NewWithT(t), onNarrowVolume(t)
 	for n := range int64(20) {
 		g.Expect(v.Journal.Update(func(s *journal.State) error {

@@ -41,9 +41,9 @@ func (*notebook) Cold() bool { return false }
 
 func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }
 
-// TestACheckpointTellsOfItsSession: the record for the history and the commit for whoever
+// TestCheckpointContainsItsSession: the record for the history and the commit for whoever
 // restores it agree, and no Secret gets into either.
-func TestACheckpointTellsOfItsSession(t *testing.T) {
+func TestCheckpointContainsItsSession(t *testing.T) {
 	dir := t.TempDir()
 	j, err := journal.Open(filepath.Join(dir, "journal.json"), nil)
 	if err != nil {

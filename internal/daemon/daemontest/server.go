@@ -56,17 +56,17 @@ type Task struct {
 	// Problem is what the daemon last reported; Reports is how often it reported.
 	Problem *daemonv1.Problem
 	Reports int
-	// Told are the reasons of all problems that it ever reported.
-	Told []string
+	// Reported are the reasons of all problems that it ever reported.
+	Reported []string
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
 	// startedOver is set if the last move led to where the task's own conversation begins.
-	// saidAgain has the entries that came first after such a move in a task that has a
+	// repeated has the entries that came first after such a move in a task that has a
 	// prompt of its own: one whose very first entry, by firstRole, was not the agent's.
 	startedOver bool
 	firstRole   daemonv1.Role
-	saidAgain   map[*daemonv1.ConversationEntry]bool
+	repeated    map[*daemonv1.ConversationEntry]bool
 	// sequences are the sequences of the records that made the entries, except inherited
 	// ones.
 	sequences map[*daemonv1.ConversationEntry]int64
@@ -95,7 +95,7 @@ func (s *Server) copy(t testing.TB) *Server {
 	for uid, task := range s.tasks {
 		k := *task
 		k.Records, k.Operations = slices.Clone(task.Records), slices.Clone(task.Operations)
-		k.Moves, k.sequences, k.saidAgain = slices.Clone(task.Moves), maps.Clone(task.sequences), maps.Clone(task.saidAgain)
+		k.Moves, k.sequences, k.repeated = slices.Clone(task.Moves), maps.Clone(task.sequences), maps.Clone(task.repeated)
 		k.gone = maps.Clone(task.gone)
 		k.Checkpoints, k.positions = map[int64]*daemonv1.CheckpointRecord{}, maps.Clone(task.positions)
 		for n, checkpoint := range task.Checkpoints {
@@ -167,8 +167,8 @@ func (s *Server) Ask(take *daemonv1.TakeCheckpoint) {
 	s.changed.Announce()
 }
 
-// Look calls f with what is known of a task, while nothing changes.
-func (s *Server) Look(uid string, f func(*Task)) {
+// Inspect calls f with what is known of a task, while nothing changes.
+func (s *Server) Inspect(uid string, f func(*Task)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(s.task(uid))
@@ -189,8 +189,8 @@ func (s *Server) Until(t testing.TB, what, uid string, f func(*Task) bool) {
 		select {
 		case <-changed:
 		case <-deadline:
-			s.Look(uid, func(k *Task) {
-				t.Fatalf("waited too long until %s; the server has %d records, %d checkpoints, the latest is %v, the problem is %v, reported were %v", what, len(k.Records), len(k.Checkpoints), k.Latest(), k.Problem, k.Told)
+			s.Inspect(uid, func(k *Task) {
+				t.Fatalf("waited too long until %s; the server has %d records, %d checkpoints, the latest is %v, the problem is %v, reported were %v", what, len(k.Records), len(k.Checkpoints), k.Latest(), k.Problem, k.Reported)
 			})
 		}
 	}
@@ -199,7 +199,7 @@ func (s *Server) Until(t testing.TB, what, uid string, f func(*Task) bool) {
 func (s *Server) task(uid string) *Task {
 	if s.tasks[uid] == nil {
 		s.tasks[uid] = &Task{Checkpoints: map[int64]*daemonv1.CheckpointRecord{}, positions: map[int64][]*daemonv1.ConversationEntry{},
-			sequences: map[*daemonv1.ConversationEntry]int64{}, saidAgain: map[*daemonv1.ConversationEntry]bool{}}
+			sequences: map[*daemonv1.ConversationEntry]int64{}, repeated: map[*daemonv1.ConversationEntry]bool{}}
 	}
 	return s.tasks[uid]
 }
@@ -302,7 +302,7 @@ func (t *Task) add(r *daemonv1.Record) {
 			t.firstRole = m.GetRole()
 		}
 		if t.startedOver && len(t.Active) == len(t.inherited) {
-			t.saidAgain[entry] = t.firstRole == daemonv1.Role_ROLE_USER || t.firstRole == daemonv1.Role_ROLE_SYSTEM
+			t.repeated[entry] = t.firstRole == daemonv1.Role_ROLE_USER || t.firstRole == daemonv1.Role_ROLE_SYSTEM
 		}
 		t.Active = append(t.Active[:len(t.Active):len(t.Active)], entry)
 	}
@@ -374,7 +374,7 @@ func (t *Task) after(sequence int64) []*daemonv1.ConversationEntry {
 	if n < 0 {
 		return t.Active
 	}
-	if t.saidAgain[t.Active[n]] && t.Active[n].GetMessage().GetRole() == daemonv1.Role_ROLE_USER {
+	if t.repeated[t.Active[n]] && t.Active[n].GetMessage().GetRole() == daemonv1.Role_ROLE_USER {
 		n++
 	}
 	return t.Active[:n]

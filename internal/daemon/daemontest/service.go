@@ -111,7 +111,7 @@ func (s *service) Report(_ context.Context, r *connect.Request[daemonv1.ReportRe
 	task.Problem = r.Msg.GetProblem()
 	task.Reports++
 	if p := task.Problem; p != nil {
-		task.Told = append(task.Told, p.GetReason())
+		task.Reported = append(task.Reported, p.GetReason())
 	}
 	s.changed.Announce()
 	return connect.NewResponse(&daemonv1.ReportResponse{}), nil

@@ -273,6 +273,6 @@ func (w *World) Conversation() string {
 
 // Lines returns the active branch as the server has it.
 func (w *World) Lines() (lines []string) {
-	w.Server.Look(w.UID, func(t *Task) { lines = t.Lines() })
+	w.Server.Inspect(w.UID, func(t *Task) { lines = t.Lines() })
 	return lines
 }

@@ -85,7 +85,7 @@ type Config struct {
 	SnapshotEveryMessages int64
 	// Source is the checkpoint that the task is started from; nil if there is none. Every
 	// Begin sends it: whichever is the first that the server receives, or receives again
-	// after its store went back in time, creates the conversation.
+	// after its store was restored from an older copy, creates the conversation.
 	Source *daemonapi.Source
 	// SourceWait is how long a task that has run before waits for its source; 0 means 6
 	// minutes, within which each daemon checks whether the store has gone back. Only older

@@ -47,7 +47,7 @@ type sourceWait struct {
 	begun bool
 	since time.Time // when the source was first missing; zero if it is not
 	// waited is how long the source has been missing. Time next to another error does not
-	// count: the source's daemon, too, has yet to come back then.
+	// count: the source's daemon has not reconnected yet either.
 	waited time.Duration
 	last   time.Time // when the source was last missing; zero after another error
 }

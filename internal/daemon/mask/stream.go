@@ -88,7 +88,7 @@ func (w *Writer) pass(p []byte, last bool) error {
 }
 
 // replace masks the data before hold into ready, and returns where the last value that
-// begins there ends. Values that overlap are replaced as one.
+// begins there ends. Values that overlap are replaced together.
 func (w *Writer) replace(data []byte, v *view, hold int) (covered int) {
 	covered = w.masked
 	if w.same {

@@ -181,7 +181,7 @@ func (p *preparer) replaceContents(ctx context.Context, message, why string) err
 			return err
 		}
 	}
-	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "what the volume holds is kept as a checkpoint, and the workspace is restored: "+why, nil)
+	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "the contents of the volume are kept as a checkpoint, and the workspace is restored: "+why, nil)
 }
 
 // holdsWorkspace reports whether the worktree was once laid out completely. A journal that
@@ -207,7 +207,7 @@ func (p *preparer) startEmpty(ctx context.Context) error {
 	if err := makeFolder(p.cfg.Paths.Worktree, 0o755); err != nil {
 		return err
 	}
-	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "the workspace is laid out from the beginning: the daemon's journal of the volume could not be read, and the volume holds no workspace", nil)
+	return p.taker.Event(v1alpha1.ReasonVolumeOutdated, "the workspace is set up from scratch: the daemon's journal on the volume could not be read, and the volume holds no workspace", nil)
 }
 
 // findPending queues those checkpoints of the volume for pushing that the gitstore does not
@@ -261,7 +261,7 @@ func (p *preparer) checkDurable(ctx context.Context) error {
 		case kept:
 			repush = append(repush, point)
 		default:
-			message := fmt.Sprintf("checkpoint %d is lost: the gitstore does not have it any more, nor does the task's volume; was the gitstore put back to an older copy?", n)
+			message := fmt.Sprintf("checkpoint %d is lost: the gitstore does not have it any more, nor does the task's volume; was the gitstore restored from an older copy?", n)
 			if err := p.taker.Event(v1alpha1.ReasonCheckpointLost, message, map[string]string{"checkpoint": strconv.FormatInt(n, 10), "message": message}); err != nil {
 				return err
 			}

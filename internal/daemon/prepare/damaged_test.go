@@ -34,7 +34,7 @@ func TestADamagedCheckpointThatWaitsHoldsBackNeitherLaterOnesNorTheAgentsEnd(t *
 		t.Fatalf("the last checkpoint is %v", last)
 	}
 	refused := map[string]string{}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if e := r.GetEvent(); e.GetReason() == "CheckpointRefused" {
 				refused[e.GetDetails()["checkpoint"]] = e.GetDetails()["message"]
@@ -44,7 +44,7 @@ func TestADamagedCheckpointThatWaitsHoldsBackNeitherLaterOnesNorTheAgentsEnd(t *
 	if !strings.Contains(refused["1"], "damaged on the volume") {
 		t.Fatalf("given up: %v", refused)
 	}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for n, c := range k.Checkpoints {
 			if _, given := refused[strconv.FormatInt(n, 10)]; c.GetDurable() == given {
 				t.Errorf("checkpoint %d: durable %v, given up %v", n, c.GetDurable(), given)

@@ -19,7 +19,7 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 	}
 	drift, err := p.repo.Drift(ctx, target(*clean))
 	if err != nil {
-		return fmt.Errorf("compare the worktree with what was left in it: %w", err)
+		return fmt.Errorf("compare the worktree with the checkpoint it was left at: %w", err)
 	}
 	if drift.Clean() {
 		if drift.HeadChanged() {
@@ -39,11 +39,20 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 		if _, err := p.restoreTo(ctx, *clean, worktree.ScopeCode); err != nil {
 			return err
 		}
-		return p.taker.Event(v1alpha1.EventDriftOverridden, fmt.Sprintf("%d files that were changed while the task was not running were put back", drift.Count), nil)
+		return p.taker.Event(v1alpha1.EventDriftOverridden, changedFiles(drift.Count, "that %[1]s changed while the task was not running %[1]s restored"), nil)
 	default:
 		return &failure{reason: v1alpha1.ReasonDriftDetected, permanent: true,
-			message: fmt.Sprintf("%d files were changed while the task was not running, for example %q: resume or rewind with onDrift Preserve to keep the changes, or Override to discard them", drift.Count, drift.Files[0].Path)}
+			message: changedFiles(drift.Count, "%s changed while the task was not running") + fmt.Sprintf(", for example %q: resume or rewind with onDrift Preserve to keep the changes, or Override to discard them", drift.Files[0].Path)}
 	}
+}
+
+// changedFiles returns a number of files with what happened to them, in which %s becomes was
+// or were.
+func changedFiles(count int, what string) string {
+	if count == 1 {
+		return "1 file " + fmt.Sprintf(what, "was")
+	}
+	return fmt.Sprintf("%d files ", count) + fmt.Sprintf(what, "were")
 }
 
 func (p *preparer) keepDrift(ctx context.Context, count int) error {
@@ -52,5 +61,5 @@ func (p *preparer) keepDrift(ctx context.Context, count int) error {
 	if err != nil {
 		return err
 	}
-	return p.taker.Event(v1alpha1.EventDriftPreserved, fmt.Sprintf("%d files that were changed while the task was not running were kept", count), nil)
+	return p.taker.Event(v1alpha1.EventDriftPreserved, changedFiles(count, "that %[1]s changed while the task was not running %[1]s kept"), nil)
 }

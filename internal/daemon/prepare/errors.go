@@ -187,7 +187,7 @@ func describe(err error) (reason string, permanent bool, message string) {
 	v := judge(err)
 	message = err.Error()
 	if v.reason == v1alpha1.ReasonVolumeFull && worktree.ReasonOf(err) == "" {
-		message = "the volume is full: enlarge the task's PersistentVolumeClaim, or make room on it by a pod of your own (" + message + ")"
+		message = "the volume is full: enlarge the task's PersistentVolumeClaim, or delete files on it with a pod of your own (" + message + ")"
 	}
 	return v.reason, v.permanent, message
 }

@@ -27,7 +27,7 @@ func expectFenced(t *testing.T, r daemonapi.PrepareResult, newest int64) {
 // used before.
 func storesGoBack(w *daemontest.World, attempt int64) {
 	w.Server.RollBack(w.UID, 3)
-	w.Server.Look(w.UID, func(k *daemontest.Task) { k.Attempt = attempt })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { k.Attempt = attempt })
 }
 
 // TestAVolumeSaysWhichAttemptItHasSeen: the manager and the history store were restored

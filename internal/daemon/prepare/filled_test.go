@@ -34,9 +34,9 @@ func TestARewindIsKeptAsItWasAskedFor(t *testing.T) {
 	}
 }
 
-// TestTheManagerIsToldAllOfAnOutcome: every field of the journal's outcome is in prepare's
+// TestResultCarriesEveryField: every field of the journal's outcome is in prepare's
 // result.
-func TestTheManagerIsToldAllOfAnOutcome(t *testing.T) {
+func TestResultCarriesEveryField(t *testing.T) {
 	var done journal.Done
 	filled.In(&done)
 	failed := *done.Failure

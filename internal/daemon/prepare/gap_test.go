@@ -35,12 +35,12 @@ func briefly(w *daemontest.World) []string {
 
 // known returns the numbers of the checkpoints that the server knows.
 func known(w *daemontest.World) (numbers []int64) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) { numbers = slices.Sorted(maps.Keys(k.Checkpoints)) })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { numbers = slices.Sorted(maps.Keys(k.Checkpoints)) })
 	return numbers
 }
 
 func lost(w *daemontest.World) (n int64) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) { n = k.Lost })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { n = k.Lost })
 	return n
 }
 
@@ -51,7 +51,7 @@ func TestARewindAmongLostRecordsIsKnown(t *testing.T) {
 	w := three(t)
 	w.Margin = daemonapi.SpoolMargin{Bytes: 1, Seconds: 1}
 	var before int64
-	w.Server.Look(w.UID, func(k *daemontest.Task) { before = k.Last() })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { before = k.Last() })
 	w.Prepare(2, rewindTo(1, "Both", "Discard"))
 	attempt(w, 2, func(a *daemontest.Shim) {
 		step(w, a, "4", "four", "4\n")
@@ -85,7 +85,7 @@ func TestARestoredVolumeKnowsWhereItStandsBehindALoss(t *testing.T) {
 	if lost(w) == 0 {
 		t.Fatal("nothing was lost: the test is about a loss")
 	}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, m := range k.Moves {
 			if m.GetRefused() != "" {
 				t.Errorf("%s was refused: %s", m.GetOperationId(), m.GetRefused())
@@ -106,7 +106,7 @@ func TestARewindToAMessageLeadsToItBehindALoss(t *testing.T) {
 		step(w, a, "5", "five", "5\n")
 	})
 	op := rewindTo(latest(w).GetNumber()-2, "Conversation", "Discard")
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		op.Position = int64(slices.Index(k.Lines(), "result 4")) + 1
 		for _, r := range k.Records {
 			if r.GetMessage().GetToolResult().GetCallId() == "4" {
@@ -123,10 +123,10 @@ func TestARewindToAMessageLeadsToItBehindALoss(t *testing.T) {
 	expect(t, "conversation", briefly(w), []string{"user Do it.", "call 4", "result 4"})
 }
 
-// TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain: they are recorded in their original
+// TestCheckpointsThatOnlyTheGitstoreHasAreRecordedAgain: they are recorded in their original
 // places. The volume on which they were taken is lost, and the history store has gone back
 // since.
-func TestCheckpointsThatOnlyTheGitstoreKnowsAreToldAgain(t *testing.T) {
+func TestCheckpointsThatOnlyTheGitstoreHasAreRecordedAgain(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	w.LoseVolume()
@@ -159,9 +159,9 @@ func saidOf(c *daemonv1.CheckpointRecord) string {
 	return prototext.Format(c)
 }
 
-// TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt: recorded as this attempt's, the
+// TestCheckpointIsRecordedAgainWithTheAttemptThatTookIt: recorded as this attempt's, the
 // last checkpoint of a completed attempt would say that the running agent has completed.
-func TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt(t *testing.T) {
+func TestCheckpointIsRecordedAgainWithTheAttemptThatTookIt(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	completed := latest(w)
@@ -169,7 +169,7 @@ func TestACheckpointIsToldAgainAsOneOfTheAttemptThatTookIt(t *testing.T) {
 	w.Server.RollBack(w.UID, 1)
 	w.Prepare(2, nil)
 	told := map[int64]int64{}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if c := r.GetCheckpoint(); c.GetTrigger() != "" {
 				told[c.GetNumber()] = r.GetAttempt()

@@ -22,8 +22,8 @@ const (
 	traceBytes      = 64
 )
 
-// history is the conversation in memory, of which only as much is kept whole as can reach a
-// prompt.
+// history is the conversation in memory, kept whole only as far as it can
+// appear in a prompt.
 type history struct {
 	// budget is the number of bytes of the newest entries that are kept whole.
 	budget  int
@@ -33,7 +33,7 @@ type history struct {
 	// whole is the index of the first entry that is kept whole, size the bytes from there
 	// to pending.
 	whole, size int
-	// previewed is the index of the first entry of which more than a trace is kept,
+	// previewed is the index of the first entry whose content is kept beyond a trace,
 	// previews the bytes from there to whole.
 	previewed, previews int
 }

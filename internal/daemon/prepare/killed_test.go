@@ -96,15 +96,15 @@ func (c *crashing) Conversation(ctx context.Context, each func(*daemonv1.Convers
 	return c.Server.Conversation(ctx, each)
 }
 
-// stand is a repository and a server that replace those of prepare.
-type stand interface {
+// snapshot is a repository and a server that replace those of prepare.
+type snapshot interface {
 	prepare.Repo
 	prepare.Server
 }
 
 // run runs prepare until it panics; killed reports whether it did. outer is the wrapper
 // that prepare uses, which ends up here.
-func (c *crashing) run(ctx context.Context, cfg prepare.Config, outer stand) (r daemonapi.PrepareResult, killed bool) {
+func (c *crashing) run(ctx context.Context, cfg prepare.Config, outer snapshot) (r daemonapi.PrepareResult, killed bool) {
 	c.Server = cfg.Server
 	cfg.Server = outer
 	cfg.Wrap(func(r prepare.Repo) prepare.Repo { c.Repo = r; return outer })

@@ -115,7 +115,7 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 		}
 		if r.CredentialsSecret != "" && req.Credentials.Password == "" && req.CAFile == "" {
 			return &failure{reason: v1alpha1.ReasonCredentialsNotFound, permanent: true,
-				message: fmt.Sprintf("there are no credentials for %s: make the Secret %q with the keys username and password, or token", r.URL, r.CredentialsSecret)}
+				message: fmt.Sprintf("there are no credentials for %s: create the Secret %q with the keys username and password, or token", r.URL, r.CredentialsSecret)}
 		}
 	}
 	var origin worktree.Origin
@@ -350,7 +350,7 @@ func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope wor
 	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
 		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
 	if len(res.Conflicts) > 0 {
-		return restored{}, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be restored, for example %q: files that are in no checkpoint are in their place; move those away",
+		return restored{}, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be restored, for example %q: files that are in no checkpoint are in the way: move them elsewhere",
 			len(res.Conflicts), point.Number, res.Conflicts[0])}
 	}
 	found := restored{sequence: checkpoint.AfterSequence(res.Annotations)}

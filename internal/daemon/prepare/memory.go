@@ -15,7 +15,7 @@ import (
 )
 
 // continuePrompt is the prompt of an agent that was interrupted.
-const continuePrompt = "Go on with the task where you left off."
+const continuePrompt = "Continue the task where you left off."
 
 // knowledge is the input to the decision what the agent that starts remembers, and what its
 // prompt must tell it.

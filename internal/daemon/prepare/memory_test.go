@@ -102,7 +102,7 @@ func session(change func(*journal.AgentSession)) *journal.AgentSession {
 	return a
 }
 
-func TestWhatTheAgentIsTold(t *testing.T) {
+func TestMemoryThatTheAgentReceives(t *testing.T) {
 	t.Parallel()
 	has := func(list ...string) agent.Session {
 		return agent.Session{Results: ids(list...), ResultCount: len(list)}

@@ -12,8 +12,8 @@ import (
 )
 
 // move moves the conversation, once per id, and returns its new position. The move is a
-// record among the others, so that a history store that went back in time receives it again
-// in its place. An error that is ErrNotFound says that there is no such place to move to.
+// record among the others, so that a history store that was restored from an older copy
+// receives it again in its place. An error that is ErrNotFound says that there is no such place to move to.
 func (p *preparer) move(ctx context.Context, m *daemonv1.Move) (position int64, err error) {
 	if !p.begun.GetSequencedMoves() {
 		return p.moveByCall(ctx, m)

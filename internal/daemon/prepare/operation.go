@@ -30,7 +30,7 @@ func (p *preparer) operate(ctx context.Context) error {
 	case daemonapi.OperationRewind:
 		return p.rewind(ctx, op)
 	default:
-		return &failure{permanent: true, message: fmt.Sprintf("this daemon does not know the operation %q: use an image of Clew that is as new as the manager", op.Kind)}
+		return &failure{permanent: true, message: fmt.Sprintf("this daemon does not know the operation %q: use a Clew image of the same version as the manager", op.Kind)}
 	}
 }
 

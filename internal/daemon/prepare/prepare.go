@@ -232,7 +232,7 @@ func (p *preparer) claim(ctx context.Context) error {
 		}
 		s.TaskUID, s.Attempt, s.PodUID = pod.TaskUID, pod.Attempt, pod.PodUID
 		// This is journalled before the folder is created: if this prepare ends early, the
-		// next one must not take an empty folder for the task's worktree.
+		// next one must not mistake an empty folder for the task's worktree.
 		if s.Layout != nil && s.Layout.Stage == journal.LayoutReady && missing {
 			p.log.Info("the worktree folder is missing from the volume: restoring it as after the loss of a volume")
 			worktreeGone(s)

@@ -102,12 +102,12 @@ func expectCheckpoint(t *testing.T, got, want *daemonv1.CheckpointRecord) {
 }
 
 func checkpointRecord(w *daemontest.World, n int64) (c *daemonv1.CheckpointRecord) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) { c = k.Checkpoints[n] })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { c = k.Checkpoints[n] })
 	return c
 }
 
 func latest(w *daemontest.World) (c *daemonv1.CheckpointRecord) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) { c = k.Latest() })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { c = k.Latest() })
 	return c
 }
 
@@ -341,7 +341,7 @@ func TestResumePromptOnce(t *testing.T) {
 	// Everything after the newest checkpoint is lost with the volume, prompts included: the
 	// server remembers that the operation was carried out.
 	w.Prepare(5, op)
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		n := 0
 		for _, r := range k.Records {
 			if r.GetMessage().GetText() == op.Prompt {

@@ -28,7 +28,7 @@ func preparedAfter(w *daemontest.World, attempt, seen int64) daemonapi.PrepareRe
 }
 
 func lastOf(w *daemontest.World) (last int64) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) { last = k.Last() })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { last = k.Last() })
 	return last
 }
 
@@ -56,7 +56,7 @@ func TestThePromptIsSaidOnceWhateverIsLost(t *testing.T) {
 						w.LoseVolume()
 					}
 					expect(t, fmt.Sprintf("killed at %d", kill), preparedAfter(w, 3, seen).Reason, "Prepared")
-					w.Server.Look(w.UID, func(k *daemontest.Task) {
+					w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 						expect(t, fmt.Sprintf("prompts after a kill at %d", kill), strings.Count(strings.Join(k.Lines(), "\n"), "user Do it."), 1)
 						expect(t, fmt.Sprintf("lost records after a kill at %d", kill), k.Lost, seen-test.stored)
 					})
@@ -73,13 +73,13 @@ func TestWhatTheServerLacksIsPutAside(t *testing.T) {
 	w := three(t)
 	had := lastOf(w)
 	var first daemontest.Task
-	w.Server.Look(w.UID, func(k *daemontest.Task) { first = *k })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { first = *k })
 	w.Server.RollBack(w.UID, 5)
 	w.LoseVolume()
 	expect(t, "the second attempt", preparedAfter(w, 2, had-3).Reason, "Prepared")
 	attempt(w, 2, func(a *daemontest.Shim) { step(w, a, "9", "nine.txt", "9\n") })
 	seen := lastOf(w)
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		at := k.Attempt
 		*k = first
 		k.Attempt = at
@@ -89,7 +89,7 @@ func TestWhatTheServerLacksIsPutAside(t *testing.T) {
 	aside, err := filepath.Glob(filepath.Join(w.Root, "clew", "spool", "aside-*"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	g.Expect(aside).NotTo(gomega.BeEmpty(), "nobody else has the records of the second attempt")
-	w.Server.Look(w.UID, func(k *daemontest.Task) { expect(t, "lost records", k.Lost, seen-had) })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { expect(t, "lost records", k.Lost, seen-had) })
 }
 
 // TestAVolumeThatWentBackWithTheStoreIsLeft: no record of the store shows that it is an
@@ -121,7 +121,7 @@ func TestAVolumeThatWentBackWithTheStoreIsLeft(t *testing.T) {
 			}
 			g.Expect(w.Tree()).To(gomega.Equal(newest))
 			kept := 0
-			w.Server.Look(w.UID, func(k *daemontest.Task) {
+			w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 				for _, r := range k.Records {
 					if r.GetCheckpoint().GetMessage() == "Found on a volume that was older than the history" {
 						kept++

@@ -42,7 +42,7 @@ func (p *preparer) retry(ctx context.Context, f func() error) error {
 		// apart.
 		if reason := judge(err).reason; time.Since(begun) >= p.cfg.ReportAfter && reason != reported {
 			reported = reason
-			p.report(ctx, &daemonv1.Problem{Reason: reason, Message: truncate(p.text(err.Error()), maxProblem) + "; it is tried again"})
+			p.report(ctx, &daemonv1.Problem{Reason: reason, Message: truncate(p.text(err.Error()), maxProblem) + "; retrying"})
 		}
 		if wait.Wait(ctx) != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
-func TestWhatIsTriedAgainIsToldUntilItWorks(t *testing.T) {
+func TestRetriedStepIsReportedUntilItSucceeds(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
 	w.RetryFor = time.Minute
@@ -20,11 +20,11 @@ func TestWhatIsTriedAgainIsToldUntilItWorks(t *testing.T) {
 	done := make(chan daemonapi.PrepareResult, 1)
 	go func() { done <- prepare.Run(t.Context(), cfg) }()
 	w.Server.Until(t, "what fails is told", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if reason := k.Problem.GetReason(); reason != "RepositoryUnreachable" {
 			t.Errorf("the reported reason is %q", reason)
 		}
-		if message := k.Problem.GetMessage(); !strings.HasSuffix(message, "; it is tried again") {
+		if message := k.Problem.GetMessage(); !strings.HasSuffix(message, "; retrying") {
 			t.Errorf("the reported message %q does not say that prepare retries", message)
 		}
 	})
@@ -32,14 +32,14 @@ func TestWhatIsTriedAgainIsToldUntilItWorks(t *testing.T) {
 	if r := <-done; r.Reason != "Prepared" {
 		t.Fatalf("the reason is %v, want Prepared: %+v", r.Reason, r)
 	}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if k.Problem != nil {
 			t.Errorf("a problem that has passed is still told: %v", k.Problem)
 		}
 	})
 }
 
-func TestWhatPassesAtOnceIsNotTold(t *testing.T) {
+func TestStepThatSucceedsAtOnceIsNotReported(t *testing.T) {
 	t.Parallel()
 	w := daemontest.NewWorld(t, files)
 	w.Git.SetDown(true)
@@ -48,7 +48,7 @@ func TestWhatPassesAtOnceIsNotTold(t *testing.T) {
 	if r := prepare.Run(t.Context(), cfg); r.Reason != "RepositoryUnreachable" {
 		t.Fatalf("the reason is %v, want RepositoryUnreachable: %+v", r.Reason, r)
 	}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if k.Reports > 0 {
 			t.Errorf("told %d times of %v", k.Reports, k.Problem)
 		}

@@ -57,10 +57,10 @@ func TestRewindScopes(t *testing.T) {
 }
 
 // toPosition rewinds the conversation to a position, and the agent's state to an earlier
-// checkpoint, which is at position stands.
-func toPosition(position, checkpoint, stands int64) *daemonapi.Operation {
+// checkpoint, which is at position current.
+func toPosition(position, checkpoint, current int64) *daemonapi.Operation {
 	op := rewindTo(checkpoint, "Conversation", "Discard")
-	op.ID, op.Position, op.CheckpointPosition = fmt.Sprintf("position-%d", position), position, stands
+	op.ID, op.Position, op.CheckpointPosition = fmt.Sprintf("position-%d", position), position, current
 	return op
 }
 

@@ -222,7 +222,7 @@ func TestACheckpointThatIsRefusedForGoodStandsInNoRewindsWay(t *testing.T) {
 }
 
 // The gitstore is full: the current state cannot be made durable, so nothing is changed.
-func TestARewindWhileTheQuotaIsFullFailsAndTheTaskGoesOn(t *testing.T) {
+func TestRewindWhileTheQuotaIsFullFailsAndTheTaskContinues(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	w.Write("unsaved", "work\n")

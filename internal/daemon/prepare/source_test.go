@@ -24,9 +24,9 @@ func forkOfThree(t *testing.T) (source, fork *daemontest.World) {
 // ofTheFork is the fork's own part of the conversation, after what it may have inherited.
 var ofTheFork = []string{"user Do something else.", "call f1", "result f1"}
 
-// TestAForkGoesOnThoughTheHistoryHasLostItsSource: the store went back to before both, and
+// TestForkContinuesThoughTheHistoryHasLostItsSource: the store went back to before both, and
 // the source never runs again. The fork's volume has all that it needs.
-func TestAForkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
+func TestForkContinuesThoughTheHistoryHasLostItsSource(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for seconds: make test runs it")
 	}
@@ -47,9 +47,9 @@ func TestAForkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
 	expect(t, "conversation", w.Lines(), append([]string{"system gap of 5"}, append(slices.Clone(ofTheFork), "call f2", "result f2")...))
 }
 
-// TestAForkAtWorkGoesOnThoughTheHistoryHasLostItsSource: its records wait on its volume
+// TestRunningForkContinuesThoughTheHistoryHasLostItsSource: its records wait on its volume
 // meanwhile, and its end is not held up for ever.
-func TestAForkAtWorkGoesOnThoughTheHistoryHasLostItsSource(t *testing.T) {
+func TestRunningForkContinuesThoughTheHistoryHasLostItsSource(t *testing.T) {
 	t.Parallel()
 	source, w := forkOfThree(t)
 	w.Prepare(2, nil)

@@ -54,13 +54,13 @@ func expectTexts(t *testing.T, prompt string, contains, lacks []string) {
 	}
 }
 
-const continuePrompt = "Go on with the task where you left off."
+const continuePrompt = "Continue the task where you left off."
 
 func TestStart(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("0123456789 Ä\n", 16<<10) // 200 KB
-	rewind := func(scope string, position, checkpoint, stands int64) *daemonapi.Operation {
-		op := toPosition(position, checkpoint, stands)
+	rewind := func(scope string, position, checkpoint, current int64) *daemonapi.Operation {
+		op := toPosition(position, checkpoint, current)
 		op.Scope = v1alpha1.RewindScope(scope)
 		return op
 	}
@@ -304,7 +304,7 @@ func TestSnapshotsAreAskedFor(t *testing.T) {
 	w := daemontest.NewWorld(t, nil)
 	w.Policy.SnapshotEveryMessages = 50
 	w.Prepare(1, nil)
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if k.SnapshotEvery != 50 {
 			t.Errorf("a snapshot every %d messages", k.SnapshotEvery)
 		}

@@ -25,7 +25,7 @@ func TestTheMoveOfARewindIsSentAgain(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	var before int64
-	w.Server.Look(w.UID, func(k *daemontest.Task) { before = k.Last() })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { before = k.Last() })
 	w.Prepare(2, rewindTo(1, "Both", "Discard"))
 	w.Server.RollBack(w.UID, before)
 	expect(t, "conversation of the older copy", w.Lines(), callsOfThree)
@@ -39,13 +39,13 @@ func TestALossBeyondTheMarginIsAGap(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	var had int64
-	w.Server.Look(w.UID, func(k *daemontest.Task) { had = k.Last() })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { had = k.Last() })
 	w.LoseVolume() // the new volume's spool begins behind what the server has
 	w.Prepare(2, nil)
 	w.Server.RollBack(w.UID, 3)
 	tree := w.Tree()
 	w.Prepare(3, nil)
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if n := had - 3; k.Lost != n || !slices.Contains(k.Lines(), fmt.Sprint("system gap of ", n)) {
 			t.Errorf("%d records are told to be lost: %v", k.Lost, k.Lines())
 		}
@@ -115,7 +115,7 @@ func TestAJournalThatCannotBeRead(t *testing.T) {
 	w.Prepare(2, nil)
 	expect(t, "a file that was in no checkpoint", w.Read("mine"), "")
 	kept := ""
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, c := range k.Checkpoints {
 			if c.GetTrigger() == "Drift" {
 				kept = w.Git.Run(t, filepath.Join(w.Root, "clew", "git"), "show", c.GetCommit()+":mine")
@@ -331,7 +331,7 @@ func TestANumberThatOnlyTheGitstoreHasIsNotGivenAgain(t *testing.T) {
 				w.Prepare(n+1, nil)
 			}
 			old, had := w.CopyVolume(), int64(0)
-			w.Server.Look(w.UID, func(k *daemontest.Task) { had = k.Last() })
+			w.Server.Inspect(w.UID, func(k *daemontest.Task) { had = k.Last() })
 			work(before)
 			inGitstore := latest(w).GetNumber()
 			w.Server.RollBack(w.UID, had)
@@ -371,7 +371,7 @@ func TestRecordsThatNobodyHasAreCounted(t *testing.T) {
 			t.Parallel()
 			w := three(t)
 			var had int64
-			w.Server.Look(w.UID, func(k *daemontest.Task) { had = k.Last() })
+			w.Server.Inspect(w.UID, func(k *daemontest.Task) { had = k.Last() })
 			w.Server.RollBack(w.UID, test.stored)
 			w.LoseVolume()
 			next := int64(2)
@@ -391,7 +391,7 @@ func TestRecordsThatNobodyHasAreCounted(t *testing.T) {
 			}
 			r := prepared()
 			expect(t, "reason", r.Reason, "Prepared")
-			w.Server.Look(w.UID, func(k *daemontest.Task) {
+			w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 				expect(t, "lost records", k.Lost, had-test.stored)
 				expect(t, "prompts", strings.Count(strings.Join(k.Lines(), "\n"), "user Do it."), 1)
 				for _, r := range k.Records {

@@ -30,7 +30,7 @@ func (r *Recorder) Checkpointed() {
 	r.answers, r.records = 0, 0
 }
 
-// Answered returns the call whose result was recorded last, and how many calls were
+// Answered returns the most recently completed call, and how many calls were
 // answered in the records of this process and of the spool that it started with.
 func (r *Recorder) Answered() (call string, results int) {
 	r.mu.Lock()

@@ -121,7 +121,7 @@ type Recorder struct {
 	pending bool         // a message is unfinished
 	waiting int          // bytes of the lines since the pending message began
 
-	output strings.Builder // plain output that is no record yet
+	output strings.Builder // plain output not yet in a record
 	since  time.Time       // when the output began to wait
 
 	batch   []*daemonv1.Record

@@ -186,9 +186,9 @@ func TestAServerThatIsOlderThanTheTask(t *testing.T) {
 	}
 }
 
-// TestARefusalThatLastsIsTold: only refusals by the server are reported, and for as long as
+// TestPersistentRefusalIsReported: only refusals by the server are reported, and for as long as
 // they last.
-func TestARefusalThatLastsIsTold(t *testing.T) {
+func TestPersistentRefusalIsReported(t *testing.T) {
 	for name, tt := range map[string]struct {
 		wrong error
 		told  bool

@@ -2,9 +2,9 @@
 // long as it takes.
 //
 // It begins by comparing what the server has with what the spool contains, and does so
-// again whenever the two may have diverged. A history store that went back in time is sent
-// what it lost, as far as the spool still has it; what is lost everywhere is reported as a
-// gap of the exact length, and blocks nothing.
+// again whenever the two may have diverged. A history store that was restored from an older
+// copy is sent what it lost, as far as the spool still has it; what is lost everywhere is
+// reported as a gap of the exact length, and blocks nothing.
 package ship
 
 import (
@@ -44,7 +44,7 @@ type Server interface {
 // Watcher is notified of how shipping proceeds.
 type Watcher interface {
 	// Shipped is called by Run with the server's refusal once that has lasted longer than
-	// the shipper's patience, and with nil for every batch that the server takes. It is not
+	// the shipper's timeout, and with nil for every batch that the server takes. It is not
 	// called if the server is unreachable: then there is nowhere to report it to, and the
 	// cause is not in this pod.
 	Shipped(error)
@@ -227,7 +227,7 @@ func (s *Shipper) compare(ctx context.Context) error {
 	}
 	before, last := s.stored.get(), begun.GetLastSequence()
 	if last < before {
-		s.log.Info("the history store went back in time: sending again what it lost", "had", before, "has", last, "kept", s.spool.First())
+		s.log.Info("the history store was restored from an older copy; resending what it lost", "had", before, "has", last, "kept", s.spool.First())
 	}
 	if last < before {
 		s.watcher.WentBack()

@@ -86,7 +86,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			d.releaseUnguarded(err) // whatever it was taken for, since the next one may fail, too
-			d.log.Error(err, "a checkpoint failed; trying again when the next one is due")
+			d.log.Error(err, "a checkpoint failed; retrying when the next one is due")
 			continue
 		}
 		d.maintain(ctx)
@@ -281,7 +281,7 @@ func (d *daemon) pushAll(ctx context.Context) error {
 			}
 			continue
 		}
-		d.log.Error(err, "checkpoints could not be pushed; trying again", "count", len(d.volume.Journal.State().Pending))
+		d.log.Error(err, "checkpoints could not be pushed; retrying", "count", len(d.volume.Journal.State().Pending))
 		if err := wait.Wait(ctx); err != nil {
 			return err
 		}

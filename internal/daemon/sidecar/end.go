@@ -115,7 +115,7 @@ func (d *daemon) takeLast(ctx, work context.Context) error {
 		if errors.Is(err, spool.ErrBroken) {
 			return err
 		}
-		d.log.Error(err, "the last checkpoint could not be taken; trying again")
+		d.log.Error(err, "the last checkpoint could not be taken; retrying")
 		if ending == nil && (ctx.Err() != nil || d.terminating()) {
 			ending = time.After(lastTries)
 		}

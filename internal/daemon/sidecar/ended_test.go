@@ -33,7 +33,7 @@ func TestRiskyCallsThatWaitWhenTheAgentEndsAreReported(t *testing.T) {
 	finish(a, d, 0)
 	var got []string
 	more := ""
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			e := r.GetEvent()
 			if e.GetReason() == "RiskyToolUnguarded" && e.GetDetails()["calls"] == "" {

@@ -22,9 +22,9 @@ func TestTheNumberThatTheGitstoreFencedByIsReported(t *testing.T) {
 	a.UntilStopped()
 	a.Close() // its agent has ended
 	d.End()
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		if !slices.Contains(k.Told, "Fenced") {
-			t.Errorf("the problems reported are %q, want Fenced among them", k.Told)
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
+		if !slices.Contains(k.Reported, "Fenced") {
+			t.Errorf("the problems reported are %q, want Fenced among them", k.Reported)
 		}
 	})
 	r := prepare.Run(t.Context(), w.PrepareConfig(2, nil))

@@ -40,7 +40,7 @@ func long(t *testing.T, a *daemontest.Shim, line string, end bool) {
 func whole(t *testing.T, w *daemontest.World, p *daemonv1.Pieces) string {
 	t.Helper()
 	pieces := map[string][]byte{}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if data := r.GetPiece().GetData(); data != nil {
 				sum := sha256.Sum256(data)
@@ -63,7 +63,7 @@ func whole(t *testing.T, w *daemontest.World, p *daemonv1.Pieces) string {
 
 // entries returns the messages of the conversation after the prompt.
 func entries(w *daemontest.World) (out []*daemonv1.Message) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, e := range k.Active[1:] { // without the prompt
 			out = append(out, e.GetMessage())
 		}
@@ -350,7 +350,7 @@ func TestMasking(t *testing.T) {
 	long(t, a, `{"type":"message","text":"`+strings.Repeat("x", wire.MaxChunk*20-40)+`sk-test-0123456789"}`, true)
 	a.Recorded()
 	finish(a, d, 0)
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if text := fmt.Sprint(r) + string(r.GetPiece().GetData()); strings.Contains(text, "0123456789") {
 				t.Errorf("a record has the value: %.300s", text)

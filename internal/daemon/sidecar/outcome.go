@@ -16,7 +16,7 @@ import (
 
 const (
 	// doneGrace is how long an agent may be silent after its final answer before it is
-	// ended: a process that it left in the background may keep it running for ever.
+	// ended: a process that it left in the background may keep it running forever.
 	doneGrace = 30 * time.Second
 	// watchEvery is how often the daemon checks whether the agent is silent.
 	watchEvery = time.Second
@@ -156,7 +156,7 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 		case outcome.Done && silent > d.doneGrace:
 			d.log.Info("the agent does not exit after its final answer; ending it", "silentFor", silent.String())
 		case limit > 0 && silent > limit:
-			message := fmt.Sprintf("the agent printed nothing for %s and was ended, as spec.agent.idleSeconds requires", limit)
+			message := fmt.Sprintf("the agent printed nothing for %s and was terminated, as spec.agent.idleSeconds requires", limit)
 			d.silence.Store(&message)
 			d.log.Info("the agent is silent for longer than the task allows; ending it", "silentFor", silent.String(), "limit", limit.String())
 		default:

@@ -27,11 +27,11 @@ func attemptOver(err error) bool {
 	return errors.Is(err, gatewayclient.ErrFenced) || errors.Is(err, spool.ErrTaken) || errors.Is(err, ship.ErrForeign) || errors.Is(err, errOutdated)
 }
 
-// standDown ends the agent and waits for the pod's end without writing anything. It
+// shutDownReplaced ends the agent and waits for the pod's end without writing anything. It
 // unlocks the volume, which the newer attempt may be waiting for, only when the agent has
 // ended, however long that takes: an agent that cannot be ended must not write to the next
 // attempt's worktree.
-func (d *daemon) standDown(ctx context.Context, why error) error {
+func (d *daemon) shutDownReplaced(ctx context.Context, why error) error {
 	d.log.Info("this attempt is over; ending its agent and writing nothing more", "reason", why.Error())
 	if problem := d.problemOver(why); problem != nil {
 		// Reported before the agent's end is noticed, which would count as a failure of
@@ -52,14 +52,14 @@ func (d *daemon) problemOver(why error) *daemonv1.Problem {
 	fenced := (*gatewayclient.FencedError)(nil)
 	switch {
 	case errors.Is(why, ship.ErrForeign), errors.Is(why, errOutdated):
-		return d.problems.problem(v1alpha1.ReasonVolumeOutdated, "the agent is ended, and the next attempt restores the workspace: "+why.Error())
+		return d.problems.problem(v1alpha1.ReasonVolumeOutdated, "the agent is terminated, and the next attempt restores the workspace: "+why.Error())
 	case errors.As(why, &fenced):
 		// Only the volume outlives this pod, and this attempt still holds its lock.
 		err := d.volume.Journal.Update(func(s *journal.State) error { s.Seen = max(s.Seen, fenced.Newest); return nil })
 		if err != nil {
 			d.log.Error(err, "the number of the newest attempt could not be noted for the next one", "newest", fenced.Newest)
 		}
-		return d.problems.problem(v1alpha1.ReasonFenced, "the agent is ended, and the next attempt gets a higher number: "+why.Error())
+		return d.problems.problem(v1alpha1.ReasonFenced, "the agent is terminated, and the next attempt gets a higher number: "+why.Error())
 	}
 	return nil
 }

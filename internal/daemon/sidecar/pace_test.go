@@ -30,7 +30,7 @@ func spend(w *daemontest.World, a *daemontest.Shim) {
 
 // recordedEvents returns the events that the daemon recorded, each as "reason: message".
 func recordedEvents(w *daemontest.World) (events []string) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if e := r.GetEvent(); e != nil {
 				events = append(events, e.GetReason()+": "+e.GetMessage())
@@ -113,7 +113,7 @@ func TestARiskyToolWaitsForItsCheckpointWhenThereWereTooMany(t *testing.T) {
 	}
 	finish(a, d, 0)
 	calls := map[string]bool{}
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, c := range k.Checkpoints {
 			calls[c.GetRiskyTool().GetCallId()] = true
 		}

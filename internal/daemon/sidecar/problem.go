@@ -75,7 +75,7 @@ func (p *problems) pushFailed() bool {
 	return p.ending && time.Since(p.failing) >= p.reportAfter
 }
 
-// Recorded notes why the agent's output could not be recorded; nil when it was.
+// Recorded records why the agent's output could not be recorded; nil when it was.
 func (p *problems) Recorded(err error) {
 	var is *daemonv1.Problem
 	switch {
@@ -88,7 +88,7 @@ func (p *problems) Recorded(err error) {
 	p.set(&p.recording, is)
 }
 
-// taken notes why a checkpoint could not be taken; nil when one was.
+// taken records why a checkpoint could not be taken; nil when one was.
 func (p *problems) taken(err error) {
 	var is *daemonv1.Problem
 	switch {
@@ -100,12 +100,12 @@ func (p *problems) taken(err error) {
 		if known := (*worktree.Error)(nil); errors.As(err, &known) {
 			why = known.Message
 		}
-		is = p.problem(v1alpha1.ReasonCheckpointFailed, "the checkpoint that was due could not be taken; it is tried again when the next one is due: "+why)
+		is = p.problem(v1alpha1.ReasonCheckpointFailed, "a checkpoint that was due could not be taken and will be retried when the next one is due: "+why)
 	}
 	p.set(&p.checkpoints, is)
 }
 
-// pushed notes why checkpoints could not be pushed; nil when they were. A checkpoint that
+// pushed records why checkpoints could not be pushed; nil when they were. A checkpoint that
 // the gitstore refuses for good is no problem here: it is recorded as an event, and nothing
 // waits for it.
 func (p *problems) pushed(err error) {
@@ -143,7 +143,7 @@ func (p *problems) modelErrors(f *agent.Failure) {
 	p.set(&p.model, is)
 }
 
-// Shipped notes why the server accepts no records; nil when it does.
+// Shipped records why the server accepts no records; nil when it does.
 func (p *problems) Shipped(err error) {
 	var is *daemonv1.Problem
 	if err != nil {

@@ -31,7 +31,7 @@ func TestACheckpointThatCannotBeTakenShowsUntilOneCan(t *testing.T) {
 	}
 	a.Call("1")
 	w.Server.Until(t, "the problem is reported", w.UID, func(k *daemontest.Task) bool { return k.Problem != nil })
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if k.Problem.GetReason() != "CheckpointFailed" || !strings.Contains(k.Problem.GetMessage(), "worktree") {
 			t.Errorf("the problem is %v, want CheckpointFailed about the worktree", k.Problem)
 		}
@@ -41,7 +41,7 @@ func TestACheckpointThatCannotBeTakenShowsUntilOneCan(t *testing.T) {
 	}
 	a.Call("2")
 	w.Server.Until(t, "the problem is solved", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && k.Latest() != nil })
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if k.Reports > 3 {
 			t.Errorf("the daemon reported %d times, want at most 3: at its start, the problem and its end", k.Reports)
 		}
@@ -167,7 +167,7 @@ func TestAProblemIsReportedAgainToARestoredStore(t *testing.T) {
 	}
 	a.Call("3")
 	gomega.NewWithT(t).Eventually(func(g gomega.Gomega) {
-		w.Server.Look(w.UID, func(k *daemontest.Task) {
+		w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 			g.Expect(k.Problem).To(gomega.BeNil())
 			g.Expect(k.Latest()).NotTo(gomega.BeNil(), "the newest checkpoint")
 			g.Expect(k.Lost).To(gomega.BeZero(), "records that are lost")
@@ -200,10 +200,10 @@ func TestAVolumeTooFullToBeOpenedIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := w.Start(1)
-	w.Server.Until(t, "the volume is open", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && len(k.Told) > 0 })
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
-		if k.Told[0] != "VolumeFull" {
-			t.Errorf("the problems reported are %v, want VolumeFull first", k.Told)
+	w.Server.Until(t, "the volume is open", w.UID, func(k *daemontest.Task) bool { return k.Problem == nil && len(k.Reported) > 0 })
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
+		if k.Reported[0] != "VolumeFull" {
+			t.Errorf("the problems reported are %v, want VolumeFull first", k.Reported)
 		}
 	})
 	d.End()

@@ -63,7 +63,7 @@ func compileRisky(patterns []daemonapi.ToolPattern) (tools riskyTools, bad []err
 }
 
 func invalidPattern(pattern string, err error) error {
-	return fmt.Errorf("the pattern %q of beforeRiskyTools is not a regular expression, so no checkpoint is taken for it: correct the task's checkpointPolicy: %w", pattern, err)
+	return fmt.Errorf("the pattern %q in beforeRiskyTools is not a valid regular expression and is ignored; correct the task's checkpointPolicy: %w", pattern, err)
 }
 
 // match reports whether a call is risky. A cut input counts as matching, since the missing

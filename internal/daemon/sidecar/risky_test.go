@@ -196,7 +196,7 @@ func TestSimultaneousRiskyCallsShareStops(t *testing.T) {
 		return n
 	}
 	w.Server.Until(t, "every call is accounted for", w.UID, func(k *daemontest.Task) bool { return accounted(k) >= calls })
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if n := accounted(k); n != calls {
 			t.Errorf("%d calls are accounted for, want %d", n, calls)
 		}

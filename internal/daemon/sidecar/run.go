@@ -7,7 +7,7 @@
 //   - A line of the agent's output is acknowledged to the shim only when it is on disk. It
 //     then reaches the history exactly once, whatever is killed in between.
 //   - The server, the history store and the gitstore may be down for any time: the agent
-//     works on, and everything arrives later, in order.
+//     keeps working, and everything is delivered later, in order.
 //   - A line may be of any length: memory stays bounded, and nothing is left out.
 //   - Before a tool that the task's policy calls risky a checkpoint is taken, and the tool
 //     waits for it if the agent asks before it runs tools. If nothing has changed since the
@@ -185,7 +185,7 @@ func Run(ctx context.Context, cfg Config) error {
 		err = d.work(ctx, work)
 	}
 	if attemptOver(err) {
-		return d.standDown(ctx, err)
+		return d.shutDownReplaced(ctx, err)
 	}
 	return err
 }
@@ -211,7 +211,7 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 }
 
 // openVolume opens the volume. While the volume is too full for that, it reports the problem
-// and retries, since whoever makes room should not have to restart the daemon as well.
+// and retries, so that freeing space is enough and no restart is needed.
 func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, error) {
 	for wait := (backoff.Backoff{Min: time.Second}); ; {
 		opening, cancel := context.WithTimeout(ctx, cmp.Or(cfg.OpenWait, defaultOpenWait))
@@ -221,7 +221,7 @@ func openVolume(ctx context.Context, cfg Config, p *problems) (*volume.Volume, e
 			p.Recorded(nil)
 			return v, err
 		}
-		cfg.Log.Error(err, "the volume is too full to be opened; trying again")
+		cfg.Log.Error(err, "the volume is too full to be opened; retrying")
 		p.Recorded(err)
 		if err := cfg.Server.Report(timeout(ctx, reportWait), p.current()); err != nil {
 			cfg.Log.V(1).Info("a problem could not be reported to the server", "error", err.Error())

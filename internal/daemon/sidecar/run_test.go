@@ -58,7 +58,7 @@ func durable(n int64) func(*daemontest.Task) bool {
 
 // latest returns the newest checkpoint that the server has; nil for none.
 func latest(w *daemontest.World) (c *daemonv1.CheckpointRecord) {
-	w.Server.Look(w.UID, func(t *daemontest.Task) { c = t.Latest() })
+	w.Server.Inspect(w.UID, func(t *daemontest.Task) { c = t.Latest() })
 	return c
 }
 
@@ -157,7 +157,7 @@ func TestOutage(t *testing.T) {
 	}
 	w.Server.SetDown(false)
 	expectLines(t, w, want...)
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		expectCheckpoint(t, k.Latest(), &daemonv1.CheckpointRecord{Number: 3})
 		if k.Latest().GetDurable() {
 			t.Error("the checkpoint is durable while the gitstore is down")
@@ -231,7 +231,7 @@ func TestRefusedCheckpoint(t *testing.T) {
 	a.Send(wire.TypeExit, wire.Exit{})
 	a.Next(wire.TypeRelease)
 	d.End()
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		got := map[int64]bool{}
 		for n, c := range k.Checkpoints {
 			got[n] = c.GetDurable()
@@ -281,7 +281,7 @@ func TestManualCheckpointOncePerObject(t *testing.T) {
 	w.Server.SetDown(false)
 	w.Server.Ask(&daemonv1.TakeCheckpoint{Name: "three", Uid: "uid-three"})
 	w.Server.Until(t, "the third is taken", w.UID, func(k *daemontest.Task) bool { return k.Latest().GetRequestedByUid() == "uid-three" })
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		if len(k.Checkpoints) != 3 {
 			t.Errorf("%d checkpoints were taken for 3 objects", len(k.Checkpoints))
 		}

@@ -15,7 +15,7 @@ import (
 
 // recordedEnd returns the record about the agent's end; nil for none.
 func recordedEnd(w *daemontest.World) (end *daemonv1.AgentEnd) {
-	w.Server.Look(w.UID, func(k *daemontest.Task) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
 		for _, r := range k.Records {
 			if r.GetAgentEnd() != nil {
 				end = r.GetAgentEnd()
@@ -45,10 +45,10 @@ func TestASilentAgentIsEnded(t *testing.T) {
 			last := time.Now()
 			a.Next(wire.TypeFinish)
 			if silent := time.Since(last); silent < 900*time.Millisecond {
-				t.Errorf("the agent was ended after %s, want at least 900 ms", silent)
+				t.Errorf("the agent was terminated after %s, want at least 900 ms", silent)
 			}
 			finish(a, d, code)
-			want := &daemonv1.AgentEnd{Cause: "Idle", ExitCode: 143, Message: "the agent printed nothing for 1s and was ended, as spec.agent.idleSeconds requires"}
+			want := &daemonv1.AgentEnd{Cause: "Idle", ExitCode: 143, Message: "the agent printed nothing for 1s and was terminated, as spec.agent.idleSeconds requires"}
 			if diff := cmp.Diff(want, recordedEnd(w), protocmp.Transform()); diff != "" {
 				t.Errorf("the recorded end (-want +got):\n%s", diff)
 			}
@@ -110,7 +110,7 @@ func TestAnAgentAtWorkIsNotEnded(t *testing.T) {
 					t.Fatal(err)
 				}
 				if typ = f.Type; typ == wire.TypeFinish {
-					t.Error("the agent was ended")
+					t.Error("the agent was terminated")
 				}
 				if typ == wire.TypeFreeze {
 					var z wire.Freeze

@@ -11,7 +11,7 @@ import (
 const unstoppedEvery = time.Minute
 
 // Stop is one stop of the agent, shared by all risky calls that are seen while it is in
-// force, since one stop protects them as well as one each.
+// force, since one stop protects all of them.
 type Stop struct {
 	s      *Server
 	freeze *Freeze

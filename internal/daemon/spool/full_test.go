@@ -100,7 +100,7 @@ func TestTheMarginMakesRoomForTheNextSegment(t *testing.T) {
 	}
 }
 
-// TestWhatTheServerLostAgainIsNoRoom: the server had everything and went back in time, so
+// TestWhatTheServerLostAgainIsNoRoom: the server had everything and was restored from an older copy, so
 // these records must stay.
 func TestWhatTheServerLostAgainIsNoRoom(t *testing.T) {
 	v := &small{}

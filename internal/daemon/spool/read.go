@@ -53,7 +53,7 @@ func (s *Spool) repairNow(seg *segment) error {
 	}
 	s.cursor = cursor{}
 	if !slices.Contains(s.kept, seg) && !slices.Contains(s.segments, seg) {
-		return nil // it was dropped while it was read
+		return nil // it was dropped concurrently
 	}
 	found, err := s.repair(seg)
 	if err != nil || seg != s.current() || found.mark == s.mark {

@@ -38,27 +38,30 @@ const (
 
 // gapText describes a gap.
 func gapText(n, from, through int64, reason string) string {
-	what := fmt.Sprintf("%d records (%d to %d)", n, from, through)
+	lost := fmt.Sprintf("%d records (%d to %d) were lost", n, from, through)
 	if n == 1 {
-		what = fmt.Sprintf("1 record (%d)", from)
+		lost = fmt.Sprintf("1 record (%d) was lost", from)
 	}
 	switch reason {
 	case v1alpha1.ReasonHistoryStoreWentBack:
-		return "The history has a gap: " + what + " were lost when the history store was put back to an older copy."
+		return "The history has a gap: " + lost + " when the history store was restored from an older copy."
 	case v1alpha1.ReasonSpoolDamaged:
-		return "The history has a gap: " + what + " were lost, because the task's volume could not be read or was put back to an older copy."
+		return "The history has a gap: " + lost + ", because the task's volume could not be read or was restored from an older copy."
 	}
-	return "The history has a gap: " + what + " were lost (" + clip.Marked(clean(reason), maxToolName) + ")."
+	return "The history has a gap: " + lost + " (" + clip.Marked(clean(reason), maxToolName) + ")."
 }
 
 // sourceLostText describes what a fork's conversation lacks.
 func sourceLostText(source history.Source) string {
-	what := "The conversation"
-	if source.Position > 0 {
-		what = fmt.Sprintf("The first %d messages of the conversation", source.Position)
+	what, were := "The conversation", "was"
+	switch {
+	case source.Position == 1:
+		what = "The first message of the conversation"
+	case source.Position > 1:
+		what, were = fmt.Sprintf("The first %d messages of the conversation", source.Position), "were"
 	}
-	return fmt.Sprintf("The history has a gap: %s, which this task inherited from checkpoint %d of the task with UID %s, were lost when the history store was put back to an older copy.",
-		what, source.Checkpoint, clip.Marked(clean(source.TaskUID), maxToolName))
+	return fmt.Sprintf("The history has a gap: %s, which this task inherited from checkpoint %d of the task with UID %s, %s lost when the history store was restored from an older copy.",
+		what, source.Checkpoint, clip.Marked(clean(source.TaskUID), maxToolName), were)
 }
 
 // maxRefusal bounds the reason of a refusal, in bytes.

@@ -17,7 +17,7 @@ func newMaintenanceMetrics(registerer prometheus.Registerer) *maintenanceMetrics
 		leader:  gauge("maintenance_leader", "1 while this process maintains the history database."),
 		waiting: gauge("index_waiting_messages", "Messages that wait to be found by search."),
 		failed:  gauge("index_failed_messages", "Messages that could not be indexed."),
-		lag:     gauge("index_lag_seconds", "How long the first of the messages that wait to be indexed has done so."),
+		lag:     gauge("index_lag_seconds", "Age of the oldest message that waits to be indexed."),
 		indexed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "clew", Subsystem: "history", Name: "indexed_messages_total", Help: "Messages that were indexed for search.",
 		}),

@@ -174,7 +174,7 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 	answer.Messages, answer.Pieces, answer.Checkpoints, answer.Events = deleted.Messages, deleted.Pieces, deleted.Checkpoints, deleted.Events
 	answer.Refs, answer.Repositories, answer.Bytes = code.Refs, code.Repositories, code.Bytes
 	log.Info("deleted the history of a task", "messages", deleted.Messages, "checkpoints", deleted.Checkpoints, "refs", code.Refs)
-	if err := a.audit(c, task, reasonDeleted, "the history was deleted for good"); err != nil {
+	if err := a.audit(c, task, reasonDeleted, "the history was permanently deleted"); err != nil {
 		return fmt.Errorf("the history of the task %s is deleted, but who deleted it is recorded only in the server's log: %w", task.Name, err)
 	}
 	return nil

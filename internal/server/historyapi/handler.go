@@ -240,7 +240,7 @@ func (a *api) authorize(r *http.Request, access Access) (*call, error) {
 	}
 	allowed, reason, err := a.Authorizer.Authorize(r.Context(), who.User, access)
 	if err != nil {
-		return nil, fmt.Errorf("%w: check the rights of %s: %w", errAuthorizer, who.User.GetName(), err)
+		return nil, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, who.User.GetName(), err)
 	}
 	if !allowed {
 		return nil, forbidden(who.User, access, reason)
@@ -272,7 +272,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // errAuthorizer: the API server could not decide what the caller may do.
-var errAuthorizer = errors.New("the caller's rights could not be checked")
+var errAuthorizer = errors.New("the caller's permissions could not be checked")
 
 func resourceOf(access Access) schema.GroupResource {
 	resource := access.Resource
@@ -314,7 +314,7 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 		}
 	case errors.Is(err, errAuthorizer):
 		a.Log.Info("a caller's rights could not be checked", "error", err.Error())
-		status = unavailable("the caller's rights could not be checked; try again")
+		status = unavailable("the caller's permissions could not be checked; try again")
 	default:
 		a.Log.Error(err, "a history request failed", "namespace", access.Namespace, "name", access.Name)
 		status = apierrors.NewInternalError(errors.New("the server failed; its log says why"))
@@ -365,7 +365,7 @@ func writeJSON(w http.ResponseWriter, code int, answer any) {
 	body, err := json.Marshal(answer)
 	if err != nil {
 		// None of the types served here can fail to encode.
-		http.Error(w, "the answer could not be encoded", http.StatusInternalServerError)
+		http.Error(w, "the response could not be encoded", http.StatusInternalServerError)
 		return
 	}
 	jsonHeader(w)
