@@ -92,7 +92,7 @@ func TestBeforeRiskyTool(t *testing.T) {
 	answered(t, held)
 	w.Server.Until(t, "there is a second one", w.UID, durable(2))
 	gomega.NewWithT(t).Expect(recordedEvents(w)).To(gomega.HaveExactElements(
-		gomega.HavePrefix(`RiskyToolPatternInvalid: the pattern "[" of beforeRiskyTools is not a regular expression`),
+		gomega.HavePrefix(`RiskyToolPatternInvalid: the pattern "[" in beforeRiskyTools is not a valid regular expression`),
 		gomega.Equal("RiskyToolGuarded: checkpoint 1 holds the state before the tool Bash")))
 	finish(a, d, 0)
 }
