@@ -56,6 +56,9 @@ func childMemory(t *testing.T) int64 {
 }
 
 func TestASmallPushCannotTakeAllMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	const bomb = 512 << 20
 	server := newTestServer(t, Limits{})
 	for name, make := range map[string]func(int) ([]byte, []byte){"delta": gitbomb.Delta, "commit": gitbomb.Commit} {

@@ -32,6 +32,9 @@ func TestAPushCreatesFewBranches(t *testing.T) {
 }
 
 func TestATaskHasFewBranches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	s := newTestServer(t, Limits{})
 	c := s.client(taskToken("t", 1))
 	tip := c.commit("a", "x")

@@ -80,6 +80,9 @@ func everything(t *testing.T, path string) string {
 }
 
 func TestDeletionLeavesNoByteThatNobodyElseReaches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	server := newTestServer(t, Limits{})
 	repo := server.store.repository("team", repository)
 	fix := server.client(taskToken("fix", 1))
@@ -319,6 +322,9 @@ func TestDeletionOfARepositoryInUse(t *testing.T) {
 }
 
 func TestDeletionsDuringPushesAndFetches(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	server := newTestServer(t, Limits{})
 	ctx, cancel := context.WithCancel(t.Context())
 	base := server.client(taskToken("base", 1))

@@ -213,6 +213,9 @@ func awaitAcknowledgement(t *testing.T, acknowledged *atomic.Int64, random *math
 }
 
 func TestKilledServerLosesNothingAcknowledged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	const rounds, pushers = 14, 3
 	server := &serverProcess{t: t, folder: t.TempDir()}
 	server.start()

@@ -50,6 +50,9 @@ func TestMaintenanceMergesPacksAndRefsAndLosesNothing(t *testing.T) {
 }
 
 func TestMaintenanceDuringPushes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	server := newTestServer(t, Limits{})
 	maintainer := NewMaintainer(server.handler, time.Hour, 1, logr.Discard())
 	repo := server.store.repository("team", repository)

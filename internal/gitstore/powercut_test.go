@@ -38,6 +38,9 @@ func (s *serverProcess) cutPower(disk *powercut.Disk) {
 // TestPowerCutsLoseNoAcknowledgedPush cuts the power of the gitstore's disk at
 // random instants of many pushes.
 func TestPowerCutsLoseNoAcknowledgedPush(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	const pushers = 3
 	seed, cuts := uint64(time.Now().UnixNano()), 6
 	if s, err := strconv.ParseUint(os.Getenv("CLEW_SEED"), 10, 64); err == nil {

@@ -187,6 +187,9 @@ func TestPusherIsAdvertisedItsOwnCheckpoints(t *testing.T) {
 }
 
 func TestManyTasksPushAtOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	const tasks, checkpoints = 8, 5
 	server := newTestServer(t, Limits{})
 	var wait sync.WaitGroup

@@ -271,7 +271,7 @@ var _ = Describe("Deleting a history", func() {
 	})
 
 	// Tasks with the same messages as one that is being deleted lose nothing.
-	It("records appended while their task is deleted leave nothing behind", func(ctx SpecContext) {
+	It("records appended while their task is deleted leave nothing behind", Label("slow"), func(ctx SpecContext) {
 		t := GinkgoTB()
 		dsn := pg.Database(t)
 		store := openAt(t, dsn)

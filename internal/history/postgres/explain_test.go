@@ -68,7 +68,7 @@ func plans(t testing.TB) []planned {
 	}
 }
 
-var _ = Describe("The plans of the queries", func() {
+var _ = Describe("The plans of the queries", Label("slow"), func() {
 	// The plans are checked with many rows in the tables.
 	It("use an index and read little more than they return", func() {
 		t := GinkgoTB()

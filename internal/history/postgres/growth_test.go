@@ -22,7 +22,7 @@ import (
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
 
-var _ = Describe("A long history", func() {
+var _ = Describe("A long history", Label("slow"), func() {
 	// A conversation with a checkpoint and a snapshot after each message takes little
 	// more than the same one with one of each.
 	It("takes few bytes for each checkpoint and snapshot", func() {

@@ -109,7 +109,7 @@ var _ = Describe("The limits of a history", func() {
 
 	// An agent, or whoever holds a task's token, may put long texts anywhere in a record:
 	// the tables hold no more than the limit and its reserve.
-	Describe("no kind of record exceeds the limit", func() {
+	Describe("no kind of record exceeds the limit", Label("slow"), func() {
 		const limit = 1 << 20
 		long := func(n int) string { return strings.Repeat("long ", n/5) }
 		random := rand.NewChaCha8([32]byte{})

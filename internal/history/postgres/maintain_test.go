@@ -225,7 +225,7 @@ var _ = Describe("Maintaining the history", func() {
 
 	// Of two maintainers of a database one works; messages are found soon after they were
 	// stored, even after that one has stopped or the database server has restarted.
-	It("maintenance runs until it is ended", func(ctx SpecContext) {
+	It("maintenance runs until it is ended", Label("slow"), func(ctx SpecContext) {
 		server := ownServer(t)
 		dsn := server.Database(t)
 		store := openAt(t, dsn)

@@ -27,7 +27,7 @@ import (
 )
 
 // One database cluster is enough for all of them.
-var _ = Describe("A dump of the history", Ordered, ContinueOnFailure, func() {
+var _ = Describe("A dump of the history", Ordered, ContinueOnFailure, Label("slow"), func() {
 	var server *pgtest.Server
 	BeforeAll(func() { server = ownServer(GinkgoTB()) })
 

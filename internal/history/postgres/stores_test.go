@@ -162,7 +162,7 @@ var _ = Describe("Stores that were put back", func() {
 
 	// A writer that still has the records sends them again, including moves, and no trace
 	// of the older copy remains.
-	It("a store that was put back at random recovers what it lost", func() {
+	It("a store that was put back at random recovers what it lost", Label("slow"), func() {
 		t := GinkgoTB()
 		for seed := range uint64(3) {
 			random := rand.New(rand.NewPCG(seed, 11))
