@@ -22,6 +22,9 @@ import (
 // TestAnOlderBackupIsMigratedByRunningServers runs two servers: each stays ready and
 // reports the migration.
 func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	g := gomega.NewWithT(t)
 	database, err := pgtest.Start(t.Context(), postgres.Migrate)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -77,6 +80,9 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 // TestMigrationFailuresAreReported checks /readyz at the start, and
 // later.
 func TestMigrationFailuresAreReported(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
 	g := gomega.NewWithT(t)
 	database, err := pgtest.Start(t.Context(), postgres.Migrate)
 	g.Expect(err).NotTo(gomega.HaveOccurred())

@@ -22,7 +22,7 @@ import (
 var _ = Describe("Migrating the schema", func() {
 	// An installation from before pieces and digests keeps everything it has, and
 	// continues.
-	It("a migration keeps everything stored", func(ctx SpecContext) {
+	It("a migration keeps everything stored", Label("slow"), func(ctx SpecContext) {
 		t := GinkgoTB()
 		server := ownServer(t)
 		dsn := emptyDatabase(t, server.Database(t))
@@ -70,7 +70,7 @@ var _ = Describe("Migrating the schema", func() {
 	})
 
 	// Older operations have bare ids; their reasons tell their kind.
-	It("a migration keys operations by kind", func(ctx SpecContext) {
+	It("a migration keys operations by kind", Label("slow"), func(ctx SpecContext) {
 		t := GinkgoTB()
 		server := ownServer(t)
 		dsn := emptyDatabase(t, server.Database(t))

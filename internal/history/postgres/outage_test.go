@@ -58,7 +58,7 @@ func eventually(t testing.TB, store *postgres.Store, task history.Task, records 
 }
 
 var _ = Describe("The store", func() {
-	When("the server is stopped and started again", func() {
+	When("the server is stopped and started again", Label("slow"), func() {
 		var server *pgtest.Server
 		var store *postgres.Store
 		BeforeEach(func() {
@@ -113,7 +113,7 @@ var _ = Describe("The store", func() {
 		})
 	})
 
-	When("the server's backends are killed while batches are sent", func() {
+	When("the server's backends are killed while batches are sent", Label("slow"), func() {
 		// PostgreSQL then breaks all connections and recovers.
 		It("loses nothing and repeats nothing", func(ctx SpecContext) {
 			t := GinkgoTB()
@@ -162,7 +162,7 @@ var _ = Describe("The store", func() {
 		})
 	})
 
-	When("the database has no schema yet", func() {
+	When("the database has no schema yet", Label("slow"), func() {
 		It("is unavailable until it is migrated, which many may do at once", func(ctx SpecContext) {
 			t := GinkgoTB()
 			server := ownServer(t)
