@@ -1,0 +1,43 @@
+package v1alpha1
+
+// CheckpointPolicy says when checkpoints are taken. One is always taken at
+// suspend, at completion and before a rewind.
+type CheckpointPolicy struct {
+	// everyToolCalls is the number of tool calls after which a checkpoint is taken; 0 for none.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	EveryToolCalls *int32 `json:"everyToolCalls,omitempty"`
+	// everySeconds is the time since the last checkpoint after which one is taken if something
+	// changed; 0 for none.
+	// +optional
+	// +kubebuilder:default=300
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=86400
+	EverySeconds *int32 `json:"everySeconds,omitempty"`
+	// leastIntervalSeconds limits how many checkpoints the agent can cause by its tool calls
+	// or by time: after a burst of 20 there is one per leastIntervalSeconds, so at most
+	// 20 + 86400/leastIntervalSeconds a day. A checkpoint that is due too early is delayed; a
+	// risky tool call waits for it.
+	// +optional
+	// +kubebuilder:default=10
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=30
+	LeastIntervalSeconds *int32 `json:"leastIntervalSeconds,omitempty"`
+	// maxFileBytes is the size above which a file is listed as skipped instead of stored.
+	// +optional
+	// +kubebuilder:default=104857600
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483648
+	MaxFileBytes *int64 `json:"maxFileBytes,omitempty"`
+	// beforeRiskyTools are patterns of tool calls before which a checkpoint is taken. Agents
+	// that have hooks wait for it; the others are stopped as soon as the call is seen, and the
+	// checkpoint's status says BestEffort. The default matches commands that delete files or
+	// history, in a shell or in a database; [] matches none.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:default={{tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])(rm\\s[^;&|]*(-[A-Za-z]*[rRf]|--recursive|--force)|rmdir\\s|shred\\s|truncate\\s|mkfs|dd\\s[^;&|]*of=|find\\s[^;&|]*-(delete|exec))"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])git\\s[^;&|]*(reset\\s|clean\\s|checkout\\s|restore\\s|switch\\s|rebase|stash|filter-branch|filter-repo|push\\s[^;&|]*(-f|--force|--delete|--mirror)|branch\\s[^;&|]*-D)"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(?i)\\b(drop|truncate)\\s+(table|database|schema)\\b|\\bdelete\\s+from\\b"}}
+	BeforeRiskyTools []RiskyToolPattern `json:"beforeRiskyTools,omitzero"`
+}

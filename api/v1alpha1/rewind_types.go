@@ -1,0 +1,96 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RewindScope says what a rewind restores.
+// +kubebuilder:validation:Enum=Code;Conversation;Both
+type RewindScope string
+
+const (
+	// RewindCode rewinds only the files.
+	RewindCode RewindScope = "Code"
+	// RewindConversation rewinds only the conversation and the agent's own state.
+	RewindConversation RewindScope = "Conversation"
+	// RewindBoth rewinds files, agent state and conversation together.
+	RewindBoth RewindScope = "Both"
+)
+
+// PreserveMode says how a rewind preserves the current worktree.
+// +kubebuilder:validation:Enum=Branch;Stash;Discard
+type PreserveMode string
+
+const (
+	// PreserveBranch keeps it as a branch in the agent's repository.
+	PreserveBranch PreserveMode = "Branch"
+	// PreserveStash keeps it as an entry of git stash in the agent's repository.
+	PreserveStash PreserveMode = "Stash"
+	// PreserveDiscard keeps it as a checkpoint only.
+	PreserveDiscard PreserveMode = "Discard"
+)
+
+// RewindTarget is the target of a rewind. A target that is not a checkpoint is snapped down
+// to a turn boundary, so that no tool call is separated from its result; the files and the
+// agent's state become those of the newest checkpoint at or before it. If there is none, only
+// the conversation can be rewound: the agent's state then becomes that of before its first
+// run, and the conversation is rendered into its prompt.
+// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.message), has(self.time), has(self.messagesBack)].exists_one(x, x)",message="set exactly one of checkpointRef, message, time and messagesBack in rewind.to"
+type RewindTarget struct {
+	// checkpointRef names a checkpoint of this task.
+	// +optional
+	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// message is the position of the last message to keep, as kubectl clew task
+	// history shows it.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Message *int64 `json:"message,omitempty"`
+	// time keeps the messages up to this moment, such as 2026-05-01T14:30:00Z.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
+	Time *metav1.Time `json:"time,omitempty"`
+	// messagesBack is the number of newest messages to drop.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000000
+	MessagesBack *int32 `json:"messagesBack,omitempty"`
+}
+
+// Rewind requests, once per id, that the task is rewound. A running agent is stopped for it,
+// with a checkpoint, and starts again when the rewind is done.
+// +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch creates: set preserve to Branch or leave branch out"
+// +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || self.scope == 'Conversation' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before-ID, and a branch name cannot contain '..' or end in '.lock': choose another id, or set branch"
+type Rewind struct {
+	// id of this request. A new id requests the operation once; the same id again does nothing.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	ID string `json:"id"`
+	// to is the target.
+	// +required
+	To RewindTarget `json:"to"`
+	// scope says what is rewound. With Both and a target that is not a checkpoint, the
+	// conversation is rewound to the checkpoint's position as well, so that files and memory
+	// agree; with Conversation it is rewound to exactly that turn, and the files stay.
+	// +optional
+	// +kubebuilder:default=Both
+	Scope RewindScope `json:"scope,omitempty"`
+	// preserve says how the current state is kept in the agent's repository. A checkpoint of
+	// it is taken in any case.
+	// +optional
+	// +kubebuilder:default=Branch
+	Preserve PreserveMode `json:"preserve,omitempty"`
+	// branch is the name of the branch that preserve: Branch creates; clew/before-ID when left out.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as before/refactoring"
+	Branch string `json:"branch,omitempty"`
+	// onDrift says what to do when the worktree was changed while the task was not running.
+	// +optional
+	// +kubebuilder:default=Fail
+	OnDrift OnDrift `json:"onDrift,omitempty"`
+}
