@@ -1,0 +1,109 @@
+package gitstoreapi
+
+// DiffQuery selects what of a difference between two points the gitstore returns.
+type DiffQuery struct {
+	// From and To are points, see Point.
+	From, To string
+	// Paths restrict the difference to files, folders and glob patterns of the worktree;
+	// empty for all.
+	Paths []string
+	// After continues after the file with this path, unless empty.
+	After string
+	// Limit is the maximum number of files; the gitstore's maximum if 0.
+	Limit int
+	// Format says how the content of files is returned; no content if empty.
+	Format DiffFormat
+	// FromCommit and ToCommit, unless empty, are what the points resolved to for the first
+	// page. If a point has moved on since, the answer is the refusal Moved.
+	FromCommit, ToCommit string
+}
+
+// DiffFormat is a form of the difference of a file's content.
+type DiffFormat string
+
+// The forms of content.
+const (
+	// DiffHunks returns hunks, see DiffFile.Hunks.
+	DiffHunks DiffFormat = "hunks"
+	// DiffPatch returns a patch that git apply accepts, see DiffFile.Patch.
+	DiffPatch DiffFormat = "patch"
+)
+
+// Points of a task. They are resolved in the gitstore, by refs that only the task's own
+// pods could set: a commit id that a record names proves nothing.
+const (
+	// PointBase is the commit of the origin that the task started from.
+	PointBase = "base"
+	// PointLive is the newest published state of the running task's worktree.
+	PointLive = "live"
+	// pointCode and pointCommit are prefixes, see PointCheckpoint and PointCommit.
+	pointCode   = "code/"
+	pointCommit = "commit/"
+)
+
+// Diff is a page of the difference between two points of a repository.
+type Diff struct {
+	// FromCommit and ToCommit are what the points resolved to.
+	FromCommit string `json:"fromCommit"`
+	ToCommit   string `json:"toCommit"`
+	// Totals over the whole difference.
+	Totals DiffTotals `json:"totals"`
+	// Files by path. Next is the path to continue after; empty on the last page.
+	Files []DiffFile `json:"files"`
+	Next  string     `json:"next,omitempty"`
+}
+
+// DiffTotals are sums over all files of a difference.
+type DiffTotals struct {
+	Files        int64 `json:"files"`
+	LinesAdded   int64 `json:"linesAdded"`
+	LinesRemoved int64 `json:"linesRemoved"`
+	BinaryFiles  int64 `json:"binaryFiles,omitempty"`
+	// LinesCounted is the number of files whose lines are included, if not all are.
+	LinesCounted int64 `json:"linesCounted,omitempty"`
+}
+
+// DiffAction says what became of a file.
+type DiffAction string
+
+// The actions.
+const (
+	DiffAdded    DiffAction = "Added"
+	DiffModified DiffAction = "Modified"
+	DiffDeleted  DiffAction = "Deleted"
+	DiffRenamed  DiffAction = "Renamed"
+)
+
+// DiffFile is one file of a difference. Paths that are not valid UTF-8, or that contain
+// control characters, are in git's quoted form.
+type DiffFile struct {
+	Path    string     `json:"path"`
+	OldPath string     `json:"oldPath,omitempty"` // of a renamed file
+	Action  DiffAction `json:"action"`
+	// OldMode and NewMode are git's, such as 100644, 100755, 120000 (a symbolic link) and
+	// 160000 (a nested repository); empty where the file does not exist.
+	OldMode string `json:"oldMode,omitempty"`
+	NewMode string `json:"newMode,omitempty"`
+	// OldBytes and NewBytes are sizes.
+	OldBytes     int64 `json:"oldBytes,omitempty"`
+	NewBytes     int64 `json:"newBytes,omitempty"`
+	Binary       bool  `json:"binary,omitempty"`
+	LinesAdded   int64 `json:"linesAdded,omitempty"`
+	LinesRemoved int64 `json:"linesRemoved,omitempty"`
+	// Hunks, or Patch, are the content, as the query's format says. Cut is the size of the
+	// content in bytes if it exceeds the limit for one file; it is left out then.
+	Hunks []DiffHunk `json:"hunks,omitempty"`
+	Patch string     `json:"patch,omitempty"`
+	Cut   int64      `json:"cut,omitempty"`
+}
+
+// DiffHunk is a run of changed lines with the lines around it. Each line begins with a
+// space, + or -, or with a backslash for "no newline at end of file".
+type DiffHunk struct {
+	OldStart int64    `json:"oldStart"`
+	OldLines int64    `json:"oldLines"`
+	NewStart int64    `json:"newStart"`
+	NewLines int64    `json:"newLines"`
+	Section  string   `json:"section,omitempty"`
+	Lines    []string `json:"lines"`
+}

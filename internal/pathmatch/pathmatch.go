@@ -1,0 +1,152 @@
+// Package pathmatch selects files of a worktree: by their paths, by folders, and by glob
+// patterns. It is what a user may write wherever Clew takes paths, so that a preview, a
+// rewind and a diff agree about them.
+//
+// A pattern names
+//
+//   - a file, as src/main.go;
+//   - a folder, as src or src/, with everything below it;
+//   - files and folders by *, ?, [abc] and {a,b} within one name, and ** for any number of
+//     folders, as **/*_test.go.
+//
+// A path that is equal to a pattern matches it, even if the pattern could also be read as a
+// glob: app/[id]/page.tsx selects that file.
+package pathmatch
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// Bounds of what one request may name. The API's schema repeats them.
+const (
+	// MaxPatterns is the number of patterns.
+	MaxPatterns = 100
+	// MaxBytes is the length of one pattern.
+	MaxBytes = 1024
+	// maxWildcards bounds the work of matching one path: its time grows with the number of
+	// alternatives, and patterns come from users of a shared server.
+	maxWildcards = 16
+)
+
+// Set is a list of patterns. The zero value matches every path.
+type Set struct{ patterns []pattern }
+
+// pattern is one pattern, without a trailing slash.
+type pattern struct {
+	text string
+	glob bool
+}
+
+// New returns the set of the given patterns. The error is a sentence about the first that is
+// not valid, and what to write instead.
+func New(patterns []string) (Set, error) {
+	if len(patterns) > MaxPatterns {
+		return Set{}, fmt.Errorf("%d paths are named, and at most %d may be: name a folder, or a pattern such as src/**/*.go", len(patterns), MaxPatterns)
+	}
+	var s Set
+	for _, text := range patterns {
+		if err := check(text); err != nil {
+			return Set{}, fmt.Errorf("the path %q %w", text, err)
+		}
+		text = strings.TrimSuffix(text, "/")
+		s.patterns = append(s.patterns, pattern{text, strings.ContainsAny(text, `*?[{\`)})
+	}
+	return s, nil
+}
+
+// check returns what is wrong with a pattern, worded to follow the pattern.
+func check(text string) error {
+	switch {
+	case text == "":
+		return errors.New("is empty: name a file, a folder or a pattern, relative to the worktree")
+	case len(text) > MaxBytes:
+		return fmt.Errorf("is longer than %d bytes", MaxBytes)
+	case !utf8.ValidString(text), strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r == 0x7f }):
+		return errors.New("contains a control character, or is not valid UTF-8")
+	case strings.HasPrefix(text, "/"):
+		return errors.New("begins with a slash: name it relative to the worktree")
+	}
+	for part := range strings.SplitSeq(strings.TrimSuffix(text, "/"), "/") {
+		switch {
+		case part == "..":
+			return errors.New("leaves the worktree: leave .. out")
+		case part == "" || part == ".":
+			return errors.New("has an empty part: leave . and // out")
+		case strings.EqualFold(part, ".git"):
+			return errors.New("is part of a git repository, which is only restored as a whole: leave paths out")
+		}
+	}
+	if strings.Count(text, "*")+strings.Count(text, "{")+strings.Count(text, ",") > maxWildcards {
+		return fmt.Errorf("has more than %d wildcards and alternatives: name several simpler patterns", maxWildcards)
+	}
+	if !doublestar.ValidatePattern(text) {
+		return errors.New("is not a valid pattern: close its brackets and braces, or write \\ before them")
+	}
+	return nil
+}
+
+// All reports whether the set matches every path because it names none.
+func (s Set) All() bool { return len(s.patterns) == 0 }
+
+// Match reports whether the set selects a file or folder, given by its path relative to the
+// worktree, with slashes.
+func (s Set) Match(path string) bool {
+	if s.All() {
+		return true
+	}
+	for _, p := range s.patterns {
+		if p.match(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// Unmatched returns the patterns that select none of the paths, in their order.
+func (s Set) Unmatched(paths []string) []string {
+	var out []string
+	for _, p := range s.patterns {
+		if !matchesAny(p, paths) {
+			out = append(out, p.text)
+		}
+	}
+	return out
+}
+
+func matchesAny(p pattern, paths []string) bool {
+	for _, path := range paths {
+		if p.match(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// match reports whether the pattern selects the path, or a folder that the path is in.
+func (p pattern) match(path string) bool {
+	if path == p.text || strings.HasPrefix(path, p.text+"/") {
+		return true
+	}
+	if !p.glob {
+		return false
+	}
+	for end := 0; end < len(path); {
+		next := strings.IndexByte(path[end:], '/')
+		if next < 0 {
+			end = len(path)
+		} else {
+			end += next
+		}
+		// The pattern was validated, so that matching returns no error.
+		if ok, _ := doublestar.Match(p.text, path[:end]); ok {
+			return true
+		}
+		end++
+	}
+	return false
+}
