@@ -1,0 +1,94 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Diff is a page of the difference between two moments of a task, or of two tasks of one
+// repository.
+type Diff struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	// From and To are the moments, as they were resolved.
+	From DiffPoint `json:"from"`
+	To   DiffPoint `json:"to"`
+	// Totals over the whole difference, of which the page may show a part.
+	Totals DiffTotals `json:"totals"`
+	// Conversation is what was said and used between the two moments; absent when they are
+	// not of one conversation.
+	Conversation *ConversationDiff `json:"conversation,omitempty"`
+	// Items are the files, by path.
+	Items []FileDiff `json:"items"`
+}
+
+// DiffPoint is a moment of a task.
+type DiffPoint struct {
+	Task    string `json:"task"`
+	TaskUID string `json:"taskUID"`
+	// Checkpoint is the number of the checkpoint; 0 for the base and a live worktree.
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+	// Kind: Checkpoint, Base, Live or Commit.
+	Kind   string `json:"kind"`
+	Commit string `json:"commit"`
+	// Time of the checkpoint, or when the live worktree was read.
+	Time *metav1.MicroTime `json:"time,omitempty"`
+	// Position of the conversation then.
+	Position int64 `json:"position,omitempty"`
+}
+
+// DiffTotals are sums over all files of a difference.
+type DiffTotals struct {
+	Files        int64 `json:"files"`
+	LinesAdded   int64 `json:"linesAdded"`
+	LinesRemoved int64 `json:"linesRemoved"`
+	BinaryFiles  int64 `json:"binaryFiles,omitempty"`
+	// LinesCounted is the number of files whose lines are included, if not all are.
+	LinesCounted int64 `json:"linesCounted,omitempty"`
+}
+
+// ConversationDiff is what a conversation gained between two of its positions; negative
+// numbers if To is the earlier one.
+type ConversationDiff struct {
+	FromPosition int64 `json:"fromPosition"`
+	ToPosition   int64 `json:"toPosition"`
+	Messages     int64 `json:"messages"`
+	ToolCalls    int64 `json:"toolCalls"`
+	InputTokens  int64 `json:"inputTokens"`
+	OutputTokens int64 `json:"outputTokens"`
+	CostMicroUSD int64 `json:"costMicroUSD"`
+}
+
+// FileDiff is one file of a difference.
+type FileDiff struct {
+	// Path of the file. One that is not valid UTF-8, or contains control characters, is in
+	// git's quoted form. OldPath is the former path of a renamed file.
+	Path    string `json:"path"`
+	OldPath string `json:"oldPath,omitempty"`
+	// Action: Added, Modified, Deleted or Renamed.
+	Action string `json:"action"`
+	// OldMode and NewMode are git's, such as 100644, 100755, 120000 (a symbolic link) and
+	// 160000 (a nested repository); empty where the file does not exist.
+	OldMode      string `json:"oldMode,omitempty"`
+	NewMode      string `json:"newMode,omitempty"`
+	OldBytes     int64  `json:"oldBytes,omitempty"`
+	NewBytes     int64  `json:"newBytes,omitempty"`
+	Binary       bool   `json:"binary,omitempty"`
+	LinesAdded   int64  `json:"linesAdded,omitempty"`
+	LinesRemoved int64  `json:"linesRemoved,omitempty"`
+	// Hunks, with format=hunks, or Patch, with format=patch, are the content. CutBytes is
+	// its size if it is left out because it exceeds the limit for one file.
+	Hunks    []Hunk `json:"hunks,omitempty"`
+	Patch    string `json:"patch,omitempty"`
+	CutBytes int64  `json:"cutBytes,omitempty"`
+}
+
+// Hunk is a run of changed lines with the lines around it. Each line begins with a space,
+// + or -, or with a backslash for a missing newline at the end of the file.
+type Hunk struct {
+	OldStart int64    `json:"oldStart"`
+	OldLines int64    `json:"oldLines"`
+	NewStart int64    `json:"newStart"`
+	NewLines int64    `json:"newLines"`
+	Section  string   `json:"section,omitempty"`
+	Lines    []string `json:"lines"`
+}
