@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/internal/durable"
+	"github.com/clew-dev/clew/internal/gitpath"
 	"github.com/clew-dev/clew/internal/refname"
 )
 
@@ -400,7 +401,7 @@ func (t *taking) send(e *entry, path, rootPath string) {
 		root.close()
 	}
 	if err != nil {
-		t.err = failIO(err, "read %s in %s", quotePath(path), rootPath)
+		t.err = failIO(err, "read %s in %s", gitpath.Quote(path), rootPath)
 	}
 }
 

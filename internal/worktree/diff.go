@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // Drift describes how the worktree differs from a checkpoint.
@@ -221,7 +223,7 @@ func (d *DiffStat) parse(out []byte, limit int) {
 
 // rawChange converts the fields of a raw diff line.
 func rawChange(path string, f []string) FileChange {
-	c := FileChange{Path: quotePath(path), Action: Modified, Mode: f[1]}
+	c := FileChange{Path: gitpath.Quote(path), Action: Modified, Mode: f[1]}
 	switch f[4] {
 	case "A":
 		c.Action = Added

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // identity is the author and committer of checkpoints.
@@ -109,10 +111,10 @@ func (im *importer) commit(ref string, mark int, when time.Time, message string)
 }
 
 func (im *importer) modify(mode uint32, id oid, path string) {
-	im.printf("M %o %s %s\n", mode, id, cQuote(path))
+	im.printf("M %o %s %s\n", mode, id, gitpath.CQuote(path))
 }
 
-func (im *importer) remove(path string) { im.printf("D %s\n", cQuote(path)) }
+func (im *importer) remove(path string) { im.printf("D %s\n", gitpath.CQuote(path)) }
 
 func (im *importer) endCommit() { im.printf("\n") }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // errIndex means that an index is damaged or has an unsupported format.
@@ -263,7 +265,7 @@ type dirtyFinder struct {
 func (d *dirtyFinder) add(path, state string) {
 	d.count++
 	if len(d.list) < d.max {
-		d.list = append(d.list, DirtyFile{Path: quotePath(path), State: state})
+		d.list = append(d.list, DirtyFile{Path: gitpath.Quote(path), State: state})
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // inlineMax is the size of the largest file that is read into memory whole.
@@ -75,7 +77,7 @@ func (s *scanner) read(j *fileJob, always bool, buf *[]byte) error {
 	case skipFor(err) != "":
 		j.e.skip = skipFor(err)
 	default:
-		return failIO(err, "read %s in %s", quotePath(j.path), j.root.path)
+		return failIO(err, "read %s in %s", gitpath.Quote(j.path), j.root.path)
 	}
 	return nil
 }
@@ -258,7 +260,7 @@ func (s *scanner) addPath(root *beneath, out *dir, path string, j *folderJob, ca
 			return nil
 		}
 		if err != nil {
-			return failIO(err, "read %s in %s", quotePath(path), root.path)
+			return failIO(err, "read %s in %s", gitpath.Quote(path), root.path)
 		}
 		here := &folderJob{root: root, limit: j.limit, bound: j.bound, path: parent, cached: cached, out: at, home: true}
 		e := at.find(name)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/clew-dev/clew/internal/durable"
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // Maintenance is the result of Maintain.
@@ -141,9 +142,9 @@ func (r *Repo) ClearLocks(ctx context.Context) ([]string, error) {
 	var removed []string
 	for _, path := range locksIn(snap.work, "") {
 		if err := work.unlink(path, false); err != nil && !vanished(err) {
-			return removed, failIO(err, "remove %s in %s", quotePath(path), work.path)
+			return removed, failIO(err, "remove %s in %s", gitpath.Quote(path), work.path)
 		}
-		removed = append(removed, quotePath(path))
+		removed = append(removed, gitpath.Quote(path))
 	}
 	return removed, nil
 }

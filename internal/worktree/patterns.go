@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // expandPaths replaces each pattern in paths by the paths that it matches; a path
@@ -66,13 +68,13 @@ func (b *beneath) names(folder string, folders bool) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, failIO(err, "list %s in %s", quotePath(folder), b.path)
+		return nil, failIO(err, "list %s in %s", gitpath.Quote(folder), b.path)
 	}
 	f := os.NewFile(uintptr(fd), folder)
 	defer f.Close()
 	all, err := f.Readdirnames(-1)
 	if err != nil {
-		return nil, failIO(err, "list %s in %s", quotePath(folder), b.path)
+		return nil, failIO(err, "list %s in %s", gitpath.Quote(folder), b.path)
 	}
 	if !folders {
 		return all, nil

@@ -1,6 +1,10 @@
 package worktree
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/clew-dev/clew/internal/gitpath"
+)
 
 // op is one change that a restore makes below a root.
 type op struct {
@@ -34,7 +38,7 @@ func (p *plan) first() string {
 			if len(names) == 5 {
 				return strings.Join(names, ", ") + " and more"
 			}
-			names = append(names, quotePath(o.path))
+			names = append(names, gitpath.Quote(o.path))
 		}
 	}
 	return strings.Join(names, ", ")
@@ -202,13 +206,13 @@ func (p *planner) remove(at place, c *entry) (stays bool) {
 // keep reports c as a file that the restore leaves alone.
 func (p *planner) keep(at place, c *entry) {
 	if c.skip != skipExcluded {
-		p.kept = append(p.kept, Skipped{Path: quotePath(at.path), Reason: c.skip, Bytes: c.stat.size})
+		p.kept = append(p.kept, Skipped{Path: gitpath.Quote(at.path), Reason: c.skip, Bytes: c.stat.size})
 	}
 }
 
 // conflict reports that t cannot be created, since a kept file occupies its path.
 func (p *planner) conflict(at place, t *entry) {
 	if t != nil {
-		p.conflicts = append(p.conflicts, quotePath(at.path))
+		p.conflicts = append(p.conflicts, gitpath.Quote(at.path))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // maxRedirects is the number of consecutive redirects that are followed.
@@ -28,7 +30,7 @@ func (c *cloning) follow() (bool, error) {
 		return false, nil //nolint:nilerr // git's own error is the better one
 	}
 	target, isRepository := strings.CutSuffix(location.String(), service)
-	moved := fail(InvalidURL, nil, "the repository %s has moved to %s: set the URL to that address; credentials are sent only to the configured address", c.url, quotePath(target))
+	moved := fail(InvalidURL, nil, "the repository %s has moved to %s: set the URL to that address; credentials are sent only to the configured address", c.url, gitpath.Quote(target))
 	upgraded := u.Scheme == "http" && location.Scheme == "https" && location.Port() == ""
 	same := location.Scheme == u.Scheme && location.Host == u.Host || upgraded && location.Hostname() == u.Hostname()
 	if !isRepository || !same {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // Scope selects the part of a checkpoint that is restored.
@@ -293,12 +295,12 @@ func (s *restoring) apply(root *beneath, p *plan, blobs *blobStore) error {
 	}
 	for _, o := range p.removes {
 		if err := root.unlink(o.path, o.folder); err != nil {
-			return failIO(err, "remove %s in %s", quotePath(o.path), root.path)
+			return failIO(err, "remove %s in %s", gitpath.Quote(o.path), root.path)
 		}
 	}
 	for _, o := range p.mkdirs {
 		if err := root.mkdir(o.path, 0o755); err != nil {
-			return failIO(err, "create the folder %s in %s", quotePath(o.path), root.path)
+			return failIO(err, "create the folder %s in %s", gitpath.Quote(o.path), root.path)
 		}
 	}
 	if err := s.writeAll(root, p.writes, blobs); err != nil {
@@ -308,7 +310,7 @@ func (s *restoring) apply(root *beneath, p *plan, blobs *blobStore) error {
 	slices.SortStableFunc(chmods, func(a, b op) int { return strings.Compare(b.path, a.path) }) // children first
 	for _, o := range chmods {
 		if err := root.chmod(o.path, o.e.perm); err != nil {
-			return failIO(err, "set the permission bits of %s in %s", quotePath(o.path), root.path)
+			return failIO(err, "set the permission bits of %s in %s", gitpath.Quote(o.path), root.path)
 		}
 	}
 	return s.ctx.Err()
@@ -346,7 +348,7 @@ func (s *restoring) unlock(root *beneath, p *plan) (finals []op, err error) {
 			continue
 		}
 		if err := root.chmod(path, perm|0o700); err != nil {
-			return nil, failIO(err, "make %s in %s writable", quotePath(path), root.path)
+			return nil, failIO(err, "make %s in %s writable", gitpath.Quote(path), root.path)
 		}
 		if !removed[path] && !chmods[path] {
 			finals = append([]op{{path: path, e: &entry{perm: perm}}}, finals...)
@@ -370,12 +372,12 @@ func (s *restoring) writeAll(root *beneath, writes []op, blobs *blobStore) error
 			continue
 		}
 		if err := s.write(root, o, strings.NewReader(string(content))); err != nil {
-			return failIO(err, "write %s in %s", quotePath(o.path), root.path)
+			return failIO(err, "write %s in %s", gitpath.Quote(o.path), root.path)
 		}
 	}
 	return s.r.eachObject(s.ctx, ids, func(i int, _ string, _ int64, content io.Reader) error {
 		if err := s.write(root, rest[i], content); err != nil {
-			return failIO(err, "write %s in %s", quotePath(rest[i].path), root.path)
+			return failIO(err, "write %s in %s", gitpath.Quote(rest[i].path), root.path)
 		}
 		return nil
 	})

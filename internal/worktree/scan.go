@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // SkipReason says why a checkpoint does not contain a path.
@@ -192,7 +194,7 @@ func (l *lister) list(j *folderJob) error {
 				j.out.entries, l.known = append(j.out.entries, entry{name: name, skip: skip}), append(l.known, nil)
 				continue
 			}
-			return failIO(err, "read the attributes of %s in %s", quotePath(joinPath(j.path, name)), j.root.path)
+			return failIO(err, "read the attributes of %s in %s", gitpath.Quote(joinPath(j.path, name)), j.root.path)
 		}
 		j.out.entries, l.known = append(j.out.entries, l.classify(j, name, &st, c)), append(l.known, c)
 	}
@@ -237,7 +239,7 @@ func (l *lister) cannotList(j *folderJob, err error) error {
 	case j.self != nil && skip != "":
 		j.self.skip, j.self.dir = skip, nil
 	default:
-		return failIO(err, "list the folder %s", joinPath(j.root.path, quotePath(j.path)))
+		return failIO(err, "list the folder %s", joinPath(j.root.path, gitpath.Quote(j.path)))
 	}
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // Names in the state tree.
@@ -247,7 +249,7 @@ func attributesOf(root *dir, p *pristine) *areaAttributes {
 	}
 	eachReal(root, "", p, func(parent string, e *entry, kind int) {
 		if e.mode != modeLink && e.perm != common[kind] {
-			a.Modes[quotePath(joinPath(parent, e.name))] = octal(e.perm)
+			a.Modes[gitpath.Quote(joinPath(parent, e.name))] = octal(e.perm)
 		}
 	})
 	a.Empty = emptyFolders(root, "", p, nil)
@@ -287,7 +289,7 @@ func emptyFolders(d *dir, path string, p *pristine, list []string) []string {
 		before := len(list)
 		list = emptyFolders(e.dir, full, p, list)
 		if len(list) == before && !e.dir.partial && !impliesFolder(e.dir, full, p) {
-			list = append(list, quotePath(full))
+			list = append(list, gitpath.Quote(full))
 		}
 	}
 	return list
@@ -319,7 +321,7 @@ func skippedIn(d *dir, path string) []Skipped {
 		switch {
 		case e.skip != "":
 			if e.skip != skipExcluded && e.skip != skipTransient {
-				list = append(list, Skipped{Path: quotePath(joinPath(path, e.name)), Reason: e.skip, Bytes: e.stat.size})
+				list = append(list, Skipped{Path: gitpath.Quote(joinPath(path, e.name)), Reason: e.skip, Bytes: e.stat.size})
 			}
 		case e.dir != nil:
 			list = append(list, skippedIn(e.dir, joinPath(path, e.name))...)
@@ -337,7 +339,7 @@ func (a *areaAttributes) apply(root *dir) error {
 		return nil
 	}
 	for _, quoted := range a.Empty {
-		path, err := unquotePath(quoted)
+		path, err := gitpath.Unquote(quoted)
 		if err != nil || !validPath(path) {
 			return fmt.Errorf("%s lists %q, which is not a path", stateEntries, quoted)
 		}
@@ -357,7 +359,7 @@ func (a *areaAttributes) apply(root *dir) error {
 		}
 	})
 	for quoted, text := range a.Modes {
-		path, err := unquotePath(quoted)
+		path, err := gitpath.Unquote(quoted)
 		if err != nil {
 			return err
 		}

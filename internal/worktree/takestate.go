@@ -3,6 +3,8 @@ package worktree
 import (
 	"encoding/json"
 	"slices"
+
+	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // commitState sends the state tree to git and commits it: the agent's repository
@@ -37,7 +39,7 @@ func (t *taking) commitState() {
 func (t *taking) sendState(c *treeChange) {
 	path, home, err := realPath(c.path)
 	if err != nil {
-		t.err = failIO(err, "read %s", quotePath(c.path))
+		t.err = failIO(err, "read %s", gitpath.Quote(c.path))
 		return
 	}
 	root := t.r.cfg.Worktree
@@ -56,7 +58,7 @@ func (t *taking) describe(view *dir) (entries oid) {
 	if t.snap.home != nil {
 		attrs.Home = attributesOf(t.snap.home, nil)
 		for _, s := range attrs.Home.Skipped {
-			s.Path = quotePath(joinPath(r.cfg.Home, mustUnquote(s.Path)))
+			s.Path = gitpath.Quote(joinPath(r.cfg.Home, mustUnquote(s.Path)))
 			skipped = append(slices.Clip(skipped), s)
 		}
 	}
@@ -93,9 +95,9 @@ func (t *taking) sendJSON(v any) oid {
 // head returns at most the first n elements of list.
 func head[T any](list []T, n int) []T { return list[:min(len(list), n)] }
 
-// mustUnquote reverses quotePath for a path that quotePath returned.
+// mustUnquote reverses gitpath.Quote for a path that gitpath.Quote returned.
 func mustUnquote(path string) string {
-	if raw, err := unquotePath(path); err == nil {
+	if raw, err := gitpath.Unquote(path); err == nil {
 		return raw
 	}
 	return path
@@ -215,7 +217,7 @@ func (f *FileChange) countLines(old, new []byte) {
 
 // describeChange converts a change, without line counts.
 func describeChange(c *treeChange) FileChange {
-	f := FileChange{Path: quotePath(c.path), Action: Modified}
+	f := FileChange{Path: gitpath.Quote(c.path), Action: Modified}
 	switch {
 	case c.old == nil:
 		f.Action = Added

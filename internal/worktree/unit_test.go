@@ -16,32 +16,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-func TestQuotePath(t *testing.T) {
-	for path, want := range map[string]string{
-		"plain/path":   "plain/path",
-		"with space":   "with space",
-		"ünïcödé":      "ünïcödé",
-		"new\nline":    `"new\nline"`,
-		"\xff\xfe":     `"\377\376"`,
-		`"quoted"`:     `"\"quoted\""`,
-		`back\slash`:   `back\slash`,
-		"back\\\x01":   `"back\\\001"`,
-		"tab\tand\x7f": `"tab\tand\177"`,
-	} {
-		if got := quotePath(path); got != want {
-			t.Errorf("quotePath(%q) is %s, want %s", path, got, want)
-		}
-		if back, err := unquotePath(quotePath(path)); err != nil || back != path {
-			t.Errorf("unquotePath(quotePath(%q)) is %q, %v, want the path", path, back, err)
-		}
-	}
-	for _, bad := range []string{`"`, `"a`, `"\q"`, `"\9"`, `"\40"`, `"\`} {
-		if got, err := unquotePath(bad); err == nil {
-			t.Errorf("unquotePath(%s) is %q, want an error", bad, got)
-		}
-	}
-}
-
 func TestGitRefuses(t *testing.T) {
 	for name, want := range map[string]bool{
 		".git": true, ".GIT": true, ".Git": true, "git~1": true, "GIT~1": true, ".git ": true, ".git.": true, ".git. .": true,
