@@ -57,6 +57,10 @@ func statusOf(reason gitstoreapi.Reason) int {
 		return http.StatusNotFound
 	case gitstoreapi.StaleAttempt, gitstoreapi.PodGone:
 		return http.StatusConflict
+	case gitstoreapi.Moved:
+		return http.StatusGone
+	case gitstoreapi.Damaged:
+		return http.StatusInternalServerError
 	case gitstoreapi.QuotaExceeded, gitstoreapi.VolumeFull:
 		return http.StatusInsufficientStorage
 	case gitstoreapi.PushTooLarge:

@@ -10,6 +10,8 @@
 //     hold them are synced. Killing the gitstore at any instant loses nothing that
 //     was acknowledged and leaves repositories that pass git fsck.
 //   - A checkpoint's ref never changes once it exists.
+//   - The difference between two points of a task is that of commits which the task's own
+//     refs reach, within limits for the memory, time and size that a page takes.
 //   - Only the newest attempt of a task writes (see fences): once a newer attempt
 //     has been seen, no push of an older one lands, not even one in progress.
 //   - Deleting a task's checkpoints removes its refs at once, and then every object

@@ -192,8 +192,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	if namespace, uid, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
-		h.serveDeletion(recorder, r, namespace, uid)
+	if namespace, uid, diff, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
+		if diff {
+			h.serveDiff(recorder, r, namespace, uid)
+		} else {
+			h.serveDeletion(recorder, r, namespace, uid)
+		}
 		return
 	}
 	c, refused := h.parse(r)

@@ -31,7 +31,7 @@ func isObjectID(text string) bool {
 
 var (
 	urlPath  = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
-	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*)$`)
+	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*?)(/diff)?$`)
 )
 
 // parsePath parses the URL path of a repository's operation. Only the three operations of
@@ -44,11 +44,12 @@ func parsePath(path string) (namespace, repository, operation string, ok bool) {
 	return match[1], match[2], match[3], true
 }
 
-// parseTaskPath parses the URL path at which what a task has stored is deleted.
-func parseTaskPath(path string) (namespace, uid string, ok bool) {
+// parseTaskPath parses the URL path of what a task has stored, or, with diff, of differences
+// between its checkpoints.
+func parseTaskPath(path string) (namespace, uid string, diff, ok bool) {
 	match := taskPath.FindStringSubmatch(path)
 	if match == nil || !namespaceName.MatchString(match[1]) || !taskUID.MatchString(match[2]) {
-		return "", "", false
+		return "", "", false, false
 	}
-	return match[1], match[2], true
+	return match[1], match[2], match[3] != "", true
 }

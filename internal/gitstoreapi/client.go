@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -35,49 +36,92 @@ type Client struct {
 	CAFile, TokenFile string
 }
 
-// clientTimeout bounds one deletion, which may have to rewrite a large repository.
-const clientTimeout = 15 * time.Minute
+const (
+	// deletionTimeout bounds one deletion, which may have to rewrite a large repository.
+	deletionTimeout = 15 * time.Minute
+	// maxDeletionBytes and maxDiffBytes bound the answers.
+	maxDeletionBytes, maxDiffBytes = 64 << 10, 32 << 20
+)
 
 // DeleteTask deletes what a task has stored in a namespace. name selects its branches. The
 // request may be repeated. A refusal of the gitstore is returned as a *Refusal.
 func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (Deletion, error) {
 	var deletion Deletion
-	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
+	ctx, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
-	target := strings.TrimSuffix(c.BaseURL, "/") + "/" + url.PathEscape(namespace) + "/tasks/" + url.PathEscape(uid) + "?name=" + url.QueryEscape(name)
-	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, target, nil)
+	err := c.do(ctx, http.MethodDelete, taskPath(namespace, uid), url.Values{"name": {name}}, maxDeletionBytes, &deletion)
+	return deletion, err
+}
+
+// Diff returns a page of the difference between two points of a task. A refusal of the
+// gitstore is returned as a *Refusal: NotFound if it does not have one of the points, Moved if
+// a point is another commit than on the page before, Damaged if it cannot read them.
+func (c Client) Diff(ctx context.Context, namespace, uid string, q DiffQuery) (Diff, error) {
+	var diff Diff
+	err := c.do(ctx, http.MethodGet, taskPath(namespace, uid)+"/diff", q.values(), maxDiffBytes, &diff)
+	return diff, err
+}
+
+// values returns the query as the parameters of a URL.
+func (q DiffQuery) values() url.Values {
+	v := url.Values{"path": q.Paths}
+	for name, value := range map[string]string{
+		"from": q.From, "to": q.To, "format": string(q.Format), "fromCommit": q.FromCommit, "toCommit": q.ToCommit,
+	} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	for name, number := range map[string]int{"after": q.After, "limit": q.Limit} {
+		if number != 0 {
+			v.Set(name, strconv.Itoa(number))
+		}
+	}
+	return v
+}
+
+func taskPath(namespace, uid string) string {
+	return "/" + url.PathEscape(namespace) + "/tasks/" + url.PathEscape(uid)
+}
+
+// do makes a request and decodes its answer of at most limit bytes.
+func (c Client) do(ctx context.Context, method, path string, query url.Values, limit int64, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.BaseURL, "/")+path+"?"+query.Encode(), nil)
 	if err != nil {
-		return deletion, err
+		return err
 	}
 	token, err := os.ReadFile(c.TokenFile)
 	if err != nil {
-		return deletion, fmt.Errorf("read the token for the gitstore: %w", err)
+		return fmt.Errorf("read the token for the gitstore: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
 	transport, err := c.transport()
 	if err != nil {
-		return deletion, err
+		return err
 	}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return deletion, fmt.Errorf("the gitstore cannot be reached: %w", err)
+		return fmt.Errorf("the gitstore cannot be reached: %w", err)
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err != nil {
-		return deletion, fmt.Errorf("the connection to the gitstore broke: %w", err)
+		return fmt.Errorf("the connection to the gitstore broke: %w", err)
+	}
+	if int64(len(body)) > limit {
+		return fmt.Errorf("the gitstore's response has more than %d bytes", limit)
 	}
 	if response.StatusCode != http.StatusOK {
 		if refused, ok := Parse(string(body)); ok {
-			return deletion, refused
+			return refused
 		}
-		return deletion, fmt.Errorf("the gitstore answered %s", response.Status)
+		return fmt.Errorf("the gitstore answered %s", response.Status)
 	}
-	if err := json.Unmarshal(body, &deletion); err != nil {
-		return deletion, fmt.Errorf("the gitstore's response cannot be read: %w", err)
+	if err := json.Unmarshal(body, answer); err != nil {
+		return fmt.Errorf("the gitstore's response cannot be read: %w", err)
 	}
-	return deletion, nil
+	return nil
 }
 
 // transport returns a transport that trusts the certificates in CAFile.

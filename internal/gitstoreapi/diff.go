@@ -2,13 +2,13 @@ package gitstoreapi
 
 // DiffQuery selects what of a difference between two points the gitstore returns.
 type DiffQuery struct {
-	// From and To are points, see Point.
+	// From and To are points, such as PointBase.
 	From, To string
 	// Paths restrict the difference to files, folders and glob patterns of the worktree;
 	// empty for all.
 	Paths []string
-	// After continues after the file with this path, unless empty.
-	After string
+	// After is the number of files to leave out, see Diff.Next.
+	After int
 	// Limit is the maximum number of files; the gitstore's maximum if 0.
 	Limit int
 	// Format says how the content of files is returned; no content if empty.
@@ -36,10 +36,14 @@ const (
 	PointBase = "base"
 	// PointLive is the newest published state of the running task's worktree.
 	PointLive = "live"
-	// pointCode and pointCommit are prefixes, see PointCheckpoint and PointCommit.
-	pointCode   = "code/"
-	pointCommit = "commit/"
+	// PointCheckpoint precedes the number of a checkpoint, and PointCommit the id of a commit
+	// that one of the task's refs must reach.
+	PointCheckpoint = "checkpoint/"
+	PointCommit     = "commit/"
 )
+
+// PointOf returns a point of another task of the same repository.
+func PointOf(taskUID, point string) string { return taskUID + ":" + point }
 
 // Diff is a page of the difference between two points of a repository.
 type Diff struct {
@@ -48,9 +52,9 @@ type Diff struct {
 	ToCommit   string `json:"toCommit"`
 	// Totals over the whole difference.
 	Totals DiffTotals `json:"totals"`
-	// Files by path. Next is the path to continue after; empty on the last page.
+	// Files by path. Next is the value of DiffQuery.After for the next page; 0 on the last.
 	Files []DiffFile `json:"files"`
-	Next  string     `json:"next,omitempty"`
+	Next  int        `json:"next,omitempty"`
 }
 
 // DiffTotals are sums over all files of a difference.
@@ -59,8 +63,9 @@ type DiffTotals struct {
 	LinesAdded   int64 `json:"linesAdded"`
 	LinesRemoved int64 `json:"linesRemoved"`
 	BinaryFiles  int64 `json:"binaryFiles,omitempty"`
-	// LinesCounted is the number of files whose lines are included, if not all are.
-	LinesCounted int64 `json:"linesCounted,omitempty"`
+	// UncountedFiles is the number of files whose lines are not included: all of them if
+	// more files differ than git can compare within its limits.
+	UncountedFiles int64 `json:"uncountedFiles,omitempty"`
 }
 
 // DiffAction says what became of a file.
@@ -90,10 +95,11 @@ type DiffFile struct {
 	Binary       bool  `json:"binary,omitempty"`
 	LinesAdded   int64 `json:"linesAdded,omitempty"`
 	LinesRemoved int64 `json:"linesRemoved,omitempty"`
-	// Hunks, or Patch, are the content, as the query's format says. Cut is the size of the
-	// content in bytes if it exceeds the limit for one file; it is left out then.
+	// Hunks, or Patch, are the content, as the query's format says. Patch holds the bytes of
+	// the files, which need not be text. Cut is a size in bytes, of the patch or of the file,
+	// if the content is left out because it exceeds the limit for one file.
 	Hunks []DiffHunk `json:"hunks,omitempty"`
-	Patch string     `json:"patch,omitempty"`
+	Patch []byte     `json:"patch,omitempty"`
 	Cut   int64      `json:"cut,omitempty"`
 }
 

@@ -45,6 +45,10 @@ const (
 	DeleteNotAllowed Reason = "DeleteNotAllowed"
 	// ObjectsRefused: objects of the push are corrupt, missing or dangerous.
 	ObjectsRefused Reason = "ObjectsRefused"
+	// Moved: a point of a difference is another commit now than on the page before.
+	Moved Reason = "Moved"
+	// Damaged: objects that the request needs are missing or damaged.
+	Damaged Reason = "Damaged"
 	// BadRequest: the request is not one that a git client sends.
 	BadRequest Reason = "BadRequest"
 	// Unavailable: the gitstore cannot serve the request at the moment.

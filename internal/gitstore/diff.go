@@ -1,0 +1,151 @@
+package gitstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/pathmatch"
+)
+
+const (
+	// maxDiffFiles is the number of files of one page, and defaultDiffFiles that of a query
+	// that names none.
+	maxDiffFiles, defaultDiffFiles = 1000, 300
+	// diffTime is how long the answer to one query may take.
+	diffTime = 30 * time.Second
+)
+
+// serveDiff serves GET /{namespace}/tasks/{uid}/diff: a page of the difference between two
+// points of a task, for Clew's server, which has checked what its own caller may read.
+func (h *Handler) serveDiff(w *statusRecorder, r *http.Request, namespace, uid string) {
+	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "diff")
+	defer func() {
+		h.metrics.requests.WithLabelValues("diff", "exchange", strconv.Itoa(w.status)).Inc()
+	}()
+	ctx, cancel := context.WithTimeout(r.Context(), diffTime)
+	defer cancel()
+	c := &call{request: r.WithContext(ctx), log: log}
+	diff, refused := h.diff(c, namespace, uid)
+	if refused != nil {
+		h.refuse(w, c, refused)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if err := json.NewEncoder(w).Encode(diff); err != nil {
+		log.Info("the client disconnected before the answer was sent", "error", err.Error())
+	}
+}
+
+// diff checks a query and answers it.
+func (h *Handler) diff(c *call, namespace, uid string) (gitstoreapi.Diff, *gitstoreapi.Refusal) {
+	if c.request.Method != http.MethodGet {
+		return gitstoreapi.Diff{}, gitstoreapi.New(gitstoreapi.BadRequest, "the method must be GET")
+	}
+	if refused := h.authenticateServer(c); refused != nil {
+		return gitstoreapi.Diff{}, refused
+	}
+	query, refused := diffQuery(c.request.URL.Query())
+	if refused != nil {
+		return gitstoreapi.Diff{}, refused
+	}
+	release, refused := h.slot(c.request.Context(), h.fetches, namespace)
+	if refused != nil {
+		return gitstoreapi.Diff{}, refused
+	}
+	defer release()
+	repository, err := h.store.repositoryOf(namespace, uid)
+	if err != nil {
+		return gitstoreapi.Diff{}, h.unavailable(c, err)
+	}
+	if repository == nil {
+		return gitstoreapi.Diff{}, gitstoreapi.New(gitstoreapi.NotFound, "the gitstore has no checkpoint of the task with UID %s", uid)
+	}
+	// Deletions wait, so that no object disappears meanwhile.
+	used, err := repository.use(c.request.Context())
+	if err != nil {
+		return gitstoreapi.Diff{}, h.unavailable(c, err)
+	}
+	defer used.Close()
+	d := differ{ctx: c.request.Context(), git: h.store.gitFor(*repository), path: repository.Path, held: []*os.File{used}, uid: uid}
+	page, err := d.page(query)
+	if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) {
+		return page, refusal
+	}
+	if err != nil {
+		return page, h.diffRefusal(c, err)
+	}
+	return page, nil
+}
+
+// diffRefusal returns the refusal for an error of git.
+func (h *Handler) diffRefusal(c *call, err error) *gitstoreapi.Refusal {
+	if damaged.MatchString(err.Error()) && c.request.Context().Err() == nil {
+		c.log.Error(err, "objects of a difference are damaged")
+		return gitstoreapi.New(gitstoreapi.Damaged, "objects of one of the two checkpoints are missing or damaged in the gitstore, so that they cannot be compared: compare others")
+	}
+	return h.unavailable(c, err)
+}
+
+// pagedQuery is a query whose values were checked.
+type pagedQuery struct {
+	gitstoreapi.DiffQuery
+	paths pathmatch.Set
+}
+
+// diffQuery reads and checks the parameters of a query.
+func diffQuery(values url.Values) (pagedQuery, *gitstoreapi.Refusal) {
+	bad := func(format string, args ...any) (pagedQuery, *gitstoreapi.Refusal) {
+		return pagedQuery{}, gitstoreapi.New(gitstoreapi.BadRequest, format, args...)
+	}
+	q := pagedQuery{DiffQuery: gitstoreapi.DiffQuery{
+		From: values.Get("from"), To: values.Get("to"), Paths: values["path"], Format: gitstoreapi.DiffFormat(values.Get("format")),
+		FromCommit: values.Get("fromCommit"), ToCommit: values.Get("toCommit"), Limit: defaultDiffFiles,
+	}}
+	var err error
+	if q.paths, err = pathmatch.New(q.Paths); err != nil {
+		return bad("%v", err)
+	}
+	if text := values.Get("limit"); text != "" {
+		if q.Limit, err = strconv.Atoi(text); err != nil || q.Limit < 1 {
+			return bad("limit is %q; it must be a number of files, at least 1", text)
+		}
+	}
+	q.Limit = min(q.Limit, maxDiffFiles)
+	if text := values.Get("after"); text != "" {
+		if q.After, err = strconv.Atoi(text); err != nil || q.After < 0 {
+			return bad("after is %q; it must be a number of files", text)
+		}
+	}
+	if !slices.Contains([]gitstoreapi.DiffFormat{"", gitstoreapi.DiffHunks, gitstoreapi.DiffPatch}, q.Format) {
+		return bad("format is %q; it must be hunks, patch, or left out", q.Format)
+	}
+	return q, nil
+}
+
+// repositoryOf returns the repository of a namespace that has checkpoints of a task; nil if
+// none has.
+func (s *Store) repositoryOf(namespace, uid string) (*Repository, error) {
+	repositories, err := s.namespaceRepositories(namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, repository := range repositories {
+		has, err := repository.hasRefs(checkpointRefs + uid + "/")
+		if err != nil {
+			return nil, err
+		}
+		if has {
+			return &repository, nil
+		}
+	}
+	return nil, nil
+}

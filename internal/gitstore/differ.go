@@ -1,0 +1,274 @@
+package gitstore
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/clew-dev/clew/internal/gitdiff"
+	"github.com/clew-dev/clew/internal/gitpath"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+)
+
+// Limits of a difference. What exceeds them is left out, and counted.
+const (
+	// maxComparedFiles is the number of files up to which git looks for renamed files and
+	// counts lines.
+	maxComparedFiles = 10_000
+	// maxContentBytes is the size of the largest file whose content is compared: git holds
+	// both versions in memory.
+	maxContentBytes = 4 << 20
+	// maxPatchBytes is the size of the largest patch of one file, and maxPageBytes of all
+	// patches of a page.
+	maxPatchBytes, maxPageBytes = 1 << 20, 4 << 20
+	// maxPagePathBytes bounds the paths that are given to git as arguments.
+	maxPagePathBytes = 512 << 10
+	// renameLimit is the number of added, or of deleted, files above which git only finds
+	// files that were renamed without a change.
+	renameLimit = "1000"
+)
+
+// differ compares two commits of a repository.
+type differ struct {
+	ctx context.Context
+	git git
+	// path is the repository's folder, and held are locks that git inherits.
+	path string
+	held []*os.File
+	// uid is the task's whose points have no UID.
+	uid string
+
+	from, to string // commits
+	renames  bool   // renamed files are looked for
+	full     bool   // the page has as much content as it may have
+}
+
+// run runs git in the repository.
+func (d *differ) run(stdin io.Reader, args ...string) (string, error) {
+	return d.git.runWith(d.ctx, d.held, stdin, d.path, append([]string{"--git-dir=."}, args...)...)
+}
+
+// stream runs git diff-tree and passes its output to use, which may stop early with an error.
+func (d *differ) stream(use func(*bufio.Reader) error, args ...string) error {
+	args = append([]string{"--git-dir=.", "--literal-pathspecs", "-c", "core.bigFileThreshold=" + strconv.Itoa(maxContentBytes),
+		"diff-tree", "-r", "-z", "--abbrev=40", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none"}, args...)
+	ctx, cancel := context.WithCancel(d.ctx)
+	defer cancel()
+	command := d.git.command(ctx, d.path, args...)
+	command.ExtraFiles = d.held
+	stderr := &tail{limit: 4 << 10}
+	command.Stderr = stderr
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := d.git.start(command); err != nil {
+		return err
+	}
+	used := use(bufio.NewReaderSize(stdout, 64<<10))
+	if used != nil {
+		cancel()
+	}
+	_, _ = io.Copy(io.Discard, stdout) // git ends early if its output was not wanted
+	waited := d.git.wait(command)
+	switch {
+	case errors.Is(used, errPageFull):
+		return used
+	case waited != nil && d.ctx.Err() == nil && (used == nil || ctx.Err() == nil || stderr.String() != ""):
+		return fmt.Errorf("git diff-tree: %w: %s", waited, stderr)
+	}
+	return cmp.Or(used, d.ctx.Err(), waited)
+}
+
+// renameArgs returns the options of git that say whether renamed files are looked for.
+func (d *differ) renameArgs() []string {
+	if d.renames {
+		return []string{"--find-renames", "-l" + renameLimit}
+	}
+	return []string{"--no-renames"}
+}
+
+// page answers a query.
+func (d *differ) page(q pagedQuery) (gitstoreapi.Diff, error) {
+	var answer gitstoreapi.Diff
+	var err error
+	if d.from, err = d.resolve(q.From); err != nil {
+		return answer, err
+	}
+	if d.to, err = d.resolve(q.To); err != nil {
+		return answer, err
+	}
+	if q.FromCommit != "" && q.FromCommit != d.from || q.ToCommit != "" && q.ToCommit != d.to {
+		return answer, gitstoreapi.New(gitstoreapi.Moved, "the files have changed since the first page: begin again")
+	}
+	answer.FromCommit, answer.ToCommit = d.from, d.to
+	all, skipped, err := d.list(q, &answer.Totals)
+	if err != nil {
+		return answer, err
+	}
+	entries := all[min(q.After-skipped, len(all)):]
+	entries = entries[:min(q.Limit, pathsWithin(entries, maxPagePathBytes))]
+	if answer.Files, err = d.describe(entries); err != nil {
+		return answer, err
+	}
+	if q.Format != "" {
+		if answer.Files, err = d.addContent(entries, answer.Files, q.Format); err != nil {
+			return answer, err
+		}
+	}
+	if next := q.After + len(answer.Files); int64(next) < answer.Totals.Files {
+		answer.Next = next
+	}
+	return answer, nil
+}
+
+// pathsWithin returns how many of the entries' paths fit into a number of bytes, at least one.
+func pathsWithin(entries []gitdiff.Entry, limit int) int {
+	size := 0
+	for i, e := range entries {
+		if size += len(e.Path) + len(e.OldPath); size > limit {
+			return max(i, 1)
+		}
+	}
+	return len(entries)
+}
+
+// list returns the files that differ, by path, and their totals. If there are too many for
+// git to compare, it returns those of the page only, with how many it skipped.
+func (d *differ) list(q pagedQuery, totals *gitstoreapi.DiffTotals) (entries []gitdiff.Entry, skipped int, err error) {
+	var all int
+	var selected int64
+	err = d.stream(func(in *bufio.Reader) error {
+		return gitdiff.Each(in, func(e gitdiff.Entry) error {
+			if all++; q.paths.Match(e.Path) {
+				selected++
+			}
+			return nil
+		})
+	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
+	if err != nil {
+		return nil, 0, err
+	}
+	if all <= maxComparedFiles {
+		if entries, err = d.compare(q); err == nil {
+			addTotals(totals, entries)
+			return entries, 0, nil
+		}
+		if d.ctx.Err() != nil || damaged.MatchString(err.Error()) {
+			return nil, 0, err
+		}
+		d.renames = false // git needed more memory for some file than it may use
+	}
+	*totals = gitstoreapi.DiffTotals{Files: selected, UncountedFiles: selected}
+	entries, err = d.listPage(q)
+	return entries, q.After, err
+}
+
+// compare lists all files with their lines, and finds renamed ones.
+func (d *differ) compare(q pagedQuery) ([]gitdiff.Entry, error) {
+	var entries []gitdiff.Entry
+	d.renames = true
+	args := append([]string{"--raw", "--numstat"}, d.renameArgs()...)
+	err := d.stream(func(in *bufio.Reader) error {
+		err := gitdiff.Each(in, func(e gitdiff.Entry) error { entries = append(entries, e); return nil })
+		if err != nil {
+			return err
+		}
+		return gitdiff.Counts(in, entries)
+	}, append(args, "--end-of-options", d.from, d.to)...)
+	entries = slices.DeleteFunc(entries, func(e gitdiff.Entry) bool { return !q.paths.Match(e.Path) && !q.paths.Match(e.OldPath) })
+	slices.SortStableFunc(entries, func(a, b gitdiff.Entry) int { return strings.Compare(a.Path, b.Path) })
+	return entries, err
+}
+
+// listPage lists the files of one page, without lines and renames.
+func (d *differ) listPage(q pagedQuery) ([]gitdiff.Entry, error) {
+	var entries []gitdiff.Entry
+	n := 0
+	err := d.stream(func(in *bufio.Reader) error {
+		return gitdiff.Each(in, func(e gitdiff.Entry) error {
+			if !q.paths.Match(e.Path) {
+				return nil
+			}
+			if n++; n > q.After {
+				entries = append(entries, e)
+			}
+			if len(entries) == q.Limit {
+				return errPageFull
+			}
+			return nil
+		})
+	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
+	if errors.Is(err, errPageFull) {
+		err = nil
+	}
+	return entries, err
+}
+
+// errPageFull ends the reading of git's output.
+var errPageFull = errors.New("the page is full")
+
+func addTotals(totals *gitstoreapi.DiffTotals, entries []gitdiff.Entry) {
+	for _, e := range entries {
+		totals.Files++
+		totals.LinesAdded += e.Added
+		totals.LinesRemoved += e.Removed
+		if e.Binary {
+			totals.BinaryFiles++
+		}
+	}
+}
+
+// describe returns the files of the entries, with their sizes.
+func (d *differ) describe(entries []gitdiff.Entry) ([]gitstoreapi.DiffFile, error) {
+	files := make([]gitstoreapi.DiffFile, len(entries))
+	var ids bytes.Buffer
+	var sizes []*int64
+	for i, e := range entries {
+		f := &files[i]
+		*f = gitstoreapi.DiffFile{Path: gitpath.Quote(e.Path), Action: gitstoreapi.DiffModified, OldMode: e.OldMode, NewMode: e.NewMode,
+			Binary: e.Binary, LinesAdded: e.Added, LinesRemoved: e.Removed}
+		switch e.Status {
+		case 'A':
+			f.Action, f.OldMode = gitstoreapi.DiffAdded, ""
+		case 'D':
+			f.Action, f.NewMode = gitstoreapi.DiffDeleted, ""
+		case 'R':
+			f.Action, f.OldPath = gitstoreapi.DiffRenamed, gitpath.Quote(e.OldPath)
+		}
+		for _, side := range []struct {
+			mode, id string
+			size     *int64
+		}{{f.OldMode, e.OldID, &f.OldBytes}, {f.NewMode, e.NewID, &f.NewBytes}} {
+			if side.mode != "" && side.mode != nestedRepository {
+				fmt.Fprintln(&ids, side.id)
+				sizes = append(sizes, side.size)
+			}
+		}
+	}
+	out, err := d.run(&ids, "cat-file", "--batch-check=%(objectsize)")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(out) {
+		if len(sizes) == 0 {
+			break
+		}
+		if *sizes[0], err = strconv.ParseInt(strings.TrimSpace(line), 10, 64); err != nil {
+			return nil, fmt.Errorf("git cat-file: missing object: %s", line)
+		}
+		sizes = sizes[1:]
+	}
+	return files, nil
+}
+
+// nestedRepository is the mode of an entry that names a commit of another repository.
+const nestedRepository = "160000"
