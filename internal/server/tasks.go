@@ -59,13 +59,26 @@ func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
 	return l.scans.has(ctx, uid)
 }
 
-// codeStore deletes code in the gitstore.
+// codeStore compares and deletes code in the gitstore.
 type codeStore struct{ client gitstoreapi.Client }
+
+// errNoGitstore is the refusal of everything for which a gitstore is needed.
+func errNoGitstore() error {
+	return gitstoreapi.New(gitstoreapi.Unavailable, "this server has no gitstore URL (--gitstore-url)")
+}
+
+// Diff implements historyapi.Differ.
+func (c codeStore) Diff(ctx context.Context, namespace, uid string, q gitstoreapi.DiffQuery) (gitstoreapi.Diff, error) {
+	if c.client.BaseURL == "" {
+		return gitstoreapi.Diff{}, errNoGitstore()
+	}
+	return c.client.Diff(ctx, namespace, uid, q)
+}
 
 // DeleteTask implements historyapi.Code.
 func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
 	if c.client.BaseURL == "" {
-		return historyapi.CodeDeletion{}, gitstoreapi.New(gitstoreapi.Unavailable, "this server has no gitstore URL (--gitstore-url)")
+		return historyapi.CodeDeletion{}, errNoGitstore()
 	}
 	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name)
 	return historyapi.CodeDeletion{Refs: deletion.Refs, Repositories: deletion.Repositories, Bytes: deletion.Bytes}, err

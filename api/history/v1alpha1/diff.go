@@ -42,8 +42,9 @@ type DiffTotals struct {
 	LinesAdded   int64 `json:"linesAdded"`
 	LinesRemoved int64 `json:"linesRemoved"`
 	BinaryFiles  int64 `json:"binaryFiles,omitempty"`
-	// LinesCounted is the number of files whose lines are included, if not all are.
-	LinesCounted int64 `json:"linesCounted,omitempty"`
+	// UncountedFiles is the number of files whose lines are not included: all of them if
+	// more files differ than can be compared.
+	UncountedFiles int64 `json:"uncountedFiles,omitempty"`
 }
 
 // ConversationDiff is what a conversation gained between two of its positions; negative
@@ -75,11 +76,13 @@ type FileDiff struct {
 	Binary       bool   `json:"binary,omitempty"`
 	LinesAdded   int64  `json:"linesAdded,omitempty"`
 	LinesRemoved int64  `json:"linesRemoved,omitempty"`
-	// Hunks, with format=hunks, or Patch, with format=patch, are the content. CutBytes is
-	// its size if it is left out because it exceeds the limit for one file.
-	Hunks    []Hunk `json:"hunks,omitempty"`
-	Patch    string `json:"patch,omitempty"`
-	CutBytes int64  `json:"cutBytes,omitempty"`
+	// Hunks, with format=hunks, or Patch, with format=patch, are the content. PatchBytes has
+	// a patch that is not valid UTF-8. CutBytes is the size of a content that is left out
+	// because it exceeds the limit for one file.
+	Hunks      []Hunk `json:"hunks,omitempty"`
+	Patch      string `json:"patch,omitempty"`
+	PatchBytes []byte `json:"patchBytes,omitempty"`
+	CutBytes   int64  `json:"cutBytes,omitempty"`
 }
 
 // Hunk is a run of changed lines with the lines around it. Each line begins with a space,

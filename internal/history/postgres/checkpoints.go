@@ -48,6 +48,26 @@ func (s *Store) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 	if err != nil {
 		return nil, wrap(err, "list the checkpoints of the task with UID "+taskUID)
 	}
+	return checkpointsOf(rows)
+}
+
+// CheckpointsBefore returns up to limit checkpoints of a task in a namespace with numbers below
+// before, or the newest ones if that is 0, in descending order. A task without records has none.
+func (s *Store) CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error) {
+	if before <= 0 {
+		before = math.MaxInt32
+	}
+	rows, err := s.read().CheckpointsBefore(ctx, sqlc.CheckpointsBeforeParams{TaskUid: task.UID, Before: narrow(before), UpToRows: int32(limit)})
+	if err != nil {
+		return nil, wrap(err, fmt.Sprintf("list the checkpoints of the task with UID %s in namespace %s", task.UID, task.Namespace))
+	}
+	if len(rows) > 0 && rows[0].Namespace != task.Namespace {
+		return nil, nil
+	}
+	return checkpointsOf(rows)
+}
+
+func checkpointsOf(rows []sqlc.RecordedCheckpoint) ([]history.Checkpoint, error) {
 	checkpoints := make([]history.Checkpoint, 0, len(rows))
 	for _, row := range rows {
 		c, err := checkpointOf(row)

@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
@@ -98,6 +99,32 @@ func (s *archive) ResolvePosition(_ context.Context, uid string, q history.Posit
 	}, nil
 }
 
+// Checkpoint knows two checkpoints of every task.
+func (s *archive) Checkpoint(_ context.Context, task history.Key, number int64) (history.Checkpoint, error) {
+	if task.Namespace != "team" || number < 1 || number > 2 {
+		return history.Checkpoint{}, fmt.Errorf("%w: checkpoint %d", history.ErrNotFound, number)
+	}
+	return history.Checkpoint{
+		TaskUID: task.UID, Number: number, Time: noon.Add(time.Duration(number) * time.Minute), Position: history.Position{Position: 4 * number},
+		Totals: history.Totals{Messages: 4 * number, ToolCalls: number, InputTokens: 100 * number, OutputTokens: 10 * number, CostMicroUSD: 7 * number},
+	}, nil
+}
+
+func (s *archive) CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error) {
+	if before == 0 || before > 3 {
+		before = 3
+	}
+	var found []history.Checkpoint
+	for n := before - 1; n > 0 && len(found) < limit; n-- {
+		c, err := s.Checkpoint(ctx, task, n)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, c)
+	}
+	return found, nil
+}
+
 func (s *archive) Export(_ context.Context, namespace, name, uid string, write func(history.ExportLine) error) error {
 	for i, line := range s.lines {
 		if s.export != nil && i == len(s.lines)/2 {
@@ -171,6 +198,18 @@ func (t tasks) HasUID(_ context.Context, uid string) (bool, error) {
 type code struct {
 	err   error
 	asked []string
+
+	// compared is the last query for a difference, with namespace and UID; diff and refusal are
+	// the answer.
+	compared gitstoreapi.DiffQuery
+	of       string
+	diff     gitstoreapi.Diff
+	refusal  error
+}
+
+func (c *code) Diff(_ context.Context, namespace, uid string, q gitstoreapi.DiffQuery) (gitstoreapi.Diff, error) {
+	c.of, c.compared = namespace+"/"+uid, q
+	return c.diff, c.refusal
 }
 
 func (c *code) DeleteTask(_ context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {

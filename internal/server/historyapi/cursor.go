@@ -16,6 +16,7 @@ const (
 	kindSearch       = "search"
 	kindTasks        = "tasks"
 	kindSnapshots    = "snapshots"
+	kindDiff         = "diff"
 )
 
 // cursor is the place where a list continues. Callers see it as an opaque text. It grants
@@ -35,6 +36,11 @@ type cursor struct {
 	// Task is a place in a list of tasks that has the order Sort.
 	Task history.TaskKey `json:"n,omitzero"`
 	Sort string          `json:"s,omitempty"`
+	// FromMoment and ToMoment are the moments of a difference, From and To their commits.
+	FromMoment string `json:"fm,omitempty"`
+	ToMoment   string `json:"tm,omitempty"`
+	From       string `json:"fc,omitempty"`
+	To         string `json:"tc,omitempty"`
 }
 
 func (c cursor) encode() (string, error) {

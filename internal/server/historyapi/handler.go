@@ -4,7 +4,7 @@
 //
 // The caller's identity comes from the API server's front proxy (FrontProxy), and the
 // cluster's RBAC decides what the caller may do (SubjectAccess), all in the group
-// history.clew.dev: get tasks/conversation, tasks/timeline and tasks/snapshots; list
+// history.clew.dev: get tasks/conversation, tasks/timeline, tasks/snapshots and tasks/diff; list
 // timelines; list search; list and get taskhistories, get taskhistories/export, and
 // create (an import) and delete taskhistories. Access is checked before anything is
 // looked up, so that no response reveals whether a task exists that the caller may not
@@ -59,6 +59,8 @@ type Archive interface {
 	Tasks(ctx context.Context, query history.TaskQuery) (history.TaskPage, error)
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
 	ResolvePosition(ctx context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error)
+	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error
 	Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error)
 	DeleteTask(ctx context.Context, uid string) (history.Deleted, error)
@@ -106,11 +108,12 @@ type Authorizer interface {
 // Options of the API; all but Registerer, Connections and Now are required.
 type Options struct {
 	Store Store
-	// Archive, Tasks and Code serve searches, lists, exports, imports and deletions;
+	// Archive, Tasks, Code and Differ serve searches, lists, differences, exports, imports and deletions;
 	// without an Archive none of these is served.
 	Archive       Archive
 	Tasks         Tasks
 	Code          Code
+	Differ        Differ
 	Authenticator authenticator.Request
 	Authorizer    Authorizer
 	Log           logr.Logger
@@ -165,6 +168,8 @@ func Register(mux *http.ServeMux, o Options) {
 // archive registers what needs the Archive.
 func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	a.read(mux, task+"/conversation/position", Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.position)
+	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff, requestTimeout,
+		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.withAnswerSlot(a.diff))
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)
 	a.serve(mux, "GET "+versionPath+"/namespaces/{namespace}/search", requestTimeout,
 		Access{Verb: "list", Resource: "search"}, a.searchHandler)

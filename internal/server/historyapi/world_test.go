@@ -98,7 +98,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 		DeferOnFailure(f.reportArchive)
 	}
 	f.handler = handlerOf(historyapi.Options{
-		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
+		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Differ: f.code, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,
@@ -106,6 +106,9 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 			"ann get tasks/timeline team/unknown":     true,
 			"ann list timelines/ team/":               true,
 			"ann get tasks/snapshots team/a":          true,
+			"ann get tasks/diff team/a":               true,
+			"ann get tasks/diff team/ab":              true,
+			"ann get tasks/diff team/unknown":         true,
 			"ann list search/ team/":                  true,
 			"ann list taskhistories/ team/":           true,
 			"ann get taskhistories/ team/a":           true,

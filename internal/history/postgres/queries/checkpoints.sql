@@ -61,6 +61,9 @@ SELECT * FROM recorded_checkpoints WHERE task_uid = @task_uid AND number = @numb
 -- name: CheckpointsAfter :many
 SELECT * FROM recorded_checkpoints WHERE task_uid = @task_uid AND number > @after::integer ORDER BY number LIMIT @up_to_rows;
 
+-- name: CheckpointsBefore :many
+SELECT * FROM recorded_checkpoints WHERE task_uid = @task_uid AND number < @before::integer ORDER BY number DESC LIMIT @up_to_rows;
+
 -- name: CheckpointChanges :one
 SELECT coalesce(c.changes, '')::text FROM checkpoints c JOIN tasks t ON t.id = c.task_id
 WHERE t.uid = @task_uid AND c.number = @number::integer;

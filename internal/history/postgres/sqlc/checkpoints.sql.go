@@ -190,6 +190,80 @@ func (q *Queries) CheckpointsAfter(ctx context.Context, arg CheckpointsAfterPara
 	return items, nil
 }
 
+const checkpointsBefore = `-- name: CheckpointsBefore :many
+SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms, lost FROM recorded_checkpoints WHERE task_uid = $1 AND number < $2::integer ORDER BY number DESC LIMIT $3
+`
+
+type CheckpointsBeforeParams struct {
+	TaskUid  string
+	Before   int32
+	UpToRows int32
+}
+
+func (q *Queries) CheckpointsBefore(ctx context.Context, arg CheckpointsBeforeParams) ([]RecordedCheckpoint, error) {
+	rows, err := q.db.Query(ctx, checkpointsBefore, arg.TaskUid, arg.Before, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RecordedCheckpoint
+	for rows.Next() {
+		var i RecordedCheckpoint
+		if err := rows.Scan(
+			&i.TaskUid,
+			&i.TaskID,
+			&i.Number,
+			&i.Attempt,
+			&i.Trigger,
+			&i.Time,
+			&i.Namespace,
+			&i.TaskName,
+			&i.Message,
+			&i.Commit,
+			&i.Tree,
+			&i.StateCommit,
+			&i.Parent,
+			&i.Base,
+			&i.GitHead,
+			&i.GitBranch,
+			&i.Session,
+			&i.FilesChanged,
+			&i.LinesAdded,
+			&i.LinesRemoved,
+			&i.DirtyFiles,
+			&i.DirtyFileCount,
+			&i.Files,
+			&i.Bytes,
+			&i.Skipped,
+			&i.SkippedCount,
+			&i.RiskyTool,
+			&i.Durable,
+			&i.Refused,
+			&i.RequestedByName,
+			&i.RequestedByUid,
+			&i.BranchID,
+			&i.BranchNumber,
+			&i.Position,
+			&i.Boundary,
+			&i.ToolCalls,
+			&i.InputTokens,
+			&i.OutputTokens,
+			&i.CostMicroUsd,
+			&i.Digest,
+			&i.Consistency,
+			&i.FrozenMs,
+			&i.Lost,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertCheckpoint = `-- name: InsertCheckpoint :execrows
 WITH known AS (
     SELECT id FROM checkpoint_contexts

@@ -1,0 +1,124 @@
+package historyapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+)
+
+const diffPath = base + "/tasks/a/diff"
+
+var _ = Describe("The difference between two moments of a task", func() {
+	var f *fixture
+	BeforeEach(func() { f = quiet() })
+
+	// ask returns ann's answer, whose page is filled by the gitstore's stand-in.
+	ask := func(query string) historyv1alpha1.Diff {
+		GinkgoHelper()
+		w := f.get("ann", diffPath+"?"+query)
+		Expect(w).To(HaveHTTPStatus(http.StatusOK), "%s", w.Body)
+		return decoded[historyv1alpha1.Diff](w)
+	}
+
+	DescribeTable("names moments by words and numbers", func(query, from, to string) {
+		ask(query)
+		Expect(f.code.of).To(Equal("team/new"), "the newest task of the name")
+		Expect([]string{f.code.compared.From, f.code.compared.To}).To(Equal([]string{from, to}))
+	},
+		Entry("by default the latest checkpoint and the one before", "", "checkpoint/1", "checkpoint/2"),
+		Entry("the one before a given one", "to=2", "checkpoint/1", "checkpoint/2"),
+		Entry("before the first checkpoint is the base", "to=1", "base", "checkpoint/1"),
+		Entry("from the base on", "from=base", "base", "checkpoint/2"),
+		Entry("backwards", "from=2&to=1", "checkpoint/2", "checkpoint/1"),
+		Entry("to the latest of another task", "from=1&to=ab:latest", "checkpoint/1", "other:checkpoint/2"),
+		Entry("the latest of another task, and the one before", "to=ab:", "other:checkpoint/1", "other:checkpoint/2"),
+		Entry("from another task", "from=ab:1&to=2", "other:checkpoint/1", "checkpoint/2"),
+	)
+
+	It("converts the gitstore's page", func() {
+		f.code.diff = gitstoreapi.Diff{
+			FromCommit: "f", ToCommit: "t", Totals: gitstoreapi.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, UncountedFiles: 2},
+			Files: []gitstoreapi.DiffFile{{
+				Path: "new", OldPath: "old", Action: gitstoreapi.DiffRenamed, OldMode: "100644", NewMode: "100755", OldBytes: 1, NewBytes: 2,
+				Binary: true, LinesAdded: 3, LinesRemoved: 4, Cut: 5,
+				Hunks: []gitstoreapi.DiffHunk{{OldStart: 1, OldLines: 2, NewStart: 3, NewLines: 4, Section: "s", Lines: []string{"+x"}}},
+			}},
+			Next: 1,
+		}
+		got := ask("path=src&path=*.go&limit=1")
+		Expect(got.Continue).NotTo(BeEmpty())
+		cursor := got.Continue
+		got.Continue = ""
+		Expect(got).To(Equal(historyv1alpha1.Diff{
+			TypeMeta: metav1.TypeMeta{APIVersion: "history.clew.dev/v1alpha1", Kind: "Diff"},
+			ListMeta: metav1.ListMeta{RemainingItemCount: ptr.To[int64](2)},
+			From: historyv1alpha1.DiffPoint{Task: "a", TaskUID: "new", Checkpoint: 1, Kind: "Checkpoint", Commit: "f",
+				Time: ptr.To(metav1.NewMicroTime(noon.Add(time.Minute).Local())), Position: 4},
+			To: historyv1alpha1.DiffPoint{Task: "a", TaskUID: "new", Checkpoint: 2, Kind: "Checkpoint", Commit: "t",
+				Time: ptr.To(metav1.NewMicroTime(noon.Add(2 * time.Minute).Local())), Position: 8},
+			Totals: historyv1alpha1.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, UncountedFiles: 2},
+			Conversation: &historyv1alpha1.ConversationDiff{
+				FromPosition: 4, ToPosition: 8, Messages: 4, ToolCalls: 1, InputTokens: 100, OutputTokens: 10, CostMicroUSD: 7,
+			},
+			Items: []historyv1alpha1.FileDiff{{
+				Path: "new", OldPath: "old", Action: "Renamed", OldMode: "100644", NewMode: "100755", OldBytes: 1, NewBytes: 2,
+				Binary: true, LinesAdded: 3, LinesRemoved: 4, CutBytes: 5,
+				Hunks: []historyv1alpha1.Hunk{{OldStart: 1, OldLines: 2, NewStart: 3, NewLines: 4, Section: "s", Lines: []string{"+x"}}},
+			}},
+		}))
+		Expect(f.code.compared).To(Equal(gitstoreapi.DiffQuery{
+			From: "checkpoint/1", To: "checkpoint/2", Paths: []string{"src", "*.go"}, Limit: 1, Format: gitstoreapi.DiffHunks,
+		}))
+
+		By("asking for the next page of the same commits")
+		ask("path=src&path=*.go&limit=1&continue=" + url.QueryEscape(cursor))
+		Expect(f.code.compared).To(Equal(gitstoreapi.DiffQuery{
+			From: "checkpoint/1", To: "checkpoint/2", Paths: []string{"src", "*.go"}, Limit: 1, Format: gitstoreapi.DiffHunks,
+			After: 1, FromCommit: "f", ToCommit: "t",
+		}))
+	})
+
+	It("returns patches as text, or as bytes when they are none", func() {
+		f.code.diff.Files = []gitstoreapi.DiffFile{{Path: "text", Patch: []byte("+ä\n")}, {Path: "latin", Patch: []byte("+\xe4\n")}}
+		got := ask("format=patch")
+		Expect(f.code.compared.Format).To(Equal(gitstoreapi.DiffPatch))
+		Expect(got.Items).To(Equal([]historyv1alpha1.FileDiff{{Path: "text", Patch: "+ä\n"}, {Path: "latin", PatchBytes: []byte("+\xe4\n")}}))
+	})
+
+	It("says nothing about the conversation of two tasks", func() {
+		Expect(ask("from=ab:1").Conversation).To(BeNil())
+	})
+
+	DescribeTable("refuses what it cannot answer", func(who, query string, refusal error, code int, sentence string) {
+		f.code.refusal = refusal
+		w := f.get(who, diffPath+"?"+query)
+		Expect(w).To(HaveHTTPStatus(code))
+		Expect(decoded[metav1.Status](w).Message).To(ContainSubstring(sentence))
+	},
+		Entry("nobody", "", "", nil, http.StatusUnauthorized, "address of the Kubernetes API server"),
+		Entry("a stranger", "eve", "", nil, http.StatusForbidden, "may not get tasks/diff"),
+		Entry("another task that the caller may not read", "ann", "from=secret:1", nil, http.StatusForbidden, "may not get tasks/diff"),
+		Entry("another task that does not exist", "ann", "from=unknown:1", nil, http.StatusNotFound, "there is no task unknown in the history"),
+		Entry("no moment", "ann", "from=yesterday", nil, http.StatusBadRequest, `"yesterday" is no moment of a task`),
+		Entry("no such checkpoint", "ann", "to=9", nil, http.StatusNotFound, "task a has no checkpoint 9"),
+		Entry("no format", "ann", "format=html", nil, http.StatusBadRequest, `no format "html"`),
+		Entry("no limit", "ann", "limit=x", nil, http.StatusBadRequest, "limit must be a positive number"),
+		Entry("a token of another list", "ann", "continue=x", nil, http.StatusBadRequest, "not from this list"),
+		Entry("a path that leaves the worktree", "ann", "path=..", gitstoreapi.New(gitstoreapi.BadRequest, "the path leaves"), http.StatusBadRequest, "the path leaves"),
+		Entry("a checkpoint that the gitstore lacks", "ann", "", gitstoreapi.New(gitstoreapi.NotFound, "no"), http.StatusNotFound,
+			"checkpoint 1 of task a cannot be compared with checkpoint 2 of task a"),
+		Entry("a damaged checkpoint", "ann", "", gitstoreapi.New(gitstoreapi.Damaged, "objects are damaged"), http.StatusInternalServerError, "objects are damaged"),
+		Entry("a page of what changed meanwhile", "ann", "", gitstoreapi.New(gitstoreapi.Moved, "begin again"), http.StatusGone, "begin again"),
+		Entry("a gitstore that is busy", "ann", "", gitstoreapi.New(gitstoreapi.Unavailable, "too many requests"), http.StatusServiceUnavailable, "too many requests"),
+		Entry("a gitstore that is down", "ann", "", http.ErrServerClosed, http.StatusServiceUnavailable, "the gitstore cannot be reached"),
+	)
+})
