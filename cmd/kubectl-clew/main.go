@@ -28,8 +28,9 @@ func main() {
 	}
 	err := cmd.ExecuteContext(ctx)
 	stop()
-	if err != nil {
+	code, report := cli.Exit(err)
+	if report {
 		fmt.Fprintln(os.Stderr, "error: "+err.Error())
-		os.Exit(1)
 	}
+	os.Exit(code)
 }

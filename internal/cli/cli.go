@@ -43,8 +43,8 @@ type Options struct {
 	Location *time.Location
 }
 
-// New returns the command `kubectl clew`. Its errors are written for people:
-// print them after "error: " and exit with 1.
+// New returns the command `kubectl clew`. Its errors are written for people: print them
+// after "error: " if Exit says so, and exit with its code.
 func New(streams genericiooptions.IOStreams, options Options) *cobra.Command {
 	p := &plugin{
 		IOStreams: streams,
@@ -83,6 +83,7 @@ Everything these commands do can also be done by applying manifests: see
 	p.completeFlags(root)
 	group(root,
 		p.checkpointCommand(),
+		p.diffCommand(),
 		p.resumeCommand(),
 		p.rewindCommand(),
 		p.forkCommand(),

@@ -30,6 +30,9 @@ type requests struct {
 	answers map[string]any
 }
 
+// pagesOf is an answer of two pages.
+type pagesOf [2]any
+
 // withHistory puts a fake history API in front of the tests' API server.
 func (b *bench) withHistory(answers map[string]any) *requests {
 	b.Helper()
@@ -76,6 +79,12 @@ func (r *requests) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		_, _ = io.WriteString(w, answer)
 	case metav1.Status:
 		failed(w, int(answer.Code), answer.Reason, answer.Message)
+	case pagesOf:
+		page := answer[0]
+		if q.URL.Query().Get("continue") != "" {
+			page = answer[1]
+		}
+		_ = json.NewEncoder(w).Encode(page)
 	default:
 		_ = json.NewEncoder(w).Encode(answer)
 	}

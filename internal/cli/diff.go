@@ -1,0 +1,214 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/pathmatch"
+)
+
+// diff holds the flags of `diff`.
+type diff struct {
+	*plugin
+	output                                  *enumFlag
+	stat, nameOnly, conversation, exitCodes bool
+	uid                                     string
+	paths                                   []string
+}
+
+func (p *plugin) diffCommand() *cobra.Command {
+	o := &diff{plugin: p}
+	cmd := &cobra.Command{
+		Use:     "diff TASK [FROM [TO]] [-- PATH...]",
+		Short:   "Show what differs between two moments of a task",
+		Aliases: []string{"changes"},
+		Long: `Show which files differ between two moments of a task, and how.
+
+FROM and TO are each the number or name of a checkpoint, "base" for the commit that the
+task started from, "previous" for the checkpoint before TO, or "latest"; and of another
+task of the same repository, such as a fork, its name, a colon and one of these. Without
+them, everything that the task has changed so far is shown.
+
+Paths select files, folders, and patterns such as "src/**/*.go".
+
+On a terminal the output is coloured, and paged with $PAGER. Otherwise it is a patch
+that "git apply" accepts, renamed and binary files included.`,
+		Example: `  # Everything the task has changed
+  kubectl clew diff fix-login
+
+  # What happened in checkpoint 4, and between 4 and now, as a summary
+  kubectl clew diff fix-login previous 4
+  kubectl clew diff fix-login 4 --stat
+
+  # Only some files
+  kubectl clew diff fix-login -- 'src/**/*.go' README.md
+
+  # How two forks differ
+  kubectl clew diff fix-login latest fix-login-2:latest
+
+  # Apply the task's work in a clone of its repository
+  kubectl clew diff fix-login | git apply
+
+  # Has anything changed? In a script
+  kubectl clew diff fix-login 4 --exit-code --name-only`,
+		Args:              o.args,
+		ValidArgsFunction: p.completeTask,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := o.run(cmd.Context(), args)
+			if o.exitCodes && err != nil && !errors.Is(err, errDiffers) {
+				return coded{err, 2}
+			}
+			return err
+		},
+	}
+	o.output = formatFlag(cmd, "patch", "json", "yaml")
+	cmd.Flags().BoolVar(&o.stat, "stat", false, "Print a summary: each file with its numbers of added and removed lines.")
+	cmd.Flags().BoolVar(&o.nameOnly, "name-only", false, "Print only the names of the files.")
+	cmd.Flags().BoolVar(&o.conversation, "conversation", false, "Print the messages between the two moments instead of the files.")
+	cmd.Flags().BoolVar(&o.exitCodes, "exit-code", false, "Exit with 1 if there are differences, and with 2 after an error.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
+	cmd.MarkFlagsMutuallyExclusive("stat", "name-only", "conversation")
+	return cmd
+}
+
+// args checks the arguments, and keeps those after -- as paths.
+func (o *diff) args(cmd *cobra.Command, args []string) error {
+	moments := args
+	if at := cmd.ArgsLenAtDash(); at >= 0 {
+		moments, o.paths = args[:at], args[at:]
+	}
+	if _, err := pathmatch.New(o.paths); err != nil {
+		return err
+	}
+	if len(moments) == 0 {
+		return fmt.Errorf("missing argument TASK; usage: %s", cmd.UseLine())
+	}
+	if len(moments) > 3 {
+		return fmt.Errorf("unexpected argument %q; write -- before paths; usage: %s", moments[3], cmd.UseLine())
+	}
+	return nil
+}
+
+func (o *diff) run(ctx context.Context, args []string) error {
+	task, moments := args[0], args[1:len(args)-len(o.paths)]
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	params, err := o.params(ctx, s, task, moments)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.output.value != "patch":
+		return o.printWhole(ctx, s, task, params)
+	case o.conversation:
+		return o.printConversation(ctx, s, task, params)
+	case o.stat:
+		return o.printStat(ctx, s, task, params)
+	case o.nameOnly:
+		return o.printNames(ctx, s, task, params)
+	}
+	return o.printPatch(ctx, s, task, params)
+}
+
+// params returns the parameters of the request. Names of checkpoints become numbers.
+func (o *diff) params(ctx context.Context, s *session, task string, moments []string) (url.Values, error) {
+	params := url.Values{"path": o.paths, "from": {"base"}, "to": {"latest"}}
+	if o.uid != "" {
+		params.Set("uid", o.uid)
+	}
+	for i, name := range []string{"from", "to"} {
+		if i >= len(moments) {
+			break
+		}
+		moment, err := o.moment(ctx, s, task, moments[i])
+		if err != nil {
+			return nil, err
+		}
+		params.Set(name, moment)
+	}
+	return params, nil
+}
+
+// moment returns a moment as the history API names it.
+func (o *diff) moment(ctx context.Context, s *session, task, text string) (string, error) {
+	prefix := ""
+	if other, rest, ok := strings.Cut(text, ":"); ok {
+		if task, prefix, text = other, other+":", rest; text == "" {
+			text = "latest"
+		}
+	}
+	text = strings.TrimPrefix(text, "#")
+	if _, err := strconv.ParseInt(text, 10, 64); err == nil || text == "base" || text == "previous" || text == "latest" {
+		return prefix + text, nil
+	}
+	list, err := s.checkpoints(ctx, task)
+	if err != nil {
+		return "", err
+	}
+	for i := range list.Items {
+		if c := &list.Items[i]; c.Name == text && c.Status.Number > 0 {
+			return prefix + strconv.FormatInt(c.Status.Number, 10), nil
+		}
+	}
+	return "", fmt.Errorf("task %s has no checkpoint %q; name a checkpoint of `kubectl clew checkpoint list %s`, base, previous or latest", task, text, task)
+}
+
+// pages reads the difference page by page.
+func (o *diff) pages(ctx context.Context, s *session, task string, params url.Values, format string, take func(*historyv1.Diff) error) error {
+	params.Set("format", format)
+	for {
+		page := &historyv1.Diff{}
+		if err := s.historyGet(ctx, []string{"tasks", task, "diff"}, params, page); err != nil {
+			return err
+		}
+		if err := take(page); err != nil {
+			return err
+		}
+		if page.Continue == "" {
+			return o.verdict(page.Totals.Files > 0)
+		}
+		params.Set("continue", page.Continue)
+	}
+}
+
+// verdict is the answer of --exit-code.
+func (o *diff) verdict(differs bool) error {
+	if differs && o.exitCodes {
+		return errDiffers
+	}
+	return nil
+}
+
+// printWhole prints the difference as JSON or YAML, all pages as one.
+func (o *diff) printWhole(ctx context.Context, s *session, task string, params url.Values) error {
+	var all *historyv1.Diff
+	format := "hunks"
+	if o.stat || o.nameOnly {
+		format = "none"
+	}
+	verdict := o.pages(ctx, s, task, params, format, func(page *historyv1.Diff) error {
+		if all == nil {
+			all = page
+			return nil
+		}
+		all.Items = append(all.Items, page.Items...)
+		return nil
+	})
+	if verdict != nil && !errors.Is(verdict, errDiffers) {
+		return verdict
+	}
+	all.Continue, all.RemainingItemCount = "", nil
+	if err := o.printRaw(o.output.value, all); err != nil {
+		return err
+	}
+	return verdict
+}

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+)
+
+// someDiff is a difference of every kind of file.
+func someDiff() historyv1.Diff {
+	return historyv1.Diff{
+		From: historyv1.DiffPoint{Task: "fix-login", TaskUID: "u", Checkpoint: 2}, To: historyv1.DiffPoint{Task: "fix-login", TaskUID: "u", Checkpoint: 4},
+		Totals:       historyv1.DiffTotals{Files: 5, LinesAdded: 3, LinesRemoved: 2, BinaryFiles: 1},
+		Conversation: &historyv1.ConversationDiff{FromPosition: 2, ToPosition: 4, Messages: 2, ToolCalls: 1, InputTokens: 1200, OutputTokens: 30, CostMicroUSD: 20_000},
+		Items: []historyv1.FileDiff{
+			{Path: "a.go", Action: "Modified", OldMode: "100644", NewMode: "100644", LinesAdded: 1, LinesRemoved: 1, Patch: "diff --git a/a.go b/a.go\n@@ -1 +1 @@\n-\x1b[31mold\n+new\n"},
+			{Path: "b.png", Action: "Added", NewMode: "100644", NewBytes: 2048, Binary: true, PatchBytes: []byte("diff --git a/b.png b/b.png\n\xff\n")},
+			{Path: "c", Action: "Deleted", OldMode: "100644", LinesRemoved: 1, Patch: "diff --git a/c b/c\n"},
+			{Path: "e", OldPath: "d", Action: "Renamed", OldMode: "100644", NewMode: "100755", LinesAdded: 2, Patch: "diff --git a/d b/e\n"},
+			{Path: "f", Action: "Modified", OldMode: "100644", NewMode: "120000", Patch: "diff --git a/f b/f\n"},
+		},
+	}
+}
+
+const diffRequest = "GET tasks/fix-login/diff"
+
+func TestDiffAsPatch(t *testing.T) {
+	b := newBench(t)
+	r := b.withHistory(map[string]any{diffRequest: someDiff()})
+	out, errOut := b.must("diff", "fix-login")
+	wantText(t, "patch", "diff --git a/a.go b/a.go\n@@ -1 +1 @@\n-\x1b[31mold\n+new\ndiff --git a/b.png b/b.png\n\xff\ndiff --git a/c b/c\ndiff --git a/d b/e\ndiff --git a/f b/f\n", out)
+	wantText(t, "standard error", "", errOut)
+	wantText(t, "query", "format=patch&from=base&to=latest", r.query())
+	b.must("diff", "fix-login", "previous", "other:4", "--uid", "u", "--", "src", "*.go")
+	wantText(t, "query", "format=patch&from=previous&path=src&path=%2A.go&to=other%3A4&uid=u", r.query())
+}
+
+func TestDiffNamesCheckpoints(t *testing.T) {
+	b := newBench(t)
+	r := b.withHistory(map[string]any{diffRequest: someDiff()})
+	checkpoint := b.checkpoint(b.task("fix-login", "Running"), 3)
+	b.must("diff", "fix-login", checkpoint.Name, "#4")
+	wantText(t, "query", "format=patch&from=3&to=4", r.query())
+	_, _, err := b.clew("", "diff", "fix-login", "nothing")
+	wantError(t, err, `task fix-login has no checkpoint "nothing"`)
+}
+
+func TestDiffAsSummary(t *testing.T) {
+	b := newBench(t)
+	b.withHistory(map[string]any{diffRequest: someDiff()})
+	out, errOut := b.must("diff", "fix-login", "2", "4", "--stat")
+	want := ` a.go                        +1 -1
+ b.png (added)               binary, 0 B → 2.0 KiB
+ c (deleted)                 +0 -1
+ d → e (file → executable)   +2 -0
+ f (file → symbolic link)    +0 -0
+ 5 files changed, +3 -2, 1 of them binary
+`
+	wantText(t, "summary", want, out)
+	wantText(t, "standard error", "2 messages, 1 tool call, 1.2k tokens in and 30 out, $0.0200\n", errOut)
+	out, _ = b.must("diff", "fix-login", "--name-only")
+	wantText(t, "names", "a.go\nb.png\nc\ne\nf\n", out)
+	out, _ = b.must("diff", "fix-login", "-o", "json")
+	if list := decode[historyv1.Diff](t, out); len(list.Items) != 5 || list.Totals.Files != 5 {
+		t.Errorf("the JSON has %d files of %d", len(list.Items), list.Totals.Files)
+	}
+}
+
+func TestDiffReadsAllPages(t *testing.T) {
+	b := newBench(t)
+	first, second := someDiff(), someDiff()
+	first.Continue, first.Items, second.Items = "next", first.Items[:2], second.Items[2:]
+	r := b.withHistory(nil)
+	r.answers = map[string]any{diffRequest: pagesOf{first, second}}
+	out, _ := b.must("diff", "fix-login", "--name-only")
+	wantText(t, "names", "a.go\nb.png\nc\ne\nf\n", out)
+	wantText(t, "query", "continue=next&format=none&from=base&to=latest", r.query())
+	out, _ = b.must("diff", "fix-login", "-o", "json")
+	if list := decode[historyv1.Diff](t, out); len(list.Items) != 5 || list.Continue != "" {
+		t.Errorf("the JSON has %d files, and continues at %q", len(list.Items), list.Continue)
+	}
+}
+
+func TestDiffOfTheConversation(t *testing.T) {
+	b := newBench(t)
+	r := b.withHistory(map[string]any{diffRequest: someDiff(), "GET tasks/fix-login/conversation": historyv1.ConversationList{Items: []historyv1.ConversationEntry{
+		{Position: 3, Time: metav1.NewMicroTime(noon), Role: "user", Text: "and then?"}, {Position: 4, Time: metav1.NewMicroTime(noon), Role: "assistant", Text: "done"},
+	}}})
+	out, errOut := b.must("diff", "fix-login", "2", "4", "--conversation")
+	wantParts(t, "messages", out, "and then?", "done")
+	wantText(t, "standard error", "2 messages, 1 tool call, 1.2k tokens in and 30 out, $0.0200\n", errOut)
+	wantText(t, "query", "after=2&limit=2&uid=u", r.query())
+	two := someDiff()
+	two.Conversation = nil
+	r.answers[diffRequest] = two
+	_, _, err := b.clew("", "diff", "fix-login", "2", "other:4", "--conversation")
+	wantError(t, err, "of different tasks")
+}
+
+func TestDiffSaysWhatThePatchLacks(t *testing.T) {
+	b := newBench(t)
+	cut := someDiff()
+	cut.Items[0].Patch, cut.Items[0].CutBytes = "", 5<<20
+	b.withHistory(map[string]any{diffRequest: cut})
+	out, _, err := b.clew("", "diff", "fix-login")
+	wantError(t, err, "the patch lacks 1 file, whose content is too large to compare: a.go")
+	wantParts(t, "patch", out, "diff --git a/c b/c")
+}
+
+func TestDiffExitCodes(t *testing.T) {
+	b := newBench(t)
+	r := b.withHistory(map[string]any{diffRequest: someDiff()})
+	for _, args := range [][]string{{"--name-only"}, {"--stat"}, {}, {"-o", "json"}} {
+		_, _, err := b.clew("", append([]string{"diff", "fix-login", "--exit-code"}, args...)...)
+		if code, print := Exit(err); code != 1 || print {
+			t.Errorf("differences with %q: exit code %d, printed: %t", args, code, print)
+		}
+	}
+	r.answers[diffRequest] = historyv1.Diff{}
+	if code, _ := exitOf(b.clew("", "diff", "fix-login", "--exit-code", "--stat")); code != 0 {
+		t.Errorf("no differences: exit code %d", code)
+	}
+	r.answers[diffRequest] = nil
+	if code, print := exitOf(b.clew("", "diff", "fix-login", "--exit-code")); code != 2 || !print {
+		t.Errorf("an error: exit code %d, printed: %t", code, print)
+	}
+	if code, print := Exit(errors.New("other")); code != 1 || !print {
+		t.Errorf("an error of another command: exit code %d, printed: %t", code, print)
+	}
+}
+
+func exitOf(_, _ string, err error) (code int, print bool) { return Exit(err) }
+
+func TestDiffOnATerminalCannotControlIt(t *testing.T) {
+	got := paintPatch(someDiff().Items[0], style{on: true})
+	wantText(t, "patch", "\x1b[1mdiff --git a/a.go b/a.go\x1b[0m\n\x1b[36m@@ -1 +1 @@\x1b[0m\n\x1b[31m-\\x1b[31mold\x1b[0m\n\x1b[32m+new\x1b[0m\n", got)
+	cut := historyv1.FileDiff{Path: "a\nb", CutBytes: 2048}
+	wantText(t, "a file that is too large", "a b: too large to compare (2.0 KiB)\n", paintPatch(cut, style{}))
+}
+
+func TestDiffArguments(t *testing.T) {
+	b := newBench(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "missing argument TASK"},
+		{[]string{"a", "b", "c", "d"}, `unexpected argument "d"; write -- before paths`},
+		{[]string{"a", "--", "../x"}, "leaves the worktree"},
+		{[]string{"a", "--stat", "--name-only"}, "none of the others can be"},
+	} {
+		_, _, err := b.clew("", append([]string{"diff"}, c.args...)...)
+		wantError(t, err, c.want)
+	}
+}
