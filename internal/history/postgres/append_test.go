@@ -100,6 +100,18 @@ var _ = Describe("Appending records", func() {
 			HaveField("Number", int64(3)), HaveField("Number", int64(4))))
 	})
 
+	It("checkpoints before a number are read backwards", func(ctx SpecContext) {
+		for n := range int64(5) {
+			w.append(checkpoint(n + 1))
+		}
+		Expect(store.CheckpointsBefore(ctx, w.task.Key(), 4, 2)).To(HaveExactElements(
+			HaveField("Number", int64(3)), HaveField("Number", int64(2))))
+		Expect(store.CheckpointsBefore(ctx, w.task.Key(), 0, 1)).To(HaveExactElements(HaveField("Number", int64(5))), "the newest")
+		Expect(store.CheckpointsBefore(ctx, w.task.Key(), 1, 10)).To(BeEmpty(), "before the first")
+		elsewhere := history.Key{Namespace: "elsewhere", UID: w.task.UID}
+		Expect(store.CheckpointsBefore(ctx, elsewhere, 0, 10)).To(BeEmpty(), "as seen from another namespace")
+	})
+
 	It("duplicates are left out and gaps are refused", func(ctx SpecContext) {
 		first := w.number(user("1"), user("2"), user("3"))
 		more := w.number(user("4"), user("5"), user("6"))

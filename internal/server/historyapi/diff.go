@@ -37,10 +37,10 @@ const subresourceDiff = "diff"
 // maxDiffFiles is the maximum number of files of a page, and defaultDiffFiles the default.
 const maxDiffFiles, defaultDiffFiles = 1000, 300
 
-// diff returns a page of the difference between two moments of a task. Parameters: from (the
-// checkpoint before to, by default) and to (the latest checkpoint), each the number of a
-// checkpoint, base, previous, latest, or the name of another task, a colon and one of these;
-// path (several), format (hunks, patch or none), limit, continue, uid.
+// diff returns a page of the difference between two moments of a task. Parameters: from (base,
+// by default) and to (latest), each the number of a checkpoint, base (what the task started
+// from), latest, previous (the checkpoint before to), or the name of another task, a colon and
+// one of these; path (several), format (hunks, patch or none), limit, continue, uid.
 func (a *api) diff(w http.ResponseWriter, c *call) error {
 	q, err := diffQueryOf(c.URL.Query())
 	if err != nil {
@@ -146,10 +146,10 @@ func (a *api) moments(c *call, q diffParameters) (of moments, err error) {
 	if of.to, err = a.moment(c, of.task, cmp.Or(q.to, momentLatest), nil); err != nil {
 		return of, err
 	}
-	if q.from == "" || q.from == momentPrevious {
+	if q.from == momentPrevious {
 		of.from, err = a.moment(c, of.to.task, momentPrevious, of.to.checkpoint)
 	} else {
-		of.from, err = a.moment(c, of.task, q.from, nil)
+		of.from, err = a.moment(c, of.task, cmp.Or(q.from, momentBase), nil)
 	}
 	return of, err
 }

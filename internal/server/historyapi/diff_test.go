@@ -34,13 +34,14 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Expect(f.code.of).To(Equal("team/new"), "the newest task of the name")
 		Expect([]string{f.code.compared.From, f.code.compared.To}).To(Equal([]string{from, to}))
 	},
-		Entry("by default the latest checkpoint and the one before", "", "checkpoint/1", "checkpoint/2"),
-		Entry("the one before a given one", "to=2", "checkpoint/1", "checkpoint/2"),
-		Entry("before the first checkpoint is the base", "to=1", "base", "checkpoint/1"),
-		Entry("from the base on", "from=base", "base", "checkpoint/2"),
+		Entry("by default everything since the base", "", "base", "checkpoint/2"),
+		Entry("up to a checkpoint", "to=1", "base", "checkpoint/1"),
+		Entry("from a checkpoint on", "from=1", "checkpoint/1", "checkpoint/2"),
+		Entry("the last step", "from=previous", "checkpoint/1", "checkpoint/2"),
+		Entry("before the first checkpoint is the base", "from=previous&to=1", "base", "checkpoint/1"),
 		Entry("backwards", "from=2&to=1", "checkpoint/2", "checkpoint/1"),
 		Entry("to the latest of another task", "from=1&to=ab:latest", "checkpoint/1", "other:checkpoint/2"),
-		Entry("the latest of another task, and the one before", "to=ab:", "other:checkpoint/1", "other:checkpoint/2"),
+		Entry("the latest of another task, and the one before", "from=previous&to=ab:", "other:checkpoint/1", "other:checkpoint/2"),
 		Entry("from another task", "from=ab:1&to=2", "other:checkpoint/1", "checkpoint/2"),
 	)
 
@@ -54,7 +55,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 			}},
 			Next: 1,
 		}
-		got := ask("path=src&path=*.go&limit=1")
+		got := ask("from=previous&path=src&path=*.go&limit=1")
 		Expect(got.Continue).NotTo(BeEmpty())
 		cursor := got.Continue
 		got.Continue = ""
@@ -80,7 +81,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 		}))
 
 		By("asking for the next page of the same commits")
-		ask("path=src&path=*.go&limit=1&continue=" + url.QueryEscape(cursor))
+		ask("from=previous&path=src&path=*.go&limit=1&continue=" + url.QueryEscape(cursor))
 		Expect(f.code.compared).To(Equal(gitstoreapi.DiffQuery{
 			From: "checkpoint/1", To: "checkpoint/2", Paths: []string{"src", "*.go"}, Limit: 1, Format: gitstoreapi.DiffHunks,
 			After: 1, FromCommit: "f", ToCommit: "t",
@@ -115,7 +116,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Entry("a token of another list", "ann", "continue=x", nil, http.StatusBadRequest, "not from this list"),
 		Entry("a path that leaves the worktree", "ann", "path=..", gitstoreapi.New(gitstoreapi.BadRequest, "the path leaves"), http.StatusBadRequest, "the path leaves"),
 		Entry("a checkpoint that the gitstore lacks", "ann", "", gitstoreapi.New(gitstoreapi.NotFound, "no"), http.StatusNotFound,
-			"checkpoint 1 of task a cannot be compared with checkpoint 2 of task a"),
+			"the base of task a cannot be compared with checkpoint 2 of task a"),
 		Entry("a damaged checkpoint", "ann", "", gitstoreapi.New(gitstoreapi.Damaged, "objects are damaged"), http.StatusInternalServerError, "objects are damaged"),
 		Entry("a page of what changed meanwhile", "ann", "", gitstoreapi.New(gitstoreapi.Moved, "begin again"), http.StatusGone, "begin again"),
 		Entry("a gitstore that is busy", "ann", "", gitstoreapi.New(gitstoreapi.Unavailable, "too many requests"), http.StatusServiceUnavailable, "too many requests"),
