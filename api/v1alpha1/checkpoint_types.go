@@ -80,6 +80,28 @@ type SkippedFile struct {
 	Bytes int64 `json:"bytes,omitempty"`
 }
 
+// FileAction says what became of a file since the parent checkpoint.
+// +kubebuilder:validation:Enum=Added;Modified;Deleted
+type FileAction string
+
+// The actions.
+const (
+	FileAdded    FileAction = "Added"
+	FileModified FileAction = "Modified"
+	FileDeleted  FileAction = "Deleted"
+)
+
+// ChangedFile is a file that changed since the parent checkpoint.
+type ChangedFile struct {
+	// path in the worktree; bytes that are not UTF-8 are escaped.
+	// +required
+	// +kubebuilder:validation:MaxLength=4096
+	Path string `json:"path"`
+	// action is Added, Modified or Deleted.
+	// +optional
+	Action FileAction `json:"action,omitempty"`
+}
+
 // GitPosition is the state of the agent's own repository.
 type GitPosition struct {
 	// head is the commit of the agent's HEAD; empty before the first commit.
@@ -242,6 +264,12 @@ type CheckpointStatus struct {
 	// code counts what changed since the parent.
 	// +optional
 	Code *CodeStats `json:"code,omitempty"`
+	// changedFiles are the files that changed since the parent; the first 50 that fit into
+	// 2 KiB. code.filesChanged counts all of them, and kubectl clew diff shows them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	ChangedFiles []ChangedFile `json:"changedFiles,omitempty"`
 	// git is the state of the agent's own repository.
 	// +optional
 	Git *GitPosition `json:"git,omitempty"`

@@ -113,8 +113,26 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	if err := table(w, nil, rows); err != nil {
 		return err
 	}
+	describeChanged(w, style, status)
 	describeSkipped(w, style, status)
 	return nil
+}
+
+// describeChanged lists the files that changed since the parent checkpoint.
+func describeChanged(w io.Writer, style style, status v1alpha1.CheckpointStatus) {
+	if len(status.ChangedFiles) == 0 {
+		return
+	}
+	fmt.Fprintln(w, style.bold("Changed files:"))
+	for _, file := range status.ChangedFiles {
+		fmt.Fprintf(w, "  %-8s  %s\n", strings.ToLower(string(file.Action)), oneLine(file.Path))
+	}
+	if status.Code == nil {
+		return
+	}
+	if more := int(status.Code.FilesChanged) - len(status.ChangedFiles); more > 0 {
+		fmt.Fprintf(w, "  and %d more\n", more)
+	}
 }
 
 // describeConsistency says whether all files were read at one instant.

@@ -239,6 +239,7 @@ func TestCheckpointTable(t *testing.T) {
 func TestDescribeCheckpoint(t *testing.T) {
 	c := takenCheckpoint(3, "fix-login-3")
 	c.Status.Git = &v1alpha1.GitPosition{Head: "beef", Branch: "main", DirtyFileCount: 2}
+	c.Status.ChangedFiles = []v1alpha1.ChangedFile{{Path: "a\nb.go", Action: v1alpha1.FileModified}, {Path: "c", Action: v1alpha1.FileDeleted}}
 	c.Status.SkippedCount = 101
 	c.Status.Skipped = []v1alpha1.SkippedFile{{Path: "data/\x1b]big\n.bin", Reason: "TooLarge", Bytes: 200 << 20}}
 	p, out := testPlugin()
@@ -257,6 +258,10 @@ Contents:       1200 files, 3.0 MiB
 Changed:        3 files, 20 lines added, 4 lines removed
 Conversation:   30 messages, 4 tool calls with results
 Agent's git:    branch main at beef, 2 dirty files
+Changed files:
+  modified  a b.go
+  deleted   c
+  and 1 more
 Not included (a rewind leaves these files unchanged):
   data/\x1b]big\n.bin  TooLarge (200.0 MiB)
   and 100 more

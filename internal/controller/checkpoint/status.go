@@ -14,11 +14,12 @@ import (
 )
 
 const (
-	// maxListed is the number of files in each of the two lists of files.
-	maxListed = 100
+	// maxListed is the number of files in each list of files that checkpoints do not contain or
+	// commits do not, and maxChanged in the list of changed files.
+	maxListed, maxChanged = 100, 50
 	// maxPath is the length of a path, in characters.
 	maxPath = 1024
-	// listBytes is the size of each of the two lists of files, as JSON. The agent chooses
+	// listBytes is the size of each of the three lists of files, as JSON. The agent chooses
 	// the names of its files, every checkpoint repeats the lists, and etcd stores them all.
 	listBytes = 2048
 	// maxBranch is the length of a branch name, in characters.
@@ -51,6 +52,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Code: &v1alpha1.CodeStats{
 			FilesChanged: row.FilesChanged, LinesAdded: row.LinesAdded, LinesRemoved: row.LinesRemoved,
 		},
+		ChangedFiles: changedFiles(row.Changes),
 		Git: &v1alpha1.GitPosition{
 			Head: row.GitHead, Branch: resources.PlainText(row.GitBranch, maxBranch), DirtyFiles: paths(row.DirtyFiles), DirtyFileCount: row.DirtyFileCount,
 		},
@@ -92,21 +94,34 @@ func seconds(t time.Time) *metav1.Time {
 // paths limits a list from an untrusted worktree to what a status may contain; the counts
 // beside it include all files.
 func paths(list []string) []string {
-	return within(list, func(p string) string { return resources.PlainText(p, maxPath) })
+	return within(list, maxListed, func(p string) string { return resources.PlainText(p, maxPath) })
 }
 
 // skipped limits a list of skipped files like paths.
 func skipped(list []history.SkippedFile) []v1alpha1.SkippedFile {
-	return within(list, func(f history.SkippedFile) v1alpha1.SkippedFile {
+	return within(list, maxListed, func(f history.SkippedFile) v1alpha1.SkippedFile {
 		return v1alpha1.SkippedFile{
 			Path: resources.PlainText(f.Path, maxPath), Reason: resources.PlainText(f.Reason, 63), Bytes: f.Bytes,
 		}
 	})
 }
 
-// within returns the beginning of a list that fits, as JSON, in listBytes.
-func within[From, To any](list []From, shown func(From) To) []To {
-	list = list[:min(len(list), maxListed)]
+// changedFiles limits a list of changed files like paths.
+func changedFiles(list []history.FileChange) []v1alpha1.ChangedFile {
+	return within(list, maxChanged, func(f history.FileChange) v1alpha1.ChangedFile {
+		file := v1alpha1.ChangedFile{Path: resources.PlainText(f.Path, maxPath)}
+		switch a := v1alpha1.FileAction(f.Action); a {
+		case v1alpha1.FileAdded, v1alpha1.FileModified, v1alpha1.FileDeleted:
+			file.Action = a
+		}
+		return file
+	})
+}
+
+// within returns the beginning of a list that has at most this many items and fits, as JSON,
+// in listBytes.
+func within[From, To any](list []From, most int, shown func(From) To) []To {
+	list = list[:min(len(list), most)]
 	out := make([]To, 0, len(list))
 	room := listBytes
 	for _, item := range list {
@@ -123,7 +138,7 @@ func within[From, To any](list []From, shown func(From) To) []To {
 // rest returns a clause for the condition Ready about files that only the history has; ""
 // if the status has all of them.
 func rest(s *v1alpha1.CheckpointStatus, row history.Checkpoint) string {
-	if len(s.Skipped) == len(row.Skipped) && len(s.Git.DirtyFiles) == len(row.DirtyFiles) {
+	if len(s.Skipped) == len(row.Skipped) && len(s.Git.DirtyFiles) == len(row.DirtyFiles) && len(s.ChangedFiles) == len(row.Changes) {
 		return ""
 	}
 	return "; its lists of files are truncated here, the history has more of them"

@@ -28,6 +28,7 @@ func objectOf(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) 
 	for i := range files {
 		row.DirtyFiles = append(row.DirtyFiles, fmt.Sprint(i, path))
 		row.Skipped = append(row.Skipped, history.SkippedFile{Path: fmt.Sprint(i, path), Reason: "Fifo"})
+		row.Changes = append(row.Changes, history.FileChange{Path: fmt.Sprint(i, path), Action: "Modified"})
 	}
 	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "t", Namespace: "team", UID: "7e0d0a52"}}
 	object := resources.NewCheckpoint(task, "t-7", row)
@@ -43,7 +44,7 @@ func objectOf(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) 
 func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
 	var row history.Checkpoint
 	filled.In(&row)
-	row.Consistency = string(v1alpha1.ConsistencyAgentThawed)
+	row.Consistency, row.Changes[0].Action = string(v1alpha1.ConsistencyAgentThawed), string(v1alpha1.FileDeleted)
 	var status v1alpha1.CheckpointStatus
 	fill(&status, row, 1, "Recorded", "it was taken")
 	conditions := status.Conditions
@@ -77,6 +78,8 @@ func TestListsThatFitAreComplete(t *testing.T) {
 	object, _ := objectOf(t, 20, "internal/parser/parser.go")
 	g.Expect(object.Status.Git.DirtyFiles).To(gomega.HaveLen(20))
 	g.Expect(object.Status.Skipped).To(gomega.HaveLen(20))
+	g.Expect(object.Status.ChangedFiles).To(gomega.HaveLen(20))
+	g.Expect(object.Status.ChangedFiles[3]).To(gomega.Equal(v1alpha1.ChangedFile{Path: "3internal/parser/parser.go", Action: v1alpha1.FileModified}))
 	g.Expect(meta.FindStatusCondition(object.Status.Conditions, v1alpha1.CheckpointReady).Message).To(gomega.Equal("it was taken"))
 }
 
@@ -90,6 +93,7 @@ func TestTheCacheHoldsNothingThatAnAgentWrote(t *testing.T) {
 	c := cached.(*v1alpha1.Checkpoint)
 	g.Expect(c.Status.Git).To(gomega.BeNil())
 	g.Expect(c.Status.Skipped).To(gomega.BeNil())
+	g.Expect(c.Status.ChangedFiles).To(gomega.BeNil())
 	g.Expect(c.ManagedFields).To(gomega.BeNil())
 	g.Expect(c.Status.Number).To(gomega.BeEquivalentTo(7))
 	g.Expect(c.Status.Conditions).To(gomega.Equal(whole.Status.Conditions))
