@@ -17,6 +17,7 @@ const (
 	kindTasks        = "tasks"
 	kindSnapshots    = "snapshots"
 	kindDiff         = "diff"
+	kindCheckpoints  = "checkpoints"
 )
 
 // cursor is the place where a list continues. Callers see it as an opaque text. It grants
@@ -25,7 +26,8 @@ const (
 type cursor struct {
 	Kind string `json:"k"`
 	UID  string `json:"u,omitempty"`
-	// Branch and After are a place in a conversation.
+	// Branch and After are a place in a conversation. Alone, After is the number of a
+	// checkpoint, or of files.
 	Branch string `json:"b,omitempty"`
 	After  int64  `json:"a,omitempty"`
 	// Time and ID are a place in a timeline.

@@ -4,7 +4,7 @@
 //
 // The caller's identity comes from the API server's front proxy (FrontProxy), and the
 // cluster's RBAC decides what the caller may do (SubjectAccess), all in the group
-// history.clew.dev: get tasks/conversation, tasks/timeline, tasks/snapshots and tasks/diff; list
+// history.clew.dev: get tasks/conversation, tasks/timeline, tasks/snapshots, tasks/checkpoints and tasks/diff; list
 // timelines; list search; list and get taskhistories, get taskhistories/export, and
 // create (an import) and delete taskhistories. Access is checked before anything is
 // looked up, so that no response reveals whether a task exists that the caller may not
@@ -168,6 +168,9 @@ func Register(mux *http.ServeMux, o Options) {
 // archive registers what needs the Archive.
 func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	a.read(mux, task+"/conversation/position", Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.position)
+	checkpoints := Access{Verb: "get", Resource: "tasks", Subresource: subresourceCheckpoints}
+	a.read(mux, task+"/"+subresourceCheckpoints, checkpoints, a.checkpoints)
+	a.read(mux, task+"/"+subresourceCheckpoints+"/{number}", checkpoints, a.checkpoint)
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff, requestTimeout,
 		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.withAnswerSlot(a.diff))
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)

@@ -158,7 +158,7 @@ var _ = Describe("The history API", func() {
 		Expect(readAs[metav1.APIGroupList](f, "", "/apis").Groups).To(ConsistOf(HaveField("Name", "history.clew.dev")))
 		Expect(readAs[metav1.APIGroup](f, "", "/apis/history.clew.dev").PreferredVersion.GroupVersion).To(Equal("history.clew.dev/v1alpha1"))
 		resources := readAs[metav1.APIResourceList](f, "", "/apis/history.clew.dev/v1alpha1").APIResources
-		Expect(resources).To(HaveLen(8))
+		Expect(resources).To(HaveLen(9))
 		for _, resource := range resources {
 			Expect(resource.Verbs).NotTo(ContainElement(BeElementOf("delete", "deletecollection")), "%s would be deleted with its namespace", resource.Name)
 		}

@@ -106,6 +106,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 			"ann get tasks/timeline team/unknown":     true,
 			"ann list timelines/ team/":               true,
 			"ann get tasks/snapshots team/a":          true,
+			"ann get tasks/checkpoints team/a":        true,
 			"ann get tasks/diff team/a":               true,
 			"ann get tasks/diff team/ab":              true,
 			"ann get tasks/diff team/unknown":         true,
