@@ -13,6 +13,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -105,7 +106,8 @@ type plugin struct {
 	clock    func() time.Time
 	newID    func() (string, error)
 	location *time.Location
-	asks     bool // whether questions can be asked
+	asks     bool     // whether questions can be asked
+	said     sync.Map // the states of progress that were shown
 }
 
 // session is a plugin that has read its kubeconfig.

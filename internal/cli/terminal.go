@@ -127,6 +127,13 @@ func (p *plugin) progressIfSlow(state string) (stop func()) {
 	return stop
 }
 
+// saidBefore reports whether standard error, which is no terminal, has the state already: a
+// command that reads many pages waits for each of them.
+func (p *plugin) saidBefore(state string) bool {
+	_, said := p.said.LoadOrStore(state, true)
+	return said && !isTerminal(p.ErrOut)
+}
+
 // updatesIfSlow is progressIfSlow for a request whose state changes: update replaces
 // the state.
 func (p *plugin) updatesIfSlow(state string) (update func(string), stop func()) {
@@ -136,10 +143,11 @@ func (p *plugin) updatesIfSlow(state string) (update func(string), stop func()) 
 	timer := time.AfterFunc(progressDelay, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if !ended {
-			shown = newProgress(p.ErrOut)
-			shown.update(state)
+		if ended || p.saidBefore(state) {
+			return
 		}
+		shown = newProgress(p.ErrOut)
+		shown.update(state)
 	})
 	update = func(now string) {
 		mu.Lock()
