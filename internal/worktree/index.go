@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/clew-dev/clew/internal/gitignore"
 	"github.com/clew-dev/clew/internal/gitpath"
 )
 
@@ -270,7 +271,7 @@ func (d *dirtyFinder) add(path, state string) {
 }
 
 // folder adds the differences between a scanned folder and that of the index.
-func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *ignoreRules) {
+func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *gitignore.Rules) {
 	ignore = d.rules(path, cur.find(".gitignore"), "", ignore)
 	for i := range cur.entries {
 		e := &cur.entries[i]
@@ -287,7 +288,7 @@ func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *
 				sub = index.folders[e.name]
 			}
 			// A nested repository tracks its files itself.
-			if (sub == nil && ignore.match(full, true)) || e.dir.find(gitName) != nil {
+			if (sub == nil && ignore.Match(full, true)) || e.dir.find(gitName) != nil {
 				continue
 			}
 			d.folder(e.dir, sub, full, ignore)
@@ -295,7 +296,7 @@ func (d *dirtyFinder) folder(cur *dir, index *indexFolder, path string, ignore *
 		}
 		x := index.find(e.name)
 		switch {
-		case x == nil && !ignore.match(full, false):
+		case x == nil && !ignore.Match(full, false):
 			d.add(full, "Untracked")
 		case x != nil && x.stage == 0 && !x.ignore && x.mode != modeSub && !x.matches(e):
 			d.add(full, "Modified")

@@ -3,7 +3,6 @@ package worktree
 import (
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -61,33 +60,5 @@ func TestSessionStateByPattern(t *testing.T) {
 	cfg.HomeInclude = []string{".db/[a"}
 	if _, err := Open(t.Context(), cfg); err == nil {
 		t.Error("Open accepts an invalid pattern")
-	}
-}
-
-// The agent writes the patterns, and each byte of them takes a hundred bytes of memory.
-func TestPatternsTakeBoundedMemory(t *testing.T) {
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	for name, text := range map[string]string{
-		"long lines":       strings.Repeat(strings.Repeat("?", 1000)+"\n", 60),
-		"many lines":       strings.Repeat("a*b?\n", 1900),
-		"longer than read": strings.Repeat("?\n", maxIgnoreBytes),
-	} {
-		before := heap()
-		var rules *ignoreRules
-		d := &dirtyFinder{}
-		path := ""
-		for range 20 {
-			rules = d.rules(path, &entry{name: ".gitignore", data: []byte(text)}, "", rules)
-			path = joinPath(path, "d")
-		}
-		if grown := heap() - before; grown > 32<<20 {
-			t.Errorf("%s: the patterns of 20 nested folders take %d MiB", name, grown>>20)
-		}
-		runtime.KeepAlive(rules)
 	}
 }
