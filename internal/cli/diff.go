@@ -19,6 +19,7 @@ type diff struct {
 	*plugin
 	output                                  *enumFlag
 	stat, nameOnly, conversation, exitCodes bool
+	ignored                                 bool
 	uid                                     string
 	paths                                   []string
 }
@@ -36,7 +37,9 @@ task started from, "previous" for the checkpoint before TO, or "latest"; and of 
 task of the same repository, such as a fork, its name, a colon and one of these. Without
 them, everything that the task has changed so far is shown.
 
-Paths select files, folders, and patterns such as "src/**/*.go".
+Paths select files, folders, and patterns such as "src/**/*.go". Files that .gitignore
+files ignore, such as dependencies and caches, are left out and counted, unless
+--ignored is set or the task started with them.
 
 On a terminal the output is coloured, and paged with $PAGER. Otherwise it is a patch
 that "git apply" accepts, renamed and binary files included.`,
@@ -72,6 +75,7 @@ that "git apply" accepts, renamed and binary files included.`,
 	cmd.Flags().BoolVar(&o.stat, "stat", false, "Print a summary: each file with its numbers of added and removed lines.")
 	cmd.Flags().BoolVar(&o.nameOnly, "name-only", false, "Print only the names of the files.")
 	cmd.Flags().BoolVar(&o.conversation, "conversation", false, "Print the messages between the two moments instead of the files.")
+	cmd.Flags().BoolVar(&o.ignored, "ignored", false, "Include ignored files.")
 	cmd.Flags().BoolVar(&o.exitCodes, "exit-code", false, "Exit with 1 if there are differences, and with 2 after an error.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
 	cmd.MarkFlagsMutuallyExclusive("stat", "name-only", "conversation")
@@ -125,6 +129,9 @@ func (o *diff) params(ctx context.Context, s *session, task string, moments []st
 	if o.uid != "" {
 		params.Set("uid", o.uid)
 	}
+	if o.ignored {
+		params.Set("ignored", "true")
+	}
 	for i, name := range []string{"from", "to"} {
 		if i >= len(moments) {
 			break
@@ -174,9 +181,17 @@ func (o *diff) pages(ctx context.Context, s *session, task string, params url.Va
 			return err
 		}
 		if page.Continue == "" {
+			o.tellIgnored(page.Totals.IgnoredFiles)
 			return o.verdict(page.Totals.Files > 0)
 		}
 		params.Set("continue", page.Continue)
+	}
+}
+
+// tellIgnored says how many files are left out, where a person reads it.
+func (o *diff) tellIgnored(files int64) {
+	if files > 0 && isTerminal(o.Out) || files > 0 && o.stat && o.output.value == "patch" {
+		fmt.Fprintf(o.ErrOut, "%s left out; --ignored includes them\n", plural(files, "ignored file"))
 	}
 }
 

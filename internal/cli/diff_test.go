@@ -50,7 +50,7 @@ func TestDiffNamesCheckpoints(t *testing.T) {
 
 func TestDiffAsSummary(t *testing.T) {
 	b := newBench(t)
-	b.withHistory(map[string]any{diffRequest: someDiff()})
+	r := b.withHistory(map[string]any{diffRequest: someDiff()})
 	out, errOut := b.must("diff", "fix-login", "2", "4", "--stat")
 	want := ` a.go                        +1 -1
  b.png (added)               binary, 0 B → 2.0 KiB
@@ -61,6 +61,14 @@ func TestDiffAsSummary(t *testing.T) {
 `
 	wantText(t, "summary", want, out)
 	wantText(t, "standard error", "2 messages, 1 tool call, 1.2k tokens in and 30 out, $0.0200\n", errOut)
+	more := someDiff()
+	more.Totals.IgnoredFiles, more.Conversation = 2, nil
+	r.answers[diffRequest] = more
+	_, errOut = b.must("diff", "fix-login", "--stat")
+	wantText(t, "standard error", "2 ignored files left out; --ignored includes them\n", errOut)
+	_, errOut = b.must("diff", "fix-login", "--ignored")
+	wantText(t, "standard error", "", errOut)
+	wantText(t, "query", "format=patch&from=base&ignored=true&to=latest", r.query())
 	out, _ = b.must("diff", "fix-login", "--name-only")
 	wantText(t, "names", "a.go\nb.png\nc\ne\nf\n", out)
 	out, _ = b.must("diff", "fix-login", "-o", "json")

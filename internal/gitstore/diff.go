@@ -111,6 +111,11 @@ func diffQuery(values url.Values) (pagedQuery, *gitstoreapi.Refusal) {
 		FromCommit: values.Get("fromCommit"), ToCommit: values.Get("toCommit"), Limit: defaultDiffFiles,
 	}}
 	var err error
+	if text := values.Get("ignored"); text != "" {
+		if q.Ignored, err = strconv.ParseBool(text); err != nil {
+			return bad("ignored is %q; it must be true or false", text)
+		}
+	}
 	if q.paths, err = pathmatch.New(q.Paths); err != nil {
 		return bad("%v", err)
 	}

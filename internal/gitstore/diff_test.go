@@ -205,6 +205,51 @@ func TestPointsOfADifference(t *testing.T) {
 	}
 }
 
+func TestIgnoredFilesAreLeftOutAndCounted(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	fix := server.client(taskToken("fix", 1))
+	fix.git("config", "core.excludesFile", "/dev/null")
+	fix.commit("README", "r\n", "tracked.log", "1\n")
+	fix.commit(".gitignore", "node_modules/\n*.log\n", "sub/.gitignore", "!keep.log\n")
+	daemon := fix.checkpoints()
+	force := func(files ...string) {
+		for i := 0; i+1 < len(files); i += 2 {
+			path := filepath.Join(fix.dir, files[i])
+			if err := errorsOf(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(files[i+1]), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		daemon.git("add", "--all", "--force")
+		daemon.git("commit", "--quiet", "--message=work")
+	}
+	force("node_modules/a/index.js", "1\n", "gone.log", "moved\n", "old.log", "1\n")
+	daemon.push("HEAD:" + codeRef("fix", 1))
+	daemon.git("rm", "--quiet", "gone.log")
+	force("node_modules/a/index.js", "2\n", "node_modules/b/.gitignore", "!*\n", "old.log", "2\n", "tracked.log", "2\n", "sub/keep.log", "keep\n", "sub/other.log", "other\n", "new.go", "moved\n")
+	daemon.push("HEAD:" + codeRef("fix", 2))
+
+	paths := func(d gitstoreapi.Diff) (found []string) {
+		for _, f := range d.Files {
+			found = append(found, f.Path)
+		}
+		return found
+	}
+	got := server.diff("checkpoint/1", "checkpoint/2", "format", "patch")
+	if diff := cmp.Diff([]string{"new.go", "sub/keep.log", "tracked.log"}, paths(got)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if want := (gitstoreapi.DiffTotals{Files: 3, LinesAdded: 3, LinesRemoved: 1, IgnoredFiles: 5}); got.Totals != want {
+		t.Errorf("totals are %+v, want %+v", got.Totals, want)
+	}
+	if all := server.diff("checkpoint/1", "checkpoint/2", "ignored", "true"); all.Totals.Files != 7 || all.Totals.IgnoredFiles != 0 { // one of them was renamed
+		t.Errorf("with ignored files the totals are %+v", all.Totals)
+	}
+	if some := server.diff("checkpoint/1", "checkpoint/2", "path", "sub"); some.Totals.Files != 1 || some.Totals.IgnoredFiles != 1 {
+		t.Errorf("of one folder the totals are %+v", some.Totals)
+	}
+	server.refusedDiff(gitstoreapi.BadRequest, "from", "checkpoint/1", "to", "checkpoint/2", "ignored", "perhaps")
+}
+
 func TestATaskWithoutOriginStartsFromNothing(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	fix := server.client(taskToken("fix", 1)).checkpoints()
@@ -302,10 +347,16 @@ func TestVeryManyFilesAreListedWithoutTheirLines(t *testing.T) {
 	}
 	fix.commit(files...)
 	fix.push("HEAD:" + codeRef("fix", 3))
+	fix.commit(append(files[:len(files):len(files)], ".gitignore", "/many/\n", "few", "1\n")...)
+	fix.push("HEAD:" + codeRef("fix", 4))
 	page := server.diff("checkpoint/2", "checkpoint/3", "after", fmt.Sprint(maxComparedFiles), "format", "patch")
 	want := gitstoreapi.DiffTotals{Files: maxComparedFiles + 10, UncountedFiles: maxComparedFiles + 10}
 	if page.Totals != want || len(page.Files) != 10 || page.Next != 0 || page.Files[9].Path != "many/10009" || len(page.Files[9].Patch) == 0 {
 		t.Errorf("the last page is %+v", page)
+	}
+	few := server.diff("checkpoint/2", "checkpoint/4")
+	if want := (gitstoreapi.DiffTotals{Files: 2, LinesAdded: 2, IgnoredFiles: maxComparedFiles + 10}); few.Totals != want {
+		t.Errorf("beside very many ignored files the totals are %+v, want %+v", few.Totals, want)
 	}
 	if first := server.diff("checkpoint/2", "checkpoint/3", "limit", "5"); len(first.Files) != 5 || first.Next != 5 {
 		t.Errorf("the first page has %d files, and the next begins after %d", len(first.Files), first.Next)

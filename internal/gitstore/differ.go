@@ -144,21 +144,15 @@ func pathsWithin(entries []gitdiff.Entry, limit int) int {
 // list returns the files that differ, by path, and their totals. If there are too many for
 // git to compare, it returns those of the page only, with how many it skipped.
 func (d *differ) list(q pagedQuery, totals *gitstoreapi.DiffTotals) (entries []gitdiff.Entry, skipped int, err error) {
-	var all int
-	var selected int64
-	err = d.stream(func(in *bufio.Reader) error {
-		return gitdiff.Each(in, func(e gitdiff.Entry) error {
-			if all++; q.paths.Match(e.Path) {
-				selected++
-			}
-			return nil
-		})
-	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
+	c, err := d.choose(q)
 	if err != nil {
 		return nil, 0, err
 	}
-	if all <= maxComparedFiles {
-		if entries, err = d.compare(q); err == nil {
+	totals.IgnoredFiles = c.ignored
+	var paths []string
+	var possible bool
+	if paths, d.renames, possible = c.comparable(); possible {
+		if entries, err = d.compare(c, paths); err == nil {
 			addTotals(totals, entries)
 			return entries, 0, nil
 		}
@@ -167,49 +161,114 @@ func (d *differ) list(q pagedQuery, totals *gitstoreapi.DiffTotals) (entries []g
 		}
 		d.renames = false // git needed more memory for some file than it may use
 	}
-	*totals = gitstoreapi.DiffTotals{Files: selected, UncountedFiles: selected}
-	entries, err = d.listPage(q)
-	return entries, q.After, err
+	totals.Files, totals.UncountedFiles = c.selected, c.selected
+	return c.page, q.After, nil
 }
 
-// compare lists all files with their lines, and finds renamed ones.
-func (d *differ) compare(q pagedQuery) ([]gitdiff.Entry, error) {
+// chosen are the files of a difference that a query is about.
+type chosen struct {
+	query pagedQuery
+	// ignoring leaves out ignored files; nil if it leaves out none.
+	ignoring *ignoring
+	// all is the number of files that differ, selected of those that the query is about, and
+	// ignored of those that it leaves out.
+	all               int
+	selected, ignored int64
+	// first are the selected files, as far as git can compare them, and page those of the page.
+	first, page []gitdiff.Entry
+}
+
+// choose lists the files of a query, without renames and lines.
+func (d *differ) choose(q pagedQuery) (*chosen, error) {
+	c := &chosen{query: q}
+	if !q.Ignored {
+		var err error
+		if c.ignoring, err = d.ignoring(); err != nil {
+			return nil, err
+		}
+		if err := d.trackIgnored(c); err != nil {
+			return nil, err
+		}
+	}
+	err := d.stream(func(in *bufio.Reader) error {
+		return gitdiff.Each(in, func(e gitdiff.Entry) error { c.add(e); return nil })
+	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
+	return c, err
+}
+
+// trackIgnored finds the ignored files that git tracks all the same.
+func (d *differ) trackIgnored(c *chosen) error {
+	var ignored []string
+	err := d.stream(func(in *bufio.Reader) error {
+		return gitdiff.Each(in, func(e gitdiff.Entry) error {
+			if c.query.paths.Match(e.Path) && c.ignoring.match(e) && len(ignored) < maxComparedFiles {
+				ignored = append(ignored, e.Path)
+			}
+			return nil
+		})
+	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
+	if err != nil || len(ignored) == 0 {
+		return err
+	}
+	return d.track(c.ignoring, ignored)
+}
+
+// has reports whether the query is about a file.
+func (c *chosen) has(e gitdiff.Entry) bool {
+	return (c.query.paths.Match(e.Path) || c.query.paths.Match(e.OldPath)) && (c.ignoring == nil || !c.ignoring.match(e))
+}
+
+// add adds the next file by path.
+func (c *chosen) add(e gitdiff.Entry) {
+	c.all++
+	if !c.query.paths.Match(e.Path) {
+		return
+	}
+	if !c.has(e) {
+		c.ignored++
+		return
+	}
+	if c.selected++; len(c.first) < maxComparedFiles {
+		c.first = append(c.first, e)
+	}
+	if c.selected > int64(c.query.After) && len(c.page) < c.query.Limit {
+		c.page = append(c.page, e)
+	}
+}
+
+// comparable reports whether git can compare the files, and how: to which paths it has to be
+// restricted, none for all files, and whether it may look for renamed ones. It must not find
+// that one was renamed from a file that is left out: nobody could apply that.
+func (c *chosen) comparable() (paths []string, renames, possible bool) {
+	if c.all <= maxComparedFiles && c.ignored == 0 {
+		return nil, true, true
+	}
+	if c.selected > int64(len(c.first)) || pathsWithin(c.first, maxPagePathBytes) < len(c.first) {
+		return nil, false, c.all <= maxComparedFiles
+	}
+	for _, e := range c.first {
+		paths = append(paths, e.Path)
+	}
+	return paths, true, true
+}
+
+// compare lists the chosen files with their lines, and finds renamed ones.
+func (d *differ) compare(c *chosen, paths []string) ([]gitdiff.Entry, error) {
 	var entries []gitdiff.Entry
-	d.renames = true
+	if len(c.first) == 0 {
+		return nil, nil
+	}
 	args := append([]string{"--raw", "--numstat"}, d.renameArgs()...)
+	args = append(append(args, "--end-of-options", d.from, d.to, "--"), paths...)
 	err := d.stream(func(in *bufio.Reader) error {
 		err := gitdiff.Each(in, func(e gitdiff.Entry) error { entries = append(entries, e); return nil })
 		if err != nil {
 			return err
 		}
 		return gitdiff.Counts(in, entries)
-	}, append(args, "--end-of-options", d.from, d.to)...)
-	entries = slices.DeleteFunc(entries, func(e gitdiff.Entry) bool { return !q.paths.Match(e.Path) && !q.paths.Match(e.OldPath) })
+	}, args...)
+	entries = slices.DeleteFunc(entries, func(e gitdiff.Entry) bool { return !c.has(e) })
 	slices.SortStableFunc(entries, func(a, b gitdiff.Entry) int { return strings.Compare(a.Path, b.Path) })
-	return entries, err
-}
-
-// listPage lists the files of one page, without lines and renames.
-func (d *differ) listPage(q pagedQuery) ([]gitdiff.Entry, error) {
-	var entries []gitdiff.Entry
-	n := 0
-	err := d.stream(func(in *bufio.Reader) error {
-		return gitdiff.Each(in, func(e gitdiff.Entry) error {
-			if !q.paths.Match(e.Path) {
-				return nil
-			}
-			if n++; n > q.After {
-				entries = append(entries, e)
-			}
-			if len(entries) == q.Limit {
-				return errPageFull
-			}
-			return nil
-		})
-	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
-	if errors.Is(err, errPageFull) {
-		err = nil
-	}
 	return entries, err
 }
 

@@ -72,6 +72,9 @@ func (q DiffQuery) values() url.Values {
 			v.Set(name, value)
 		}
 	}
+	if q.Ignored {
+		v.Set("ignored", "true")
+	}
 	for name, number := range map[string]int{"after": q.After, "limit": q.Limit} {
 		if number != 0 {
 			v.Set(name, strconv.Itoa(number))

@@ -7,6 +7,9 @@ type DiffQuery struct {
 	// Paths restrict the difference to files, folders and glob patterns of the worktree;
 	// empty for all.
 	Paths []string
+	// Ignored includes files that the .gitignore files ignore and the origin does not have,
+	// such as dependencies and caches.
+	Ignored bool
 	// After is the number of files to leave out, see Diff.Next.
 	After int
 	// Limit is the maximum number of files; the gitstore's maximum if 0.
@@ -63,6 +66,8 @@ type DiffTotals struct {
 	LinesAdded   int64 `json:"linesAdded"`
 	LinesRemoved int64 `json:"linesRemoved"`
 	BinaryFiles  int64 `json:"binaryFiles,omitempty"`
+	// IgnoredFiles is the number of files that differ and are left out as ignored.
+	IgnoredFiles int64 `json:"ignoredFiles,omitempty"`
 	// UncountedFiles is the number of files whose lines are not included: all of them if
 	// more files differ than git can compare within its limits.
 	UncountedFiles int64 `json:"uncountedFiles,omitempty"`

@@ -42,6 +42,9 @@ type DiffTotals struct {
 	LinesAdded   int64 `json:"linesAdded"`
 	LinesRemoved int64 `json:"linesRemoved"`
 	BinaryFiles  int64 `json:"binaryFiles,omitempty"`
+	// IgnoredFiles is the number of files that differ and are left out, because .gitignore
+	// files ignore them and the task did not start with them.
+	IgnoredFiles int64 `json:"ignoredFiles,omitempty"`
 	// UncountedFiles is the number of files whose lines are not included: all of them if
 	// more files differ than can be compared.
 	UncountedFiles int64 `json:"uncountedFiles,omitempty"`

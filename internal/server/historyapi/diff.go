@@ -40,7 +40,8 @@ const maxDiffFiles, defaultDiffFiles = 1000, 300
 // diff returns a page of the difference between two moments of a task. Parameters: from (base,
 // by default) and to (latest), each the number of a checkpoint, base (what the task started
 // from), latest, previous (the checkpoint before to), or the name of another task, a colon and
-// one of these; path (several), format (hunks, patch or none), limit, continue, uid.
+// one of these; path (several), ignored (include ignored files), format (hunks, patch or none), limit,
+// continue, uid.
 func (a *api) diff(w http.ResponseWriter, c *call) error {
 	q, err := diffQueryOf(c.URL.Query())
 	if err != nil {
@@ -55,7 +56,7 @@ func (a *api) diff(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	found, err := a.Differ.Diff(c.Context(), c.access.Namespace, of.task.UID, gitstoreapi.DiffQuery{
-		From: of.from.point(of.task), To: of.to.point(of.task), Paths: q.paths, After: int(q.at.After), Limit: q.limit,
+		From: of.from.point(of.task), To: of.to.point(of.task), Paths: q.paths, Ignored: q.ignored, After: int(q.at.After), Limit: q.limit,
 		Format: q.format, FromCommit: q.at.From, ToCommit: q.at.To,
 	})
 	if err != nil {
@@ -73,6 +74,7 @@ func (a *api) diff(w http.ResponseWriter, c *call) error {
 type diffParameters struct {
 	uid, from, to string
 	paths         []string
+	ignored       bool
 	format        gitstoreapi.DiffFormat
 	limit         int
 	at            cursor
@@ -84,6 +86,9 @@ func diffQueryOf(values url.Values) (q diffParameters, err error) {
 		return q, err
 	}
 	q.limit = min(q.limit, maxDiffFiles)
+	if q.ignored, err = flagOf(values, "ignored"); err != nil {
+		return q, err
+	}
 	switch format := values.Get("format"); format {
 	case "", string(gitstoreapi.DiffHunks):
 		q.format = gitstoreapi.DiffHunks

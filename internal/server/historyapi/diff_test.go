@@ -47,7 +47,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 
 	It("converts the gitstore's page", func() {
 		f.code.diff = gitstoreapi.Diff{
-			FromCommit: "f", ToCommit: "t", Totals: gitstoreapi.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, UncountedFiles: 2},
+			FromCommit: "f", ToCommit: "t", Totals: gitstoreapi.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, IgnoredFiles: 6, UncountedFiles: 2},
 			Files: []gitstoreapi.DiffFile{{
 				Path: "new", OldPath: "old", Action: gitstoreapi.DiffRenamed, OldMode: "100644", NewMode: "100755", OldBytes: 1, NewBytes: 2,
 				Binary: true, LinesAdded: 3, LinesRemoved: 4, Cut: 5,
@@ -66,7 +66,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 				Time: ptr.To(metav1.NewMicroTime(noon.Add(time.Minute).Local())), Position: 4},
 			To: historyv1alpha1.DiffPoint{Task: "a", TaskUID: "new", Checkpoint: 2, Kind: "Checkpoint", Commit: "t",
 				Time: ptr.To(metav1.NewMicroTime(noon.Add(2 * time.Minute).Local())), Position: 8},
-			Totals: historyv1alpha1.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, UncountedFiles: 2},
+			Totals: historyv1alpha1.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, IgnoredFiles: 6, UncountedFiles: 2},
 			Conversation: &historyv1alpha1.ConversationDiff{
 				FromPosition: 4, ToPosition: 8, Messages: 4, ToolCalls: 1, InputTokens: 100, OutputTokens: 10, CostMicroUSD: 7,
 			},
@@ -95,6 +95,13 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Expect(got.Items).To(Equal([]historyv1alpha1.FileDiff{{Path: "text", Patch: "+ä\n"}, {Path: "latin", PatchBytes: []byte("+\xe4\n")}}))
 	})
 
+	It("includes ignored files if it is asked to", func() {
+		ask("ignored=true")
+		Expect(f.code.compared.Ignored).To(BeTrue())
+		ask("")
+		Expect(f.code.compared.Ignored).To(BeFalse())
+	})
+
 	It("says nothing about the conversation of two tasks", func() {
 		Expect(ask("from=ab:1").Conversation).To(BeNil())
 	})
@@ -112,6 +119,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Entry("no moment", "ann", "from=yesterday", nil, http.StatusBadRequest, `"yesterday" is no moment of a task`),
 		Entry("no such checkpoint", "ann", "to=9", nil, http.StatusNotFound, "task a has no checkpoint 9"),
 		Entry("no format", "ann", "format=html", nil, http.StatusBadRequest, `no format "html"`),
+		Entry("neither with nor without ignored files", "ann", "ignored=some", nil, http.StatusBadRequest, "ignored must be true or false"),
 		Entry("no limit", "ann", "limit=x", nil, http.StatusBadRequest, "limit must be a positive number"),
 		Entry("a token of another list", "ann", "continue=x", nil, http.StatusBadRequest, "not from this list"),
 		Entry("a path that leaves the worktree", "ann", "path=..", gitstoreapi.New(gitstoreapi.BadRequest, "the path leaves"), http.StatusBadRequest, "the path leaves"),

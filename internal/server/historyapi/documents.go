@@ -100,7 +100,7 @@ func openAPI() map[string]any {
 			task + "/" + subresourceCheckpoints + "/{number}": get("A recorded checkpoint of a task, with its lists of files.",
 				"namespace", "name", "number", "?uid"),
 			task + "/" + subresourceDiff: get("The files that differ between two moments of a task, by path.",
-				"namespace", "name", "?from", "?to", "?path", "?format", "?limit", "?continue", "?uid"),
+				"namespace", "name", "?from", "?to", "?path", "?ignored", "?format", "?limit", "?continue", "?uid"),
 			namespace + "/timelines": get("What happened to the tasks of a namespace, newest first.",
 				"namespace", "?limit", "?continue", "?type", "?since", "?uid"),
 			namespace + "/search": get("Messages of the namespace's tasks that contain the given words, best first.",
