@@ -101,6 +101,7 @@ agents-table: cluster deploy agent-images agent-images-oldest ## Table of what e
 bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rewind, diff and freeze beside git status; waits between namespaces; growth and plans of history; API writes of a Task
 	@$(BENCHMARKS) -bench . -skip '^BenchmarkFreeze$$' -benchtime 20x ./internal/worktree/... | $(TABLES)
 	@$(BENCHMARKS) -bench '^BenchmarkFreeze$$' -benchtime 3x ./internal/worktree | $(TABLES)
+	@$(BENCHMARKS) -bench '^BenchmarkDiff$$' -benchtime 20x ./internal/gitstore | $(TABLES)
 	@KUBEBUILDER_ASSETS="$(ENVTEST)" $(BENCHMARKS) -bench '^BenchmarkShares$$' -benchtime 1x ./internal/controller | grep Benchmark
 	@$(BENCHMARKS) -bench '^Benchmark(Growth|Plans)$$' -benchtime 1x ./internal/history/postgres | $(TABLES)
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \

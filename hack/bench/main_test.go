@@ -31,6 +31,14 @@ PASS
 	}
 }
 
+func TestDiffsBecomeATable(t *testing.T) {
+	got, _ := tables(t, "BenchmarkDiff/900_checkpoints_apart-2   20   1 ns/op   40 diff-tree-ms   100 p50-ms   120 p95-ms   2.5 x-diff-tree\n")
+	want := "DIFF OF 500 IN 10,000 FILES   P50      P95      GIT DIFF-TREE   RATIO\n900 checkpoints apart         100 ms   120 ms   40 ms           2.5\n"
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestTheTableHasTheNumberOfFiles(t *testing.T) {
 	got, _ := tables(t, "BenchmarkFreeze-2   3   1 ns/op   60000 files   4.2 git-status-ms   185 p50-ms   41.8 x-git-status\n")
 	if want := "60,000 FILES   P50      GIT STATUS   RATIO\nFreeze         185 ms   4 ms         41.8\n"; got != want {

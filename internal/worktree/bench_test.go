@@ -117,25 +117,6 @@ func BenchmarkRestore(b *testing.B) {
 	})
 }
 
-func BenchmarkDiff(b *testing.B) {
-	f := benchTree(b)
-	round := 0
-	eachChangeCount(b, f, func(b *testing.B, m *timings, n int) {
-		one := f.last
-		round++
-		f.change(n, round)
-		two := f.checkpoint()
-		for b.Loop() {
-			m.measure(b, func() {
-				d, err := f.repo.Diff(context.Background(), one.Code, two.Code)
-				if err != nil || d.FilesChanged != n {
-					b.Fatal(err, d.FilesChanged)
-				}
-			})
-		}
-	})
-}
-
 // BenchmarkClone measures a clone with 10,000 files.
 func BenchmarkClone(b *testing.B) {
 	origin := makeOrigin(b, benchFiles)

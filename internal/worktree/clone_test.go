@@ -350,10 +350,8 @@ func TestMaintainKeepsEverything(t *testing.T) {
 	}
 	gitIn(t, f.config().GitDir, "fsck", "--full")
 	f.reopen()
-	d, err := f.repo.Diff(ctx, all[0].Code, all[44].Code)
-	must(t, err)
-	wantEqual(t, "number of files and added lines in the diff", [2]int64{44, 44}, [2]int64{int64(d.FilesChanged), d.LinesAdded})
-	wantEqual(t, "action of the first file", Modified, d.Files[0].Action)
+	changed := strings.Fields(gitIn(t, f.config().GitDir, "diff-tree", "-r", "--name-only", all[0].Code, all[44].Code))
+	wantEqual(t, "number of files that differ", 44, len(changed))
 	must(t, f.repo.DeleteRefs(ctx, all[0].CodeRef, all[0].StateRef))
 	refs, err := f.repo.Refs(ctx, "refs/clew/uid-1/")
 	must(t, err)

@@ -66,7 +66,6 @@ func TestAnInterruptedGitDoesNotCondemnACheckpoint(t *testing.T) {
 		"Verify":        func(ctx context.Context, r *Repo) error { return r.Verify(ctx, target) },
 		"ReadMeta":      func(ctx context.Context, r *Repo) error { _, err := r.ReadMeta(ctx, first.State); return err },
 		"Drift":         func(ctx context.Context, r *Repo) error { _, err := r.Drift(ctx, target); return err },
-		"Diff":          func(ctx context.Context, r *Repo) error { _, err := r.Diff(ctx, first.Code, second.Code); return err },
 		"CheckSendable": func(ctx context.Context, r *Repo) error { return r.CheckSendable(ctx, []string{second.Code}, nil) },
 	} {
 		eachInterruption(t, name, func(ctx context.Context, git string) error {

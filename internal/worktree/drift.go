@@ -1,14 +1,9 @@
 package worktree
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/clew-dev/clew/internal/gitpath"
 )
 
 // Drift describes how the worktree differs from a checkpoint.
@@ -142,109 +137,4 @@ func (r *Repo) stateChanged(expected expectedState, snap *snapshot) (bool, error
 
 func sortChanges(files []FileChange) {
 	slices.SortFunc(files, func(a, b FileChange) int { return strings.Compare(a.Path, b.Path) })
-}
-
-// DiffStat describes how two commits differ.
-type DiffStat struct {
-	Files                    []FileChange // sorted, at most Config.MaxListed
-	FilesChanged             int
-	LinesAdded, LinesRemoved int64
-	BinaryFiles              int
-}
-
-// diffOptions keep git diff from running programs and from detecting renames.
-var diffOptions = []string{"--no-ext-diff", "--no-textconv", "--no-renames", "--no-color", "--ignore-submodules=none"}
-
-// Diff compares the code commits from and to, ids or refs. Errors:
-// CheckpointNotFound, CheckpointCorrupted.
-func (r *Repo) Diff(ctx context.Context, from, to string) (DiffStat, error) {
-	var d DiffStat
-	a, b, err := r.resolveBoth(ctx, from, to)
-	if err != nil {
-		return d, err
-	}
-	r.packs.RLock()
-	defer r.packs.RUnlock()
-	args := append([]string{"diff-tree", "-r", "-z", "--raw", "--numstat", "--abbrev=40"}, diffOptions...)
-	out, err := r.git(ctx, gitCall{args: append(args, "--end-of-options", a.String(), b.String())})
-	if err != nil {
-		if ctx.Err() != nil {
-			return d, ctx.Err()
-		}
-		return d, r.failCorrupt(err, "compare %s with %s", from, to)
-	}
-	d.parse(out, r.cfg.MaxListed)
-	return d, nil
-}
-
-// resolveBoth resolves two names to commits.
-func (r *Repo) resolveBoth(ctx context.Context, from, to string) (a, b oid, err error) {
-	if a, err = r.resolve(ctx, from); err == nil {
-		b, err = r.resolve(ctx, to)
-	}
-	return a, b, err
-}
-
-// parse reads the output of git diff-tree --raw --numstat -z: first, for each file,
-// ":oldmode newmode old new status" and the path, then "added removed path".
-func (d *DiffStat) parse(out []byte, limit int) {
-	at := map[string]int{}
-	for len(out) > 0 {
-		var field []byte
-		field, out, _ = bytes.Cut(out, []byte{0})
-		if raw, ok := strings.CutPrefix(string(field), ":"); ok {
-			var path []byte
-			path, out, _ = bytes.Cut(out, []byte{0})
-			d.FilesChanged++
-			if f := strings.Fields(raw); len(f) == 5 && len(d.Files) < limit {
-				at[string(path)] = len(d.Files)
-				d.Files = append(d.Files, rawChange(string(path), f))
-			}
-			continue
-		}
-		parts := strings.SplitN(string(field), "\t", 3)
-		if len(parts) != 3 {
-			continue
-		}
-		added, err1 := strconv.ParseInt(parts[0], 10, 64)
-		removed, err2 := strconv.ParseInt(parts[1], 10, 64)
-		binary := err1 != nil || err2 != nil
-		if binary {
-			d.BinaryFiles++
-		}
-		d.LinesAdded += added
-		d.LinesRemoved += removed
-		if i, ok := at[parts[2]]; ok {
-			d.Files[i].Added, d.Files[i].Removed, d.Files[i].Binary = added, removed, binary
-		}
-	}
-	sortChanges(d.Files)
-}
-
-// rawChange converts the fields of a raw diff line.
-func rawChange(path string, f []string) FileChange {
-	c := FileChange{Path: gitpath.Quote(path), Action: Modified, Mode: f[1]}
-	switch f[4] {
-	case "A":
-		c.Action = Added
-	case "D":
-		c.Action, c.Mode = Deleted, f[0]
-	}
-	return c
-}
-
-// Patch writes the unified diff between two code commits to w. It fails as Diff does.
-func (r *Repo) Patch(ctx context.Context, from, to string, w io.Writer) error {
-	a, b, err := r.resolveBoth(ctx, from, to)
-	if err != nil {
-		return err
-	}
-	r.packs.RLock()
-	defer r.packs.RUnlock()
-	args := append([]string{"diff-tree", "-r", "-p", "--full-index"}, diffOptions...)
-	_, err = r.git(ctx, gitCall{args: append(args, "--end-of-options", a.String(), b.String()), stdout: w})
-	if err != nil && ctx.Err() == nil {
-		return r.failCorrupt(err, "compare %s with %s", from, to)
-	}
-	return err
 }
