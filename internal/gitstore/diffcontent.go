@@ -88,7 +88,7 @@ func (d *differ) patches(entries []gitdiff.Entry, wanted map[fileKey]int, add fu
 		return nil
 	}
 	var total int64
-	err := d.stream(func(in *bufio.Reader) error {
+	err := d.diffTree(func(in *bufio.Reader) error {
 		var listed []gitdiff.Entry
 		if err := gitdiff.Each(in, func(e gitdiff.Entry) error { listed = append(listed, e); return nil }); err != nil {
 			return err

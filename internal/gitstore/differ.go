@@ -21,8 +21,8 @@ import (
 // Limits of a difference. What exceeds them is left out, and counted.
 const (
 	// maxComparedFiles is the number of files up to which git looks for renamed files and
-	// counts lines.
-	maxComparedFiles = 10_000
+	// counts lines, and maxComparedBytes the length of their paths: an agent chooses both.
+	maxComparedFiles, maxComparedBytes = 10_000, 8 << 20
 	// maxContentBytes is the size of the largest file whose content is compared: git holds
 	// both versions in memory.
 	maxContentBytes = 4 << 20
@@ -33,7 +33,7 @@ const (
 	maxPagePathBytes = 512 << 10
 	// renameLimit is the number of added, or of deleted, files above which git only finds
 	// files that were renamed without a change.
-	renameLimit = "1000"
+	renameLimit = "400"
 )
 
 // differ compares two commits of a repository.
@@ -56,10 +56,15 @@ func (d *differ) run(stdin io.Reader, args ...string) (string, error) {
 	return d.git.runWith(d.ctx, d.held, stdin, d.path, append([]string{"--git-dir=."}, args...)...)
 }
 
-// stream runs git diff-tree and passes its output to use, which may stop early with an error.
+// diffTree runs git diff-tree and passes its output to use, which may stop early with an error.
+func (d *differ) diffTree(use func(*bufio.Reader) error, args ...string) error {
+	return d.stream(use, append([]string{"--literal-pathspecs", "-c", "core.bigFileThreshold=" + strconv.Itoa(maxContentBytes),
+		"diff-tree", "-r", "-z", "--abbrev=40", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none"}, args...)...)
+}
+
+// stream runs git and passes its output to use, which may stop early with an error.
 func (d *differ) stream(use func(*bufio.Reader) error, args ...string) error {
-	args = append([]string{"--git-dir=.", "--literal-pathspecs", "-c", "core.bigFileThreshold=" + strconv.Itoa(maxContentBytes),
-		"diff-tree", "-r", "-z", "--abbrev=40", "--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=none"}, args...)
+	args = append([]string{"--git-dir=."}, args...)
 	ctx, cancel := context.WithCancel(d.ctx)
 	defer cancel()
 	command := d.git.command(ctx, d.path, args...)
@@ -83,7 +88,7 @@ func (d *differ) stream(use func(*bufio.Reader) error, args ...string) error {
 	case errors.Is(used, errPageFull):
 		return used
 	case waited != nil && d.ctx.Err() == nil && (used == nil || ctx.Err() == nil || stderr.String() != ""):
-		return fmt.Errorf("git diff-tree: %w: %s", waited, stderr)
+		return fmt.Errorf("git: %w: %s", waited, stderr)
 	}
 	return cmp.Or(used, d.ctx.Err(), waited)
 }
@@ -176,6 +181,8 @@ type chosen struct {
 	selected, ignored int64
 	// first are the selected files, as far as git can compare them, and page those of the page.
 	first, page []gitdiff.Entry
+	// bytes, firstBytes and pageBytes are the lengths of the paths of all, first and page.
+	bytes, firstBytes, pageBytes int
 }
 
 // choose lists the files of a query, without renames and lines.
@@ -190,23 +197,28 @@ func (d *differ) choose(q pagedQuery) (*chosen, error) {
 			return nil, err
 		}
 	}
-	err := d.stream(func(in *bufio.Reader) error {
-		return gitdiff.Each(in, func(e gitdiff.Entry) error { c.add(e); return nil })
+	return c, d.eachFile(func(e gitdiff.Entry) { c.add(e) })
+}
+
+// eachFile calls use with each file that differs, by path.
+func (d *differ) eachFile(use func(gitdiff.Entry)) error {
+	return d.diffTree(func(in *bufio.Reader) error {
+		return gitdiff.Each(in, func(e gitdiff.Entry) error { use(e); return nil })
 	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
-	return c, err
 }
 
 // trackIgnored finds the ignored files that git tracks all the same.
 func (d *differ) trackIgnored(c *chosen) error {
 	var ignored []string
-	err := d.stream(func(in *bufio.Reader) error {
-		return gitdiff.Each(in, func(e gitdiff.Entry) error {
-			if c.query.paths.Match(e.Path) && c.ignoring.match(e) && len(ignored) < maxComparedFiles {
-				ignored = append(ignored, e.Path)
-			}
-			return nil
-		})
-	}, "--raw", "--no-renames", "--end-of-options", d.from, d.to)
+	bytes := 0
+	err := d.eachFile(func(e gitdiff.Entry) {
+		if !c.query.paths.Match(e.Path) || !c.ignoring.match(e) || len(ignored) == maxComparedFiles {
+			return
+		}
+		if bytes += len(e.Path); bytes <= maxComparedBytes {
+			ignored = append(ignored, e.Path)
+		}
+	})
 	if err != nil || len(ignored) == 0 {
 		return err
 	}
@@ -221,17 +233,22 @@ func (c *chosen) has(e gitdiff.Entry) bool {
 // add adds the next file by path.
 func (c *chosen) add(e gitdiff.Entry) {
 	c.all++
-	if !c.query.paths.Match(e.Path) {
+	c.bytes += len(e.Path)
+	switch {
+	case !c.query.paths.Match(e.Path):
 		return
-	}
-	if !c.has(e) {
+	case !c.has(e):
 		c.ignored++
 		return
 	}
-	if c.selected++; len(c.first) < maxComparedFiles {
+	c.selected++
+	if c.firstBytes += len(e.Path); len(c.first) < maxComparedFiles && c.firstBytes <= maxComparedBytes {
 		c.first = append(c.first, e)
 	}
-	if c.selected > int64(c.query.After) && len(c.page) < c.query.Limit {
+	if c.selected <= int64(c.query.After) || len(c.page) == c.query.Limit {
+		return
+	}
+	if c.pageBytes += len(e.Path); c.pageBytes <= maxPagePathBytes || len(c.page) == 0 {
 		c.page = append(c.page, e)
 	}
 }
@@ -240,11 +257,12 @@ func (c *chosen) add(e gitdiff.Entry) {
 // restricted, none for all files, and whether it may look for renamed ones. It must not find
 // that one was renamed from a file that is left out: nobody could apply that.
 func (c *chosen) comparable() (paths []string, renames, possible bool) {
-	if c.all <= maxComparedFiles && c.ignored == 0 {
+	few := c.all <= maxComparedFiles && c.bytes <= maxComparedBytes
+	if few && c.ignored == 0 {
 		return nil, true, true
 	}
-	if c.selected > int64(len(c.first)) || pathsWithin(c.first, maxPagePathBytes) < len(c.first) {
-		return nil, false, c.all <= maxComparedFiles
+	if c.firstBytes > maxPagePathBytes || c.selected > int64(len(c.first)) {
+		return nil, false, few
 	}
 	for _, e := range c.first {
 		paths = append(paths, e.Path)
@@ -260,7 +278,7 @@ func (d *differ) compare(c *chosen, paths []string) ([]gitdiff.Entry, error) {
 	}
 	args := append([]string{"--raw", "--numstat"}, d.renameArgs()...)
 	args = append(append(args, "--end-of-options", d.from, d.to, "--"), paths...)
-	err := d.stream(func(in *bufio.Reader) error {
+	err := d.diffTree(func(in *bufio.Reader) error {
 		err := gitdiff.Each(in, func(e gitdiff.Entry) error { entries = append(entries, e); return nil })
 		if err != nil {
 			return err

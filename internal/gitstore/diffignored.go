@@ -3,6 +3,7 @@ package gitstore
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -88,20 +89,28 @@ type ignoreFile struct{ id, folder string }
 // ignoredFiles reads the .gitignore files of a commit.
 func (d *differ) ignoredFiles(commit string) (ignoredFiles, error) {
 	f := ignoredFiles{map[string][]byte{}, map[string]*gitignore.Rules{}, map[string]bool{}}
-	found, err := d.run(nil, "ls-tree", "-r", "-z", commit)
-	if err != nil {
-		return f, err
-	}
 	var files []ignoreFile
-	for record := range strings.SplitSeq(found, "\x00") {
-		entry, name, _ := strings.Cut(record, "\t")
-		if fields := strings.Fields(entry); path.Base(name) == ".gitignore" && len(fields) == 3 && fields[1] == "blob" {
-			files = append(files, ignoreFile{fields[2], folderOf(name)})
+	err := d.stream(func(in *bufio.Reader) error {
+		records := bufio.NewScanner(in)
+		records.Buffer(nil, maxRecordBytes)
+		records.Split(untilNUL)
+		for records.Scan() && len(files) < maxIgnoreFiles {
+			entry, name, _ := strings.Cut(records.Text(), "\t")
+			if fields := strings.Fields(entry); path.Base(name) == ".gitignore" && len(fields) == 3 && fields[1] == "blob" {
+				files = append(files, ignoreFile{fields[2], folderOf(name)})
+			}
 		}
+		if len(files) == maxIgnoreFiles {
+			return errPageFull
+		}
+		return records.Err()
+	}, "ls-tree", "-r", "-z", commit)
+	if err != nil && !errors.Is(err, errPageFull) {
+		return f, err
 	}
 	// Outer folders first: they decide most.
 	slices.SortStableFunc(files, func(a, b ignoreFile) int { return strings.Count(a.folder, "/") - strings.Count(b.folder, "/") })
-	if files, err = d.withoutLarge(files[:min(len(files), maxIgnoreFiles)]); err != nil {
+	if files, err = d.withoutLarge(files); err != nil {
 		return f, err
 	}
 	texts, err := d.blobs(files)
@@ -206,6 +215,20 @@ func (f *ignoredFiles) rulesOf(folder string) *gitignore.Rules {
 	}
 	f.rules[folder] = rules
 	return rules
+}
+
+// maxRecordBytes is the longest record of a tree that is read.
+const maxRecordBytes = 64 << 10
+
+// untilNUL splits git's output at NULs.
+func untilNUL(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, 0); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	return 0, nil, nil
 }
 
 // folderOf returns the folder that a path is in; "" for the worktree itself.
