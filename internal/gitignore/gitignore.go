@@ -9,45 +9,74 @@ import (
 	"unicode/utf8"
 )
 
-// Rules are the lines of the .gitignore files that apply in a folder. Nil means that there
-// are none. Rules do not change once they are made.
-type Rules struct {
-	outer *Rules
-	base  string // the folder the patterns are relative to
+// File is a parsed .gitignore file. It does not change, and may apply in several folders.
+type File struct {
 	lines []line
-	bytes int // total size of the patterns, outer folders included
-	count int // total number of lines, outer folders included
+	bytes int
+	count int
+	// doubtful is set if a line could not be read: what it says is not known.
+	doubtful bool
 }
 
 type line struct {
-	pattern *regexp.Regexp // against the path below base
+	pattern *regexp.Regexp // against the path below the file's folder
 	negated bool
 	folders bool // matches folders only
 }
 
+// Rules are the .gitignore files that apply in a folder. Nil means that there are none. Rules
+// do not change once they are made.
+type Rules struct {
+	outer *Rules
+	base  string // the folder the patterns are relative to
+	file  *File
+	bytes int // total size of the patterns, outer folders included
+	count int // total number of lines, outer folders included
+	// doubtful is set if a file that applies here could not be read as a whole.
+	doubtful bool
+}
+
 // MaxBytes and maxLines bound the patterns that apply in one folder, including those of its
 // outer folders. Agents write them, and a pattern takes a hundred times its length in
-// memory. A file that exceeds the bounds is not applied: what it ignores counts as not
-// ignored.
+// memory. Where they are exceeded, or a line cannot be read, nothing counts as ignored: a
+// line that is left out might say so of a file that the others ignore.
 const (
-	MaxBytes = 64 << 10
-	maxLines = 2000
+	MaxBytes     = 64 << 10
+	maxLines     = 2000
+	maxLineBytes = 1024
 )
 
-// With returns the rules that apply in the folder base, given by its path, whose file has
-// this text. r are those of the outer folder.
-func (r *Rules) With(base string, text []byte) *Rules {
-	rules := &Rules{outer: r, base: base, bytes: len(text), count: bytes.Count(text, []byte("\n"))}
-	if r != nil {
-		rules.bytes, rules.count = rules.bytes+r.bytes, rules.count+r.count
-	}
-	if rules.bytes > MaxBytes || rules.count > maxLines {
-		return r
+// Parse parses the text of a .gitignore file.
+func Parse(text []byte) *File {
+	f := &File{bytes: len(text), count: bytes.Count(text, []byte("\n"))}
+	if f.bytes > MaxBytes || f.count > maxLines {
+		f.doubtful = true
+		return f
 	}
 	for text := range bytes.Lines(text) {
-		if l, ok := parse(strings.TrimRight(string(text), "\r\n")); ok {
-			rules.lines = append(rules.lines, l)
+		l, state := parse(strings.TrimRight(string(text), "\r\n"))
+		switch state {
+		case usable:
+			f.lines = append(f.lines, l)
+		case unreadable:
+			f.doubtful = true
 		}
+	}
+	return f
+}
+
+// Unreadable is a file that could not be read.
+func Unreadable() *File { return &File{doubtful: true} }
+
+// With returns the rules that apply in the folder base, given by its path, that has this
+// file. r are those of the outer folder.
+func (r *Rules) With(base string, f *File) *Rules {
+	rules := &Rules{outer: r, base: base, file: f, bytes: f.bytes, count: f.count, doubtful: f.doubtful}
+	if r != nil {
+		rules.bytes, rules.count, rules.doubtful = rules.bytes+r.bytes, rules.count+r.count, rules.doubtful || r.doubtful
+	}
+	if rules.bytes > MaxBytes || rules.count > maxLines {
+		return &Rules{doubtful: true}
 	}
 	return rules
 }
@@ -55,13 +84,16 @@ func (r *Rules) With(base string, text []byte) *Rules {
 // Match reports whether a file or folder is ignored. The last line that matches
 // decides, and the lines of inner files come after those of outer ones.
 func (r *Rules) Match(path string, folder bool) bool {
+	if r != nil && r.doubtful {
+		return false
+	}
 	for ; r != nil; r = r.outer {
 		rel := path
 		if r.base != "" {
 			rel = strings.TrimPrefix(path, r.base+"/")
 		}
-		for i := len(r.lines) - 1; i >= 0; i-- {
-			if l := &r.lines[i]; (folder || !l.folders) && l.pattern.MatchString(rel) {
+		for i := len(r.file.lines) - 1; i >= 0; i-- {
+			if l := &r.file.lines[i]; (folder || !l.folders) && l.pattern.MatchString(rel) {
 				return !l.negated
 			}
 		}
@@ -69,10 +101,22 @@ func (r *Rules) Match(path string, folder bool) bool {
 	return false
 }
 
-// parse parses one line of a .gitignore; ok is false if it has no usable pattern.
-func parse(text string) (l line, ok bool) {
+// state says what a line of a .gitignore is.
+type state int
+
+const (
+	usable state = iota
+	empty
+	unreadable
+)
+
+// parse parses one line of a .gitignore.
+func parse(text string) (l line, s state) {
 	if strings.HasPrefix(text, "#") {
-		return l, false
+		return l, empty
+	}
+	if len(text) > maxLineBytes {
+		return l, unreadable
 	}
 	for strings.HasSuffix(text, " ") && !strings.HasSuffix(text, `\ `) {
 		text = text[:len(text)-1]
@@ -83,8 +127,8 @@ func parse(text string) (l line, ok bool) {
 	if rest, found := strings.CutSuffix(text, "/"); found {
 		l.folders, text = true, rest
 	}
-	if text == "" || len(text) > 1024 {
-		return l, false
+	if text == "" {
+		return l, empty
 	}
 	anchored := strings.Contains(text, "/")
 	text = strings.TrimPrefix(text, "/")
@@ -93,8 +137,11 @@ func parse(text string) (l line, ok bool) {
 		expr = "(?:.*/)?" + expr
 	}
 	pattern, err := regexp.Compile(`(?s)\A` + expr + `\z`)
+	if err != nil {
+		return l, unreadable
+	}
 	l.pattern = pattern
-	return l, err == nil
+	return l, usable
 }
 
 // globExpr translates a .gitignore pattern to a regular expression.
@@ -113,16 +160,9 @@ func globExpr(glob string) string {
 		case c == '?':
 			b.WriteString("[^/]")
 		case c == '[':
-			if end := strings.IndexByte(glob[i+1:], ']'); end > 0 {
-				class := strings.ReplaceAll(glob[i+1:i+1+end], `\`, `\\`)
-				if rest, found := strings.CutPrefix(class, "!"); found {
-					class = "^" + rest
-				}
-				b.WriteString("[" + class + "]")
-				i += end + 1
-				continue
-			}
-			b.WriteString(`\[`)
+			class, length := classExpr(glob[i:])
+			b.WriteString(class)
+			i += length - 1
 		case c == '\\' && i+1 < len(glob):
 			i++
 			b.WriteString(regexp.QuoteMeta(glob[i : i+1]))
@@ -139,4 +179,50 @@ func globExpr(glob string) string {
 		}
 	}
 	return b.String()
+}
+
+// classExpr translates the class of characters that a text begins with, and returns how many
+// bytes of it belong to the class. A bracket that is never closed stands for itself.
+func classExpr(glob string) (expr string, length int) {
+	i := 1
+	negated := i < len(glob) && (glob[i] == '!' || glob[i] == '^')
+	if negated {
+		i++
+	}
+	start := i
+	for ; i < len(glob); i++ {
+		switch {
+		case glob[i] == ']' && i > start:
+			inner := glob[start:i]
+			if spansSlash(inner) {
+				return "[", i + 1 // no class of git's matches a slash: this does not compile
+			}
+			inner = strings.NewReplacer(`\`, `\\`, "[:", "[:", "[", `\[`).Replace(inner)
+			if strings.HasPrefix(inner, "]") {
+				inner = `\]` + inner[1:]
+			}
+			if strings.HasPrefix(inner, "^") {
+				inner = `\^` + inner[1:]
+			}
+			if negated {
+				return "[^/" + inner + "]", i + 1
+			}
+			return "[" + inner + "]", i + 1
+		case strings.HasPrefix(glob[i:], "[:"):
+			if end := strings.Index(glob[i:], ":]"); end > 0 {
+				i += end + 1
+			}
+		}
+	}
+	return `\[`, 1
+}
+
+// spansSlash reports whether a class contains a slash, alone or in a range.
+func spansSlash(class string) bool {
+	for i := 0; i+2 < len(class); i++ {
+		if class[i+1] == '-' && class[i] < '/' && class[i+2] > '/' {
+			return true
+		}
+	}
+	return strings.Contains(class, "/")
 }

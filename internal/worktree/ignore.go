@@ -15,5 +15,5 @@ func (d *dirtyFinder) rules(base string, e *entry, below string, outer *gitignor
 			return outer
 		}
 	}
-	return outer.With(base, text)
+	return outer.With(base, gitignore.Parse(text))
 }
