@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// maxDiffFiles is the number of files of one page, and defaultDiffFiles that of a query
-	// that names none.
-	maxDiffFiles, defaultDiffFiles = 1000, 300
-	// diffTime is how long the answer to one query may take.
-	diffTime = 30 * time.Second
+	// diffTime is how long the answer to one query may take: less than its own caller waits.
+	diffTime = 20 * time.Second
+	// compareTime is how long git may take to find renamed files and to count lines.
+	compareTime = 8 * time.Second
 )
 
 // serveDiff serves GET /{namespace}/tasks/{uid}/diff: a page of the difference between two
@@ -63,11 +62,11 @@ func (h *Handler) diff(c *call, namespace, uid string) (gitstoreapi.Diff, *gitst
 	}
 	defer release()
 	repository, err := h.store.repositoryOf(namespace, uid)
+	if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) {
+		return gitstoreapi.Diff{}, refusal
+	}
 	if err != nil {
 		return gitstoreapi.Diff{}, h.unavailable(c, err)
-	}
-	if repository == nil {
-		return gitstoreapi.Diff{}, gitstoreapi.New(gitstoreapi.NotFound, "the gitstore has no checkpoint of the task with UID %s", uid)
 	}
 	// Deletions wait, so that no object disappears meanwhile.
 	used, err := repository.use(c.request.Context())
@@ -75,6 +74,8 @@ func (h *Handler) diff(c *call, namespace, uid string) (gitstoreapi.Diff, *gitst
 		return gitstoreapi.Diff{}, h.unavailable(c, err)
 	}
 	defer used.Close()
+	started := time.Now()
+	defer func() { h.store.git.effort.charge(namespace, time.Since(started)) }()
 	d := differ{ctx: c.request.Context(), git: h.store.gitFor(*repository), path: repository.Path, held: []*os.File{used}, uid: uid}
 	page, err := d.page(query)
 	if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) {
@@ -88,6 +89,10 @@ func (h *Handler) diff(c *call, namespace, uid string) (gitstoreapi.Diff, *gitst
 
 // diffRefusal returns the refusal for an error of git.
 func (h *Handler) diffRefusal(c *call, err error) *gitstoreapi.Refusal {
+	if errors.Is(c.request.Context().Err(), context.DeadlineExceeded) {
+		c.log.Info("a difference took too long", "error", err.Error())
+		return gitstoreapi.New(gitstoreapi.Unavailable, "comparing the two takes too long: restrict the difference with paths")
+	}
 	if damaged.MatchString(err.Error()) && c.request.Context().Err() == nil {
 		c.log.Error(err, "objects of a difference are damaged")
 		return gitstoreapi.New(gitstoreapi.Damaged, "objects of one of the two checkpoints are missing or damaged in the gitstore, so that they cannot be compared: compare others")
@@ -108,7 +113,8 @@ func diffQuery(values url.Values) (pagedQuery, *gitstoreapi.Refusal) {
 	}
 	q := pagedQuery{DiffQuery: gitstoreapi.DiffQuery{
 		From: values.Get("from"), To: values.Get("to"), Paths: values["path"], Format: gitstoreapi.DiffFormat(values.Get("format")),
-		FromCommit: values.Get("fromCommit"), ToCommit: values.Get("toCommit"), Limit: defaultDiffFiles,
+		FromCommit: values.Get("fromCommit"), ToCommit: values.Get("toCommit"), Listing: gitstoreapi.Listing(values.Get("listing")),
+		Limit: gitstoreapi.DefaultDiffFiles,
 	}}
 	var err error
 	if text := values.Get("ignored"); text != "" {
@@ -124,7 +130,7 @@ func diffQuery(values url.Values) (pagedQuery, *gitstoreapi.Refusal) {
 			return bad("limit is %q; it must be a number of files, at least 1", text)
 		}
 	}
-	q.Limit = min(q.Limit, maxDiffFiles)
+	q.Limit = min(q.Limit, gitstoreapi.MaxDiffFiles)
 	if text := values.Get("after"); text != "" {
 		if q.After, err = strconv.Atoi(text); err != nil || q.After < 0 {
 			return bad("after is %q; it must be a number of files", text)
@@ -136,21 +142,28 @@ func diffQuery(values url.Values) (pagedQuery, *gitstoreapi.Refusal) {
 	return q, nil
 }
 
-// repositoryOf returns the repository of a namespace that has checkpoints of a task; nil if
-// none has.
+// repositoryOf returns the repository of a namespace that has checkpoints of a task. A pod may
+// push to any repository of its namespace: if it used several, nobody could tell which one its
+// checkpoints are restored from.
 func (s *Store) repositoryOf(namespace, uid string) (*Repository, error) {
 	repositories, err := s.namespaceRepositories(namespace)
 	if err != nil {
 		return nil, err
 	}
+	var found *Repository
 	for _, repository := range repositories {
 		has, err := repository.hasRefs(checkpointRefs + uid + "/")
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, err
-		}
-		if has {
-			return &repository, nil
+		case has && found != nil:
+			return nil, gitstoreapi.New(gitstoreapi.Forbidden, "the task with UID %s has checkpoints in several repositories, %s and %s, so that it is unclear which ones to compare", uid, found.Name, repository.Name)
+		case has:
+			found = &repository
 		}
 	}
-	return nil, nil
+	if found == nil {
+		return nil, gitstoreapi.New(gitstoreapi.NotFound, "the gitstore has no checkpoint of the task with UID %s", uid)
+	}
+	return found, nil
 }

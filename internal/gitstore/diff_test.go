@@ -89,7 +89,8 @@ func TestADifferenceListsEveryKindOfChange(t *testing.T) {
 	got := server.diff("checkpoint/1", "checkpoint/2")
 	const file, link, program = "100644", "120000", "100755"
 	want := gitstoreapi.Diff{
-		Totals: gitstoreapi.DiffTotals{Files: 10, LinesAdded: 6, LinesRemoved: 5, BinaryFiles: 1},
+		Listing: gitstoreapi.ListingCompared,
+		Totals:  gitstoreapi.DiffTotals{Files: 10, LinesAdded: 6, LinesRemoved: 5, BinaryFiles: 1},
 		Files: []gitstoreapi.DiffFile{
 			{Path: "[id].ts", Action: gitstoreapi.DiffModified, OldMode: file, NewMode: file, OldBytes: 2, NewBytes: 2, LinesAdded: 1, LinesRemoved: 1},
 			{Path: "binary", Action: gitstoreapi.DiffModified, OldMode: file, NewMode: file, OldBytes: 2, NewBytes: 2, Binary: true},
@@ -146,10 +147,11 @@ func TestPathsOfADifference(t *testing.T) {
 	server, _ := differing(t)
 	for pattern, want := range map[string][]string{
 		"dir":       {"dir", "dir/below"},
-		"moved":     {"moved away"},
+		"moved":     {"moved"},
+		"moved*":    {"moved away"},
 		"[id].ts":   {"[id].ts"},
 		"**/b*":     {"binary", "dir/below"},
-		"*ed":       {"changed", "deleted", "moved away"},
+		"*ed":       {"changed", "deleted", "moved"},
 		"unchanged": nil,
 	} {
 		var got []string
@@ -173,19 +175,12 @@ func TestPointsOfADifference(t *testing.T) {
 	other := server.client(taskToken("other", 1))
 	foreign := other.commit("secret", "of another task\n")
 	other.push("HEAD:" + codeRef("other", 1))
-	fix.commit("live", "1\n")
-	fix.push("HEAD:refs/clew/uid-fix/live")
-	fix.git("reset", "--quiet", "--hard", "HEAD~1")
-	fix.commit("live", "2\n")
-	fix.push("+HEAD:refs/clew/uid-fix/live")
-
 	origin := fix.git("rev-list", "--max-parents=0", "HEAD")
 	for _, c := range []struct {
 		from, to string
 		files    int64
 	}{
 		{"base", "checkpoint/1", 8},
-		{"checkpoint/2", "live", 1},
 		{"commit/" + origin, "base", 0},
 		{"checkpoint/1", "uid-fork:checkpoint/1", 1},
 		{"base", "uid-fork:base", 0},
@@ -196,7 +191,7 @@ func TestPointsOfADifference(t *testing.T) {
 	}
 	for point, reason := range map[string]gitstoreapi.Reason{
 		"checkpoint/3": gitstoreapi.NotFound, "checkpoint/0": gitstoreapi.BadRequest, "": gitstoreapi.BadRequest,
-		"HEAD": gitstoreapi.BadRequest, "checkpoint/--help": gitstoreapi.BadRequest, "commit/main": gitstoreapi.BadRequest,
+		"HEAD": gitstoreapi.BadRequest, "live": gitstoreapi.BadRequest, "checkpoint/--help": gitstoreapi.BadRequest, "commit/main": gitstoreapi.BadRequest,
 		"commit/" + foreign: gitstoreapi.NotFound, "commit/" + strings.Repeat("0", 40): gitstoreapi.NotFound,
 		"commit/" + fix.git("rev-parse", "HEAD^{tree}"): gitstoreapi.NotFound,
 		"uid-none:checkpoint/1":                         gitstoreapi.NotFound, "../x:base": gitstoreapi.BadRequest,
@@ -250,6 +245,44 @@ func TestIgnoredFilesAreLeftOutAndCounted(t *testing.T) {
 	server.refusedDiff(gitstoreapi.BadRequest, "from", "checkpoint/1", "to", "checkpoint/2", "ignored", "perhaps")
 }
 
+// Whoever reviews an agent's work must see each file that git tracks, whatever the agent wrote.
+func TestNoRuleHidesWhatGitTracks(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	fix := server.client(taskToken("fix", 1))
+	module := fix.commit("src/auth.go", "1\n")
+	fix.git("update-index", "--add", "--cacheinfo", "160000,"+module+",vendor/lib")
+	fix.git("commit", "--quiet", "--message=with a nested repository")
+	moved := fix.git("rev-parse", "HEAD")
+	daemon := fix.checkpoints()
+	daemon.git("commit", "--quiet", "--allow-empty", "--message=first")
+	daemon.push("HEAD:" + codeRef("fix", 1))
+	for rule, want := range map[string][]string{
+		"*\n":            {"src/auth.go", "vendor/lib"},
+		"[[:bad:]]\n*\n": {".gitignore", "new", "src/auth.go", "vendor/lib"},
+	} {
+		if err := errorsOf(os.WriteFile(filepath.Join(fix.dir, ".gitignore"), []byte(rule), 0o600), os.WriteFile(filepath.Join(fix.dir, "new"), []byte("1\n"), 0o600),
+			os.WriteFile(filepath.Join(fix.dir, "src/auth.go"), []byte("backdoor\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		daemon.git("add", "--force", ".gitignore", "new", "src/auth.go")
+		daemon.git("update-index", "--cacheinfo", "160000,"+moved+",vendor/lib")
+		daemon.git("commit", "--quiet", "--message=second")
+		n := 2
+		if len(want) > 2 {
+			n = 3
+		}
+		daemon.push("HEAD:" + codeRef("fix", n))
+		daemon.git("reset", "--quiet", "--hard", "HEAD~1")
+		var got []string
+		for _, f := range server.diff("checkpoint/1", fmt.Sprintf("checkpoint/%d", n)).Files {
+			got = append(got, f.Path)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("with the rule %q the files are %q, want %q", rule, got, want)
+		}
+	}
+}
+
 func TestATaskWithoutOriginStartsFromNothing(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	fix := server.client(taskToken("fix", 1)).checkpoints()
@@ -260,17 +293,71 @@ func TestATaskWithoutOriginStartsFromNothing(t *testing.T) {
 	}
 }
 
-func TestAPointThatMovedEndsThePages(t *testing.T) {
+func TestPagesAreOfTheSameCommitsAndListing(t *testing.T) {
 	server, fix := differing(t)
-	fix.commit("live", "1\n")
-	fix.push("HEAD:refs/clew/uid-fix/live")
-	first := server.diff("checkpoint/1", "live", "limit", "1")
-	fix.commit("live", "2\n")
-	fix.push("+HEAD:refs/clew/uid-fix/live")
-	code, body := server.askDiff("from", "checkpoint/1", "to", "live", "after", "1", "fromCommit", first.FromCommit, "toCommit", first.ToCommit)
-	checkRefused(t, "the second page", body, gitstoreapi.Moved)
+	first := server.diff("checkpoint/1", "checkpoint/2", "limit", "1")
+	if first.Listing != gitstoreapi.ListingCompared {
+		t.Errorf("the listing is %q", first.Listing)
+	}
+	same := []string{"from", "checkpoint/1", "to", "checkpoint/2", "after", "1", "fromCommit", first.FromCommit}
+	if code, body := server.askDiff(append(same, "toCommit", first.ToCommit, "listing", string(first.Listing))...); code != http.StatusOK {
+		t.Errorf("the second page: code %d, %s", code, body)
+	}
+	code, body := server.askDiff(append(same, "toCommit", fix.git("rev-parse", "HEAD~1"))...)
+	checkRefused(t, "a page of another commit", body, gitstoreapi.Moved)
 	if code != http.StatusGone {
-		t.Errorf("the second page is answered with %d", code)
+		t.Errorf("a page of another commit is answered with %d", code)
+	}
+	if names := server.diff("checkpoint/1", "checkpoint/2", "listing", "Names"); names.Listing != gitstoreapi.ListingNames || names.Totals.UncountedFiles != 11 {
+		t.Errorf("without comparing, the listing is %q of %+v", names.Listing, names.Totals)
+	}
+}
+
+// A pod may push to any repository of its namespace; checkpoints are restored from one.
+func TestATaskInSeveralRepositoriesIsNotCompared(t *testing.T) {
+	server, fix := differing(t)
+	decoy := newClient(t, server.url("team", "r-0"), server.ca, taskToken("fix", 1)).checkpoints()
+	decoy.commit("a", "harmless\n")
+	decoy.push("HEAD:" + codeRef("fix", 1))
+	server.refusedDiff(gitstoreapi.Forbidden, "from", "checkpoint/1", "to", "checkpoint/2")
+	_ = fix
+}
+
+// Among many files git looks only for files that were renamed without a change, and among the
+// files of one page for all.
+func TestManyRenamedFilesMakePages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds: make test runs it")
+	}
+	server, fix := differing(t)
+	var before []string
+	text := func(i int) string { return strings.Repeat(fmt.Sprintf("line of file %d\n", i), 30) }
+	for i := range 500 {
+		before = append(before, fmt.Sprintf("old/%03d", i), text(i))
+	}
+	fix.commit(before...)
+	fix.push("HEAD:" + codeRef("fix", 3))
+	fix.git("rm", "-r", "--quiet", "old")
+	var after []string
+	for i := range 500 {
+		after = append(after, fmt.Sprintf("new/%03d", i), text(i)+"changed\n")
+	}
+	fix.commit(after...)
+	fix.push("HEAD:" + codeRef("fix", 4))
+	var patch bytes.Buffer
+	for next := 0; ; {
+		page := server.diff("checkpoint/3", "checkpoint/4", "format", "patch", "after", fmt.Sprint(next))
+		for _, f := range page.Files {
+			patch.Write(f.Patch)
+		}
+		if next = page.Next; next == 0 {
+			break
+		}
+	}
+	fix.git("checkout", "--quiet", "--force", "HEAD~1")
+	fix.gitWith(patch.String(), "apply", "--index")
+	if got, want := fix.git("write-tree"), fix.git("rev-parse", server.remoteRef(codeRef("fix", 4))+"^{tree}"); got != want {
+		t.Errorf("the patch leads to the tree %s, want %s", got, want)
 	}
 }
 

@@ -61,8 +61,6 @@ func (d *differ) resolve(point string) (string, error) {
 	switch {
 	case name == gitstoreapi.PointBase:
 		return d.base(uid)
-	case name == gitstoreapi.PointLive:
-		return d.commit(refname.Live(uid), "the task with UID %s has not published its live worktree", uid)
 	case isCheckpoint:
 		n, err := strconv.ParseInt(number, 10, 32)
 		if err != nil || n < 1 {
@@ -76,7 +74,7 @@ func (d *differ) resolve(point string) (string, error) {
 }
 
 func noPoint(point string) error {
-	return gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a point of a task: it must be base, live, checkpoint/NUMBER or commit/ID", clip.Marked(point, maxShown))
+	return gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a point of a task: it must be base, checkpoint/NUMBER or commit/ID", clip.Marked(point, maxShown))
 }
 
 // commit returns the commit that a name means; the refusal NotFound, with the given sentence,
@@ -93,9 +91,8 @@ func (d *differ) commit(name, missing string, args ...any) (string, error) {
 	return id, nil
 }
 
-// base returns the commit of the origin that a task started from: the nearest commit before
-// its first checkpoint that is not a checkpoint itself, of whatever task. It is the empty
-// tree for a task that began with an empty repository.
+// base returns the newest commit before a task's first checkpoint that is no checkpoint, of
+// whatever task. It is the empty tree for a task that began with an empty repository.
 func (d *differ) base(uid string) (string, error) {
 	first, err := d.run(nil, "for-each-ref", "--sort=version:refname", "--count=1", "--format=%(objectname)", refname.OfTask(uid)+"code/")
 	if err != nil {
@@ -104,16 +101,20 @@ func (d *differ) base(uid string) (string, error) {
 	if first = strings.TrimSpace(first); first == "" {
 		return "", gitstoreapi.New(gitstoreapi.NotFound, "the gitstore has no checkpoint of the task with UID %s", uid)
 	}
-	out, err := d.run(nil, "log", "--first-parent", "--max-count="+strconv.Itoa(maxChain), "--format=%H %ce", "--end-of-options", first)
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(out) {
-		if id, maker, _ := strings.Cut(strings.TrimSpace(line), " "); maker != checkpointCommitter {
-			return id, nil
+	base := emptyTree
+	err = d.stream(func(in *bufio.Reader) error {
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			if id, maker, _ := strings.Cut(lines.Text(), " "); strings.TrimSpace(maker) != checkpointCommitter {
+				base = id
+				return errEnough
+			}
 		}
+		return nil
+	}, "log", "--first-parent", "--max-count="+strconv.Itoa(maxChain), "--format=%H %<(40,trunc)%ce", "--end-of-options", first)
+	if errors.Is(err, errEnough) {
+		err = nil
 	}
-	return emptyTree, nil
+	return base, err
 }
 
 // maxChain bounds the checkpoints before a task's first one: forks of forks.

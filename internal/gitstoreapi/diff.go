@@ -4,22 +4,42 @@ package gitstoreapi
 type DiffQuery struct {
 	// From and To are points, such as PointBase.
 	From, To string
-	// Paths restrict the difference to files, folders and glob patterns of the worktree;
-	// empty for all.
+	// FromCommit and ToCommit, unless empty, are the commits that the points are known to be.
+	// If one is another, the answer is the refusal Moved.
+	FromCommit, ToCommit string
+	// Paths restrict the difference to files, folders and patterns of the worktree; empty for
+	// all.
 	Paths []string
-	// Ignored includes files that the .gitignore files ignore and the origin does not have,
+	// Ignored includes files that the .gitignore files ignore and the base does not have,
 	// such as dependencies and caches.
 	Ignored bool
-	// After is the number of files to leave out, see Diff.Next.
-	After int
-	// Limit is the maximum number of files; the gitstore's maximum if 0.
+	// After is the number of files to leave out, and Listing how they were listed, both as the
+	// page before says.
+	After   int
+	Listing Listing
+	// Limit is the maximum number of files, up to MaxDiffFiles; DefaultDiffFiles if 0.
 	Limit int
 	// Format says how the content of files is returned; no content if empty.
 	Format DiffFormat
-	// FromCommit and ToCommit, unless empty, are what the points resolved to for the first
-	// page. If a point has moved on since, the answer is the refusal Moved.
-	FromCommit, ToCommit string
 }
+
+// Bounds of a page.
+const (
+	MaxDiffFiles     = 1000
+	DefaultDiffFiles = 300
+)
+
+// Listing says how the files of a difference were found. The pages of one difference must be
+// of one listing.
+type Listing string
+
+// The listings.
+const (
+	// ListingCompared has renamed files and the numbers of lines.
+	ListingCompared Listing = "Compared"
+	// ListingNames has neither: more differs than git can compare within its limits.
+	ListingNames Listing = "Names"
+)
 
 // DiffFormat is a form of the difference of a file's content.
 type DiffFormat string
@@ -35,10 +55,9 @@ const (
 // Points of a task. They are resolved in the gitstore, by refs that only the task's own
 // pods could set: a commit id that a record names proves nothing.
 const (
-	// PointBase is the commit of the origin that the task started from.
+	// PointBase is the newest commit before the task's first checkpoint that is no
+	// checkpoint: of a well-behaved task, the commit of the origin that it started from.
 	PointBase = "base"
-	// PointLive is the newest published state of the running task's worktree.
-	PointLive = "live"
 	// PointCheckpoint precedes the number of a checkpoint, and PointCommit the id of a commit
 	// that one of the task's refs must reach.
 	PointCheckpoint = "checkpoint/"
@@ -53,6 +72,8 @@ type Diff struct {
 	// FromCommit and ToCommit are what the points resolved to.
 	FromCommit string `json:"fromCommit"`
 	ToCommit   string `json:"toCommit"`
+	// Listing says how the files were found.
+	Listing Listing `json:"listing"`
 	// Totals over the whole difference.
 	Totals DiffTotals `json:"totals"`
 	// Files by path. Next is the value of DiffQuery.After for the next page; 0 on the last.

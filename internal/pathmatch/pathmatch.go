@@ -6,8 +6,8 @@
 //
 //   - a file, as src/main.go;
 //   - a folder, as src or src/, with everything below it;
-//   - files and folders by *, ?, [abc] and {a,b} within one name, and ** for any number of
-//     folders, as **/*_test.go.
+//   - files and folders by *, ? and [abc] within one name, and ** for any number of folders,
+//     as **/*_test.go.
 //
 // A path that is equal to a pattern matches it, even if the pattern could also be read as a
 // glob: app/[id]/page.tsx selects that file.
@@ -28,9 +28,9 @@ const (
 	MaxPatterns = 100
 	// MaxBytes is the length of one pattern.
 	MaxBytes = 1024
-	// maxWildcards bounds the work of matching one path: its time grows with the number of
-	// alternatives, and patterns come from users of a shared server.
-	maxWildcards = 16
+	// maxAllBytes is the length of all patterns: the time to match a path grows with it, and
+	// patterns come from users of a shared server.
+	maxAllBytes = 8 << 10
 )
 
 // Set is a list of patterns. The zero value matches every path.
@@ -39,7 +39,9 @@ type Set struct{ patterns []pattern }
 // pattern is one pattern, without a trailing slash.
 type pattern struct {
 	text string
-	glob bool
+	// glob is the pattern as a glob, and below the one for everything in it; empty if it is a
+	// plain path.
+	glob, below string
 }
 
 // New returns the set of the given patterns. The error is a sentence about the first that is
@@ -49,14 +51,26 @@ func New(patterns []string) (Set, error) {
 		return Set{}, fmt.Errorf("%d paths are named, and at most %d may be: name a folder, or a pattern such as src/**/*.go", len(patterns), MaxPatterns)
 	}
 	var s Set
+	bytes := 0
 	for _, text := range patterns {
 		if err := check(text); err != nil {
 			return Set{}, fmt.Errorf("the path %q %w", text, err)
 		}
-		text = strings.TrimSuffix(text, "/")
-		s.patterns = append(s.patterns, pattern{text, strings.ContainsAny(text, `*?[{\`)})
+		if bytes += len(text); bytes > maxAllBytes {
+			return Set{}, fmt.Errorf("the paths are longer than %d bytes in all: name a folder, or a pattern such as src/**/*.go", maxAllBytes)
+		}
+		s.patterns = append(s.patterns, newPattern(strings.TrimSuffix(text, "/")))
 	}
 	return s, nil
+}
+
+func newPattern(text string) pattern {
+	p := pattern{text: text}
+	if strings.ContainsAny(text, `*?[\`) {
+		p.glob = strings.NewReplacer("{", `\{`, "}", `\}`).Replace(text) // alternatives could take exponential time
+		p.below = p.glob + "/**"
+	}
+	return p
 }
 
 // check returns what is wrong with a pattern, worded to follow the pattern.
@@ -78,14 +92,11 @@ func check(text string) error {
 		case part == "" || part == ".":
 			return errors.New("has an empty part: leave . and // out")
 		case strings.EqualFold(part, ".git"):
-			return errors.New("is part of a git repository, which is only restored as a whole: leave paths out")
+			return errors.New("is part of a git repository, whose own files cannot be selected")
 		}
 	}
-	if strings.Count(text, "*")+strings.Count(text, "{")+strings.Count(text, ",") > maxWildcards {
-		return fmt.Errorf("has more than %d wildcards and alternatives: name several simpler patterns", maxWildcards)
-	}
 	if !doublestar.ValidatePattern(text) {
-		return errors.New("is not a valid pattern: close its brackets and braces, or write \\ before them")
+		return errors.New("is not a valid pattern: close its brackets, or write \\ before them")
 	}
 	return nil
 }
@@ -107,46 +118,11 @@ func (s Set) Match(path string) bool {
 	return false
 }
 
-// Unmatched returns the patterns that select none of the paths, in their order.
-func (s Set) Unmatched(paths []string) []string {
-	var out []string
-	for _, p := range s.patterns {
-		if !matchesAny(p, paths) {
-			out = append(out, p.text)
-		}
-	}
-	return out
-}
-
-func matchesAny(p pattern, paths []string) bool {
-	for _, path := range paths {
-		if p.match(path) {
-			return true
-		}
-	}
-	return false
-}
-
 // match reports whether the pattern selects the path, or a folder that the path is in.
 func (p pattern) match(path string) bool {
 	if path == p.text || strings.HasPrefix(path, p.text+"/") {
 		return true
 	}
-	if !p.glob {
-		return false
-	}
-	for end := 0; end < len(path); {
-		next := strings.IndexByte(path[end:], '/')
-		if next < 0 {
-			end = len(path)
-		} else {
-			end += next
-		}
-		// The pattern was validated, so that matching returns no error.
-		if ok, _ := doublestar.Match(p.text, path[:end]); ok {
-			return true
-		}
-		end++
-	}
-	return false
+	// The patterns were validated, so that matching returns no error.
+	return p.glob != "" && (doublestar.MatchUnvalidated(p.glob, path) || doublestar.MatchUnvalidated(p.below, path))
 }

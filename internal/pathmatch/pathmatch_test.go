@@ -24,7 +24,7 @@ func TestWhatAPatternSelects(t *testing.T) {
 		{"build*", []string{"build1/deep/file", "build"}, []string{"a/build"}},
 		{"a/?/c", []string{"a/b/c", "a/b/c/d"}, []string{"a/bb/c"}},
 		{"a/[bc].txt", []string{"a/b.txt", "a/c.txt", "a/[bc].txt"}, []string{"a/d.txt"}},
-		{"{docs,site}/*.md", []string{"docs/a.md", "site/b.md"}, []string{"src/a.md"}},
+		{"{a,b}/*", []string{"{a,b}/c"}, []string{"a/c", "b/c"}},
 		{"app/[id]/page.tsx", []string{"app/[id]/page.tsx", "app/i/page.tsx"}, []string{"app/x/page.tsx"}},
 		{".github", []string{".github/workflows/a.yml"}, []string{".gitignore"}},
 		{"ünï/*", []string{"ünï/ä"}, []string{"uni/a"}},
@@ -62,7 +62,6 @@ func TestInvalidPatternsGetASentence(t *testing.T) {
 		"\xff":                    "not valid UTF-8",
 		"a/[b":                    "is not a valid pattern",
 		strings.Repeat("a", 1025): "is longer than 1024 bytes",
-		strings.Repeat("*/", 17):  "more than 16 wildcards",
 	} {
 		_, err := pathmatch.New([]string{pattern})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -81,13 +80,9 @@ func TestNoPatternSelectsEverything(t *testing.T) {
 	}
 }
 
-func TestPatternsThatSelectNothing(t *testing.T) {
-	set, err := pathmatch.New([]string{"a", "b/*", "c"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := set.Unmatched([]string{"a/x", "d"}); !slices.Equal(got, []string{"b/*", "c"}) {
-		t.Errorf("Unmatched returns %q", got)
+func TestManyLongPatternsAreRefused(t *testing.T) {
+	if _, err := pathmatch.New(slices.Repeat([]string{strings.Repeat("a", 1000)}, 9)); err == nil {
+		t.Error("New accepts patterns of 9000 bytes")
 	}
 }
 

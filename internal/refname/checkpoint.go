@@ -26,7 +26,3 @@ func State(taskUID string, number int64) string {
 func IsState(ref string) bool {
 	return strings.HasPrefix(ref, Checkpoints) && path.Base(path.Dir(ref)) == "state"
 }
-
-// Live returns the ref of the commit with the files of a running task's worktree as they
-// were when somebody last asked for them. Unlike a checkpoint's it is overwritten.
-func Live(taskUID string) string { return OfTask(taskUID) + "live" }
