@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,8 +107,9 @@ type plugin struct {
 	clock    func() time.Time
 	newID    func() (string, error)
 	location *time.Location
-	asks     bool     // whether questions can be asked
-	said     sync.Map // the states of progress that were shown
+	asks     bool        // whether questions can be asked
+	said     sync.Map    // the states of progress that were shown
+	silent   atomic.Bool // no progress is shown: another program has the terminal
 }
 
 // session is a plugin that has read its kubeconfig.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,7 @@ type diff struct {
 	ignored                                 bool
 	uid                                     string
 	paths                                   []string
+	leftOut                                 int64 // ignored files that differ
 }
 
 func (p *plugin) diffCommand() *cobra.Command {
@@ -32,17 +34,19 @@ func (p *plugin) diffCommand() *cobra.Command {
 		Aliases: []string{"changes"},
 		Long: `Show which files differ between two moments of a task, and how.
 
-FROM and TO are each the number or name of a checkpoint, "base" for the commit that the
-task started from, "previous" for the checkpoint before TO, or "latest"; and of another
-task of the same repository, such as a fork, its name, a colon and one of these. Without
-them, everything that the task has changed so far is shown.
+FROM and TO are each the number or name of a checkpoint, "base" for what the task
+started from, or "latest"; and of another task of the same repository, such as a fork,
+its name, a colon and one of these. FROM may also be "previous": what TO was made on,
+which is the checkpoint before it, or the target of a rewind. Without FROM and TO,
+everything that the task has changed so far is shown.
 
-Paths select files, folders, and patterns such as "src/**/*.go". Files that .gitignore
-files ignore, such as dependencies and caches, are left out and counted, unless
---ignored is set or the task started with them.
+Paths select files, folders, and patterns: "src/*.go" in one folder, "**/*.go" in all.
+Files that .gitignore files ignore, such as dependencies and caches, are left out and
+counted, unless --ignored is set or the task started with them.
 
 On a terminal the output is coloured, and paged with $PAGER. Otherwise it is a patch
-that "git apply" accepts, renamed and binary files included.`,
+that "git apply" accepts, renamed and binary files included; if a file is too large to
+compare, nothing is printed.`,
 		Example: `  # Everything the task has changed
   kubectl clew diff fix-login
 
@@ -61,16 +65,19 @@ that "git apply" accepts, renamed and binary files included.`,
 
   # Has anything changed? In a script
   kubectl clew diff fix-login 4 --exit-code --name-only`,
-		Args:              o.args,
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := o.run(cmd.Context(), args)
+			err := o.check(cmd, args)
+			if err == nil {
+				err = o.run(cmd.Context(), args)
+			}
 			if o.exitCodes && err != nil && !errors.Is(err, errDiffers) {
 				return coded{err, 2}
 			}
 			return err
 		},
 	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return coded{err, 2} })
 	o.output = formatFlag(cmd, "patch", "json", "yaml")
 	cmd.Flags().BoolVar(&o.stat, "stat", false, "Print a summary: each file with its numbers of added and removed lines.")
 	cmd.Flags().BoolVar(&o.nameOnly, "name-only", false, "Print only the names of the files.")
@@ -78,18 +85,31 @@ that "git apply" accepts, renamed and binary files included.`,
 	cmd.Flags().BoolVar(&o.ignored, "ignored", false, "Include ignored files.")
 	cmd.Flags().BoolVar(&o.exitCodes, "exit-code", false, "Exit with 1 if there are differences, and with 2 after an error.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
-	cmd.MarkFlagsMutuallyExclusive("stat", "name-only", "conversation")
 	return cmd
 }
 
-// args checks the arguments, and keeps those after -- as paths.
-func (o *diff) args(cmd *cobra.Command, args []string) error {
+// check checks flags and arguments, and keeps the arguments after -- as paths.
+func (o *diff) check(cmd *cobra.Command, args []string) error {
 	moments := args
 	if at := cmd.ArgsLenAtDash(); at >= 0 {
 		moments, o.paths = args[:at], args[at:]
 	}
-	if _, err := pathmatch.New(o.paths); err != nil {
-		return err
+	forms := 0
+	for _, set := range []bool{o.stat, o.nameOnly, o.conversation} {
+		if set {
+			forms++
+		}
+	}
+	switch {
+	case forms > 1:
+		return errors.New("use only one of --stat, --name-only and --conversation: each of them says what to print")
+	case o.conversation && o.output.value != "patch":
+		return fmt.Errorf("--conversation prints messages for people; `kubectl clew task history -o %s` has them for programs", o.output.value)
+	}
+	if !slices.Equal(o.paths, []string{"."}) {
+		if _, err := pathmatch.New(o.paths); err != nil {
+			return err
+		}
 	}
 	if len(moments) == 0 {
 		return fmt.Errorf("missing argument TASK; usage: %s", cmd.UseLine())
@@ -125,7 +145,10 @@ func (o *diff) run(ctx context.Context, args []string) error {
 
 // params returns the parameters of the request. Names of checkpoints become numbers.
 func (o *diff) params(ctx context.Context, s *session, task string, moments []string) (url.Values, error) {
-	params := url.Values{"path": o.paths, "from": {"base"}, "to": {"latest"}}
+	params := url.Values{"path": o.paths, "from": {historyv1.WordBase}, "to": {historyv1.WordLatest}}
+	if slices.Equal(o.paths, []string{"."}) {
+		params.Del("path")
+	}
 	if o.uid != "" {
 		params.Set("uid", o.uid)
 	}
@@ -150,11 +173,12 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 	prefix := ""
 	if other, rest, ok := strings.Cut(text, ":"); ok {
 		if task, prefix, text = other, other+":", rest; text == "" {
-			text = "latest"
+			text = historyv1.WordLatest
 		}
 	}
 	text = strings.TrimPrefix(text, "#")
-	if _, err := strconv.ParseInt(text, 10, 64); err == nil || text == "base" || text == "previous" || text == "latest" {
+	if _, err := strconv.ParseInt(text, 10, 64); err == nil ||
+		slices.Contains([]string{historyv1.WordBase, historyv1.WordPrevious, historyv1.WordLatest}, text) {
 		return prefix + text, nil
 	}
 	list, err := s.checkpoints(ctx, task)
@@ -162,16 +186,24 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 		return "", err
 	}
 	for i := range list.Items {
-		if c := &list.Items[i]; c.Name == text && c.Status.Number > 0 {
-			return prefix + strconv.FormatInt(c.Status.Number, 10), nil
+		c := &list.Items[i]
+		if c.Name != text || c.Status.Number == 0 {
+			continue
 		}
+		if prefix == "" && o.uid != "" && c.Status.TaskUID != o.uid {
+			return "", fmt.Errorf("checkpoint %s belongs to another task named %s: name a number of the one with UID %s", text, task, o.uid)
+		}
+		return prefix + strconv.FormatInt(c.Status.Number, 10), nil
 	}
-	return "", fmt.Errorf("task %s has no checkpoint %q; name a checkpoint of `kubectl clew checkpoint list %s`, base, previous or latest", task, text, task)
+	return "", fmt.Errorf("task %s has no checkpoint %q; name a checkpoint of `kubectl clew checkpoint list %s`, base, previous or latest, or of another task its name and a colon, such as %s:latest", task, text, task, text)
 }
 
 // pages reads the difference page by page.
 func (o *diff) pages(ctx context.Context, s *session, task string, params url.Values, format string, take func(*historyv1.Diff) error) error {
 	params.Set("format", format)
+	if format == "none" {
+		params.Set("limit", "1000")
+	}
 	for {
 		page := &historyv1.Diff{}
 		if err := s.historyGet(ctx, []string{"tasks", task, "diff"}, params, page); err != nil {
@@ -181,17 +213,17 @@ func (o *diff) pages(ctx context.Context, s *session, task string, params url.Va
 			return err
 		}
 		if page.Continue == "" {
-			o.tellIgnored(page.Totals.IgnoredFiles)
+			o.leftOut = page.Totals.IgnoredFiles
 			return o.verdict(page.Totals.Files > 0)
 		}
 		params.Set("continue", page.Continue)
 	}
 }
 
-// tellIgnored says how many files are left out, where a person reads it.
-func (o *diff) tellIgnored(files int64) {
-	if files > 0 && isTerminal(o.Out) || files > 0 && o.stat && o.output.value == "patch" {
-		fmt.Fprintf(o.ErrOut, "%s left out; --ignored includes them\n", plural(files, "ignored file"))
+// tellIgnored says how many files are left out.
+func (o *diff) tellIgnored() {
+	if o.leftOut > 0 {
+		fmt.Fprintf(o.ErrOut, "%s left out; --ignored includes them\n", plural(o.leftOut, "ignored file"))
 	}
 }
 

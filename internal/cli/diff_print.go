@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 
@@ -44,6 +43,7 @@ func (o *diff) printStat(ctx context.Context, s *session, task string, params ur
 		return err
 	}
 	fmt.Fprintln(o.Out, totalsOf(last.Totals, style))
+	o.tellIgnored()
 	if c := last.Conversation; c != nil && c.Messages != 0 {
 		fmt.Fprintln(o.ErrOut, conversationTotals(*c))
 	}
@@ -112,13 +112,14 @@ func conversationTotals(c historyv1.ConversationDiff) string {
 // printConversation prints the messages between the two moments.
 func (o *diff) printConversation(ctx context.Context, s *session, task string, params url.Values) error {
 	params.Set("limit", "1")
+	params.Set("format", "none")
 	var found *historyv1.Diff
 	err := s.historyGet(ctx, []string{"tasks", task, "diff"}, params, &found)
 	switch {
 	case err != nil:
 		return err
 	case found.Conversation == nil:
-		return errors.New("the two moments are of different tasks, whose conversations cannot be compared; print each with `kubectl clew task history`")
+		return errors.New("the two moments are not on one branch of one conversation; print each with `kubectl clew task history`")
 	}
 	c := *found.Conversation
 	if c.FromPosition > c.ToPosition {
@@ -126,11 +127,14 @@ func (o *diff) printConversation(ctx context.Context, s *session, task string, p
 	}
 	chat := newChat(o.Out, o.location, false)
 	at := url.Values{"uid": {found.To.TaskUID}}
+	if branch := cmp.Or(found.To.Branch, found.From.Branch); branch != "" {
+		at.Set("branch", branch)
+	}
 	for after := c.FromPosition; after < c.ToPosition; {
 		at.Set("after", strconv.FormatInt(after, 10))
 		at.Set("limit", strconv.FormatInt(min(pageSize, c.ToPosition-after), 10))
 		page := &historyv1.ConversationList{}
-		if err := s.historyGet(ctx, []string{"tasks", task, "conversation"}, at, page); err != nil {
+		if err := s.historyGet(ctx, []string{"tasks", found.To.Task, "conversation"}, at, page); err != nil {
 			return err
 		}
 		if len(page.Items) == 0 {
@@ -149,45 +153,57 @@ func (o *diff) printConversation(ctx context.Context, s *session, task string, p
 
 // printPatch prints the patches of the files: on a terminal for people, otherwise for git.
 func (o *diff) printPatch(ctx context.Context, s *session, task string, params url.Values) error {
-	write, end := o.patchWriter(ctx)
-	var left []string
+	if isTerminal(o.Out) {
+		return o.showPatch(ctx, s, task, params)
+	}
+	// A patch that ends early could be applied as if it were whole.
+	var whole strings.Builder
+	var missing []string
 	verdict := o.pages(ctx, s, task, params, "patch", func(page *historyv1.Diff) error {
 		for _, f := range page.Items {
 			if f.CutBytes > 0 {
-				left = append(left, f.Path)
+				missing = append(missing, oneLine(f.Path))
 			}
-			if err := write(f); err != nil {
+			whole.WriteString(patchOf(f))
+		}
+		return nil
+	})
+	switch {
+	case verdict != nil && !errors.Is(verdict, errDiffers):
+		return verdict
+	case len(missing) > 0:
+		return fmt.Errorf("nothing is printed, since a patch would lack %s too large to compare: %s; name the other files after --, or use --stat",
+			plural(int64(len(missing)), "file"), strings.Join(missing, ", "))
+	}
+	if _, err := io.WriteString(o.Out, whole.String()); err != nil {
+		return err
+	}
+	return verdict
+}
+
+// showPatch shows the patches on a terminal. A pager is started for the first page.
+func (o *diff) showPatch(ctx context.Context, s *session, task string, params url.Values) error {
+	style := styleFor(o.Out)
+	var pager *pager
+	verdict := o.pages(ctx, s, task, params, "patch", func(page *historyv1.Diff) error {
+		if pager == nil && !o.exitCodes {
+			pager = startPager(o.Out, o.ErrOut, os.Getenv("PAGER"), hasEnv("PAGER"))
+			o.silent.Store(pager.started())
+		}
+		for _, f := range page.Items {
+			if _, err := io.WriteString(pager.to(o.Out), paintPatch(f, style)); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err := end(); err != nil && verdict == nil {
-		verdict = err
-	}
+	pager.wait()
+	o.silent.Store(false)
+	o.tellIgnored()
 	if errors.Is(verdict, errPagerLeft) {
 		return nil
 	}
-	if len(left) > 0 && (verdict == nil || errors.Is(verdict, errDiffers)) {
-		return fmt.Errorf("the patch lacks %s, whose content is too large to compare: %s", plural(int64(len(left)), "file"), plain(strings.Join(left, ", ")))
-	}
 	return verdict
-}
-
-// patchWriter returns a function that writes the patch of one file, and one that ends it.
-func (o *diff) patchWriter(ctx context.Context) (write func(historyv1.FileDiff) error, end func() error) {
-	if !isTerminal(o.Out) {
-		return func(f historyv1.FileDiff) error {
-			_, err := io.WriteString(o.Out, patchOf(f))
-			return err
-		}, func() error { return nil }
-	}
-	style := styleFor(o.Out)
-	out, end := o.pager(ctx)
-	return func(f historyv1.FileDiff) error {
-		_, err := io.WriteString(out, paintPatch(f, style))
-		return err
-	}, end
 }
 
 // patchOf returns the bytes of a patch.
@@ -226,45 +242,3 @@ func paintPatch(f historyv1.FileDiff, style style) string {
 	}
 	return b.String()
 }
-
-// pager starts the user's pager, and returns its input and a function that waits until the
-// user has left it. Without one, it returns standard output.
-func (o *diff) pager(ctx context.Context) (io.Writer, func() error) {
-	words := strings.Fields(cmp.Or(os.Getenv("PAGER"), "less"))
-	path, err := exec.LookPath(words[0])
-	if err != nil || words[0] == "cat" {
-		return o.Out, func() error { return nil }
-	}
-	command := exec.CommandContext(ctx, path, words[1:]...)
-	command.Stdout, command.Stderr = o.Out, o.ErrOut
-	command.Env = os.Environ()
-	if os.Getenv("LESS") == "" {
-		command.Env = append(command.Env, "LESS=FRX")
-	}
-	in, err := command.StdinPipe()
-	if err == nil {
-		err = command.Start()
-	}
-	if err != nil {
-		return o.Out, func() error { return nil }
-	}
-	return quitting{in}, func() error {
-		_ = in.Close() // the pager may have ended
-		return command.Wait()
-	}
-}
-
-// quitting is the input of a pager that the user may leave early.
-type quitting struct{ in io.Writer }
-
-// Write implements io.Writer.
-func (q quitting) Write(p []byte) (int, error) {
-	n, err := q.in.Write(p)
-	if err != nil {
-		return n, errPagerLeft
-	}
-	return n, nil
-}
-
-// errPagerLeft ends a command whose pager the user has left.
-var errPagerLeft = errors.New("the pager was left")

@@ -2,6 +2,8 @@ package cli
 
 import (
 	"errors"
+	"io"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,7 +14,7 @@ import (
 // someDiff is a difference of every kind of file.
 func someDiff() historyv1.Diff {
 	return historyv1.Diff{
-		From: historyv1.DiffPoint{Task: "fix-login", TaskUID: "u", Checkpoint: 2}, To: historyv1.DiffPoint{Task: "fix-login", TaskUID: "u", Checkpoint: 4},
+		From: historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Checkpoint: 2}, To: historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Checkpoint: 4, Branch: "main"},
 		Totals:       historyv1.DiffTotals{Files: 5, LinesAdded: 3, LinesRemoved: 2, BinaryFiles: 1},
 		Conversation: &historyv1.ConversationDiff{FromPosition: 2, ToPosition: 4, Messages: 2, ToolCalls: 1, InputTokens: 1200, OutputTokens: 30, CostMicroUSD: 20_000},
 		Items: []historyv1.FileDiff{
@@ -85,7 +87,7 @@ func TestDiffReadsAllPages(t *testing.T) {
 	r.answers = map[string]any{diffRequest: pagesOf{first, second}}
 	out, _ := b.must("diff", "fix-login", "--name-only")
 	wantText(t, "names", "a.go\nb.png\nc\ne\nf\n", out)
-	wantText(t, "query", "continue=next&format=none&from=base&to=latest", r.query())
+	wantText(t, "query", "continue=next&format=none&from=base&limit=1000&to=latest", r.query())
 	out, _ = b.must("diff", "fix-login", "-o", "json")
 	if list := decode[historyv1.Diff](t, out); len(list.Items) != 5 || list.Continue != "" {
 		t.Errorf("the JSON has %d files, and continues at %q", len(list.Items), list.Continue)
@@ -100,22 +102,22 @@ func TestDiffOfTheConversation(t *testing.T) {
 	out, errOut := b.must("diff", "fix-login", "2", "4", "--conversation")
 	wantParts(t, "messages", out, "and then?", "done")
 	wantText(t, "standard error", "2 messages, 1 tool call, 1.2k tokens in and 30 out, $0.0200\n", errOut)
-	wantText(t, "query", "after=2&limit=2&uid=u", r.query())
+	wantText(t, "query", "after=2&branch=main&limit=2&uid=u", r.query())
 	two := someDiff()
 	two.Conversation = nil
 	r.answers[diffRequest] = two
 	_, _, err := b.clew("", "diff", "fix-login", "2", "other:4", "--conversation")
-	wantError(t, err, "of different tasks")
+	wantError(t, err, "not on one branch of one conversation")
 }
 
-func TestDiffSaysWhatThePatchLacks(t *testing.T) {
+func TestNoPatchLacksAFile(t *testing.T) {
 	b := newBench(t)
 	cut := someDiff()
 	cut.Items[0].Patch, cut.Items[0].CutBytes = "", 5<<20
 	b.withHistory(map[string]any{diffRequest: cut})
 	out, _, err := b.clew("", "diff", "fix-login")
-	wantError(t, err, "the patch lacks 1 file, whose content is too large to compare: a.go")
-	wantParts(t, "patch", out, "diff --git a/c b/c")
+	wantError(t, err, "nothing is printed, since a patch would lack 1 file too large to compare: a.go")
+	wantText(t, "patch", "", out)
 }
 
 func TestDiffExitCodes(t *testing.T) {
@@ -158,9 +160,41 @@ func TestDiffArguments(t *testing.T) {
 		{nil, "missing argument TASK"},
 		{[]string{"a", "b", "c", "d"}, `unexpected argument "d"; write -- before paths`},
 		{[]string{"a", "--", "../x"}, "leaves the worktree"},
-		{[]string{"a", "--stat", "--name-only"}, "none of the others can be"},
+		{[]string{"a", "--stat", "--name-only"}, "use only one of --stat"},
+		{[]string{"a", "--conversation", "-o", "json"}, "`kubectl clew task history -o json` has them"},
+		{[]string{"a", "--frobnicate"}, "unknown flag"},
 	} {
-		_, _, err := b.clew("", append([]string{"diff"}, c.args...)...)
+		_, _, err := b.clew("", append([]string{"diff", "--exit-code"}, c.args...)...)
 		wantError(t, err, c.want)
+		if code, print := Exit(err); code != 2 || !print {
+			t.Errorf("%q: exit code %d, printed: %t", c.args, code, print)
+		}
 	}
+}
+
+func TestAPagerGetsTheTextUntilItIsLeft(t *testing.T) {
+	var out, errOut strings.Builder
+	p := startPager(&out, &errOut, "head -c 5", true)
+	if !p.started() {
+		t.Fatal("the pager is not started")
+	}
+	_, err := io.WriteString(p.to(nil), "hello")
+	for err == nil { // the pipe takes some more text before it breaks
+		_, err = io.WriteString(p.to(nil), strings.Repeat("x", 64<<10))
+	}
+	p.wait()
+	if !errors.Is(err, errPagerLeft) {
+		t.Errorf("writing to a pager that was left fails with %v", err)
+	}
+	wantText(t, "output", "hello", out.String())
+	for _, none := range []string{"", " ", "cat", "there-is-no-such-pager"} {
+		if startPager(&out, &errOut, none, true).started() {
+			t.Errorf("PAGER=%q starts a pager", none)
+		}
+	}
+	if _, err := io.WriteString((*pager)(nil).to(&errOut), "text"); err != nil {
+		t.Error(err)
+	}
+	(*pager)(nil).wait()
+	wantText(t, "output without a pager", "text", errOut.String())
 }

@@ -143,7 +143,7 @@ func (p *plugin) updatesIfSlow(state string) (update func(string), stop func()) 
 	timer := time.AfterFunc(progressDelay, func() {
 		mu.Lock()
 		defer mu.Unlock()
-		if ended || p.saidBefore(state) {
+		if ended || p.silent.Load() || p.saidBefore(state) {
 			return
 		}
 		shown = newProgress(p.ErrOut)

@@ -123,7 +123,7 @@ func refuseServer(err error) *gitstoreapi.Refusal {
 	case errors.Is(err, podidentity.ErrUnauthenticated):
 		return gitstoreapi.New(gitstoreapi.Unauthenticated, "%v", err)
 	case errors.Is(err, podidentity.ErrForbidden):
-		return gitstoreapi.New(gitstoreapi.Forbidden, "only Clew's server may delete what tasks have stored; its service account is named by --server-service-account")
+		return gitstoreapi.New(gitstoreapi.Forbidden, "only Clew's server may delete or compare what tasks have stored; its service account is named by --server-service-account")
 	default:
 		return gitstoreapi.New(gitstoreapi.Unavailable, "the token cannot be checked at the moment; try again")
 	}

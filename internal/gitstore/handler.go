@@ -192,8 +192,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer cancel()
 		r = r.WithContext(ctx)
 	}
-	if namespace, uid, diff, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
-		if diff {
+	if namespace, uid, operation, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
+		if operation == "diff" {
 			h.serveDiff(recorder, r, namespace, uid)
 		} else {
 			h.serveDeletion(recorder, r, namespace, uid)

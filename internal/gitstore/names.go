@@ -31,7 +31,7 @@ func isObjectID(text string) bool {
 
 var (
 	urlPath  = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
-	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*?)(/diff)?$`)
+	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*?)(?:/(diff))?$`)
 )
 
 // parsePath parses the URL path of a repository's operation. Only the three operations of
@@ -44,12 +44,12 @@ func parsePath(path string) (namespace, repository, operation string, ok bool) {
 	return match[1], match[2], match[3], true
 }
 
-// parseTaskPath parses the URL path of what a task has stored, or, with diff, of differences
-// between its checkpoints.
-func parseTaskPath(path string) (namespace, uid string, diff, ok bool) {
+// parseTaskPath parses the URL path of an operation on what a task has stored: "diff", or ""
+// for its deletion.
+func parseTaskPath(path string) (namespace, uid, operation string, ok bool) {
 	match := taskPath.FindStringSubmatch(path)
 	if match == nil || !namespaceName.MatchString(match[1]) || !taskUID.MatchString(match[2]) {
-		return "", "", false, false
+		return "", "", "", false
 	}
-	return match[1], match[2], match[3] != "", true
+	return match[1], match[2], match[3], true
 }

@@ -67,7 +67,7 @@ func New(patterns []string) (Set, error) {
 func newPattern(text string) pattern {
 	p := pattern{text: text}
 	if strings.ContainsAny(text, `*?[\`) {
-		p.glob = strings.NewReplacer("{", `\{`, "}", `\}`).Replace(text) // alternatives could take exponential time
+		p.glob = strings.NewReplacer(`\{`, `\{`, `\}`, `\}`, "{", `\{`, "}", `\}`).Replace(text) // alternatives could take exponential time
 		p.below = p.glob + "/**"
 	}
 	return p

@@ -203,7 +203,6 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Tasks:         tasks,
 		ImportBytes:   o.ImportBytes,
 		Code:          code,
-		Differ:        code,
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
 		Log:           log.WithName("api"),

@@ -67,7 +67,7 @@ func errNoGitstore() error {
 	return gitstoreapi.New(gitstoreapi.Unavailable, "this server has no gitstore URL (--gitstore-url)")
 }
 
-// Diff implements historyapi.Differ.
+// Diff implements historyapi.Code.
 func (c codeStore) Diff(ctx context.Context, namespace, uid string, q gitstoreapi.DiffQuery) (gitstoreapi.Diff, error) {
 	if c.client.BaseURL == "" {
 		return gitstoreapi.Diff{}, errNoGitstore()

@@ -10,30 +10,51 @@ type Diff struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 	// From and To are the moments, as they were resolved.
-	From DiffPoint `json:"from"`
-	To   DiffPoint `json:"to"`
+	From DiffMoment `json:"from"`
+	To   DiffMoment `json:"to"`
 	// Totals over the whole difference, of which the page may show a part.
 	Totals DiffTotals `json:"totals"`
-	// Conversation is what was said and used between the two moments; absent when they are
-	// not of one conversation.
+	// Conversation is what was said and used between the two moments; absent unless they are
+	// on one branch of one conversation.
 	Conversation *ConversationDiff `json:"conversation,omitempty"`
 	// Items are the files, by path.
 	Items []FileDiff `json:"items"`
 }
 
-// DiffPoint is a moment of a task.
-type DiffPoint struct {
+// Types of moments.
+const (
+	// MomentCheckpoint is a checkpoint.
+	MomentCheckpoint = "Checkpoint"
+	// MomentBase is the newest commit before the task's first checkpoint that is no
+	// checkpoint: what the task started from.
+	MomentBase = "Base"
+	// MomentCommit is the commit that a checkpoint was made on, if it is not one of the
+	// task's checkpoints.
+	MomentCommit = "Commit"
+)
+
+// Words for moments in requests, beside the numbers of checkpoints. Those of another task
+// follow its name and a colon.
+const (
+	WordBase     = "base"
+	WordLatest   = "latest"
+	WordPrevious = "previous"
+)
+
+// DiffMoment is a moment of a task.
+type DiffMoment struct {
 	Task    string `json:"task"`
 	TaskUID string `json:"taskUID"`
-	// Checkpoint is the number of the checkpoint; 0 for the base and a live worktree.
-	Checkpoint int64 `json:"checkpoint,omitempty"`
-	// Kind: Checkpoint, Base, Live or Commit.
-	Kind   string `json:"kind"`
-	Commit string `json:"commit"`
-	// Time of the checkpoint, or when the live worktree was read.
+	// Type: Checkpoint, Base or Commit.
+	Type string `json:"type"`
+	// Checkpoint is the number of the checkpoint.
+	Checkpoint int64  `json:"checkpoint,omitempty"`
+	Commit     string `json:"commit"`
+	// Time of the checkpoint.
 	Time *metav1.MicroTime `json:"time,omitempty"`
-	// Position of the conversation then.
-	Position int64 `json:"position,omitempty"`
+	// Branch and Position are the place in the conversation then.
+	Branch   string `json:"branch,omitempty"`
+	Position int64  `json:"position,omitempty"`
 }
 
 // DiffTotals are sums over all files of a difference.

@@ -35,6 +35,7 @@ type archive struct {
 	imported  []history.ExportLine
 	events    []history.Event
 	deleted   []string
+	pending   bool // no checkpoint is in the gitstore yet
 	// Errors to return.
 	export, remove, record error
 	// removing is the task that is deleted although remove is set.
@@ -99,13 +100,22 @@ func (s *archive) ResolvePosition(_ context.Context, uid string, q history.Posit
 	}, nil
 }
 
+// commitOf is the commit of a checkpoint; that of the source for the number 0 of a fork.
+func commitOf(uid string, number int64) string {
+	if number == 0 && uid != "other" {
+		return ""
+	}
+	return fmt.Sprintf("%s-%d", uid, number)
+}
+
 // Checkpoint knows two checkpoints of every task.
 func (s *archive) Checkpoint(_ context.Context, task history.Key, number int64) (history.Checkpoint, error) {
 	if task.Namespace != "team" || number < 1 || number > 2 {
 		return history.Checkpoint{}, fmt.Errorf("%w: checkpoint %d", history.ErrNotFound, number)
 	}
 	return history.Checkpoint{
-		TaskUID: task.UID, Number: number, Time: noon.Add(time.Duration(number) * time.Minute), Position: history.Position{Position: 4 * number},
+		TaskUID: task.UID, Number: number, Time: noon.Add(time.Duration(number) * time.Minute), Durable: !s.pending,
+		Commit: commitOf(task.UID, number), Parent: commitOf(task.UID, number-1), Position: history.Position{Branch: "main", Position: 4 * number},
 		Totals: history.Totals{Messages: 4 * number, ToolCalls: number, InputTokens: 100 * number, OutputTokens: 10 * number, CostMicroUSD: 7 * number},
 	}, nil
 }

@@ -66,7 +66,7 @@ func (a *api) checkpoint(c *call) (any, error) {
 	}
 	found, err := a.Archive.Checkpoint(c.Context(), task.Key(), number)
 	if errors.Is(err, history.ErrNotFound) {
-		return nil, noMoment("task %s has no checkpoint %d", task.Name, number)
+		return nil, noMoment(c.access, "task %s has no checkpoint %d", task.Name, number)
 	}
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -38,11 +39,19 @@ type cursor struct {
 	// Task is a place in a list of tasks that has the order Sort.
 	Task history.TaskKey `json:"n,omitzero"`
 	Sort string          `json:"s,omitempty"`
-	// FromMoment and ToMoment are the moments of a difference, From and To their commits.
-	FromMoment string `json:"fm,omitempty"`
-	ToMoment   string `json:"tm,omitempty"`
-	From       string `json:"fc,omitempty"`
-	To         string `json:"tc,omitempty"`
+	// Diff is a place in a difference.
+	Diff *diffCursor `json:"d,omitempty"`
+}
+
+// diffCursor is a request for a difference, as the first page resolved it: the pages must be of
+// one list.
+type diffCursor struct {
+	From    string              `json:"f"`
+	To      string              `json:"t"`
+	Commits [2]string           `json:"c"`
+	Paths   []string            `json:"p,omitempty"`
+	Ignored bool                `json:"i,omitempty"`
+	Listing gitstoreapi.Listing `json:"l"`
 }
 
 func (c cursor) encode() (string, error) {
@@ -59,7 +68,7 @@ func decodeCursor(token, kind string) (cursor, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &c)
 	}
-	if err != nil || c.Kind != kind || c.After < 0 {
+	if err != nil || c.Kind != kind || c.After < 0 || (kind == kindDiff) != (c.Diff != nil) {
 		return cursor{}, badRequest("the continue token is not from this list; start again without it")
 	}
 	return c, nil

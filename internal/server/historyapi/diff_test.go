@@ -39,6 +39,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Entry("from a checkpoint on", "from=1", "checkpoint/1", "checkpoint/2"),
 		Entry("the last step", "from=previous", "checkpoint/1", "checkpoint/2"),
 		Entry("before the first checkpoint is the base", "from=previous&to=1", "base", "checkpoint/1"),
+		Entry("before the first one of a fork is that of the source", "from=previous&to=ab:1", "other:commit/other-0", "other:checkpoint/1"),
 		Entry("backwards", "from=2&to=1", "checkpoint/2", "checkpoint/1"),
 		Entry("to the latest of another task", "from=1&to=ab:latest", "checkpoint/1", "other:checkpoint/2"),
 		Entry("the latest of another task, and the one before", "from=previous&to=ab:", "other:checkpoint/1", "other:checkpoint/2"),
@@ -47,7 +48,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 
 	It("converts the gitstore's page", func() {
 		f.code.diff = gitstoreapi.Diff{
-			FromCommit: "f", ToCommit: "t", Totals: gitstoreapi.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, IgnoredFiles: 6, UncountedFiles: 2},
+			FromCommit: "f", ToCommit: "t", Listing: gitstoreapi.ListingCompared, Totals: gitstoreapi.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, IgnoredFiles: 6, UncountedFiles: 2},
 			Files: []gitstoreapi.DiffFile{{
 				Path: "new", OldPath: "old", Action: gitstoreapi.DiffRenamed, OldMode: "100644", NewMode: "100755", OldBytes: 1, NewBytes: 2,
 				Binary: true, LinesAdded: 3, LinesRemoved: 4, Cut: 5,
@@ -55,16 +56,16 @@ var _ = Describe("The difference between two moments of a task", func() {
 			}},
 			Next: 1,
 		}
-		got := ask("from=previous&path=src&path=*.go&limit=1")
+		got := ask("from=previous&path=src&path=*.go&ignored=true&limit=1")
 		Expect(got.Continue).NotTo(BeEmpty())
 		cursor := got.Continue
 		got.Continue = ""
 		Expect(got).To(Equal(historyv1alpha1.Diff{
 			TypeMeta: metav1.TypeMeta{APIVersion: "history.clew.dev/v1alpha1", Kind: "Diff"},
 			ListMeta: metav1.ListMeta{RemainingItemCount: ptr.To[int64](2)},
-			From: historyv1alpha1.DiffPoint{Task: "a", TaskUID: "new", Checkpoint: 1, Kind: "Checkpoint", Commit: "f",
+			From: historyv1alpha1.DiffMoment{Task: "a", TaskUID: "new", Checkpoint: 1, Type: "Checkpoint", Commit: "f", Branch: "main",
 				Time: ptr.To(metav1.NewMicroTime(noon.Add(time.Minute).Local())), Position: 4},
-			To: historyv1alpha1.DiffPoint{Task: "a", TaskUID: "new", Checkpoint: 2, Kind: "Checkpoint", Commit: "t",
+			To: historyv1alpha1.DiffMoment{Task: "a", TaskUID: "new", Checkpoint: 2, Type: "Checkpoint", Commit: "t", Branch: "main",
 				Time: ptr.To(metav1.NewMicroTime(noon.Add(2 * time.Minute).Local())), Position: 8},
 			Totals: historyv1alpha1.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, IgnoredFiles: 6, UncountedFiles: 2},
 			Conversation: &historyv1alpha1.ConversationDiff{
@@ -77,14 +78,15 @@ var _ = Describe("The difference between two moments of a task", func() {
 			}},
 		}))
 		Expect(f.code.compared).To(Equal(gitstoreapi.DiffQuery{
-			From: "checkpoint/1", To: "checkpoint/2", Paths: []string{"src", "*.go"}, Limit: 1, Format: gitstoreapi.DiffHunks,
-		}))
+			From: "checkpoint/1", To: "checkpoint/2", FromCommit: "new-1", ToCommit: "new-2", Paths: []string{"src", "*.go"}, Ignored: true,
+			Limit: 1, Format: gitstoreapi.DiffHunks,
+		}), "with the commits that were recorded")
 
-		By("asking for the next page of the same commits")
-		ask("from=previous&path=src&path=*.go&limit=1&continue=" + url.QueryEscape(cursor))
+		By("asking for the next page, which the token describes alone")
+		ask("limit=2&format=none&continue=" + url.QueryEscape(cursor))
 		Expect(f.code.compared).To(Equal(gitstoreapi.DiffQuery{
-			From: "checkpoint/1", To: "checkpoint/2", Paths: []string{"src", "*.go"}, Limit: 1, Format: gitstoreapi.DiffHunks,
-			After: 1, FromCommit: "f", ToCommit: "t",
+			From: "checkpoint/1", To: "checkpoint/2", FromCommit: "f", ToCommit: "t", Paths: []string{"src", "*.go"}, Ignored: true,
+			After: 1, Listing: gitstoreapi.ListingCompared, Limit: 2,
 		}))
 	})
 
@@ -102,8 +104,19 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Expect(f.code.compared.Ignored).To(BeFalse())
 	})
 
-	It("says nothing about the conversation of two tasks", func() {
+	It("says nothing about the conversation of two tasks, or of the state before a fork", func() {
 		Expect(ask("from=ab:1").Conversation).To(BeNil())
+		Expect(ask("from=previous&to=ab:1").Conversation).To(BeNil())
+		Expect(ask("to=1").Conversation.Messages).To(BeEquivalentTo(4), "since the base")
+	})
+
+	It("waits for a checkpoint that is being pushed", func() {
+		f.archive.pending = true
+		for _, query := range []string{"", "to=2"} {
+			w := f.get("ann", diffPath+"?"+query)
+			Expect(w).To(HaveHTTPStatus(http.StatusServiceUnavailable))
+			Expect(decoded[metav1.Status](w).Message).To(ContainSubstring("checkpoint 2 of task a is being pushed to the gitstore"))
+		}
 	})
 
 	DescribeTable("refuses what it cannot answer", func(who, query string, refusal error, code int, sentence string) {
@@ -117,6 +130,8 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Entry("another task that the caller may not read", "ann", "from=secret:1", nil, http.StatusForbidden, "may not get tasks/diff"),
 		Entry("another task that does not exist", "ann", "from=unknown:1", nil, http.StatusNotFound, "there is no task unknown in the history"),
 		Entry("no moment", "ann", "from=yesterday", nil, http.StatusBadRequest, `"yesterday" is no moment of a task`),
+		Entry("what is before the base", "ann", "from=previous&to=base", nil, http.StatusBadRequest, "there is nothing before the base of task a"),
+		Entry("a task of a task", "ann", "from=ab:ab:1", nil, http.StatusBadRequest, `"ab:ab:1" is no moment`),
 		Entry("no such checkpoint", "ann", "to=9", nil, http.StatusNotFound, "task a has no checkpoint 9"),
 		Entry("no format", "ann", "format=html", nil, http.StatusBadRequest, `no format "html"`),
 		Entry("neither with nor without ignored files", "ann", "ignored=some", nil, http.StatusBadRequest, "ignored must be true or false"),
@@ -127,6 +142,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 			"the base of task a cannot be compared with checkpoint 2 of task a"),
 		Entry("a damaged checkpoint", "ann", "", gitstoreapi.New(gitstoreapi.Damaged, "objects are damaged"), http.StatusInternalServerError, "objects are damaged"),
 		Entry("a page of what changed meanwhile", "ann", "", gitstoreapi.New(gitstoreapi.Moved, "begin again"), http.StatusGone, "begin again"),
+		Entry("a task in several repositories", "ann", "", gitstoreapi.New(gitstoreapi.Forbidden, "several repositories"), http.StatusInternalServerError, "several repositories"),
 		Entry("a gitstore that is busy", "ann", "", gitstoreapi.New(gitstoreapi.Unavailable, "too many requests"), http.StatusServiceUnavailable, "too many requests"),
 		Entry("a gitstore that is down", "ann", "", http.ErrServerClosed, http.StatusServiceUnavailable, "the gitstore cannot be reached"),
 	)

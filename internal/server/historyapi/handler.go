@@ -33,6 +33,7 @@ import (
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -81,6 +82,8 @@ type Tasks interface {
 type Code interface {
 	// DeleteTask deletes everything stored of a task's code. It may be repeated.
 	DeleteTask(ctx context.Context, namespace, uid, name string) (CodeDeletion, error)
+	// Diff compares two checkpoints of a task. Its refusals are *gitstoreapi.Refusal.
+	Diff(ctx context.Context, namespace, uid string, q gitstoreapi.DiffQuery) (gitstoreapi.Diff, error)
 }
 
 // CodeDeletion counts what was deleted of a task's code.
@@ -108,12 +111,11 @@ type Authorizer interface {
 // Options of the API; all but Registerer, Connections and Now are required.
 type Options struct {
 	Store Store
-	// Archive, Tasks, Code and Differ serve searches, lists, differences, exports, imports and deletions;
+	// Archive, Tasks and Code serve searches, lists, differences, exports, imports and deletions;
 	// without an Archive none of these is served.
 	Archive       Archive
 	Tasks         Tasks
 	Code          Code
-	Differ        Differ
 	Authenticator authenticator.Request
 	Authorizer    Authorizer
 	Log           logr.Logger

@@ -98,7 +98,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 		DeferOnFailure(f.reportArchive)
 	}
 	f.handler = handlerOf(historyapi.Options{
-		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Differ: f.code, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
+		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,

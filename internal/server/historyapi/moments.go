@@ -1,0 +1,235 @@
+package historyapi
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// moment is a resolved moment of a task.
+type moment struct {
+	task history.Task
+	// checkpoint is nil for the task's base. With parent set, the moment is the commit that
+	// the checkpoint was made on.
+	checkpoint *history.Checkpoint
+	parent     bool
+	// commit is the one that was recorded; empty for the base.
+	commit string
+}
+
+// moments are both moments of a request about a task. They may be of other tasks.
+type moments struct {
+	task     history.Task
+	from, to moment
+}
+
+func (m moment) kind() string {
+	switch {
+	case m.checkpoint == nil:
+		return historyv1alpha1.MomentBase
+	case m.parent:
+		return historyv1alpha1.MomentCommit
+	}
+	return historyv1alpha1.MomentCheckpoint
+}
+
+// point returns the gitstore's name of a moment, as seen from the given task.
+func (m moment) point(about history.Task) string {
+	point := gitstoreapi.PointBase
+	switch m.kind() {
+	case historyv1alpha1.MomentCommit:
+		point = gitstoreapi.PointCommit + m.commit
+	case historyv1alpha1.MomentCheckpoint:
+		point = gitstoreapi.PointCheckpoint + strconv.FormatInt(m.checkpoint.Number, 10)
+	}
+	if m.task.UID != about.UID {
+		return gitstoreapi.PointOf(m.task.UID, point)
+	}
+	return point
+}
+
+// word returns a moment as a parameter of a request about a task.
+func (m moment) word(about history.Task) string {
+	word := historyv1alpha1.WordBase
+	switch m.kind() {
+	case historyv1alpha1.MomentCommit:
+		word = parentPrefix + strconv.FormatInt(m.checkpoint.Number, 10)
+	case historyv1alpha1.MomentCheckpoint:
+		word = strconv.FormatInt(m.checkpoint.Number, 10)
+	}
+	if m.task.UID != about.UID {
+		word = m.task.Name + ":" + word
+	}
+	return word
+}
+
+// parentPrefix precedes, in continue tokens, the number of a checkpoint whose parent is meant.
+const parentPrefix = "^"
+
+// String names the moment in messages.
+func (m moment) String() string {
+	switch m.kind() {
+	case historyv1alpha1.MomentBase:
+		return "the base of task " + m.task.Name
+	case historyv1alpha1.MomentCommit:
+		return fmt.Sprintf("the state before checkpoint %d of task %s", m.checkpoint.Number, m.task.Name)
+	}
+	return fmt.Sprintf("checkpoint %d of task %s", m.checkpoint.Number, m.task.Name)
+}
+
+func (m moment) branch() string {
+	if m.checkpoint == nil {
+		return ""
+	}
+	return m.checkpoint.Position.Branch
+}
+
+func (m moment) totals() history.Totals {
+	if m.checkpoint == nil {
+		return history.Totals{}
+	}
+	return m.checkpoint.Totals
+}
+
+// moments resolves both moments of a request.
+func (a *api) moments(c *call, q diffParameters) (of moments, err error) {
+	found, err := a.find(c.Context(), c.access.Namespace, c.access.Name, q.uid)
+	if err != nil {
+		return of, err
+	}
+	of.task = found.Task
+	if of.to, err = a.moment(c, of.task, q.at.To); err != nil {
+		return of, err
+	}
+	switch {
+	case q.at.From != historyv1alpha1.WordPrevious:
+		of.from, err = a.moment(c, of.task, q.at.From)
+	case of.to.checkpoint == nil:
+		err = badRequest("there is nothing before %s", of.to)
+	default:
+		of.from, err = a.before(c, of.to)
+	}
+	return of, err
+}
+
+// moment resolves a moment: base, latest (the newest checkpoint that the gitstore has), or the
+// number of a checkpoint; of another task, after its name and a colon.
+func (a *api) moment(c *call, task history.Task, text string) (moment, error) {
+	if name, rest, other := strings.Cut(text, ":"); other {
+		if strings.Contains(rest, ":") {
+			return moment{}, noSuchWord(text)
+		}
+		task, err := a.otherTask(c, name)
+		if err != nil {
+			return moment{}, err
+		}
+		if rest == "" {
+			rest = historyv1alpha1.WordLatest
+		}
+		return a.moment(c, task, rest)
+	}
+	switch text {
+	case historyv1alpha1.WordBase:
+		return moment{task: task}, nil
+	case historyv1alpha1.WordLatest:
+		return a.latest(c, task)
+	}
+	number, parent := strings.CutPrefix(text, parentPrefix)
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || n < 1 {
+		return moment{}, noSuchWord(text)
+	}
+	found, err := a.Archive.Checkpoint(c.Context(), task.Key(), n)
+	switch {
+	case errors.Is(err, history.ErrNotFound):
+		return moment{}, noMoment(c.access, "task %s has no checkpoint %d", task.Name, n)
+	case err != nil:
+		return moment{}, err
+	case parent:
+		return moment{task, &found, true, found.Parent}, nil
+	}
+	m := moment{task, &found, false, found.Commit}
+	return m, stored(c.access, m)
+}
+
+func noSuchWord(text string) error {
+	return badRequest("%q is no moment of a task: name the number of a checkpoint, base or latest, or another task and one of these, such as other-task:3; from may also be previous", text)
+}
+
+// stored returns why the gitstore does not have a checkpoint; nil if it has.
+func stored(access Access, m moment) error {
+	switch c := m.checkpoint; {
+	case c.Durable:
+		return nil
+	case c.Lost:
+		return noMoment(access, "%s is lost: %s", m, c.Refused)
+	case c.Refused != "":
+		return noMoment(access, "%s is only on the task's volume, since the gitstore refuses it: %s", m, c.Refused)
+	}
+	return unavailable(fmt.Sprintf("%s is being pushed to the gitstore; try again", m))
+}
+
+// maxNotStored is how many newest checkpoints may be missing from the gitstore.
+const maxNotStored = 50
+
+// latest returns the newest checkpoint that the gitstore has.
+func (a *api) latest(c *call, task history.Task) (moment, error) {
+	found, err := a.Archive.CheckpointsBefore(c.Context(), task.Key(), 0, maxNotStored)
+	if err != nil {
+		return moment{}, err
+	}
+	if len(found) == 0 {
+		return moment{}, noMoment(c.access, "task %s has no checkpoint yet", task.Name)
+	}
+	for i := range found {
+		if found[i].Durable {
+			return moment{task, &found[i], false, found[i].Commit}, nil
+		}
+	}
+	return moment{}, stored(c.access, moment{task, &found[0], false, found[0].Commit})
+}
+
+// before returns what a checkpoint was made on: the checkpoint before it, usually; after a
+// rewind, its target; for the first one of a fork, that of the source.
+func (a *api) before(c *call, m moment) (moment, error) {
+	if m.checkpoint.Parent == "" {
+		return moment{task: m.task}, nil
+	}
+	found, err := a.Archive.CheckpointsBefore(c.Context(), m.task.Key(), m.checkpoint.Number, 1)
+	if err == nil && len(found) == 1 && found[0].Commit == m.checkpoint.Parent && found[0].Durable {
+		return moment{m.task, &found[0], false, found[0].Commit}, nil
+	}
+	return moment{m.task, m.checkpoint, true, m.checkpoint.Parent}, err
+}
+
+// otherTask finds another task whose code the caller may compare as well.
+func (a *api) otherTask(c *call, name string) (history.Task, error) {
+	access := c.access
+	access.Name = name
+	allowed, reason, err := a.Authorizer.Authorize(c.Context(), c.caller, access)
+	if err != nil {
+		return history.Task{}, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, c.caller.GetName(), err)
+	}
+	if !allowed {
+		return history.Task{}, forbidden(c.caller, access, reason)
+	}
+	found, err := a.find(c.Context(), access.Namespace, name, "")
+	if errors.Is(err, history.ErrNotFound) {
+		return history.Task{}, noMoment(access, "there is no task %s in the history of this namespace", name)
+	}
+	return found.Task, err
+}
+
+// noMoment is the answer that a task has no such moment.
+func noMoment(access Access, format string, args ...any) error {
+	err := apierrors.NewNotFound(resourceOf(access), access.Name)
+	err.ErrStatus.Message = fmt.Sprintf(format, args...)
+	return err
+}
