@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"io"
 	"os"
@@ -36,7 +37,7 @@ func startPager(out, errOut io.Writer, chosen string, isChosen bool) *pager {
 	if len(words) == 0 || words[0] == "cat" {
 		return nil
 	}
-	command := exec.Command(words[0], words[1:]...)
+	command := exec.CommandContext(context.Background(), words[0], words[1:]...)
 	command.Stdout, command.Stderr = out, errOut
 	command.Env = os.Environ()
 	if !hasEnv("LESS") {
