@@ -113,7 +113,7 @@ func diffQuery(values url.Values) (pagedQuery, *gitstoreapi.Refusal) {
 	}
 	q := pagedQuery{DiffQuery: gitstoreapi.DiffQuery{
 		From: values.Get("from"), To: values.Get("to"), Paths: values["path"], Format: gitstoreapi.DiffFormat(values.Get("format")),
-		FromCommit: values.Get("fromCommit"), ToCommit: values.Get("toCommit"), Listing: gitstoreapi.Listing(values.Get("listing")),
+		FromCommit: values.Get("fromCommit"), ToCommit: values.Get("toCommit"), Listing: gitstoreapi.Listing(values.Get("listing")), Base: values.Get("base"),
 		Limit: gitstoreapi.DefaultDiffFiles,
 	}}
 	var err error

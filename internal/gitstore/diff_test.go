@@ -189,6 +189,12 @@ func TestPointsOfADifference(t *testing.T) {
 			t.Errorf("between %s and %s %d files differ, want %d", c.from, c.to, got.Totals.Files, c.files)
 		}
 	}
+	// An origin may well have commits that look like checkpoints.
+	first := server.remoteRef(codeRef("fix", 1))
+	if got := server.diff("base", "checkpoint/2", "base", first); got.FromCommit != first || got.Totals.Files != 10 {
+		t.Errorf("from the base %s, which is known, the difference is from %s: %+v", first, got.FromCommit, got.Totals)
+	}
+	server.refusedDiff(gitstoreapi.NotFound, "from", "base", "to", "checkpoint/2", "base", foreign)
 	for point, reason := range map[string]gitstoreapi.Reason{
 		"checkpoint/3": gitstoreapi.NotFound, "checkpoint/0": gitstoreapi.BadRequest, "": gitstoreapi.BadRequest,
 		"HEAD": gitstoreapi.BadRequest, "live": gitstoreapi.BadRequest, "checkpoint/--help": gitstoreapi.BadRequest, "commit/main": gitstoreapi.BadRequest,

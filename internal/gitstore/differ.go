@@ -49,6 +49,8 @@ type differ struct {
 	uid string
 
 	from, to string // commits
+	// known is the commit that the task started from; empty if it has to be inferred.
+	known string
 }
 
 // run runs git in the repository.
@@ -116,6 +118,12 @@ func (d *differ) eachFile(use func(gitdiff.Entry)) error {
 // page answers a query.
 func (d *differ) page(q pagedQuery) (gitstoreapi.Diff, error) {
 	var answer gitstoreapi.Diff
+	if q.Base != "" {
+		var err error
+		if d.known, err = d.reached(d.uid, q.Base); err != nil {
+			return answer, err
+		}
+	}
 	for _, side := range []struct {
 		point, known string
 		into         *string

@@ -91,9 +91,13 @@ func (d *differ) commit(name, missing string, args ...any) (string, error) {
 	return id, nil
 }
 
-// base returns the newest commit before a task's first checkpoint that is no checkpoint, of
-// whatever task. It is the empty tree for a task that began with an empty repository.
+// base returns the commit that a task started from, if it is known, or the newest commit
+// before its first checkpoint that does not look like a checkpoint, of whatever task. It is
+// the empty tree for a task that began with an empty repository.
 func (d *differ) base(uid string) (string, error) {
+	if uid == d.uid && d.known != "" {
+		return d.known, nil
+	}
 	first, err := d.run(nil, "for-each-ref", "--sort=version:refname", "--count=1", "--format=%(objectname)", refname.OfTask(uid)+"code/")
 	if err != nil {
 		return "", err

@@ -66,7 +66,7 @@ func (c Client) Diff(ctx context.Context, namespace, uid string, q DiffQuery) (D
 func (q DiffQuery) values() url.Values {
 	v := url.Values{"path": q.Paths}
 	for name, value := range map[string]string{
-		"from": q.From, "to": q.To, "format": string(q.Format), "fromCommit": q.FromCommit, "toCommit": q.ToCommit, "listing": string(q.Listing),
+		"from": q.From, "to": q.To, "format": string(q.Format), "fromCommit": q.FromCommit, "toCommit": q.ToCommit, "listing": string(q.Listing), "base": q.Base,
 	} {
 		if value != "" {
 			v.Set(name, value)

@@ -7,6 +7,9 @@ type DiffQuery struct {
 	// FromCommit and ToCommit, unless empty, are the commits that the points are known to be.
 	// If one is another, the answer is the refusal Moved.
 	FromCommit, ToCommit string
+	// Base is the commit that the task is known to have started from, which one of its refs
+	// must reach. If it is empty, the gitstore infers it, see PointBase.
+	Base string
 	// Paths restrict the difference to files, folders and patterns of the worktree; empty for
 	// all.
 	Paths []string
@@ -55,8 +58,8 @@ const (
 // Points of a task. They are resolved in the gitstore, by refs that only the task's own
 // pods could set: a commit id that a record names proves nothing.
 const (
-	// PointBase is the newest commit before the task's first checkpoint that is no
-	// checkpoint: of a well-behaved task, the commit of the origin that it started from.
+	// PointBase is DiffQuery.Base, or else the newest commit before the task's first
+	// checkpoint that does not look like a checkpoint.
 	PointBase = "base"
 	// PointCheckpoint precedes the number of a checkpoint, and PointCommit the id of a commit
 	// that one of the task's refs must reach.

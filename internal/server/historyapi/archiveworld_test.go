@@ -100,10 +100,11 @@ func (s *archive) ResolvePosition(_ context.Context, uid string, q history.Posit
 	}, nil
 }
 
-// commitOf is the commit of a checkpoint; that of the source for the number 0 of a fork.
+// commitOf is the commit of a checkpoint. For the number 0 it is what the task started from,
+// or, of a fork, the commit of the source.
 func commitOf(uid string, number int64) string {
 	if number == 0 && uid != "other" {
-		return ""
+		return "base"
 	}
 	return fmt.Sprintf("%s-%d", uid, number)
 }
@@ -115,7 +116,7 @@ func (s *archive) Checkpoint(_ context.Context, task history.Key, number int64) 
 	}
 	return history.Checkpoint{
 		TaskUID: task.UID, Number: number, Time: noon.Add(time.Duration(number) * time.Minute), Durable: !s.pending,
-		Commit: commitOf(task.UID, number), Parent: commitOf(task.UID, number-1), Position: history.Position{Branch: "main", Position: 4 * number},
+		Commit: commitOf(task.UID, number), Parent: commitOf(task.UID, number-1), Base: "base", Position: history.Position{Branch: "main", Position: 4 * number},
 		Totals: history.Totals{Messages: 4 * number, ToolCalls: number, InputTokens: 100 * number, OutputTokens: 10 * number, CostMicroUSD: 7 * number},
 	}, nil
 }

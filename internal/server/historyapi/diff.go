@@ -38,7 +38,7 @@ func (a *api) diff(w http.ResponseWriter, c *call) error {
 	from, to := of.from.point(of.task), of.to.point(of.task)
 	found, err := a.Code.Diff(c.Context(), c.access.Namespace, of.task.UID, gitstoreapi.DiffQuery{
 		From: from, To: to, FromCommit: cmp.Or(q.at.Commits[0], of.from.commit), ToCommit: cmp.Or(q.at.Commits[1], of.to.commit),
-		Paths: q.at.Paths, Ignored: q.at.Ignored, After: q.after, Listing: q.at.Listing, Limit: q.limit, Format: q.format,
+		Base: of.base, Paths: q.at.Paths, Ignored: q.at.Ignored, After: q.after, Listing: q.at.Listing, Limit: q.limit, Format: q.format,
 	})
 	if err != nil {
 		return a.diffError(c, err, of)

@@ -34,11 +34,11 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Expect(f.code.of).To(Equal("team/new"), "the newest task of the name")
 		Expect([]string{f.code.compared.From, f.code.compared.To}).To(Equal([]string{from, to}))
 	},
-		Entry("by default everything since the base", "", "base", "checkpoint/2"),
-		Entry("up to a checkpoint", "to=1", "base", "checkpoint/1"),
+		Entry("by default everything since the base", "", "commit/base", "checkpoint/2"),
+		Entry("up to a checkpoint", "to=1", "commit/base", "checkpoint/1"),
 		Entry("from a checkpoint on", "from=1", "checkpoint/1", "checkpoint/2"),
 		Entry("the last step", "from=previous", "checkpoint/1", "checkpoint/2"),
-		Entry("before the first checkpoint is the base", "from=previous&to=1", "base", "checkpoint/1"),
+		Entry("before the first checkpoint is the base", "from=previous&to=1", "commit/base", "checkpoint/1"),
 		Entry("before the first one of a fork is that of the source", "from=previous&to=ab:1", "other:commit/other-0", "other:checkpoint/1"),
 		Entry("backwards", "from=2&to=1", "checkpoint/2", "checkpoint/1"),
 		Entry("to the latest of another task", "from=1&to=ab:latest", "checkpoint/1", "other:checkpoint/2"),
@@ -78,14 +78,14 @@ var _ = Describe("The difference between two moments of a task", func() {
 			}},
 		}))
 		Expect(f.code.compared).To(Equal(gitstoreapi.DiffQuery{
-			From: "checkpoint/1", To: "checkpoint/2", FromCommit: "new-1", ToCommit: "new-2", Paths: []string{"src", "*.go"}, Ignored: true,
+			From: "checkpoint/1", To: "checkpoint/2", FromCommit: "new-1", ToCommit: "new-2", Base: "base", Paths: []string{"src", "*.go"}, Ignored: true,
 			Limit: 1, Format: gitstoreapi.DiffHunks,
 		}), "with the commits that were recorded")
 
 		By("asking for the next page, which the token describes alone")
 		ask("limit=2&format=none&continue=" + url.QueryEscape(cursor))
 		Expect(f.code.compared).To(Equal(gitstoreapi.DiffQuery{
-			From: "checkpoint/1", To: "checkpoint/2", FromCommit: "f", ToCommit: "t", Paths: []string{"src", "*.go"}, Ignored: true,
+			From: "checkpoint/1", To: "checkpoint/2", FromCommit: "f", ToCommit: "t", Base: "base", Paths: []string{"src", "*.go"}, Ignored: true,
 			After: 1, Listing: gitstoreapi.ListingCompared, Limit: 2,
 		}))
 	})

@@ -20,7 +20,7 @@ type moment struct {
 	// the checkpoint was made on.
 	checkpoint *history.Checkpoint
 	parent     bool
-	// commit is the one that was recorded; empty for the base.
+	// commit is the one that was recorded; empty if none was.
 	commit string
 }
 
@@ -28,6 +28,8 @@ type moment struct {
 type moments struct {
 	task     history.Task
 	from, to moment
+	// base is the commit that the task started from; empty if it began with nothing.
+	base string
 }
 
 func (m moment) kind() string {
@@ -43,11 +45,11 @@ func (m moment) kind() string {
 // point returns the gitstore's name of a moment, as seen from the given task.
 func (m moment) point(about history.Task) string {
 	point := gitstoreapi.PointBase
-	switch m.kind() {
-	case historyv1alpha1.MomentCommit:
-		point = gitstoreapi.PointCommit + m.commit
-	case historyv1alpha1.MomentCheckpoint:
+	switch {
+	case m.kind() == historyv1alpha1.MomentCheckpoint:
 		point = gitstoreapi.PointCheckpoint + strconv.FormatInt(m.checkpoint.Number, 10)
+	case m.commit != "":
+		point = gitstoreapi.PointCommit + m.commit
 	}
 	if m.task.UID != about.UID {
 		return gitstoreapi.PointOf(m.task.UID, point)
@@ -105,6 +107,11 @@ func (a *api) moments(c *call, q diffParameters) (of moments, err error) {
 		return of, err
 	}
 	of.task = found.Task
+	base, err := a.base(c, of.task)
+	if err != nil {
+		return of, err
+	}
+	of.base = base.commit
 	if of.to, err = a.moment(c, of.task, q.at.To); err != nil {
 		return of, err
 	}
@@ -137,7 +144,7 @@ func (a *api) moment(c *call, task history.Task, text string) (moment, error) {
 	}
 	switch text {
 	case historyv1alpha1.WordBase:
-		return moment{task: task}, nil
+		return a.base(c, task)
 	case historyv1alpha1.WordLatest:
 		return a.latest(c, task)
 	}
@@ -176,6 +183,18 @@ func stored(access Access, m moment) error {
 	return unavailable(fmt.Sprintf("%s is being pushed to the gitstore; try again", m))
 }
 
+// base returns what a task started from, as its checkpoints say.
+func (a *api) base(c *call, task history.Task) (moment, error) {
+	found, err := a.Archive.CheckpointsBefore(c.Context(), task.Key(), 0, 1)
+	if err != nil {
+		return moment{}, err
+	}
+	if len(found) == 0 {
+		return moment{}, noMoment(c.access, "task %s has no checkpoint yet", task.Name)
+	}
+	return moment{task: task, commit: found[0].Base}, nil
+}
+
 // maxNotStored is how many newest checkpoints may be missing from the gitstore.
 const maxNotStored = 50
 
@@ -199,8 +218,8 @@ func (a *api) latest(c *call, task history.Task) (moment, error) {
 // before returns what a checkpoint was made on: the checkpoint before it, usually; after a
 // rewind, its target; for the first one of a fork, that of the source.
 func (a *api) before(c *call, m moment) (moment, error) {
-	if m.checkpoint.Parent == "" {
-		return moment{task: m.task}, nil
+	if m.checkpoint.Parent == m.checkpoint.Base {
+		return moment{task: m.task, commit: m.checkpoint.Base}, nil
 	}
 	found, err := a.Archive.CheckpointsBefore(c.Context(), m.task.Key(), m.checkpoint.Number, 1)
 	if err == nil && len(found) == 1 && found[0].Commit == m.checkpoint.Parent && found[0].Durable {
