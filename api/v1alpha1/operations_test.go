@@ -184,8 +184,8 @@ func TestABadOperationIsRefused(t *testing.T) {
 		"unknown scope":         {rewind(func(r *v1alpha1.Rewind) { r.Scope = "Half" }), `supported values: "Code", "Conversation", "Both"`},
 		"unknown preserve":      {rewind(func(r *v1alpha1.Rewind) { r.Preserve = "Maybe" }), `supported values: "Branch", "Stash", "Discard"`},
 		"unknown onDrift":       {rewind(func(r *v1alpha1.Rewind) { r.OnDrift = "Shrug" }), `supported values: "Fail", "Preserve", "Override"`},
-		"two places":            {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, message, time and messagesBack"},
-		"no place":              {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, message, time and messagesBack"},
+		"two places":            {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, checkpointNumber, message, time and messagesBack"},
+		"no place":              {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, checkpointNumber, message, time and messagesBack"},
 		"message 0":             {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{Message: ptr.To[int64](0)} }), "should be greater than or equal to 1"},
 		"0 messages back":       {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](0)} }), "should be greater than or equal to 1"},
 		"too little context":    {resume(func(r *v1alpha1.Resume) { r.Context = &v1alpha1.ContextLimits{Bytes: ptr.To[int32](1)} }), "should be greater than or equal to 1000"},
@@ -224,5 +224,32 @@ func TestATimeThatClientsCannotParseIsRefused(t *testing.T) {
 		case !ok && !apierrors.IsInvalid(err):
 			t.Errorf("%s was not refused, but: %v", moment, err)
 		}
+	}
+}
+
+func TestARewindThatMustNotStopTheAgentIsRefusedWhileItRuns(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason   string
+		when     v1alpha1.WhenRunning
+		sentence string
+	}{
+		"running":             {v1alpha1.ReasonRunning, v1alpha1.WhenRunningRefuse, "the task is running, and rewind.whenRunning is Refuse"},
+		"running, may stop":   {v1alpha1.ReasonRunning, v1alpha1.WhenRunningStop, ""},
+		"running, by default": {v1alpha1.ReasonRunning, "", ""},
+		"suspended":           {v1alpha1.ReasonSuspended, v1alpha1.WhenRunningRefuse, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := created(t, builders.Task("rewind-"+slug(name)))
+			setSucceeded(t, task, metav1.ConditionUnknown, c.reason)
+			builders.Rewind("back", "")(task)
+			task.Spec.Rewind.To = v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](3)}
+			task.Spec.Rewind.WhenRunning = c.when
+			err := server.Client.Update(t.Context(), task)
+			if c.sentence == "" {
+				must(t, err)
+				return
+			}
+			expectRefused(t, err, c.sentence)
+		})
 	}
 }

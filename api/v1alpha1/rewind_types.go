@@ -30,16 +30,33 @@ const (
 	PreserveDiscard PreserveMode = "Discard"
 )
 
+// WhenRunning says what a rewind does with a running agent.
+// +kubebuilder:validation:Enum=Stop;Refuse
+type WhenRunning string
+
+const (
+	// WhenRunningStop stops the agent, and starts it again when the rewind is done.
+	WhenRunningStop WhenRunning = "Stop"
+	// WhenRunningRefuse refuses the rewind.
+	WhenRunningRefuse WhenRunning = "Refuse"
+)
+
 // RewindTarget is the target of a rewind. A target that is not a checkpoint is snapped down
 // to a turn boundary, so that no tool call is separated from its result; the files and the
 // agent's state become those of the newest checkpoint at or before it. If there is none, only
 // the conversation can be rewound: the agent's state then becomes that of before its first
 // run, and the conversation is rendered into its prompt.
-// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.message), has(self.time), has(self.messagesBack)].exists_one(x, x)",message="set exactly one of checkpointRef, message, time and messagesBack in rewind.to"
+// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.checkpointNumber), has(self.message), has(self.time), has(self.messagesBack)].exists_one(x, x)",message="set exactly one of checkpointRef, checkpointNumber, message, time and messagesBack in rewind.to"
 type RewindTarget struct {
 	// checkpointRef names a checkpoint of this task.
 	// +optional
 	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// checkpointNumber is the number of a checkpoint of this task, whether or not it still has
+	// a Checkpoint object.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	CheckpointNumber *int64 `json:"checkpointNumber,omitempty"`
 	// message is the position of the last message to keep, as kubectl clew task
 	// history shows it.
 	// +optional
@@ -59,7 +76,7 @@ type RewindTarget struct {
 }
 
 // Rewind requests, once per id, that the task is rewound. A running agent is stopped for it,
-// with a checkpoint, and starts again when the rewind is done.
+// with a checkpoint, and starts again when the rewind is done, unless whenRunning is Refuse.
 // +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch creates: set preserve to Branch or leave branch out"
 // +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || self.scope == 'Conversation' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before-ID, and a branch name cannot contain '..' or end in '.lock': choose another id, or set branch"
 type Rewind struct {
@@ -89,8 +106,18 @@ type Rewind struct {
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as before/refactoring"
 	Branch string `json:"branch,omitempty"`
+	// whenRunning says whether a running agent is stopped for the rewind, or the rewind refused.
+	// +optional
+	// +kubebuilder:default=Stop
+	WhenRunning WhenRunning `json:"whenRunning,omitempty"`
 	// onDrift says what to do when the worktree was changed while the task was not running.
 	// +optional
 	// +kubebuilder:default=Fail
 	OnDrift OnDrift `json:"onDrift,omitempty"`
+}
+
+// NamesCheckpoint reports whether the target is a checkpoint, and not a place in the
+// conversation.
+func (t *RewindTarget) NamesCheckpoint() bool {
+	return t.CheckpointRef != nil || t.CheckpointNumber != nil
 }

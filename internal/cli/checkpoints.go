@@ -3,7 +3,9 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -63,7 +66,50 @@ func findCheckpoint(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted s
 			return usable(&list.Items[i], task)
 		}
 	}
-	return nil, fmt.Errorf("task %s has no checkpoint number %d; %s", task.Name, number, availableNumbers(list, task))
+	return nil, &noObject{number, fmt.Sprintf("task %s has no checkpoint number %d; %s", task.Name, number, availableNumbers(list, task))}
+}
+
+// noObject is the error for a number of which there is no Checkpoint object.
+type noObject struct {
+	number  int64
+	message string
+}
+
+// Error implements error.
+func (e *noObject) Error() string { return e.message }
+
+// anyCheckpoint finds a task's checkpoint by its name or number, also if it has no object any
+// more: then it is without name, as the history has it.
+func (s *session) anyCheckpoint(ctx context.Context, list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, error) {
+	found, err := findCheckpoint(list, task, wanted)
+	var missing *noObject
+	if !errors.As(err, &missing) {
+		return found, err
+	}
+	recorded := &historyv1.Checkpoint{}
+	path := []string{"tasks", task.Name, "checkpoints", strconv.FormatInt(missing.number, 10)}
+	if s.historyGet(ctx, path, url.Values{"uid": {string(task.UID)}}, recorded) != nil {
+		return nil, err
+	}
+	return objectOf(task, recorded)
+}
+
+// objectOf returns a recorded checkpoint in the form of an object, without a name.
+func objectOf(task *v1alpha1.Task, c *historyv1.Checkpoint) (*v1alpha1.Checkpoint, error) {
+	if c.Lost {
+		return nil, fmt.Errorf("checkpoint %d is lost: neither the gitstore nor the task's volume has it any more; choose another checkpoint", c.Number)
+	}
+	object := &v1alpha1.Checkpoint{Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task.Name}, Message: c.Message}}
+	object.Namespace = task.Namespace
+	object.Status = v1alpha1.CheckpointStatus{
+		TaskUID: c.TaskUID, Number: c.Number, Attempt: c.Attempt, Trigger: v1alpha1.CheckpointTrigger(c.Trigger), Commit: c.Commit,
+		Time: &metav1.Time{Time: c.Time.Time},
+		Code: &v1alpha1.CodeStats{FilesChanged: c.FilesChanged, LinesAdded: c.LinesAdded, LinesRemoved: c.LinesRemoved},
+		Conversation: &v1alpha1.CheckpointConversation{
+			ConversationPosition: v1alpha1.ConversationPosition{Branch: c.Branch, Position: c.Position, ToolCalls: c.ToolCalls},
+		},
+	}
+	return object, nil
 }
 
 // availableNumbers describes which checkpoint numbers a task has, for an error.
@@ -80,8 +126,7 @@ func availableNumbers(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string
 	if last == 0 {
 		return fmt.Sprintf("it has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Namespace)
 	}
-	return fmt.Sprintf("the numbers run from %d to %d: list them with `kubectl clew checkpoint list %s -n %s`; to rewind to one whose Checkpoint object was deleted, use --to-message or --to-time",
-		first, last, task.Name, task.Namespace)
+	return fmt.Sprintf("the numbers run from %d to %d: list them with `kubectl clew checkpoint list %s -n %s`", first, last, task.Name, task.Namespace)
 }
 
 // usable returns the checkpoint, or an error if a task cannot be rewound to it.

@@ -28,6 +28,7 @@ type rewind struct {
 	to, toTime, branch       string
 	toMessage, back          int64
 	scope, preserve, onDrift *enumFlag
+	whenRunning              *enumFlag
 	only                     map[v1alpha1.RewindScope]*bool // --code, --conversation, --both
 	yes                      bool
 	wait                     waitFlags
@@ -80,7 +81,7 @@ stopped before.`,
 
 func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to.")
+	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more.")
 	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
 	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", or a duration before now such as 30m.")
 	flags.Int64Var(&o.back, "back", 0, "Number of newest messages to drop.")
@@ -95,6 +96,8 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 	o.preserve = enum(cmd, "preserve", string(v1alpha1.PreserveBranch), "How to keep the current state in the agent's repository.",
 		string(v1alpha1.PreserveBranch), string(v1alpha1.PreserveStash), string(v1alpha1.PreserveDiscard))
 	o.onDrift = driftFlag(cmd)
+	o.whenRunning = enum(cmd, "when-running", string(v1alpha1.WhenRunningStop), "Whether a running agent is stopped for the rewind.",
+		string(v1alpha1.WhenRunningStop), string(v1alpha1.WhenRunningRefuse))
 	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
 	_ = cmd.RegisterFlagCompletionFunc("to", o.completeCheckpointOf)
 	o.wait.add(cmd, "the task is rewound")
@@ -181,7 +184,7 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	name := task.Name
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rewind": map[string]any{
 		"id": id, "to": target.patch(),
-		"scope": o.scope.value, "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value,
+		"scope": o.scope.value, "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value, "whenRunning": o.whenRunning.value,
 	}}})
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ type rewindTarget struct {
 // target resolves the flags to a target.
 func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*rewindTarget, error) {
 	if o.to != "" {
-		checkpoint, err := findCheckpoint(list, task, o.to)
+		checkpoint, err := s.anyCheckpoint(ctx, list, task, o.to)
 		return &rewindTarget{named: true, checkpoint: checkpoint}, err
 	}
 	t := &rewindTarget{}
@@ -144,11 +144,14 @@ func (t *rewindTarget) name() string {
 // patch returns the patch of spec.rewind.to. It removes the fields that an earlier rewind
 // set.
 func (t *rewindTarget) patch() map[string]any {
-	to := map[string]any{"checkpointRef": nil, "message": nil, "time": nil, "messagesBack": nil}
-	if t.named {
-		to["checkpointRef"] = map[string]any{"name": t.checkpoint.Name}
-	} else {
+	to := map[string]any{"checkpointRef": nil, "checkpointNumber": nil, "message": nil, "time": nil, "messagesBack": nil}
+	switch {
+	case !t.named:
 		to[t.field] = t.value
+	case t.checkpoint.Name == "":
+		to["checkpointNumber"] = t.checkpoint.Status.Number
+	default:
+		to["checkpointRef"] = map[string]any{"name": t.checkpoint.Name}
 	}
 	return to
 }
@@ -194,7 +197,7 @@ func entryText(e *historyv1.ConversationEntry) string {
 
 // checkpointText describes a checkpoint by number, name, age, trigger and message.
 func (p *plugin) checkpointText(c *v1alpha1.Checkpoint) string {
-	text := fmt.Sprintf("checkpoint %d (%s), taken %s ago, %s", c.Status.Number, c.Name, p.age(c.Status.Time), c.Status.Trigger)
+	text := fmt.Sprintf("checkpoint %d (%s), taken %s ago, %s", c.Status.Number, cmp.Or(c.Name, "its object was deleted"), p.age(c.Status.Time), c.Status.Trigger)
 	if c.Spec.Message != "" {
 		text += fmt.Sprintf(": %q", clip.Runes(oneLine(c.Spec.Message), 60))
 	}

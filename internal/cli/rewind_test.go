@@ -41,10 +41,36 @@ func TestRewind(t *testing.T) {
 	want := v1alpha1.Rewind{
 		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointRef: &v1alpha1.NameReference{Name: "wanderer-1"}},
 		Scope: v1alpha1.RewindCode, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail,
+		WhenRunning: v1alpha1.WhenRunningStop,
 	}
 	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
 		t.Errorf("spec.rewind (-want +got):\n%s", diff)
 	}
+}
+
+func TestRewindToANumberWithoutAnObject(t *testing.T) {
+	b := newBench(t)
+	task := b.task("wanderer", v1alpha1.ReasonSuspended)
+	b.checkpoint(task, 9)
+	r := b.withHistory(map[string]any{"GET tasks/wanderer/checkpoints/2": historyv1.Checkpoint{
+		TaskUID: string(task.UID), Number: 2, Trigger: "ToolCalls", Time: metav1.NewMicroTime(noon.Add(-time.Hour)), Commit: "c2", Position: 5,
+	}})
+	_, errOut := b.must("rewind", "wanderer", "--to", "2", "--yes", "--wait=false", "--when-running", "refuse")
+	wantParts(t, "the preview", errOut, "checkpoint 2 (its object was deleted), taken 60m ago, ToolCalls", "keeps 5 of")
+	wantText(t, "query", "uid="+string(task.UID), r.query())
+	b.get(task)
+	want := v1alpha1.Rewind{
+		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](2)},
+		Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningRefuse,
+	}
+	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
+		t.Errorf("spec.rewind (-want +got):\n%s", diff)
+	}
+	r.answers["GET tasks/wanderer/checkpoints/2"] = historyv1.Checkpoint{Number: 2, Lost: true}
+	_, _, err := b.clew("", "rewind", "wanderer", "--to", "2", "--yes")
+	wantError(t, err, "checkpoint 2 is lost")
+	_, _, err = b.clew("", "rewind", "wanderer", "--to", "3", "--yes")
+	wantError(t, err, "task wanderer has no checkpoint number 3; the numbers run from 9 to 9")
 }
 
 func TestRewindChangesNothingWithoutConfirmation(t *testing.T) {

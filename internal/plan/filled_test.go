@@ -27,7 +27,8 @@ func asked(t *testing.T) *decision {
 		op.State, op.Attempt = v1alpha1.OperationInProgress, 2
 	}
 	d.s.Rewind.ID, d.s.Resume.ID = d.task.Spec.Rewind.ID, d.task.Spec.Resume.ID
-	d.task.Spec.Rewind.Scope, d.task.Spec.Rewind.To.CheckpointRef = v1alpha1.RewindConversation, nil
+	d.task.Spec.Rewind.Scope = v1alpha1.RewindConversation
+	d.task.Spec.Rewind.To.CheckpointRef, d.task.Spec.Rewind.To.CheckpointNumber = nil, nil
 	return d
 }
 

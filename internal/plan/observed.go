@@ -24,6 +24,9 @@ type Observed struct {
 	// RewindTarget is the Checkpoint named by a new rewind; nil if it does not
 	// exist. See NewRewind.
 	RewindTarget *v1alpha1.Checkpoint
+	// RewindRecord is the history store's answer to a rewind that names a checkpoint by its
+	// number.
+	RewindRecord RewindRecord
 	// RewindPosition is the history store's answer to a rewind that names a message or
 	// a time. See PositionOf.
 	RewindPosition RewindPosition
@@ -75,6 +78,14 @@ type Attempts struct {
 	Known bool
 	// Highest is the highest number; 0 for none.
 	Highest int64
+}
+
+// RewindRecord is the recorded checkpoint that is the target of a rewind.
+type RewindRecord struct {
+	// Known is false while the history store cannot be asked.
+	Known bool
+	// Found is nil when the task has no checkpoint of that number.
+	Found *history.Checkpoint
 }
 
 // RewindPosition is the resolved target of a rewind to a message, to a time or by a

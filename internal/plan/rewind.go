@@ -99,14 +99,20 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	if b := branchBlocker(r); b != nil {
 		return nil, b
 	}
-	if r.To.CheckpointRef != nil {
+	if b := d.runningBlocker(r); b != nil {
+		return nil, b
+	}
+	switch {
+	case r.To.CheckpointRef != nil:
 		return d.toCheckpoint(r)
+	case r.To.CheckpointNumber != nil:
+		return d.toNumber(r)
 	}
 	query, ok := PositionOf(r)
 	switch answer := d.o.RewindPosition; {
 	case !ok:
 		return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
-			"rewind.to names no target: set one of checkpointRef, message, time and messagesBack, and give the rewind a new id"}
+			"rewind.to names no target: set one of checkpointRef, checkpointNumber, message, time and messagesBack, and give the rewind a new id"}
 	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Damaged != "":
@@ -117,6 +123,20 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	default:
 		return toPosition(r, query, *answer.Found)
 	}
+}
+
+// runningBlocker returns why a rewind that must not stop the agent is refused; nil if no agent
+// runs, or is about to.
+func (d *decision) runningBlocker(r *v1alpha1.Rewind) *Blocker {
+	a := d.active()
+	if r.WhenRunning != v1alpha1.WhenRunningRefuse || a == nil {
+		return nil
+	}
+	if v := d.views[a.Number]; v != nil && v.prepareOnly {
+		return nil
+	}
+	return &Blocker{v1alpha1.ReasonInvalidOperation,
+		"the task is running, and rewind.whenRunning is Refuse: suspend it first, or set whenRunning to Stop, and give the rewind a new id"}
 }
 
 // branchBlocker returns why no branch can preserve the current state; nil if one can. The
@@ -139,14 +159,37 @@ func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, 
 	if target == nil {
 		return nil, refusal
 	}
-	s := &v1alpha1.OperationStatus{ToCheckpoint: target.Status.Number, ToCommit: target.Status.Commit}
+	position := int64(0)
 	if c := target.Status.Conversation; c != nil {
-		s.CheckpointPosition = c.Position
-		if r.Scope != v1alpha1.RewindCode {
-			s.ToPosition = c.Position
-		}
+		position = c.Position
 	}
-	return s, nil
+	return atCheckpoint(r, target.Status.Number, target.Status.Commit, position), nil
+}
+
+// toNumber resolves a rewind that names a checkpoint by its number: from the history, since the
+// checkpoint need not have an object any more.
+func (d *decision) toNumber(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
+	number, answer := *r.To.CheckpointNumber, d.o.RewindRecord
+	switch {
+	case !answer.Known, d.behind():
+		return nil, nil
+	case answer.Found == nil:
+		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"the task has no checkpoint %d: name one that kubectl clew checkpoint list shows, and give the rewind a new id", number)}
+	case answer.Found.Lost:
+		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+			"neither the gitstore nor the task's volume has checkpoint %d any more: rewind to another one, and give the rewind a new id", number)}
+	}
+	return atCheckpoint(r, number, answer.Found.Commit, answer.Found.Position.Position), nil
+}
+
+// atCheckpoint returns the status of a rewind to a checkpoint at a position in the conversation.
+func atCheckpoint(r *v1alpha1.Rewind, number int64, commit string, position int64) *v1alpha1.OperationStatus {
+	s := &v1alpha1.OperationStatus{ToCheckpoint: number, ToCommit: commit, CheckpointPosition: position}
+	if r.Scope != v1alpha1.RewindCode {
+		s.ToPosition = position
+	}
+	return s
 }
 
 // rewindTarget returns the Checkpoint to rewind to, or what blocks that; neither while the
@@ -287,7 +330,7 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 	if r.Preserve == v1alpha1.PreserveBranch {
 		op.Branch = daemonapi.PreservedBranch(r.Branch, r.ID)
 	}
-	if r.Scope == v1alpha1.RewindConversation && r.To.CheckpointRef == nil {
+	if r.Scope == v1alpha1.RewindConversation && !r.To.NamesCheckpoint() {
 		op.Position, op.AfterSequence = s.ToPosition, s.ToSequence
 	}
 	return op
@@ -303,7 +346,7 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	message := "the task was rewound to " + destination(op)
 	if r := d.task.Spec.Rewind; r != nil && r.ID == op.ID && r.Scope == v1alpha1.RewindConversation {
 		message = fmt.Sprintf("the conversation was rewound to message %d", op.ToPosition)
-		if r.To.CheckpointRef != nil {
+		if r.To.NamesCheckpoint() {
 			message = fmt.Sprintf("the conversation was rewound to checkpoint %d", op.ToCheckpoint)
 		}
 	}

@@ -35,6 +35,8 @@ type Store interface {
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
+	// Checkpoint returns the record of one checkpoint.
+	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// RecordedTransitions returns the number up to which all transitions are recorded.
@@ -191,6 +193,10 @@ func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *
 		o.RewindTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, to.Name)
 		return err
 	}
+	if number := rewind.To.CheckpointNumber; number != nil {
+		o.RewindRecord = r.rewindRecord(ctx, task, *number)
+		return nil
+	}
 	query, ok := plan.PositionOf(rewind)
 	if !ok {
 		return nil
@@ -208,6 +214,20 @@ func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *
 		logf.FromContext(ctx).Info("could not resolve the rewind's target", "error", err.Error())
 	}
 	return nil
+}
+
+// rewindRecord returns the recorded checkpoint that a rewind names by its number.
+func (r *Reconciler) rewindRecord(ctx context.Context, task *v1alpha1.Task, number int64) plan.RewindRecord {
+	found, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, number)
+	switch {
+	case err == nil:
+		return plan.RewindRecord{Known: true, Found: &found}
+	case errors.Is(err, history.ErrNotFound):
+		return plan.RewindRecord{Known: true}
+	}
+	// The task is reconciled all the same; the rewind waits.
+	logf.FromContext(ctx).Info("could not read the rewind's target", "error", err.Error())
+	return plan.RewindRecord{}
 }
 
 // observeSource reads the objects that startFrom names, until it is resolved.

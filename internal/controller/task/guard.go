@@ -72,6 +72,14 @@ func (g *guard) CheckpointsAfter(ctx context.Context, taskUID string, after int6
 	return rows, err
 }
 
+func (g *guard) Checkpoint(ctx context.Context, task history.Key, number int64) (row history.Checkpoint, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		row, err = g.store.Checkpoint(ctx, task, number)
+		return err
+	})
+	return row, err
+}
+
 func (g *guard) RecordEvents(ctx context.Context, events []history.Event) error {
 	return g.call(ctx, func(ctx context.Context) error { return g.store.RecordEvents(ctx, events) })
 }

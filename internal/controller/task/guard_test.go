@@ -28,6 +28,11 @@ func (c *counting) CheckpointsAfter(context.Context, string, int64, int) ([]hist
 	return nil, c.err
 }
 
+func (c *counting) Checkpoint(context.Context, history.Key, int64) (history.Checkpoint, error) {
+	c.calls++
+	return history.Checkpoint{}, c.err
+}
+
 func (c *counting) ResolvePosition(context.Context, string, history.PositionQuery) (history.Resolved, error) {
 	c.calls++
 	return history.Resolved{}, c.err
