@@ -49,7 +49,19 @@ const (
 	ConsistencyAgentThawed CheckpointConsistency = "AgentThawed"
 )
 
+// CheckpointKeep says whether a policy may delete a Checkpoint object.
+// +kubebuilder:validation:Enum=ByPolicy;Keep
+type CheckpointKeep string
+
+const (
+	// CheckpointByPolicy: the task's checkpointPolicy.retention decides.
+	CheckpointByPolicy CheckpointKeep = "ByPolicy"
+	// CheckpointKept: it stays until somebody deletes it.
+	CheckpointKept CheckpointKeep = "Keep"
+)
+
 // CheckpointSpec requests a checkpoint.
+// +kubebuilder:validation:XValidation:rule="self.taskRef == oldSelf.taskRef && has(self.message) == has(oldSelf.message) && (!has(self.message) || self.message == oldSelf.message) && has(self.requestedBy) == has(oldSelf.requestedBy) && (!has(self.requestedBy) || self.requestedBy == oldSelf.requestedBy)",message="a Checkpoint's spec is immutable but for retention: apply a new Checkpoint under another name"
 type CheckpointSpec struct {
 	// taskRef names the task.
 	// +required
@@ -64,6 +76,11 @@ type CheckpointSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	RequestedBy string `json:"requestedBy,omitempty"`
+	// retention says whether the task's checkpointPolicy.retention may delete the object. It
+	// may be changed at any time. Left out, it means ByPolicy for an object that Clew made
+	// while the agent worked, and Keep for one that somebody applied or a rewind made.
+	// +optional
+	Retention CheckpointKeep `json:"retention,omitempty"`
 }
 
 // SkippedFile is a file that a checkpoint lists but does not contain. A rewind never deletes it.
@@ -308,9 +325,9 @@ type CheckpointStatus struct {
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.conversation.position`
 // +kubebuilder:printcolumn:name="Tool",type=string,priority=1,JSONPath=`.status.riskyTool.name`
 // +kubebuilder:printcolumn:name="Commit",type=string,priority=1,JSONPath=`.status.commit`
+// +kubebuilder:printcolumn:name="Retention",type=string,priority=1,JSONPath=`.spec.retention`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.spec.message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Checkpoint's spec is immutable: apply a new Checkpoint under another name"
 type Checkpoint struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of an object.

@@ -1,7 +1,31 @@
 package v1alpha1
 
-// CheckpointPolicy says when checkpoints are taken. One is always taken at
-// suspend, at completion and before a rewind.
+// CheckpointRetention says which Checkpoint objects of a task stay: the newest, and those
+// that are young. Only objects are ever deleted: the history keeps every checkpoint and the
+// gitstore its code, and every command and field that takes a checkpoint's number still finds
+// it.
+// +kubebuilder:validation:XValidation:rule="!has(self.keepLast) || self.keepLast > 0 || (has(self.keepForSeconds) && self.keepForSeconds > 0)",message="this would remove every checkpoint: set keepLast to at least 1, or keepForSeconds to at least 1"
+type CheckpointRetention struct {
+	// keepLast is how many of the newest Checkpoint objects stay. The latest always stays. Not
+	// counted, and never deleted, are those whose retention is Keep, those that somebody
+	// applied or a rewind made, unless their retention is ByPolicy, and those that a Task, Fork
+	// or ConversationSnapshot names. The manager's --keep-checkpoints is the maximum.
+	// +optional
+	// +kubebuilder:default=200
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
+	KeepLast *int32 `json:"keepLast,omitempty"`
+	// keepForSeconds is the age up to which the others stay too, at most as many as the
+	// manager's --keep-checkpoints; 0 for none.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
+	KeepForSeconds *int32 `json:"keepForSeconds,omitempty"`
+}
+
+// CheckpointPolicy says when checkpoints are taken, and how many of their objects stay. One
+// is always taken at suspend, at completion and before a rewind.
 type CheckpointPolicy struct {
 	// everyToolCalls is the number of tool calls after which a checkpoint is taken; 0 for none.
 	// +optional
@@ -40,4 +64,8 @@ type CheckpointPolicy struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:default={{tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])(rm\\s[^;&|]*(-[A-Za-z]*[rRf]|--recursive|--force)|rmdir\\s|shred\\s|truncate\\s|mkfs|dd\\s[^;&|]*of=|find\\s[^;&|]*-(delete|exec))"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])git\\s[^;&|]*(reset\\s|clean\\s|checkout\\s|restore\\s|switch\\s|rebase|stash|filter-branch|filter-repo|push\\s[^;&|]*(-f|--force|--delete|--mirror)|branch\\s[^;&|]*-D)"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(?i)\\b(drop|truncate)\\s+(table|database|schema)\\b|\\bdelete\\s+from\\b"}}
 	BeforeRiskyTools []RiskyToolPattern `json:"beforeRiskyTools,omitzero"`
+	// retention says which Checkpoint objects stay.
+	// +optional
+	// +kubebuilder:default={}
+	Retention CheckpointRetention `json:"retention,omitempty"`
 }

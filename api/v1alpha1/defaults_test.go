@@ -38,6 +38,10 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(conversation, read.Spec.Conversation); diff != "" {
 		t.Errorf("spec.conversation (-want +got):\n%s", diff)
 	}
+	kept := v1alpha1.CheckpointRetention{KeepLast: ptr.To[int32](200), KeepForSeconds: ptr.To[int32](0)}
+	if diff := cmp.Diff(kept, read.Spec.CheckpointPolicy.Retention); diff != "" {
+		t.Errorf("spec.checkpointPolicy.retention (-want +got):\n%s", diff)
+	}
 	patterns := read.Spec.CheckpointPolicy.BeforeRiskyTools
 	if len(patterns) == 0 {
 		t.Fatal("no tool call is risky")

@@ -58,8 +58,20 @@ func TestSpecsOfTheOtherKindsAreImmutable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	checkpoint.Spec.Message = "other"
-	expectRefused(t, server.Client.Update(t.Context(), checkpoint), "a Checkpoint's spec is immutable")
+	for _, keep := range []v1alpha1.CheckpointKeep{v1alpha1.CheckpointKept, v1alpha1.CheckpointByPolicy, ""} {
+		checkpoint.Spec.Retention = keep
+		must(t, server.Client.Update(t.Context(), checkpoint))
+	}
+	for _, change := range []func(*v1alpha1.CheckpointSpec){
+		func(s *v1alpha1.CheckpointSpec) { s.Message = "other" },
+		func(s *v1alpha1.CheckpointSpec) { s.TaskRef.Name = "other" },
+	} {
+		changed := checkpoint.DeepCopy()
+		change(&changed.Spec)
+		expectRefused(t, server.Client.Update(t.Context(), changed), "a Checkpoint's spec is immutable but for retention")
+	}
+	checkpoint.Spec.Retention = "Perhaps"
+	expectRefused(t, server.Client.Update(t.Context(), checkpoint), `supported values: "ByPolicy", "Keep"`)
 	snapshot.Spec.CheckpointRef = &v1alpha1.NameReference{Name: "c"}
 	expectRefused(t, server.Client.Update(t.Context(), snapshot), "a ConversationSnapshot's spec is immutable")
 	fork.Spec.Conversation = v1alpha1.ConversationExclude

@@ -133,7 +133,7 @@ type TaskSpec struct {
 	// +kubebuilder:default=Running
 	OperatingMode OperatingMode `json:"operatingMode,omitempty"`
 
-	// checkpointPolicy says when checkpoints are taken.
+	// checkpointPolicy says when checkpoints are taken, and how many of their objects stay.
 	// +optional
 	// +kubebuilder:default={everyToolCalls: 10, everySeconds: 300, maxFileBytes: 104857600}
 	CheckpointPolicy CheckpointPolicy `json:"checkpointPolicy,omitempty"`

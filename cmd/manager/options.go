@@ -88,7 +88,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.stamped, "requesters-are-stamped", o.stamped, "trust spec.requestedBy; set this only if the admission policy clew-task-requesters is installed (otherwise field managers are shown)")
 	f.DurationVar(&o.spoolMargin, "spool-margin", o.spoolMargin, "how long a task's volume keeps records that the history store has, to resend them if the store is restored from an older copy")
 	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "the maximum size of those records on a volume")
-	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many automatic Checkpoint objects a task keeps, the newest ones, in addition to those that another object names; 0 for all. Records and code are kept")
+	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects a task's checkpointPolicy.retention may keep at most, the newest ones, in addition to those that another object names; 0 for any number. Records and code are kept")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is restarted; doubles each time")
 }
 

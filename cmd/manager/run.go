@@ -181,7 +181,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	if err := checkpoints.SetupWithManager(mgr, hub, o.workers); err != nil {
 		return fmt.Errorf("add the checkpoint controller: %w", err)
 	}
-	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: o.keepCheckpoints}
+	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: o.keepCheckpoints, Clock: clock.RealClock{}}
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the checkpoint retention controller: %w", err)
 	}

@@ -18,7 +18,7 @@ var layering = [][]string{
 	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/reason", "internal/rollback", "internal/serving"},
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
 	{"internal/gitstore", "internal/history/postgres", "internal/resources"},
-	{"internal/plan"},
+	{"internal/plan", "internal/retention"},
 	{"internal/daemon/agentstate", "internal/daemon/gatewayclient", "internal/daemon/journal", "internal/daemon/launchplan", "internal/daemon/mask", "internal/daemon/pace", "internal/daemon/spool", "internal/daemon/wire"},
 	{"internal/daemon/checkpoint", "internal/daemon/record", "internal/daemon/ship", "internal/daemon/shim", "internal/daemon/volume"},
 	{"internal/daemon/socket"},

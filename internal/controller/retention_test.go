@@ -1,12 +1,16 @@
 package controller_test
 
 import (
+	"fmt"
 	"slices"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -27,6 +31,14 @@ func (w *world) checkpointNames() []string {
 	return names
 }
 
+// retain sets the retention of a Checkpoint, as kubectl patch does.
+func (w *world) retain(name string, keep v1alpha1.CheckpointKeep) {
+	w.Helper()
+	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	patch := fmt.Appendf(nil, `{"spec":{"retention":%q}}`, keep)
+	w.Expect(w.client.Patch(w.ctx, c, client.RawPatch(types.MergePatchType, patch))).To(Succeed())
+}
+
 var _ = Describe("the retention of checkpoints", func() {
 	It("keeps the newest automatic ones", func() {
 		w := newWorld()
@@ -35,12 +47,12 @@ var _ = Describe("the retention of checkpoints", func() {
 		w.startManager()
 		w.running("work")
 		w.recordMany("work", 8)
-		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-5", "work-6", "work-7", "work-8"}), "three, and the latest")
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-6", "work-7", "work-8"}))
 		rows, err := w.store.CheckpointsAfter(w.ctx, w.id("work").UID, 0, 100)
 		w.Expect(err).NotTo(HaveOccurred())
 		w.Expect(rows).To(HaveLen(8), "the records stay")
 		w.recordMany("work", 2)
-		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-10", "work-7", "work-8", "work-9"}))
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-10", "work-8", "work-9"}))
 	})
 
 	It("keeps those that are named or were requested", func() {
@@ -70,7 +82,7 @@ var _ = Describe("the retention of checkpoints", func() {
 		w.checkpoint("forged")
 
 		w.stop()
-		w.keep = 1
+		w.keep = 2
 		w.startManager()
 		w.store.AddCheckpoints(w.id("work"),
 			history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerInterval), Durable: true},
@@ -79,5 +91,70 @@ var _ = Describe("the retention of checkpoints", func() {
 		w.Eventually(w.checkpointNames).Should(And(
 			Not(ContainElement("work-1")), Not(ContainElement("work-5")), Not(ContainElement("work-8"))))
 		w.Expect(w.checkpointNames()).To(ContainElements("work-2", "work-3", "work-4", "work-6", "asked", "forged", "work-9", "work-10"))
+	})
+
+	It("is the task's own, and can be changed", func() {
+		w := newWorld()
+		w.stop()
+		w.settle = time.Second
+		w.startManager()
+		w.running("work", builders.KeepLast(4))
+		w.recordMany("work", 10)
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-10", "work-7", "work-8", "work-9"}))
+		w.retain("work-7", v1alpha1.CheckpointKept)
+		w.recordMany("work", 3)
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-10", "work-11", "work-12", "work-13", "work-7"}))
+		w.change("work", builders.KeepLast(2))
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-12", "work-13", "work-7"}))
+		w.retain("work-7", v1alpha1.CheckpointByPolicy)
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-12", "work-13"}))
+	})
+
+	It("deletes the last few only once the task takes no checkpoint for a while", func() {
+		w := newWorld()
+		w.stop()
+		w.settle = time.Hour
+		w.startManager()
+		w.running("work", builders.KeepLast(20))
+		w.recordMany("work", 22)
+		w.checkpoint("work-22")
+		w.Consistently(w.checkpointNames, time.Second).Should(HaveLen(22), "a tenth too many may stay")
+		w.recordMany("work", 1)
+		w.Eventually(w.checkpointNames).Should(HaveLen(20))
+		w.recordMany("work", 1)
+		w.checkpoint("work-24")
+		w.stop()
+		w.settle = time.Millisecond
+		w.startManager()
+		w.Eventually(w.checkpointNames).Should(SatisfyAll(HaveLen(20), Not(ContainElement("work-4"))))
+	})
+
+	It("keeps an applied one until it says ByPolicy", func() {
+		w := newWorld()
+		w.running("work", builders.KeepLast(1))
+		asked := manual("asked", "work")
+		w.create(asked)
+		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{
+			Attempt: 1, Trigger: string(v1alpha1.TriggerManual), Durable: true, RequestedByName: "asked", RequestedByUID: string(asked.UID),
+		})
+		w.checkpoint("asked")
+		w.recordMany("work", 3)
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"asked", "work-4"}))
+		w.retain("asked", v1alpha1.CheckpointByPolicy)
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-4"}))
+	})
+
+	It("deletes those that were kept for their age when they are old enough", func() {
+		w := newWorld()
+		w.stop()
+		w.settle = 10 * time.Millisecond
+		w.startManager()
+		w.running("work", builders.KeepLast(1), func(t *v1alpha1.Task) {
+			t.Spec.CheckpointPolicy.Retention.KeepForSeconds = ptr.To[int32](3)
+		})
+		w.recordMany("work", 4)
+		w.checkpoint("work-4")
+		w.Expect(w.checkpointNames()).To(HaveLen(4))
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-4"}))
 	})
 })

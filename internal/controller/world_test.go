@@ -67,6 +67,8 @@ type world struct {
 	pushTime time.Duration
 	// keep is the number of automatic Checkpoints that a task keeps; 0 for all.
 	keep int
+	// settle is how long a task takes no checkpoint before the last few surplus objects go.
+	settle time.Duration
 	// neighbour is another namespace that the manager watches; "" for none.
 	neighbour string
 }
@@ -139,7 +141,7 @@ func (w *world) startManager() {
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
-	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep}
+	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())

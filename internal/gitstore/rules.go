@@ -69,7 +69,7 @@ func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the ref name %q %s; choose another name", clip.Marked(command.Ref, maxShown), problem)
 	}
 	if isZero(command.New) {
-		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; the retention policy decides when checkpoints are deleted", command.Ref)
+		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; checkpoints are deleted with the history of their task", command.Ref)
 	}
 	if rest, ok := strings.CutPrefix(command.Ref, refname.OfTask(task.UID)); ok {
 		return checkCheckpoint(command, rest)

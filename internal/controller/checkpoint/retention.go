@@ -5,8 +5,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -18,27 +20,33 @@ import (
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/retention"
 )
 
-// Retention keeps only the newest automatic Checkpoint objects of each task, because an
-// agent can cause any number of them and etcd stores them all. It deletes objects only: the
-// history keeps the record, the gitstore the code, and a rewind to a message or a time still
-// finds the checkpoint.
-//
-// It never deletes an object that a person applied or a person's rewind caused, one that a
-// Task, Fork or ConversationSnapshot names, or a task's latest.
+// Retention keeps only the Checkpoint objects of each task that its checkpointPolicy says,
+// because an agent can cause any number of them and etcd stores them all. It deletes objects
+// only: the history keeps the record, the gitstore the code, and every verb still finds the
+// checkpoint by its number. Package retention decides which objects are surplus.
 type Retention struct {
 	// Client reads from the cache and deletes.
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
-	// Keep is the number of objects to keep per task; 0 keeps all.
+	// Keep is the number of objects that a task's policy may keep at most; 0 for any number.
 	Keep int
+	// Clock is the source of the time.
+	Clock clock.PassiveClock
+	// Settle is how long a task must have taken no checkpoint before the last few surplus
+	// objects are deleted. It is a minute if 0.
+	Settle time.Duration
 }
 
-// madeFor is the cache's index of the Checkpoints that the manager created, by the UID of
+// retained is the cache's index of the Checkpoints that a policy may be about, by the UID of
 // their task.
-const madeFor = "madeForTask"
+const retained = "retainedOfTask"
+
+// settleTime is the default of Retention.Settle.
+const settleTime = time.Minute
 
 // deletedAtOnce is the number of objects deleted for one task at a time, so that it does not
 // delay the others.
@@ -56,10 +64,13 @@ func (r *Retention) SetupWithManager(mgr ctrl.Manager) error {
 			if uid, _, ok := resources.CheckpointNumber(c); ok {
 				return []string{uid}
 			}
+			if c.Spec.Retention == v1alpha1.CheckpointByPolicy && c.Status.TaskUID != "" {
+				return []string{c.Status.TaskUID}
+			}
 		}
 		return nil
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, madeFor, index); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, retained, index); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -85,157 +96,92 @@ func (r *Retention) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 	if err := r.Client.Get(ctx, request.NamespacedName, task); err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
-	more, err := r.trim(ctx, task)
+	after, err := r.trim(ctx, task)
 	if err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
-	if more {
-		return ctrl.Result{RequeueAfter: retryAfter}, nil
-	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// trim deletes surplus Checkpoints, and reports whether more are left.
-func (r *Retention) trim(ctx context.Context, task *v1alpha1.Task) (more bool, err error) {
-	if r.Keep == 0 || task.DeletionTimestamp != nil || task.Status.CheckpointCount <= int64(r.Keep) {
-		return false, nil
+// trim deletes surplus Checkpoints, and returns after which time there may be more; 0 if only
+// a change can bring some.
+func (r *Retention) trim(ctx context.Context, task *v1alpha1.Task) (time.Duration, error) {
+	rule := retention.RuleOf(task, r.Keep)
+	if task.DeletionTimestamp != nil || task.Status.CheckpointCount <= int64(rule.KeepLast) {
+		return 0, nil
 	}
 	list := &v1alpha1.CheckpointList{}
 	// The listed objects are only read.
-	err = r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{madeFor: string(task.UID)}, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{retained: string(task.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	named, err := namedIn(ctx, r.Client, task.Namespace)
+	// Most often nothing is surplus even if nothing is named, which costs little to find out.
+	now := r.Clock.Now()
+	answer := retention.Decide(list.Items, task, retention.Names{}, rule, now)
+	if wait := r.pause(answer, rule, now); len(answer.Surplus) == 0 || wait > 0 {
+		return wait, nil
+	}
+	named, err := namedIn(ctx, r.Client, task.Namespace, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
-	surplus := surplusOf(list.Items, task, named, r.Keep)
-	if len(surplus) == 0 {
-		return false, nil
+	answer = retention.Decide(list.Items, task, named, rule, now)
+	if wait := r.pause(answer, rule, now); len(answer.Surplus) == 0 || wait > 0 {
+		return wait, nil
 	}
+	return r.remove(ctx, task, answer)
+}
+
+// pause returns how long nothing is deleted: until an object is old enough; or, if fewer than a
+// tenth too many exist, until the task has taken no checkpoint for a while, so that a task that
+// works does not have them deleted one by one.
+func (r *Retention) pause(answer retention.Answer, rule retention.Rule, now time.Time) time.Duration {
+	settle := cmp.Or(r.Settle, settleTime)
+	if len(answer.Surplus) == 0 {
+		if answer.Next.IsZero() {
+			return 0
+		}
+		return max(answer.Next.Sub(now), settle)
+	}
+	if len(answer.Surplus) > rule.KeepLast/10 {
+		return 0
+	}
+	return max(0, answer.Newest.Add(settle).Sub(now))
+}
+
+// remove deletes the surplus, and returns after which time there may be more.
+func (r *Retention) remove(ctx context.Context, task *v1alpha1.Task, answer retention.Answer) (time.Duration, error) {
 	// The cache may lack what was applied a moment ago.
-	if named, err = namedIn(ctx, r.Live, task.Namespace); err != nil {
-		return false, err
+	named, err := namedIn(ctx, r.Live, task.Namespace)
+	if err != nil {
+		return 0, err
 	}
-	surplus = slices.DeleteFunc(surplus, named.has)
+	surplus := slices.DeleteFunc(answer.Surplus, named.Has)
 	for _, c := range surplus[:min(len(surplus), deletedAtOnce)] {
 		// An object that has changed since is judged again.
 		unchanged := client.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}
 		err := r.Client.Delete(ctx, c, unchanged)
 		if client.IgnoreNotFound(err) != nil {
-			return false, fmt.Errorf("delete Checkpoint %s, which is not among the newest: %w", c.Name, err)
+			return 0, fmt.Errorf("delete Checkpoint %s, which the task's retention does not keep: %w", c.Name, err)
 		}
 	}
-	return len(surplus) > deletedAtOnce, nil
-}
-
-// surplusOf returns the oldest of a task's automatic Checkpoints beyond the number to keep.
-// It returns none before a tenth too many exist, so that objects are not deleted one by one.
-func surplusOf(list []v1alpha1.Checkpoint, task *v1alpha1.Task, named names, keep int) []*v1alpha1.Checkpoint {
-	var automatic []*v1alpha1.Checkpoint
-	for i := range list {
-		if c := &list[i]; managed(c, task) && isAutomatic(c.Status.Trigger) && !named.has(c) {
-			automatic = append(automatic, c)
-		}
+	if len(surplus) > deletedAtOnce {
+		return retryAfter, nil
 	}
-	if len(automatic) <= keep+keep/10 {
-		return nil
+	if !answer.Next.IsZero() {
+		return max(answer.Next.Sub(r.Clock.Now()), cmp.Or(r.Settle, settleTime)), nil
 	}
-	slices.SortFunc(automatic, func(a, b *v1alpha1.Checkpoint) int { return cmp.Compare(a.Status.Number, b.Status.Number) })
-	return automatic[:len(automatic)-keep]
+	return 0, nil
 }
 
-// managed reports whether the manager created the Checkpoint, for this task. Anybody in the
-// namespace can write labels and owners; the name and the requester that admission writes
-// distinguish the manager's objects from imitations.
-func managed(c *v1alpha1.Checkpoint, task *v1alpha1.Task) bool {
-	uid, number, ok := resources.CheckpointNumber(c)
-	return ok && uid == string(task.UID) && c.Status.TaskUID == uid && c.Status.Number == number &&
-		c.DeletionTimestamp == nil && c.Spec.TaskRef.Name == task.Name && c.Spec.RequestedBy == "" && c.Status.RequestedBy == "" &&
-		(c.Name == resources.CheckpointName(task.Name, number) || c.Name == resources.CheckpointNameOr(task, number))
-}
-
-// isAutomatic reports whether the checkpoint was taken for an agent and not for a person.
-// Triggers unknown to this version are not automatic.
-func isAutomatic(trigger v1alpha1.CheckpointTrigger) bool {
-	return slices.Contains([]v1alpha1.CheckpointTrigger{
-		v1alpha1.TriggerToolCalls, v1alpha1.TriggerInterval, v1alpha1.TriggerBeforeRiskyTool,
-		v1alpha1.TriggerSuspend, v1alpha1.TriggerCompletion, v1alpha1.TriggerFailure, v1alpha1.TriggerDrift,
-	}, trigger)
-}
-
-// names are the Checkpoints that the objects of a namespace name.
-type names struct {
-	// objects are named by their name.
-	objects map[string]bool
-	// numbers are named by task and number.
-	numbers map[point]bool
-}
-
-// point identifies a checkpoint by the UID of its task and its number.
-type point struct {
-	task   types.UID
-	number int64
-}
-
-// has reports whether something names the Checkpoint.
-func (n names) has(c *v1alpha1.Checkpoint) bool {
-	return n.objects[c.Name] || n.numbers[point{types.UID(c.Status.TaskUID), c.Status.Number}]
-}
-
-// ref adds a reference by name.
-func (n names) ref(r *v1alpha1.NameReference) {
-	if r != nil {
-		n.objects[r.Name] = true
-	}
-}
-
-// source adds the checkpoint that a task or fork started from.
-func (n names) source(s *v1alpha1.SourceStatus) {
-	if s != nil {
-		n.numbers[point{types.UID(s.TaskUID), s.Checkpoint}] = true
-	}
-}
-
-// namedIn returns the Checkpoints that are named in a namespace. Nothing names a Checkpoint
-// of another namespace.
-func namedIn(ctx context.Context, reader client.Reader, namespace string) (names, error) {
-	n := names{objects: map[string]bool{}, numbers: map[point]bool{}}
+// namedIn returns the Checkpoints that are named in a namespace.
+func namedIn(ctx context.Context, reader client.Reader, namespace string, options ...client.ListOption) (retention.Names, error) {
 	tasks, forks, snapshots := &v1alpha1.TaskList{}, &v1alpha1.ForkList{}, &v1alpha1.ConversationSnapshotList{}
 	for _, list := range []client.ObjectList{tasks, forks, snapshots} {
-		if err := reader.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return n, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
+		if err := reader.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
+			return retention.Names{}, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
 		}
 	}
-	for i := range tasks.Items {
-		n.ofTask(&tasks.Items[i])
-	}
-	for i := range forks.Items {
-		n.ref(forks.Items[i].Spec.CheckpointRef)
-		n.source(forks.Items[i].Status.Source)
-	}
-	for i := range snapshots.Items {
-		n.ref(snapshots.Items[i].Spec.CheckpointRef)
-	}
-	return n, nil
-}
-
-// ofTask adds the checkpoints that a Task names.
-func (n names) ofTask(t *v1alpha1.Task) {
-	if t.Spec.StartFrom != nil {
-		n.ref(t.Spec.StartFrom.CheckpointRef)
-	}
-	if t.Spec.Rewind != nil {
-		n.ref(t.Spec.Rewind.To.CheckpointRef)
-	}
-	n.source(t.Status.Source)
-	if latest := t.Status.LatestCheckpoint; latest != nil {
-		n.objects[latest.Name] = true
-		n.numbers[point{t.UID, latest.Number}] = true
-	}
-	if rewind := t.Status.Rewind; rewind != nil {
-		n.numbers[point{t.UID, rewind.FromCheckpoint}] = true
-		n.numbers[point{t.UID, rewind.ToCheckpoint}] = true
-	}
+	return retention.NamesIn(tasks.Items, forks.Items, snapshots.Items), nil
 }

@@ -52,6 +52,11 @@ func WithUID(uid string) TaskOption {
 	return func(t *v1alpha1.Task) { t.UID, t.Generation = types.UID(uid), 1 }
 }
 
+// KeepLast sets how many Checkpoint objects the task keeps.
+func KeepLast(n int32) TaskOption {
+	return func(t *v1alpha1.Task) { t.Spec.CheckpointPolicy.Retention.KeepLast = ptr.To(n) }
+}
+
 // Suspended suspends the task.
 func Suspended(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeSuspended }
 

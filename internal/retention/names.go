@@ -1,0 +1,81 @@
+package retention
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// Names are the Checkpoints that the objects of a namespace name. Nothing names a Checkpoint
+// of another namespace.
+type Names struct {
+	// objects are named by their name.
+	objects map[string]bool
+	// numbers are named by task and number.
+	numbers map[point]bool
+}
+
+// point identifies a checkpoint by the UID of its task and its number.
+type point struct {
+	task   types.UID
+	number int64
+}
+
+// NamesIn returns the Checkpoints that these objects of one namespace name. The latest
+// checkpoint of each task is not among them: Decide keeps it all the same.
+func NamesIn(tasks []v1alpha1.Task, forks []v1alpha1.Fork, snapshots []v1alpha1.ConversationSnapshot) Names {
+	n := Names{objects: map[string]bool{}, numbers: map[point]bool{}}
+	for i := range tasks {
+		n.ofTask(&tasks[i])
+	}
+	for i := range forks {
+		n.ref(forks[i].Spec.CheckpointRef)
+		n.source(forks[i].Status.Source)
+	}
+	for i := range snapshots {
+		n.ref(snapshots[i].Spec.CheckpointRef)
+	}
+	return n
+}
+
+// Has reports whether something names the Checkpoint.
+func (n Names) Has(c *v1alpha1.Checkpoint) bool {
+	return n.objects[c.Name] || n.numbers[point{types.UID(c.Status.TaskUID), c.Status.Number}]
+}
+
+// ref adds a reference by name.
+func (n Names) ref(r *v1alpha1.NameReference) {
+	if r != nil {
+		n.objects[r.Name] = true
+	}
+}
+
+// source adds the checkpoint that a task or fork started from.
+func (n Names) source(s *v1alpha1.SourceStatus) {
+	if s != nil {
+		n.numbers[point{types.UID(s.TaskUID), s.Checkpoint}] = true
+	}
+}
+
+// number adds the checkpoint of a task with a number.
+func (n Names) number(task *v1alpha1.Task, number *int64) {
+	if number != nil {
+		n.numbers[point{task.UID, *number}] = true
+	}
+}
+
+// ofTask adds the checkpoints that a Task names.
+func (n Names) ofTask(t *v1alpha1.Task) {
+	if t.Spec.StartFrom != nil {
+		n.ref(t.Spec.StartFrom.CheckpointRef)
+	}
+	if t.Spec.Rewind != nil {
+		n.ref(t.Spec.Rewind.To.CheckpointRef)
+		n.number(t, t.Spec.Rewind.To.CheckpointNumber)
+	}
+	n.source(t.Status.Source)
+	if rewind := t.Status.Rewind; rewind != nil {
+		n.numbers[point{t.UID, rewind.FromCheckpoint}] = true
+		n.numbers[point{t.UID, rewind.ToCheckpoint}] = true
+	}
+}
