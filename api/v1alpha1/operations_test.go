@@ -184,8 +184,11 @@ func TestABadOperationIsRefused(t *testing.T) {
 		"unknown scope":         {rewind(func(r *v1alpha1.Rewind) { r.Scope = "Half" }), `supported values: "Code", "Conversation", "Both"`},
 		"unknown preserve":      {rewind(func(r *v1alpha1.Rewind) { r.Preserve = "Maybe" }), `supported values: "Branch", "Stash", "Discard"`},
 		"unknown onDrift":       {rewind(func(r *v1alpha1.Rewind) { r.OnDrift = "Shrug" }), `supported values: "Fail", "Preserve", "Override"`},
-		"two places":            {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, checkpointNumber, message, time and messagesBack"},
-		"no place":              {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, checkpointNumber, message, time and messagesBack"},
+		"two places":            {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf"},
+		"no place":              {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf"},
+		"an undo with a scope":  {rewind(func(r *v1alpha1.Rewind) { r.To, r.Scope = v1alpha1.RewindTarget{UndoOf: "b"}, v1alpha1.RewindCode }), "an undo rewinds what the rewind that it undoes has rewound: leave scope out"},
+		"an undo of itself":     {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: r.ID} }), "a rewind cannot undo itself"},
+		"an undo of no id":      {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: "-x"} }), "should match"},
 		"message 0":             {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{Message: ptr.To[int64](0)} }), "should be greater than or equal to 1"},
 		"0 messages back":       {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](0)} }), "should be greater than or equal to 1"},
 		"too little context":    {resume(func(r *v1alpha1.Resume) { r.Context = &v1alpha1.ContextLimits{Bytes: ptr.To[int32](1)} }), "should be greater than or equal to 1000"},
@@ -244,6 +247,42 @@ func TestARewindThatMustNotStopTheAgentIsRefusedWhileItRuns(t *testing.T) {
 			builders.Rewind("back", "")(task)
 			task.Spec.Rewind.To = v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](3)}
 			task.Spec.Rewind.WhenRunning = c.when
+			err := server.Client.Update(t.Context(), task)
+			if c.sentence == "" {
+				must(t, err)
+				return
+			}
+			expectRefused(t, err, c.sentence)
+		})
+	}
+}
+
+func TestAnUndoOfNothingIsRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		status   func(*v1alpha1.TaskStatus)
+		sentence string
+	}{
+		"never rewound": {func(*v1alpha1.TaskStatus) {}, "there is nothing to undo: this task was never rewound"},
+		"only resumed":  {func(s *v1alpha1.TaskStatus) { s.HandledOperations = []string{"Resume/back"} }, "this task was never rewound"},
+		"the rewind was refused": {func(s *v1alpha1.TaskStatus) {
+			s.HandledOperations = []string{"Rewind/back"}
+			s.Rewind = &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationRefused}
+		}, "that rewind was refused or failed, and changed nothing"},
+		"it was rewound": {func(s *v1alpha1.TaskStatus) {
+			s.HandledOperations = []string{"Rewind/back"}
+			s.Rewind = &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted, Scope: v1alpha1.RewindCode}
+		}, ""},
+		"it was rewound before another one failed": {func(s *v1alpha1.TaskStatus) {
+			s.HandledOperations = []string{"Rewind/back", "Rewind/again"}
+			s.Rewind = &v1alpha1.OperationStatus{ID: "again", State: v1alpha1.OperationFailed}
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := created(t, builders.Task("undo-"+slug(name)))
+			c.status(&task.Status)
+			must(t, server.Client.Status().Update(t.Context(), task))
+			builders.Rewind("undo", "")(task)
+			task.Spec.Rewind.To, task.Spec.Rewind.Scope = v1alpha1.RewindTarget{UndoOf: "back"}, ""
 			err := server.Client.Update(t.Context(), task)
 			if c.sentence == "" {
 				must(t, err)

@@ -46,7 +46,7 @@ const (
 // agent's state become those of the newest checkpoint at or before it. If there is none, only
 // the conversation can be rewound: the agent's state then becomes that of before its first
 // run, and the conversation is rendered into its prompt.
-// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.checkpointNumber), has(self.message), has(self.time), has(self.messagesBack)].exists_one(x, x)",message="set exactly one of checkpointRef, checkpointNumber, message, time and messagesBack in rewind.to"
+// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.checkpointNumber), has(self.message), has(self.time), has(self.messagesBack), has(self.undoOf)].exists_one(x, x)",message="set exactly one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf in rewind.to"
 type RewindTarget struct {
 	// checkpointRef names a checkpoint of this task.
 	// +optional
@@ -73,12 +73,22 @@ type RewindTarget struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	MessagesBack *int32 `json:"messagesBack,omitempty"`
+	// undoOf is the id of an earlier rewind of this task, which is undone: what it rewound
+	// becomes what the checkpoint from before it holds. An undo is a rewind like any other,
+	// so that undoing it redoes what it has undone.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	UndoOf string `json:"undoOf,omitempty"`
 }
 
 // Rewind requests, once per id, that the task is rewound. A running agent is stopped for it,
 // with a checkpoint, and starts again when the rewind is done, unless whenRunning is Refuse.
 // +kubebuilder:validation:XValidation:rule="!has(self.branch) || self.preserve == 'Branch'",message="branch names the branch that preserve: Branch creates: set preserve to Branch or leave branch out"
 // +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || self.scope == 'Conversation' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before-ID, and a branch name cannot contain '..' or end in '.lock': choose another id, or set branch"
+// +kubebuilder:validation:XValidation:rule="!has(self.to.undoOf) || !has(self.scope) || self.scope == 'Both'",message="an undo rewinds what the rewind that it undoes has rewound: leave scope out"
+// +kubebuilder:validation:XValidation:rule="!has(self.to.undoOf) || self.to.undoOf != self.id",message="a rewind cannot undo itself: give it an id of its own, and name that of an earlier rewind in to.undoOf"
 type Rewind struct {
 	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required
@@ -89,7 +99,7 @@ type Rewind struct {
 	// to is the target.
 	// +required
 	To RewindTarget `json:"to"`
-	// scope says what is rewound. With Both and a target that is not a checkpoint, the
+	// scope says what is rewound; with undoOf, it is that of the rewind that is undone. With Both and a target that is not a checkpoint, the
 	// conversation is rewound to the checkpoint's position as well, so that files and memory
 	// agree; with Conversation it is rewound to exactly that turn, and the files stay.
 	// +optional
@@ -119,5 +129,5 @@ type Rewind struct {
 // NamesCheckpoint reports whether the target is a checkpoint, and not a place in the
 // conversation.
 func (t *RewindTarget) NamesCheckpoint() bool {
-	return t.CheckpointRef != nil || t.CheckpointNumber != nil
+	return t.CheckpointRef != nil || t.CheckpointNumber != nil || t.UndoOf != ""
 }

@@ -180,6 +180,13 @@ type OperationStatus struct {
 	// attempt that carries it out.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
+	// undoOf is the id of the rewind that it undoes; empty if it undoes none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	UndoOf string `json:"undoOf,omitempty"`
+	// scope is what a rewind rewinds. It is empty for a resume.
+	// +optional
+	Scope RewindScope `json:"scope,omitempty"`
 	// fromCheckpoint is the number of the checkpoint that contains the state before it.
 	// +optional
 	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`

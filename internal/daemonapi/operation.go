@@ -59,3 +59,9 @@ func UpgradeOperationKey(key, reason string) string {
 // PreservedBranch returns the branch that keeps what a rewind discards: the requested
 // branch, or one named after the rewind's id.
 func PreservedBranch(branch, id string) string { return cmp.Or(branch, "clew/before-"+id) }
+
+// What the paths of a rewind are bounded by, as in the API.
+const (
+	MaxRewindPaths     = 100
+	MaxRewindPathBytes = 1024
+)

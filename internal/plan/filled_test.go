@@ -28,7 +28,8 @@ func asked(t *testing.T) *decision {
 	}
 	d.s.Rewind.ID, d.s.Resume.ID = d.task.Spec.Rewind.ID, d.task.Spec.Resume.ID
 	d.task.Spec.Rewind.Scope = v1alpha1.RewindConversation
-	d.task.Spec.Rewind.To.CheckpointRef, d.task.Spec.Rewind.To.CheckpointNumber = nil, nil
+	d.task.Spec.Rewind.To.CheckpointRef, d.task.Spec.Rewind.To.CheckpointNumber, d.task.Spec.Rewind.To.UndoOf = nil, nil, ""
+	d.s.Rewind.Scope = v1alpha1.RewindConversation
 	return d
 }
 

@@ -24,9 +24,11 @@ type Observed struct {
 	// RewindTarget is the Checkpoint named by a new rewind; nil if it does not
 	// exist. See NewRewind.
 	RewindTarget *v1alpha1.Checkpoint
-	// RewindRecord is the history store's answer to a rewind that names a checkpoint by its
-	// number.
+	// RewindRecord is the history store's answer to a rewind that goes to a checkpoint by its
+	// number. See CheckpointOf.
 	RewindRecord RewindRecord
+	// RewindUndone is the history store's answer to a rewind that undoes another one.
+	RewindUndone RewindUndone
 	// RewindPosition is the history store's answer to a rewind that names a message or
 	// a time. See PositionOf.
 	RewindPosition RewindPosition

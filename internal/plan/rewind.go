@@ -58,6 +58,7 @@ func (d *decision) considerRewind() {
 		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		accepted.RequestedBy = d.rewindRequester()
+		accepted.Scope = cmp.Or(accepted.Scope, r.Scope)
 		d.s.Rewind = accepted
 	case r.To.CheckpointRef != nil:
 		d.reportPending(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
@@ -78,7 +79,9 @@ func (d *decision) reportPending(r *v1alpha1.Rewind, retry time.Duration, reason
 	if s := d.s.Rewind; s != nil && s.ID == r.ID && s.State == v1alpha1.OperationPending {
 		return
 	}
-	d.s.Rewind = &v1alpha1.OperationStatus{ID: r.ID, State: v1alpha1.OperationPending, Reason: reason, Message: message}
+	pending := d.pendingUndo(r)
+	pending.ID, pending.State, pending.Reason, pending.Message = r.ID, v1alpha1.OperationPending, reason, message
+	d.s.Rewind = &pending
 }
 
 // dropWithdrawnRewind closes a rewind whose request is no longer in the spec and that no
@@ -96,23 +99,26 @@ func (d *decision) dropWithdrawnRewind() {
 // resolveRewind returns the target of a new rewind, or what blocks it; neither while that
 // is unknown.
 func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
-	if b := branchBlocker(r); b != nil {
+	if b := d.runningBlocker(r); b != nil {
 		return nil, b
 	}
-	if b := d.runningBlocker(r); b != nil {
+	if r.To.UndoOf != "" {
+		return d.toBefore(r)
+	}
+	if b := branchBlocker(r); b != nil {
 		return nil, b
 	}
 	switch {
 	case r.To.CheckpointRef != nil:
 		return d.toCheckpoint(r)
 	case r.To.CheckpointNumber != nil:
-		return d.toNumber(r)
+		return d.toNumber(r, *r.To.CheckpointNumber)
 	}
 	query, ok := PositionOf(r)
 	switch answer := d.o.RewindPosition; {
 	case !ok:
 		return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
-			"rewind.to names no target: set one of checkpointRef, checkpointNumber, message, time and messagesBack, and give the rewind a new id"}
+			"rewind.to names no target: set one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf, and give the rewind a new id"}
 	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Damaged != "":
@@ -166,10 +172,10 @@ func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, 
 	return atCheckpoint(r, target.Status.Number, target.Status.Commit, position), nil
 }
 
-// toNumber resolves a rewind that names a checkpoint by its number: from the history, since the
+// toNumber resolves a rewind to the checkpoint of a number: from the history, since the
 // checkpoint need not have an object any more.
-func (d *decision) toNumber(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
-	number, answer := *r.To.CheckpointNumber, d.o.RewindRecord
+func (d *decision) toNumber(r *v1alpha1.Rewind, number int64) (*v1alpha1.OperationStatus, *Blocker) {
+	answer := d.o.RewindRecord
 	switch {
 	case !answer.Known, d.behind():
 		return nil, nil
@@ -325,12 +331,12 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 	op := &daemonapi.Operation{
 		Kind: daemonapi.OperationRewind, ID: r.ID, OnDrift: r.OnDrift,
 		Checkpoint: s.ToCheckpoint, Commit: s.ToCommit, CheckpointPosition: s.CheckpointPosition,
-		Scope: r.Scope, Preserve: r.Preserve, Branch: r.Branch,
+		Scope: scopeOf(r, s), Preserve: r.Preserve, Branch: r.Branch,
 	}
 	if r.Preserve == v1alpha1.PreserveBranch {
 		op.Branch = daemonapi.PreservedBranch(r.Branch, r.ID)
 	}
-	if r.Scope == v1alpha1.RewindConversation && !r.To.NamesCheckpoint() {
+	if op.Scope == v1alpha1.RewindConversation && !r.To.NamesCheckpoint() {
 		op.Position, op.AfterSequence = s.ToPosition, s.ToSequence
 	}
 	return op
@@ -344,7 +350,7 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	op.ToCheckpoint = cmp.Or(result.ToCheckpoint, op.ToCheckpoint)
 	op.ToPosition = cmp.Or(result.ToPosition, op.ToPosition)
 	message := "the task was rewound to " + destination(op)
-	if r := d.task.Spec.Rewind; r != nil && r.ID == op.ID && r.Scope == v1alpha1.RewindConversation {
+	if r := d.task.Spec.Rewind; r != nil && r.ID == op.ID && scopeOf(r, op) == v1alpha1.RewindConversation {
 		message = fmt.Sprintf("the conversation was rewound to message %d", op.ToPosition)
 		if r.To.NamesCheckpoint() {
 			message = fmt.Sprintf("the conversation was rewound to checkpoint %d", op.ToCheckpoint)
@@ -360,5 +366,6 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 		message += "; " + resolved
 	}
 	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
-	d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), message, op.ToCheckpoint)
+	// An undo names the rewind by its id.
+	d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (rewind %s)", message, op.ID), op.ToCheckpoint)
 }

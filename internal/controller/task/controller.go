@@ -37,6 +37,8 @@ type Store interface {
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	// Checkpoint returns the record of one checkpoint.
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	// Rewind returns what is recorded about a rewind of the task.
+	Rewind(ctx context.Context, task history.Key, id string) (history.Rewind, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// RecordedTransitions returns the number up to which all transitions are recorded.
@@ -193,8 +195,11 @@ func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *
 		o.RewindTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, to.Name)
 		return err
 	}
-	if number := rewind.To.CheckpointNumber; number != nil {
-		o.RewindRecord = r.rewindRecord(ctx, task, *number)
+	if rewind.To.UndoOf != "" {
+		o.RewindUndone = r.rewindUndone(ctx, task, rewind.To.UndoOf)
+	}
+	if number := plan.CheckpointOf(rewind, *o); number != 0 {
+		o.RewindRecord = r.rewindRecord(ctx, task, number)
 		return nil
 	}
 	query, ok := plan.PositionOf(rewind)
@@ -228,6 +233,17 @@ func (r *Reconciler) rewindRecord(ctx context.Context, task *v1alpha1.Task, numb
 	// The task is reconciled all the same; the rewind waits.
 	logf.FromContext(ctx).Info("could not read the rewind's target", "error", err.Error())
 	return plan.RewindRecord{}
+}
+
+// rewindUndone returns what is recorded about the rewind that another one undoes.
+func (r *Reconciler) rewindUndone(ctx context.Context, task *v1alpha1.Task, id string) plan.RewindUndone {
+	found, err := r.Store.Rewind(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, id)
+	if err != nil {
+		// The task is reconciled all the same; the rewind waits.
+		logf.FromContext(ctx).Info("could not read the rewind to undo", "error", err.Error())
+		return plan.RewindUndone{}
+	}
+	return plan.RewindUndone{Known: true, Found: found}
 }
 
 // observeSource reads the objects that startFrom names, until it is resolved.

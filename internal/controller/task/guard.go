@@ -80,6 +80,14 @@ func (g *guard) Checkpoint(ctx context.Context, task history.Key, number int64) 
 	return row, err
 }
 
+func (g *guard) Rewind(ctx context.Context, task history.Key, id string) (found history.Rewind, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		found, err = g.store.Rewind(ctx, task, id)
+		return err
+	})
+	return found, err
+}
+
 func (g *guard) RecordEvents(ctx context.Context, events []history.Event) error {
 	return g.call(ctx, func(ctx context.Context) error { return g.store.RecordEvents(ctx, events) })
 }

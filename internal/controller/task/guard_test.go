@@ -33,6 +33,11 @@ func (c *counting) Checkpoint(context.Context, history.Key, int64) (history.Chec
 	return history.Checkpoint{}, c.err
 }
 
+func (c *counting) Rewind(context.Context, history.Key, string) (history.Rewind, error) {
+	c.calls++
+	return history.Rewind{}, c.err
+}
+
 func (c *counting) ResolvePosition(context.Context, string, history.PositionQuery) (history.Resolved, error) {
 	c.calls++
 	return history.Resolved{}, c.err

@@ -280,7 +280,7 @@ func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
 		return err
 	}
 	_, err := p.move(ctx, &daemonv1.Move{OperationId: daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID),
-		Checkpoint: r.Target.Number, Reason: daemonapi.NoteRewindComplete, KeepPosition: true})
+		Checkpoint: r.Target.Number, Reason: daemonapi.NoteRewindComplete, KeepPosition: true, Rewound: rewound(r)})
 	if err != nil {
 		return err
 	}
@@ -293,4 +293,9 @@ func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
 		s.Complete(done)
 		return nil
 	})
+}
+
+// rewound describes a rewind for one that undoes it.
+func rewound(r *journal.Rewind) *daemonv1.Rewound {
+	return &daemonv1.Rewound{Scope: string(r.Scope), FromCheckpoint: r.From.Number, ToCheckpoint: r.Target.Number}
 }

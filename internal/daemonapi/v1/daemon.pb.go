@@ -1036,6 +1036,9 @@ type Move struct {
 	// It identifies the place even if records are lost, so that positions have
 	// changed, or if the checkpoint is not known.
 	AfterSequence int64 `protobuf:"varint,6,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
+	// With the end of a rewind: what a rewind that undoes it has to know. Older daemons
+	// send none.
+	Rewound       *Rewound `protobuf:"bytes,7,opt,name=rewound,proto3" json:"rewound,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1112,6 +1115,86 @@ func (x *Move) GetAfterSequence() int64 {
 	return 0
 }
 
+func (x *Move) GetRewound() *Rewound {
+	if x != nil {
+		return x.Rewound
+	}
+	return nil
+}
+
+// Rewound is what a completed rewind has done.
+type Rewound struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A v1alpha1.RewindScope.
+	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	// The paths that were restored; empty for all.
+	Paths []string `protobuf:"bytes,2,rep,name=paths,proto3" json:"paths,omitempty"`
+	// The checkpoint that holds the state before the rewind.
+	FromCheckpoint int64 `protobuf:"varint,3,opt,name=from_checkpoint,json=fromCheckpoint,proto3" json:"from_checkpoint,omitempty"`
+	// The checkpoint that was restored; 0 if no checkpoint is as old as the target.
+	ToCheckpoint  int64 `protobuf:"varint,4,opt,name=to_checkpoint,json=toCheckpoint,proto3" json:"to_checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rewound) Reset() {
+	*x = Rewound{}
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rewound) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rewound) ProtoMessage() {}
+
+func (x *Rewound) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
+func (*Rewound) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Rewound) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Rewound) GetPaths() []string {
+	if x != nil {
+		return x.Paths
+	}
+	return nil
+}
+
+func (x *Rewound) GetFromCheckpoint() int64 {
+	if x != nil {
+		return x.FromCheckpoint
+	}
+	return 0
+}
+
+func (x *Rewound) GetToCheckpoint() int64 {
+	if x != nil {
+		return x.ToCheckpoint
+	}
+	return 0
+}
+
 // Gap stands for lost records: from its own sequence through the sequence that it
 // names. It is created when it is sent, and never kept in a spool.
 type Gap struct {
@@ -1125,7 +1208,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1220,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1233,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -1179,7 +1262,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1274,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1287,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Piece) GetData() []byte {
@@ -1228,7 +1311,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1240,7 +1323,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1253,7 +1336,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -1290,7 +1373,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1385,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1398,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Message) GetRole() Role {
@@ -1381,7 +1464,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1393,7 +1476,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1406,7 +1489,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ToolCall) GetId() string {
@@ -1452,7 +1535,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1547,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1560,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -1532,7 +1615,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1627,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1640,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -1607,7 +1690,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1702,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1715,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Event) GetReason() string {
@@ -1706,7 +1789,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1718,7 +1801,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1731,7 +1814,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -1965,7 +2048,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2060,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2073,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2031,7 +2114,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2126,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2139,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -2105,7 +2188,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2200,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2213,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2158,7 +2241,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2253,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2266,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -2230,7 +2313,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2325,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2338,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -2302,7 +2385,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2397,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2410,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -2347,7 +2430,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2359,7 +2442,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2372,7 +2455,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -2391,7 +2474,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2403,7 +2486,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2416,7 +2499,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -2437,7 +2520,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2532,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2545,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -2494,7 +2577,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2506,7 +2589,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2519,7 +2602,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 type Command struct {
@@ -2534,7 +2617,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2629,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2642,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2601,7 +2684,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2696,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2709,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -2722,7 +2805,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\xc9\x01\n" +
+	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\xfc\x01\n" +
 	"\x04Move\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x1e\n" +
 	"\n" +
@@ -2731,7 +2814,13 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12#\n" +
 	"\rkeep_position\x18\x04 \x01(\bR\fkeepPosition\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\x03R\bposition\x12%\n" +
-	"\x0eafter_sequence\x18\x06 \x01(\x03R\rafterSequence\"7\n" +
+	"\x0eafter_sequence\x18\x06 \x01(\x03R\rafterSequence\x121\n" +
+	"\arewound\x18\a \x01(\v2\x17.clew.daemon.v1.RewoundR\arewound\"\x83\x01\n" +
+	"\aRewound\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
+	"\x05paths\x18\x02 \x03(\tR\x05paths\x12'\n" +
+	"\x0ffrom_checkpoint\x18\x03 \x01(\x03R\x0efromCheckpoint\x12#\n" +
+	"\rto_checkpoint\x18\x04 \x01(\x03R\ftoCheckpoint\"7\n" +
 	"\x03Gap\x12\x18\n" +
 	"\athrough\x18\x01 \x01(\x03R\athrough\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x1b\n" +
@@ -2885,7 +2974,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*ReportRequest)(nil),            // 1: clew.daemon.v1.ReportRequest
@@ -2901,84 +2990,86 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*Record)(nil),                   // 11: clew.daemon.v1.Record
 	(*AgentEnd)(nil),                 // 12: clew.daemon.v1.AgentEnd
 	(*Move)(nil),                     // 13: clew.daemon.v1.Move
-	(*Gap)(nil),                      // 14: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 15: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 16: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 17: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 18: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 19: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 20: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 21: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 22: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 23: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 24: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 25: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 26: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 27: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 28: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 29: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 30: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 31: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 32: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 33: clew.daemon.v1.Command
-	(*TakeCheckpoint)(nil),           // 34: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 35: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 36: google.protobuf.Timestamp
+	(*Rewound)(nil),                  // 14: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 15: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 16: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 17: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 18: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 19: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 20: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 21: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 22: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 23: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 24: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 25: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 26: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 27: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 28: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 29: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 30: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 31: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 32: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 33: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 34: clew.daemon.v1.Command
+	(*TakeCheckpoint)(nil),           // 35: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 36: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 37: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	3,  // 0: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	5,  // 1: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	22, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	23, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
 	8,  // 3: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
 	7,  // 4: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
 	8,  // 5: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
 	11, // 6: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	36, // 7: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	17, // 8: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	22, // 9: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	20, // 10: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	21, // 11: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	15, // 12: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	37, // 7: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	18, // 8: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	23, // 9: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	21, // 10: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	22, // 11: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	16, // 12: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
 	12, // 13: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
 	13, // 14: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	14, // 15: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	0,  // 16: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	18, // 17: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	19, // 18: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	16, // 19: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	16, // 20: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	16, // 21: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	16, // 22: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	35, // 23: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	36, // 24: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	26, // 25: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	8,  // 26: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	25, // 27: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	23, // 28: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	24, // 29: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	20, // 30: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	8,  // 31: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	31, // 32: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	36, // 33: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	17, // 34: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	34, // 35: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	4,  // 36: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	9,  // 37: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	27, // 38: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	29, // 39: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	32, // 40: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	1,  // 41: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	6,  // 42: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	10, // 43: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	28, // 44: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	30, // 45: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	33, // 46: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	2,  // 47: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	42, // [42:48] is the sub-list for method output_type
-	36, // [36:42] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	15, // 15: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	14, // 16: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	0,  // 17: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	19, // 18: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	20, // 19: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	17, // 20: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	17, // 21: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	17, // 22: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	17, // 23: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	36, // 24: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	37, // 25: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	27, // 26: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	8,  // 27: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	26, // 28: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	24, // 29: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	25, // 30: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	21, // 31: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	8,  // 32: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	32, // 33: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	37, // 34: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	18, // 35: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	35, // 36: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	4,  // 37: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	9,  // 38: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	28, // 39: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	30, // 40: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	33, // 41: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	1,  // 42: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	6,  // 43: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	10, // 44: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	29, // 45: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	31, // 46: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	34, // 47: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	2,  // 48: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	43, // [43:49] is the sub-list for method output_type
+	37, // [37:43] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -2996,7 +3087,7 @@ func file_v1_daemon_proto_init() {
 		(*Record_Move)(nil),
 		(*Record_Gap)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[32].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[33].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 	}
 	type x struct{}
@@ -3005,7 +3096,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -56,6 +56,11 @@ func contentBytes(r history.Record) int64 {
 	}
 	if r.Move != nil {
 		n += len(r.Move.ID) + moveRows*len(r.Move.Reason)
+		if rewound := r.Move.Rewound; rewound != nil {
+			for _, path := range rewound.Paths {
+				n += len(path)
+			}
+		}
 	}
 	if r.Gap != nil {
 		n += 2 * len(r.Gap.Reason)

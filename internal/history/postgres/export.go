@@ -335,9 +335,13 @@ func (e *exporter) operations(ctx context.Context) error {
 		return err
 	}
 	for _, o := range rows {
-		err := e.line(history.ExportOperation, exportedOperation{
+		rewound, err := rewoundOf(o.Details)
+		if err != nil {
+			return err
+		}
+		err = e.line(history.ExportOperation, exportedOperation{
 			ID: o.OperationID, Attempt: o.Attempt, Checkpoint: o.Checkpoint, Asked: o.AskedPosition, Reason: o.Reason,
-			Branch: o.Branch, Position: o.Position, ToolCalls: o.ToolCalls, Time: o.CreatedAt.UTC(),
+			Branch: o.Branch, Position: o.Position, ToolCalls: o.ToolCalls, Time: o.CreatedAt.UTC(), Rewound: rewound,
 		})
 		if err != nil {
 			return err

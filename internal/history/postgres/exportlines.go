@@ -148,6 +148,8 @@ type exportedOperation struct {
 	Position   int64     `json:"position"`
 	ToolCalls  int64     `json:"toolCalls"`
 	Time       time.Time `json:"time"`
+	// Rewound is set for the end of a rewind.
+	Rewound *history.Rewound `json:"rewound,omitempty"`
 }
 
 type exportedSnapshot struct {

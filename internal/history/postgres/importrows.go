@@ -99,9 +99,13 @@ func (i *importer) checkpoint(ctx context.Context, c exportedCheckpoint) error {
 }
 
 func (i *importer) operation(ctx context.Context, o exportedOperation) error {
+	details, err := detailsOf(o.Rewound)
+	if err != nil {
+		return err
+	}
 	return i.q.ImportOperation(ctx, sqlc.ImportOperationParams{
 		TaskUid: i.task.UID, OperationID: clean(o.ID), Attempt: o.Attempt, Checkpoint: o.Checkpoint, AskedPosition: o.Asked,
-		Reason: clean(o.Reason), Branch: clean(o.Branch), Position: o.Position, ToolCalls: o.ToolCalls, CreatedAt: o.Time,
+		Reason: clean(o.Reason), Branch: clean(o.Branch), Position: o.Position, ToolCalls: o.ToolCalls, CreatedAt: o.Time, Details: details,
 	})
 }
 

@@ -239,9 +239,13 @@ func (l *locked) beginning(ctx context.Context, q *sqlc.Queries) (point, error) 
 
 // recordOperation records that the operation is completed, and adds an event.
 func (l *locked) recordOperation(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation, to history.Position, at time.Time) error {
-	err := q.NoteOperation(ctx, sqlc.NoteOperationParams{
+	details, err := detailsOf(op.Rewound)
+	if err != nil {
+		return err
+	}
+	err = q.NoteOperation(ctx, sqlc.NoteOperationParams{
 		TaskUid: l.task.UID, OperationID: clean(op.ID), Attempt: attempt, Checkpoint: op.Checkpoint, AskedPosition: op.Position, Reason: clean(op.Reason),
-		Branch: to.Branch, Position: to.Position, ToolCalls: to.ToolCalls,
+		Branch: to.Branch, Position: to.Position, ToolCalls: to.ToolCalls, Details: details,
 	})
 	if err != nil {
 		return err

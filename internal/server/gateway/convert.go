@@ -87,7 +87,7 @@ func moveFault(m *history.MoveOperation) string {
 	case m.Position < 0:
 		return fmt.Sprintf("moves the conversation to position %d; positions begin at 1, and 0 means the checkpoint's", m.Position)
 	}
-	return ""
+	return rewoundFault(m.Rewound)
 }
 
 // piecesFault describes what is wrong with a record's piece, or with the pieces that its
@@ -143,6 +143,7 @@ func recordOf(m *daemonv1.Record) history.Record {
 		r.Move = &history.MoveOperation{
 			ID: body.Move.GetOperationId(), Checkpoint: body.Move.GetCheckpoint(), Position: body.Move.GetPosition(),
 			Reason: body.Move.GetReason(), KeepPosition: body.Move.GetKeepPosition(), AfterSequence: body.Move.GetAfterSequence(),
+			Rewound: rewoundOf(body.Move.GetRewound()),
 		}
 	case *daemonv1.Record_Gap:
 		r.Gap = &history.Gap{Through: body.Gap.GetThrough(), Reason: body.Gap.GetReason()}

@@ -30,6 +30,7 @@ type task struct {
 	checkpoints []history.Checkpoint
 	snapshots   []history.Snapshot
 	boundaries  map[int64]int64
+	rewinds     map[string]history.Rewind
 	corrupted   error
 }
 

@@ -88,11 +88,23 @@ SELECT * FROM operations WHERE task_uid = @task_uid AND operation_id = @operatio
 
 -- name: NoteOperation :exec
 -- A refused operation may be requested again.
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, refused)
-VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls, @refused)
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, refused, details)
+VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls, @refused, @details)
 ON CONFLICT (task_uid, operation_id) DO UPDATE SET
     attempt = excluded.attempt, checkpoint = excluded.checkpoint, asked_position = excluded.asked_position, reason = excluded.reason,
-    branch = excluded.branch, position = excluded.position, tool_calls = excluded.tool_calls, refused = excluded.refused;
+    branch = excluded.branch, position = excluded.position, tool_calls = excluded.tool_calls, refused = excluded.refused,
+    details = excluded.details;
+
+-- name: NamedOperations :many
+-- Those of a task's operations that were carried out.
+SELECT o.operation_id, o.details FROM operations o JOIN tasks t ON t.uid = o.task_uid
+WHERE o.task_uid = @task_uid AND t.namespace = @namespace AND o.operation_id = ANY (@operation_ids::text[]) AND o.refused = '';
+
+-- name: NewestOperation :one
+-- The newest operation that was carried out and whose key matches a pattern.
+SELECT o.operation_id FROM operations o JOIN tasks t ON t.uid = o.task_uid
+WHERE o.task_uid = @task_uid AND t.namespace = @namespace AND o.operation_id LIKE @pattern AND o.refused = ''
+ORDER BY o.ordinal DESC LIMIT 1;
 
 -- name: LatestOperations :many
 SELECT operation_id, branch, position, tool_calls, refused FROM operations

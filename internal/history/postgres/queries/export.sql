@@ -91,5 +91,5 @@ UPDATE tasks SET active_branch = @branch WHERE uid = @uid;
 UPDATE entries SET snapshot = @ordinal WHERE branch_id = @branch_id AND position = @position;
 
 -- name: ImportOperation :exec
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, created_at)
-VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls, @created_at);
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, created_at, details)
+VALUES (@task_uid, @operation_id, @attempt, @checkpoint, @asked_position, @reason, @branch, @position, @tool_calls, @created_at, @details);

@@ -464,12 +464,70 @@ func (q *Queries) LatestOperations(ctx context.Context, arg LatestOperationsPara
 	return items, nil
 }
 
+const namedOperations = `-- name: NamedOperations :many
+SELECT o.operation_id, o.details FROM operations o JOIN tasks t ON t.uid = o.task_uid
+WHERE o.task_uid = $1 AND t.namespace = $2 AND o.operation_id = ANY ($3::text[]) AND o.refused = ''
+`
+
+type NamedOperationsParams struct {
+	TaskUid      string
+	Namespace    string
+	OperationIds []string
+}
+
+type NamedOperationsRow struct {
+	OperationID string
+	Details     []byte
+}
+
+// Those of a task's operations that were carried out.
+func (q *Queries) NamedOperations(ctx context.Context, arg NamedOperationsParams) ([]NamedOperationsRow, error) {
+	rows, err := q.db.Query(ctx, namedOperations, arg.TaskUid, arg.Namespace, arg.OperationIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NamedOperationsRow
+	for rows.Next() {
+		var i NamedOperationsRow
+		if err := rows.Scan(&i.OperationID, &i.Details); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const newestOperation = `-- name: NewestOperation :one
+SELECT o.operation_id FROM operations o JOIN tasks t ON t.uid = o.task_uid
+WHERE o.task_uid = $1 AND t.namespace = $2 AND o.operation_id LIKE $3 AND o.refused = ''
+ORDER BY o.ordinal DESC LIMIT 1
+`
+
+type NewestOperationParams struct {
+	TaskUid   string
+	Namespace string
+	Pattern   string
+}
+
+// The newest operation that was carried out and whose key matches a pattern.
+func (q *Queries) NewestOperation(ctx context.Context, arg NewestOperationParams) (string, error) {
+	row := q.db.QueryRow(ctx, newestOperation, arg.TaskUid, arg.Namespace, arg.Pattern)
+	var operation_id string
+	err := row.Scan(&operation_id)
+	return operation_id, err
+}
+
 const noteOperation = `-- name: NoteOperation :exec
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, refused)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, refused, details)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT (task_uid, operation_id) DO UPDATE SET
     attempt = excluded.attempt, checkpoint = excluded.checkpoint, asked_position = excluded.asked_position, reason = excluded.reason,
-    branch = excluded.branch, position = excluded.position, tool_calls = excluded.tool_calls, refused = excluded.refused
+    branch = excluded.branch, position = excluded.position, tool_calls = excluded.tool_calls, refused = excluded.refused,
+    details = excluded.details
 `
 
 type NoteOperationParams struct {
@@ -483,6 +541,7 @@ type NoteOperationParams struct {
 	Position      int64
 	ToolCalls     int64
 	Refused       string
+	Details       []byte
 }
 
 // A refused operation may be requested again.
@@ -498,12 +557,13 @@ func (q *Queries) NoteOperation(ctx context.Context, arg NoteOperationParams) er
 		arg.Position,
 		arg.ToolCalls,
 		arg.Refused,
+		arg.Details,
 	)
 	return err
 }
 
 const operation = `-- name: Operation :one
-SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position, refused FROM operations WHERE task_uid = $1 AND operation_id = $2
+SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position, refused, details FROM operations WHERE task_uid = $1 AND operation_id = $2
 `
 
 type OperationParams struct {
@@ -527,6 +587,7 @@ func (q *Queries) Operation(ctx context.Context, arg OperationParams) (Operation
 		&i.CreatedAt,
 		&i.AskedPosition,
 		&i.Refused,
+		&i.Details,
 	)
 	return i, err
 }

@@ -335,7 +335,7 @@ func (q *Queries) ExportEvents(ctx context.Context, arg ExportEventsParams) ([]E
 }
 
 const exportOperations = `-- name: ExportOperations :many
-SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position, refused FROM operations WHERE task_uid = $1 ORDER BY ordinal
+SELECT task_uid, operation_id, ordinal, attempt, checkpoint, reason, branch, position, tool_calls, created_at, asked_position, refused, details FROM operations WHERE task_uid = $1 ORDER BY ordinal
 `
 
 func (q *Queries) ExportOperations(ctx context.Context, uid string) ([]Operation, error) {
@@ -360,6 +360,7 @@ func (q *Queries) ExportOperations(ctx context.Context, uid string) ([]Operation
 			&i.CreatedAt,
 			&i.AskedPosition,
 			&i.Refused,
+			&i.Details,
 		); err != nil {
 			return nil, err
 		}
@@ -436,8 +437,8 @@ func (q *Queries) ImportBranch(ctx context.Context, arg ImportBranchParams) (int
 }
 
 const importOperation = `-- name: ImportOperation :exec
-INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO operations (task_uid, operation_id, attempt, checkpoint, asked_position, reason, branch, position, tool_calls, created_at, details)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 `
 
 type ImportOperationParams struct {
@@ -451,6 +452,7 @@ type ImportOperationParams struct {
 	Position      int64
 	ToolCalls     int64
 	CreatedAt     time.Time
+	Details       []byte
 }
 
 func (q *Queries) ImportOperation(ctx context.Context, arg ImportOperationParams) error {
@@ -465,6 +467,7 @@ func (q *Queries) ImportOperation(ctx context.Context, arg ImportOperationParams
 		arg.Position,
 		arg.ToolCalls,
 		arg.CreatedAt,
+		arg.Details,
 	)
 	return err
 }

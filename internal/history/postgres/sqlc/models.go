@@ -180,6 +180,7 @@ type Operation struct {
 	CreatedAt     time.Time
 	AskedPosition int64
 	Refused       string
+	Details       []byte
 }
 
 type PendingPiece struct {
