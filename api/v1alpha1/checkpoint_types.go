@@ -60,12 +60,19 @@ const (
 	CheckpointKept CheckpointKeep = "Keep"
 )
 
-// CheckpointSpec requests a checkpoint.
-// +kubebuilder:validation:XValidation:rule="self.taskRef == oldSelf.taskRef && has(self.message) == has(oldSelf.message) && (!has(self.message) || self.message == oldSelf.message) && has(self.requestedBy) == has(oldSelf.requestedBy) && (!has(self.requestedBy) || self.requestedBy == oldSelf.requestedBy)",message="a Checkpoint's spec is immutable but for retention: apply a new Checkpoint under another name"
+// CheckpointSpec requests a checkpoint, or names one that the history has.
+// +kubebuilder:validation:XValidation:rule="self.taskRef == oldSelf.taskRef && has(self.message) == has(oldSelf.message) && (!has(self.message) || self.message == oldSelf.message) && has(self.number) == has(oldSelf.number) && (!has(self.number) || self.number == oldSelf.number) && has(self.requestedBy) == has(oldSelf.requestedBy) && (!has(self.requestedBy) || self.requestedBy == oldSelf.requestedBy)",message="a Checkpoint's spec is immutable but for retention: apply a new Checkpoint under another name"
 type CheckpointSpec struct {
 	// taskRef names the task.
 	// +required
 	TaskRef NameReference `json:"taskRef"`
+	// number of a checkpoint that the task's history has. The object stands for that one, and
+	// no other is taken: this is how the object of a checkpoint is made again after it was
+	// deleted.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	Number *int64 `json:"number,omitempty"`
 	// message says what the checkpoint is for; it becomes the commit's message.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -308,7 +315,8 @@ type CheckpointStatus struct {
 }
 
 // Checkpoint is a moment of a task to which it can be rewound: its code, the agent's own
-// state and the position in the conversation. Applying a Checkpoint takes one; the manager
+// state and the position in the conversation. Applying a Checkpoint takes one, unless it names
+// the number of one that was taken; the manager
 // creates one for each that the daemon took automatically.
 //
 // +kubebuilder:object:root=true

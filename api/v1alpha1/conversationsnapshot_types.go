@@ -16,8 +16,8 @@ const (
 )
 
 // ConversationSnapshotSpec names a position of a task's conversation; the newest
-// one when neither checkpointRef nor position is set.
-// +kubebuilder:validation:XValidation:rule="!has(self.checkpointRef) || !has(self.position)",message="set at most one of checkpointRef and position: leave both out for the newest position"
+// one when none of checkpointRef, checkpointNumber and position is set.
+// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.checkpointNumber), has(self.position)].filter(set, set).size() <= 1",message="set at most one of checkpointRef, checkpointNumber and position: leave all of them out for the newest position"
 type ConversationSnapshotSpec struct {
 	// taskRef names the task.
 	// +required
@@ -25,6 +25,12 @@ type ConversationSnapshotSpec struct {
 	// checkpointRef takes the position of that checkpoint.
 	// +optional
 	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// checkpointNumber takes the position of the task's checkpoint with that number, whether or
+	// not it still has an object.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	CheckpointNumber *int64 `json:"checkpointNumber,omitempty"`
 	// position of the last message, on the conversation's active branch, snapped
 	// down to a turn boundary.
 	// +optional

@@ -30,7 +30,10 @@ func TestTheOtherKindsAreValidated(t *testing.T) {
 		"a long fork":          {fork(strings.Repeat("f", 64), "source", "a"), "use at most 63 characters"},
 		"a checkpoint of none": {&v1alpha1.Checkpoint{ObjectMeta: at("c")}, "spec.taskRef.name"},
 		"a checkpoint's words": {&v1alpha1.Checkpoint{ObjectMeta: at("c"), Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, Message: "\x00"}}, "message must be plain text"},
-		"a snapshot of two":    {snapshotOf(&v1alpha1.NameReference{Name: "c"}, ptr.To[int64](3)), "set at most one of checkpointRef and position"},
+		"a snapshot of two":    {snapshotOf(&v1alpha1.NameReference{Name: "c"}, ptr.To[int64](3)), "set at most one of checkpointRef, checkpointNumber and position"},
+		"a snapshot of both":   {&v1alpha1.ConversationSnapshot{ObjectMeta: at("s"), Spec: v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, CheckpointNumber: ptr.To[int64](3), Position: ptr.To[int64](3)}}, "set at most one of checkpointRef, checkpointNumber and position"},
+		"a snapshot of 0":      {&v1alpha1.ConversationSnapshot{ObjectMeta: at("s"), Spec: v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, CheckpointNumber: ptr.To[int64](0)}}, "should be greater than or equal to 1"},
+		"a checkpoint 0":       {&v1alpha1.Checkpoint{ObjectMeta: at("c"), Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, Number: ptr.To[int64](0)}}, "should be greater than or equal to 1"},
 		"a snapshot of none":   {snapshotOf(nil, ptr.To[int64](0)), "should be greater than or equal to 1"},
 		"a snapshot elsewhere": {&v1alpha1.ConversationSnapshot{ObjectMeta: at("s"), Spec: v1alpha1.ConversationSnapshotSpec{TaskRef: v1alpha1.NameReference{Name: "o/t"}}}, "a reference contains no '/'"},
 	} {
@@ -65,6 +68,7 @@ func TestSpecsOfTheOtherKindsAreImmutable(t *testing.T) {
 	for _, change := range []func(*v1alpha1.CheckpointSpec){
 		func(s *v1alpha1.CheckpointSpec) { s.Message = "other" },
 		func(s *v1alpha1.CheckpointSpec) { s.TaskRef.Name = "other" },
+		func(s *v1alpha1.CheckpointSpec) { s.Number = ptr.To[int64](3) },
 	} {
 		changed := checkpoint.DeepCopy()
 		change(&changed.Spec)

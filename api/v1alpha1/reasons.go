@@ -226,6 +226,8 @@ const (
 	EventCheckpointCreated   = "CheckpointCreated"
 	EventCheckpointRequested = "CheckpointRequested"
 	EventCheckpointCorrupted = "CheckpointCorrupted"
+	// EventCheckpointNamed: somebody made an object for a checkpoint that the history has.
+	EventCheckpointNamed = "CheckpointNamed"
 	// EventCheckpointNotPointInTime: the agent ran while a checkpoint was taken.
 	EventCheckpointNotPointInTime = "CheckpointNotPointInTime"
 	// EventCheckpointRefused: a checkpoint was not taken, or will never be in the gitstore.

@@ -6,10 +6,15 @@ func (p *plugin) checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "checkpoint",
 		Aliases: []string{"checkpoints", "ckpt"},
-		Short:   "Take, list and show checkpoints",
-		Long: `Take, list and show checkpoints. A checkpoint holds a task's code, the agent's
+		Short:   "Take, list, show, prune and restore checkpoints",
+		Long: `Take, list, show, prune and restore checkpoints. A checkpoint holds a task's code, the agent's
 own state and the position in the conversation at one moment; the task can be
-rewound to it, or forked from it.`,
+rewound to it, or forked from it.
+
+A task keeps only as many Checkpoint objects as its checkpointPolicy.retention says.
+The history keeps every checkpoint, and the gitstore its code: each command that
+takes a number takes that of a checkpoint without an object, too.`,
 	}
-	return group(cmd, p.checkpointCreateCommand(), p.checkpointListCommand(), p.checkpointShowCommand())
+	return group(cmd, p.checkpointCreateCommand(), p.checkpointListCommand(), p.checkpointShowCommand(),
+		p.checkpointPruneCommand(), p.checkpointRestoreCommand())
 }

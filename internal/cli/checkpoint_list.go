@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -16,14 +18,21 @@ import (
 
 func (p *plugin) checkpointListCommand() *cobra.Command {
 	var flags *genericclioptions.PrintFlags
-	var noHeaders bool
+	var noHeaders, all bool
 	cmd := &cobra.Command{
 		Use:        "list [TASK]",
 		SuggestFor: []string{"get"},
 		Aliases:    []string{"ls"},
 		Short:      "List the checkpoints of a task, or of all tasks of the namespace",
-		Example: `  # All checkpoints of a task, oldest first
+		Long: `List the checkpoints of a task, or of all tasks of the namespace. A task keeps
+only as many Checkpoint objects as its checkpointPolicy.retention says; --all also
+lists the checkpoints of the task that have no object any more. They have no name:
+commands take their number.`,
+		Example: `  # The checkpoints of a task, oldest first
   kubectl clew checkpoint list fix-login
+
+  # Those without an object as well
+  kubectl clew checkpoint list fix-login --all
 
   # Only their names
   kubectl clew checkpoint list fix-login -o name`,
@@ -34,25 +43,33 @@ func (p *plugin) checkpointListCommand() *cobra.Command {
 			if len(args) > 0 {
 				task = args[0]
 			}
-			return p.checkpointList(cmd.Context(), task, flags, noHeaders)
+			return p.checkpointList(cmd.Context(), task, all, flags, noHeaders)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "Also list the checkpoints of the task that have no object any more.")
 	cmd.Flags().BoolVar(&noHeaders, "no-headers", false, "Do not print column headers.")
 	flags = p.printFlags(cmd)
 	return cmd
 }
 
-func (p *plugin) checkpointList(ctx context.Context, task string, flags *genericclioptions.PrintFlags, noHeaders bool) error {
+func (p *plugin) checkpointList(ctx context.Context, taskName string, all bool, flags *genericclioptions.PrintFlags, noHeaders bool) error {
+	switch {
+	case all && taskName == "":
+		return errors.New("--all needs a task: `kubectl clew checkpoint list TASK --all`")
+	case all && *flags.OutputFormat == "name":
+		return errors.New("checkpoints without an object have no name: leave out --all, or choose another output")
+	}
 	s, err := p.connect()
 	if err != nil {
 		return err
 	}
-	list, err := s.checkpoints(ctx, task)
+	list, err := s.checkpoints(ctx, taskName)
 	if err != nil {
 		return err
 	}
-	if len(list.Items) == 0 && task != "" {
-		if _, err := s.task(ctx, task); err != nil {
+	hidden := int64(0)
+	if taskName != "" {
+		if hidden, err = s.addOthers(ctx, list, taskName, all); err != nil {
 			return err
 		}
 	}
@@ -63,7 +80,61 @@ func (p *plugin) checkpointList(ctx context.Context, task string, flags *generic
 		fmt.Fprintf(p.ErrOut, "No checkpoints found in namespace %s.\n", s.namespace)
 		return nil
 	}
-	return p.checkpointTable(p.Out, list.Items, task == "", noHeaders)
+	if err := p.checkpointTable(p.Out, list.Items, taskName == "", noHeaders); err != nil {
+		return err
+	}
+	if hidden > 0 {
+		fmt.Fprintf(p.ErrOut, "%s without an object not listed; add --all to list all of them.\n", plural(hidden, "checkpoint"))
+	}
+	return nil
+}
+
+// addOthers adds the task's checkpoints that have no object, if all are wanted; otherwise it
+// returns how many there are.
+func (s *session) addOthers(ctx context.Context, list *v1alpha1.CheckpointList, taskName string, all bool) (hidden int64, err error) {
+	task, err := s.task(ctx, taskName)
+	switch {
+	case err != nil && !all && len(list.Items) > 0:
+		return 0, nil // objects that outlive their task are listed all the same
+	case err != nil:
+		return 0, err
+	case all:
+		return 0, s.addRecorded(ctx, list, task)
+	}
+	return withoutObject(list, task), nil
+}
+
+// addRecorded adds the task's checkpoints that have no object.
+func (s *session) addRecorded(ctx context.Context, list *v1alpha1.CheckpointList, task *v1alpha1.Task) error {
+	recorded, err := s.allRecorded(ctx, task)
+	if err != nil {
+		return err
+	}
+	have := numbersOf(list, task)
+	for i := range recorded {
+		if !have[recorded[i].Number] {
+			list.Items = append(list.Items, *objectOf(task, &recorded[i]))
+		}
+	}
+	slices.SortStableFunc(list.Items, compareCheckpoints)
+	return nil
+}
+
+// numbersOf returns the numbers of the task's checkpoints that have an object.
+func numbersOf(list *v1alpha1.CheckpointList, task *v1alpha1.Task) map[int64]bool {
+	numbers := map[int64]bool{}
+	for _, c := range list.Items {
+		if c.Status.Number > 0 && c.Status.TaskUID == string(task.UID) {
+			numbers[c.Status.Number] = true
+		}
+	}
+	return numbers
+}
+
+// withoutObject returns how many of the task's checkpoints have no object, as far as its status
+// says.
+func withoutObject(list *v1alpha1.CheckpointList, task *v1alpha1.Task) int64 {
+	return max(0, task.Status.CheckpointCount-int64(len(numbersOf(list, task))))
 }
 
 // checkpointTable prints one line per checkpoint.
@@ -89,7 +160,7 @@ func (p *plugin) checkpointTable(w io.Writer, checkpoints []v1alpha1.Checkpoint,
 			taken = &c.CreationTimestamp
 		}
 		row := []string{
-			number, c.Name, cmp.Or(string(c.Status.Trigger), "-"),
+			number, cmp.Or(c.Name, "-"), cmp.Or(string(c.Status.Trigger), "-"),
 			conditionText(c.Status.Conditions, v1alpha1.CheckpointDurable),
 			changes(c.Status.Code), messages, p.age(taken), clip.Runes(oneLine(c.Spec.Message), 60),
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -24,7 +25,7 @@ func (p *plugin) checkpointShowCommand() *cobra.Command {
 		Example: `  # By the name of the Checkpoint object
   kubectl clew checkpoint show before-migration
 
-  # By its number in a task
+  # By its number in a task, whether or not it still has an object
   kubectl clew checkpoint show fix-login 3`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {
@@ -59,7 +60,8 @@ func (p *plugin) checkpointShow(ctx context.Context, args []string, flags *gener
 	return p.describeCheckpoint(p.Out, checkpoint)
 }
 
-// checkpointOf finds a checkpoint by its task and its number or name.
+// checkpointOf finds a checkpoint by its task and its number or name. One without an object is
+// as the history has it.
 func (s *session) checkpointOf(ctx context.Context, taskName, wanted string) (*v1alpha1.Checkpoint, error) {
 	task, err := s.task(ctx, taskName)
 	if err != nil {
@@ -69,7 +71,16 @@ func (s *session) checkpointOf(ctx context.Context, taskName, wanted string) (*v
 	if err != nil {
 		return nil, err
 	}
-	return findCheckpoint(list, task, wanted)
+	found, err := findCheckpoint(list, task, wanted)
+	var missing *noObject
+	if !errors.As(err, &missing) {
+		return found, err
+	}
+	recorded, failure := s.recordedOr(ctx, task, missing)
+	if failure != nil {
+		return nil, failure
+	}
+	return objectOf(task, recorded), nil
 }
 
 // describeCheckpoint prints the details of a checkpoint for people.
@@ -82,6 +93,9 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 		}
 	}
 	status := c.Status
+	if c.Name == "" {
+		add("Name", fmt.Sprintf("none: its object was deleted (`kubectl clew checkpoint restore %s %d -n %s` makes it again)", c.Spec.TaskRef.Name, status.Number, c.Namespace))
+	}
 	add("Name", c.Name)
 	add("Task", c.Spec.TaskRef.Name)
 	add("Message", oneLine(c.Spec.Message))
@@ -91,6 +105,7 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	if status.Time != nil {
 		add("Taken", fmt.Sprintf("%s (%s ago), %s, attempt %d", p.stamp(status.Time.Time), p.age(status.Time), status.Trigger, status.Attempt))
 	}
+	add("Retention", string(c.Spec.Retention))
 	for _, condition := range []string{v1alpha1.CheckpointReady, v1alpha1.CheckpointDurable, v1alpha1.CheckpointIntact} {
 		add(condition, describeCondition(status, condition))
 	}

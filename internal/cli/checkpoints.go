@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -66,7 +64,12 @@ func findCheckpoint(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted s
 			return usable(&list.Items[i], task)
 		}
 	}
-	return nil, &noObject{number, fmt.Sprintf("task %s has no checkpoint number %d; %s", task.Name, number, availableNumbers(list, task))}
+	return nil, missingNumber(list, task, number)
+}
+
+// missingNumber returns the error for a number of which the list has no object.
+func missingNumber(list *v1alpha1.CheckpointList, task *v1alpha1.Task, number int64) *noObject {
+	return &noObject{number, fmt.Sprintf("task %s has no checkpoint number %d; %s", task.Name, number, availableNumbers(list, task))}
 }
 
 // noObject is the error for a number of which there is no Checkpoint object.
@@ -86,30 +89,14 @@ func (s *session) anyCheckpoint(ctx context.Context, list *v1alpha1.CheckpointLi
 	if !errors.As(err, &missing) {
 		return found, err
 	}
-	recorded := &historyv1.Checkpoint{}
-	path := []string{"tasks", task.Name, "checkpoints", strconv.FormatInt(missing.number, 10)}
-	if s.historyGet(ctx, path, url.Values{"uid": {string(task.UID)}}, recorded) != nil {
+	recorded, err := s.recordedOr(ctx, task, missing)
+	if err != nil {
 		return nil, err
 	}
-	return objectOf(task, recorded)
-}
-
-// objectOf returns a recorded checkpoint in the form of an object, without a name.
-func objectOf(task *v1alpha1.Task, c *historyv1.Checkpoint) (*v1alpha1.Checkpoint, error) {
-	if c.Lost {
-		return nil, fmt.Errorf("checkpoint %d is lost: neither the gitstore nor the task's volume has it any more; choose another checkpoint", c.Number)
+	if recorded.Lost {
+		return nil, fmt.Errorf("checkpoint %d is lost: neither the gitstore nor the task's volume has it any more; choose another checkpoint", recorded.Number)
 	}
-	object := &v1alpha1.Checkpoint{Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task.Name}, Message: c.Message}}
-	object.Namespace = task.Namespace
-	object.Status = v1alpha1.CheckpointStatus{
-		TaskUID: c.TaskUID, Number: c.Number, Attempt: c.Attempt, Trigger: v1alpha1.CheckpointTrigger(c.Trigger), Commit: c.Commit,
-		Time: &metav1.Time{Time: c.Time.Time},
-		Code: &v1alpha1.CodeStats{FilesChanged: c.FilesChanged, LinesAdded: c.LinesAdded, LinesRemoved: c.LinesRemoved},
-		Conversation: &v1alpha1.CheckpointConversation{
-			ConversationPosition: v1alpha1.ConversationPosition{Branch: c.Branch, Position: c.Position, ToolCalls: c.ToolCalls},
-		},
-	}
-	return object, nil
+	return objectOf(task, recorded), nil
 }
 
 // availableNumbers describes which checkpoint numbers a task has, for an error.

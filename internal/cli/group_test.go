@@ -20,7 +20,7 @@ func TestAnUnknownCommandIsAnError(t *testing.T) {
 		"checkpoint describe x": `unknown command "describe" for "kubectl clew checkpoint"; did you mean ` + "`kubectl clew checkpoint show`?",
 		"checkpoint lst":        "did you mean `kubectl clew checkpoint list`?",
 		"checkpoint get":        "did you mean `kubectl clew checkpoint list` or `kubectl clew checkpoint show`?",
-		"checkpoint frobnicate": `unknown command "frobnicate" for "kubectl clew checkpoint"; the commands are create, list, show; see ` + "`kubectl clew checkpoint --help`",
+		"checkpoint frobnicate": `unknown command "frobnicate" for "kubectl clew checkpoint"; the commands are create, list, prune, restore, show; see ` + "`kubectl clew checkpoint --help`",
 		"snapshot frobnicate":   "the commands are create, list",
 		"task delete x":         "did you mean `kubectl clew task delete-history`?",
 		"task frobnicate":       "the commands are delete-history, export, history, import, list",

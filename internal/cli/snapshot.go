@@ -121,11 +121,15 @@ func (o *snapshotCreate) object(ctx context.Context, s *session, taskName string
 		if err != nil {
 			return nil, err
 		}
-		checkpoint, err := findCheckpoint(list, task, o.checkpoint)
+		checkpoint, err := s.anyCheckpoint(ctx, list, task, o.checkpoint)
 		if err != nil {
 			return nil, err
 		}
-		snapshot.Spec.CheckpointRef = &v1alpha1.NameReference{Name: checkpoint.Name}
+		if checkpoint.Name == "" {
+			snapshot.Spec.CheckpointNumber = &checkpoint.Status.Number
+		} else {
+			snapshot.Spec.CheckpointRef = &v1alpha1.NameReference{Name: checkpoint.Name}
+		}
 	}
 	if o.name == "" {
 		id, err := o.newID()

@@ -16,6 +16,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // checkpointNames returns the names of the namespace's Checkpoints.
@@ -156,5 +157,77 @@ var _ = Describe("the retention of checkpoints", func() {
 		w.checkpoint("work-4")
 		w.Expect(w.checkpointNames()).To(HaveLen(4))
 		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-4"}))
+	})
+
+	It("is undone for one checkpoint by an object that names its number", func() {
+		w := newWorld()
+		w.running("work", builders.KeepLast(2))
+		w.recordMany("work", 3)
+		w.record("work", v1alpha1.TriggerInterval, 1)
+		w.checkpoint("work-4")
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-3", "work-4"}))
+		again := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "work-1"}, Spec: v1alpha1.CheckpointSpec{
+			TaskRef: v1alpha1.NameReference{Name: "work"}, Number: ptr.To[int64](1), Retention: v1alpha1.CheckpointKept,
+		}}
+		w.create(again)
+		w.Expect(w.checkpoint("work-1").Status).To(And(
+			HaveField("Number", BeEquivalentTo(1)), HaveField("Trigger", v1alpha1.TriggerToolCalls), HaveField("TaskUID", w.id("work").UID), HaveField("RequestedBy", "suite")))
+		w.recordMany("work", 5)
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-1", "work-8", "work-9"}))
+		w.Eventually(w.reasons).WithArguments("work").Should(ContainElement(v1alpha1.EventCheckpointNamed))
+		w.Expect(w.reasons("work")).NotTo(ContainElement(v1alpha1.EventCheckpointRequested))
+
+		// The manager that creates objects anew, as after a restored etcd, makes no second one.
+		w.Eventually(func() error {
+			t, err := w.current("work")
+			if err != nil {
+				return err
+			}
+			t.Status.LatestCheckpoint, t.Status.CheckpointObjectsThrough = nil, ptr.To[int64](0)
+			return w.client.Status().Update(w.ctx, t)
+		}).Should(Succeed())
+		w.record("work", v1alpha1.TriggerInterval, 1)
+		w.checkpoint("work-10")
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-1", "work-10", "work-9"}))
+	})
+
+	It("names a number that the history does not have until the history has it", func() {
+		w := newWorld()
+		w.running("work")
+		w.recordMany("work", 1)
+		w.checkpoint("work-1")
+		wrong := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "wrong"}, Spec: v1alpha1.CheckpointSpec{
+			TaskRef: v1alpha1.NameReference{Name: "work"}, Number: ptr.To[int64](2),
+		}}
+		w.create(wrong)
+		w.Eventually(w.objects.Object(wrong)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonCheckpointNotFound))
+		w.Expect(wrong).To(haveMessage(v1alpha1.CheckpointReady, Equal(`the history of task "work" has no checkpoint 2: delete this object, and name another number`)))
+		w.recordMany("work", 1)
+		w.Expect(w.checkpoint("wrong").Status.Number).To(BeEquivalentTo(2))
+		nobody := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "nobody-s"}, Spec: v1alpha1.CheckpointSpec{
+			TaskRef: v1alpha1.NameReference{Name: "nobody"}, Number: ptr.To[int64](1),
+		}}
+		w.create(nobody)
+		w.Eventually(w.objects.Object(nobody)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound))
+	})
+
+	It("leaves a snapshot of its number the position", func() {
+		w := newWorld()
+		w.running("work", builders.KeepLast(1))
+		w.checkpointAt("work", 4)
+		w.checkpointAt("work", 9)
+		w.checkpoint("work-2")
+		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-2"}))
+		at := func(name string, number int64) *v1alpha1.ConversationSnapshot {
+			return &v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ConversationSnapshotSpec{
+				TaskRef: v1alpha1.NameReference{Name: "work"}, CheckpointNumber: &number,
+			}}
+		}
+		first, none := at("first", 1), at("none", 7)
+		w.create(first)
+		w.create(none)
+		w.Eventually(w.objects.Object(first)).Should(HaveCondition(v1alpha1.SnapshotReady, metav1.ConditionTrue))
+		w.Expect(first.Status).To(And(HaveField("Checkpoint", BeEquivalentTo(1)), HaveField("Conversation.Position", BeEquivalentTo(4))))
+		w.Eventually(w.objects.Object(none)).Should(HaveReason(v1alpha1.SnapshotReady, v1alpha1.ReasonCheckpointNotFound))
 	})
 })

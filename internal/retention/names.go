@@ -32,7 +32,12 @@ func NamesIn(tasks []v1alpha1.Task, forks []v1alpha1.Fork, snapshots []v1alpha1.
 		n.ref(forks[i].Spec.CheckpointRef)
 		n.source(forks[i].Status.Source)
 	}
+	uids := map[string]types.UID{}
+	for i := range tasks {
+		uids[tasks[i].Name] = tasks[i].UID
+	}
 	for i := range snapshots {
+		n.number(uids[snapshots[i].Spec.TaskRef.Name], snapshots[i].Spec.CheckpointNumber)
 		n.ref(snapshots[i].Spec.CheckpointRef)
 	}
 	return n
@@ -58,9 +63,9 @@ func (n Names) source(s *v1alpha1.SourceStatus) {
 }
 
 // number adds the checkpoint of a task with a number.
-func (n Names) number(task *v1alpha1.Task, number *int64) {
+func (n Names) number(task types.UID, number *int64) {
 	if number != nil {
-		n.numbers[point{task.UID, *number}] = true
+		n.numbers[point{task, *number}] = true
 	}
 }
 
@@ -71,7 +76,7 @@ func (n Names) ofTask(t *v1alpha1.Task) {
 	}
 	if t.Spec.Rewind != nil {
 		n.ref(t.Spec.Rewind.To.CheckpointRef)
-		n.number(t, t.Spec.Rewind.To.CheckpointNumber)
+		n.number(t.UID, t.Spec.Rewind.To.CheckpointNumber)
 	}
 	n.source(t.Status.Source)
 	if rewind := t.Status.Rewind; rewind != nil {

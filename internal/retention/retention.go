@@ -74,8 +74,8 @@ func Decide(list []v1alpha1.Checkpoint, task *v1alpha1.Task, named Names, rule R
 			answer.Kept++
 			continue
 		}
-		within := rule.Ceiling == 0 || i < rule.Ceiling
-		if until := created.Add(rule.KeepFor); within && until.After(now) {
+		young := rule.KeepFor > 0 && (rule.Ceiling == 0 || i < rule.Ceiling)
+		if until := created.Add(rule.KeepFor); young && until.After(now) {
 			answer.Kept++
 			if answer.Next.IsZero() || until.Before(answer.Next) {
 				answer.Next = until

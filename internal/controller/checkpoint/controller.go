@@ -1,8 +1,8 @@
 // Package checkpoint is the controller of Checkpoints: it fills their status
 // from the records of the history store.
 //
-// A Checkpoint created by the manager names its number in a label. One applied by
-// a person waits until the task's daemon has taken it (the record names the
+// A Checkpoint created by the manager names its number in a label, and one applied by a
+// person may name it in its spec. Any other applied by a person waits until the task's daemon has taken it (the record names the
 // object's UID); when the task is not running, its last checkpoint is already the
 // requested one, and the object refers to that. What a status says about the
 // contents of a checkpoint never changes; only its conditions do. Nothing is
@@ -110,6 +110,9 @@ func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 	if c.Status.Number != 0 {
 		return r.follow(ctx, c, c.Status.TaskUID, c.Status.Number)
 	}
+	if c.Spec.Number != nil {
+		return r.followNumber(ctx, c, *c.Spec.Number)
+	}
 	return r.await(ctx, c)
 }
 
@@ -126,6 +129,33 @@ func (r *Reconciler) followLabel(ctx context.Context, c *v1alpha1.Checkpoint, ta
 			"its labels do not match Task %q in this namespace: delete this object, and apply a Checkpoint without labels of clew.dev", c.Spec.TaskRef.Name))
 	}
 	return r.follow(ctx, c, taskUID, number)
+}
+
+// followNumber looks for the record of the task's checkpoint that the spec names.
+func (r *Reconciler) followNumber(ctx context.Context, c *v1alpha1.Checkpoint, number int64) (time.Duration, error) {
+	task := &v1alpha1.Task{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+	if apierrors.IsNotFound(err) {
+		return retryAfter, r.noTask(ctx, c)
+	}
+	if err != nil {
+		return 0, err
+	}
+	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, number)
+	if errors.Is(err, history.ErrNotFound) {
+		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"the history of task %q has no checkpoint %d: delete this object, and name another number", task.Name, number))
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken", "")
+}
+
+// noTask reports that the task does not exist.
+func (r *Reconciler) noTask(ctx context.Context, c *v1alpha1.Checkpoint) error {
+	return r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound,
+		fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", c.Spec.TaskRef.Name))
 }
 
 // follow keeps the status of a taken checkpoint up to date with its record.
@@ -178,8 +208,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	task := &v1alpha1.Task{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
 	if apierrors.IsNotFound(err) {
-		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotFound,
-			fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", c.Spec.TaskRef.Name))
+		return retryAfter, r.noTask(ctx, c)
 	}
 	if err != nil {
 		return 0, err
@@ -303,6 +332,9 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 		return 0, err
 	}
 	r.forget(c)
+	if c.Spec.Number != nil && damaged == "" {
+		return next(row), nil // it was taken, and reported, long ago
+	}
 	if c.Status.Number == 0 && (updated.Status.RequestedBy != "" || !endsAttempt(row.Trigger)) {
 		r.Events.Eventf(updated, nil, corev1.EventTypeNormal, v1alpha1.EventCheckpointCreated, "TakeCheckpoint",
 			"checkpoint %d of task %s was taken: %d files changed%s", row.Number, c.Spec.TaskRef.Name, row.FilesChanged, byClause(updated.Status.RequestedBy))
@@ -314,10 +346,15 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 	if damaged != "" {
 		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointCorrupted, "VerifyCheckpoint", "%s", damaged)
 	}
+	return next(row), nil
+}
+
+// next returns when to read a record again if nothing is heard of it; 0 for never.
+func next(row history.Checkpoint) time.Duration {
 	if !row.Durable && !row.Lost {
-		return retryAfter, nil
+		return retryAfter
 	}
-	return 0, nil
+	return 0
 }
 
 // endsAttempt reports whether a checkpoint was taken as the pod ended: the Task has an

@@ -23,14 +23,17 @@ func (r *Reconciler) recordRequester(ctx context.Context, c *v1alpha1.Checkpoint
 	if err != nil || requester == "" {
 		return err
 	}
-	message := fmt.Sprintf("checkpoint %d was requested as %s", row.Number, c.Name)
+	kind, id, message := v1alpha1.EventCheckpointRequested, "checkpoint-requested/", fmt.Sprintf("checkpoint %d was requested as %s", row.Number, c.Name)
+	if c.Spec.Number != nil {
+		kind, id, message = v1alpha1.EventCheckpointNamed, "checkpoint-named/", fmt.Sprintf("checkpoint %d got the object %s", row.Number, c.Name)
+	}
 	if c.Spec.Message != "" {
 		message += ": " + c.Spec.Message
 	}
 	err = r.Store.RecordEvents(ctx, []history.Event{{
-		ID:   "checkpoint-requested/" + string(c.UID),
+		ID:   id + string(c.UID),
 		Task: history.Task{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name, UID: row.TaskUID},
-		Time: c.CreationTimestamp.Time, Type: history.EventTypeCheckpoint, Reason: v1alpha1.EventCheckpointRequested,
+		Time: c.CreationTimestamp.Time, Type: history.EventTypeCheckpoint, Reason: kind,
 		Actor: requester, Message: message, Attempt: row.Attempt, Checkpoint: row.Number,
 	}})
 	if err != nil {

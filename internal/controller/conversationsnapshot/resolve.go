@@ -40,7 +40,11 @@ func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapsh
 	query := history.SnapshotQuery{Checkpoint: number, Position: ptr.Deref(s.Spec.Position, 0)}
 	found, err := r.Store.Snapshot(ctx, history.Key{Namespace: s.Namespace, UID: string(task.UID)}, query)
 	missing := problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}
-	if query.Position > 0 {
+	switch {
+	case s.Spec.CheckpointNumber != nil:
+		missing = problem{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"the history of task %q has no checkpoint %d, or no conversation up to it: delete this object, and name another number", name, number)}
+	case query.Position > 0:
 		missing = problem{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
 			"the conversation of task %q has no message %d yet: the snapshot is resolved when it has", name, query.Position)}
 	}
@@ -116,7 +120,7 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 		set(s, v1alpha1.SnapshotIntact, metav1.ConditionTrue, v1alpha1.ReasonVerified, verified)
 		return nil
 	}
-	if s.Spec.CheckpointRef != nil {
+	if s.Spec.CheckpointRef != nil || s.Spec.CheckpointNumber != nil {
 		query = history.SnapshotQuery{Checkpoint: s.Status.Checkpoint}
 	}
 	found, err := r.Store.Snapshot(ctx, history.Key{Namespace: s.Namespace, UID: s.Status.TaskUID}, query)
@@ -141,7 +145,7 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 // checkpoint returns the number of the checkpoint that the snapshot names; 0 for none.
 func (r *Reconciler) checkpoint(ctx context.Context, s *v1alpha1.ConversationSnapshot, task *v1alpha1.Task) (int64, *problem, error) {
 	if s.Spec.CheckpointRef == nil {
-		return 0, nil, nil
+		return ptr.Deref(s.Spec.CheckpointNumber, 0), nil, nil
 	}
 	name := s.Spec.CheckpointRef.Name
 	c := &v1alpha1.Checkpoint{}

@@ -80,11 +80,18 @@ func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, ro
 		if found == nil {
 			continue
 		}
-		if uid, number, ok := resources.CheckpointNumber(found); ok && uid == string(task.UID) && number == row.Number {
+		if represents(found, task, row.Number) {
 			return name, nil
 		}
 	}
 	return "", fmt.Errorf("checkpoint %d of the task has no object, because other objects have the names %q and %q: delete one of them", row.Number, names[0], names[1])
+}
+
+// represents reports whether an object stands for the task's checkpoint with that number.
+func represents(c *v1alpha1.Checkpoint, task *v1alpha1.Task, number int64) bool {
+	uid, labelled, ok := resources.CheckpointNumber(c)
+	return ok && uid == string(task.UID) && labelled == number ||
+		c.Spec.Number != nil && c.Status.TaskUID == string(task.UID) && c.Status.Number == number
 }
 
 // checkpointsByTask is the cache's index of Checkpoints by the UID of the task in their

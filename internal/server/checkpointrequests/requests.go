@@ -191,12 +191,12 @@ func (b *Board) announce(k string) {
 }
 
 // isPending reports whether a Checkpoint waits for a daemon. One that names the number
-// of a record, in its labels or its status, waits for that record, whoever wrote the
+// of a record, in its spec, its labels or its status, waits for that record, whoever wrote the
 // labels and whether or not they match the Task: the controller looks for nothing else,
 // and the object would stay here forever if no such record comes.
 func isPending(c *clewv1alpha1.Checkpoint) bool {
 	_, _, numbered := resources.CheckpointNumber(c)
-	return c.DeletionTimestamp == nil && !numbered && c.Status.Number == 0 &&
+	return c.DeletionTimestamp == nil && !numbered && c.Spec.Number == nil && c.Status.Number == 0 &&
 		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&
 		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady)
 }

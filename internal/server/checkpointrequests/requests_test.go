@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
@@ -54,6 +55,7 @@ func TestPendingRequests(t *testing.T) {
 		"of a record":                      {checkpoint("c", labelled("uid-of-a")), false},
 		"of a record of another Task":      {checkpoint("c", labelled("uid-of-b"), func(c *clewv1alpha1.Checkpoint) { c.OwnerReferences[0].UID = "uid-of-b" }), false},
 		"whose labels are not the owner's": {checkpoint("c", labelled("uid-of-b")), true},
+		"of a number":                      {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Spec.Number = ptr.To[int64](7) }), false},
 		"taken, and not ready":             {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Status.Number = 7 }), false},
 		"of other":                         {checkpoint("c", func(c *clewv1alpha1.Checkpoint) { c.Spec.TaskRef.Name = "b" }), false},
 	}
