@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/onsi/gomega"
+	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
 	"github.com/clew-dev/clew/internal/history"
@@ -64,7 +67,7 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 		g.Expect(err).NotTo(gomega.HaveOccurred())
 	}
 	do(fmt.Sprintf("SELECT pg_advisory_lock(%d)", lock.DefaultLockID))
-	do("DROP TABLE awaited_sources; DELETE FROM goose_db_version WHERE version_id = 18")
+	migrateDownTo(t, dsn, 17)
 	for _, ready := range both {
 		soon(func(g gomega.Gomega) { g.Expect(said(ready)).To(gomega.ContainSubstring("older than this server")) })
 	}
@@ -72,9 +75,25 @@ func TestAnOlderBackupIsMigratedByRunningServers(t *testing.T) {
 	for _, ready := range both {
 		soon(func(g gomega.Gomega) { g.Expect(said(ready)).To(gomega.Equal("ok\n")) })
 	}
+	// Migration 18 made this table.
 	fork := history.Task{Namespace: "team", Name: "fork", UID: "uid-of-fork"}
 	_, err = store.Begin(t.Context(), fork, 1, &history.Source{TaskUID: "lost", Checkpoint: 1, IncludeConversation: true}, history.BeginOptions{})
 	g.Expect(err).To(gomega.MatchError(history.ErrNotFound), "it waits for its source, and not for a table")
+}
+
+// migrateDownTo makes the schema that of an older version, as after a restore of an older
+// backup. It takes no lock.
+func migrateDownTo(t *testing.T, dsn string, version int64) {
+	t.Helper()
+	g := gomega.NewWithT(t)
+	config, err := pgx.ParseConfig(dsn)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	db := stdlib.OpenDB(*config)
+	defer db.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("../history/postgres/migrations"))
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	_, err = provider.DownTo(t.Context(), version)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
 }
 
 // TestMigrationFailuresAreReported checks /readyz at the start, and

@@ -28,6 +28,10 @@ const (
 	// length.
 	maxDetails   = 32
 	detailsBytes = 16 << 10
+	// maxRewoundPaths bounds the number of paths of a rewind, rewoundBytes their total length:
+	// a Task's spec allows no more.
+	maxRewoundPaths = 100
+	rewoundBytes    = 100 << 10
 )
 
 // bounded returns the record as it may be stored. The given one is not modified.
@@ -52,11 +56,30 @@ func bounded(r history.Record) history.Record {
 	case r.Move != nil:
 		op := *r.Move
 		op.ID, op.Reason = shortName(op.ID), clip.Marked(clean(op.Reason), maxNote)
+		op.Rewound = boundedRewound(op.Rewound)
 		r.Move = &op
 	case r.Gap != nil:
 		r.Gap = &history.Gap{Through: r.Gap.Through, Reason: shortName(r.Gap.Reason)}
 	}
 	return r
+}
+
+// boundedRewound returns nil for more than a rewind can have: undoing it by some of its
+// paths would be something else.
+func boundedRewound(r *history.Rewound) *history.Rewound {
+	if r == nil || len(r.Paths) > maxRewoundPaths {
+		return nil
+	}
+	bytes := 0
+	for _, path := range r.Paths {
+		bytes += len(path)
+	}
+	if bytes > rewoundBytes {
+		return nil
+	}
+	kept := *r
+	kept.Scope = shortName(r.Scope)
+	return &kept
 }
 
 // shortName returns a name or an id as it is stored.

@@ -57,6 +57,7 @@ func contentBytes(r history.Record) int64 {
 	if r.Move != nil {
 		n += len(r.Move.ID) + moveRows*len(r.Move.Reason)
 		if rewound := r.Move.Rewound; rewound != nil {
+			n += len(rewound.Scope)
 			for _, path := range rewound.Paths {
 				n += len(path)
 			}

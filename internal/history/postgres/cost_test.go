@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -116,6 +117,17 @@ var _ = Describe("The cost of a record", func() {
 			})
 		})
 	}
+
+	It("is bounded by leaving out what a rewind cannot have done, and keeps the most that it can", func() {
+		most := &history.Rewound{Scope: "Code", Paths: slices.Repeat([]string{strings.Repeat("p", 1024)}, maxRewoundPaths), From: 2, To: 1}
+		Expect(boundedRewound(most)).To(Equal(most))
+		more := *most
+		more.Paths = append(slices.Clone(most.Paths), "p")
+		Expect(boundedRewound(&more)).To(BeNil())
+		longer := *most
+		longer.Paths = append(slices.Clone(most.Paths[1:]), strings.Repeat("p", 1025))
+		Expect(boundedRewound(&longer)).To(BeNil())
+	})
 
 	It("is bounded by cutting lists of files, but not their paths", func() {
 		var c history.Checkpoint
