@@ -15,6 +15,13 @@ const (
 	SnapshotManual = "Manual"
 )
 
+// SnapshotOf is the snapshot of a recorded checkpoint.
+func SnapshotOf(c Checkpoint) Snapshot {
+	return Snapshot{
+		Kind: SnapshotCheckpoint, Time: c.Time, Position: c.Position, Totals: c.Totals, Digest: c.Digest, Checkpoint: c.Number,
+	}
+}
+
 // Snapshot is a turn boundary with its sums and its digest: a pointer, not a copy.
 type Snapshot struct {
 	// Ordinal counts the task's automatic snapshots: 1, 2, 3 …; 0 for others.

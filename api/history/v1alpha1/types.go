@@ -164,8 +164,8 @@ type ModelUsage struct {
 	CostMicroUSD      int64 `json:"costMicroUSD"`
 }
 
-// SnapshotList is a page of the automatic snapshots of a task's conversation, oldest
-// first.
+// SnapshotList is a page of the snapshots of a task's conversation, oldest first: the
+// automatic ones, and that of each checkpoint.
 type SnapshotList struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
@@ -174,10 +174,11 @@ type SnapshotList struct {
 
 // Snapshot is a position with its sums and its digest.
 type Snapshot struct {
-	// Ordinal counts the task's snapshots from 1.
-	Ordinal int64            `json:"ordinal"`
-	Kind    string           `json:"kind"`
-	Time    metav1.MicroTime `json:"time"`
+	// Ordinal counts the task's automatic snapshots from 1; 0 for those of checkpoints.
+	Ordinal int64 `json:"ordinal"`
+	// Kind is Automatic or Checkpoint.
+	Kind string           `json:"kind"`
+	Time metav1.MicroTime `json:"time"`
 	// Branch and Position are a turn boundary of the conversation.
 	Branch       string `json:"branch,omitempty"`
 	Position     int64  `json:"position"`
@@ -187,7 +188,8 @@ type Snapshot struct {
 	CostMicroUSD int64  `json:"costMicroUSD"`
 	// Digest is a chain of SHA-256 over the messages up to the position, in hex.
 	Digest string `json:"digest,omitempty"`
-	// Checkpoint is the newest one at or before the position; 0 for none.
+	// Checkpoint is the newest one at or before the position, or that which the snapshot
+	// was taken with; 0 for none.
 	Checkpoint int64 `json:"checkpoint,omitempty"`
 }
 

@@ -62,6 +62,16 @@ var _ = Describe("A snapshot of a conversation", func() {
 			}
 		})
 
+		It("is the same for a checkpoint, whether its row is read or its messages are", func(ctx SpecContext) {
+			checkpoints, err := w.store.CheckpointsAfter(ctx, w.task.UID, 0, 10)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(checkpoints).NotTo(BeEmpty())
+			for _, c := range checkpoints {
+				Expect(w.store.Snapshot(ctx, w.task.Key(), history.SnapshotQuery{Checkpoint: c.Number})).
+					To(Equal(history.SnapshotOf(c)), "checkpoint %d", c.Number)
+			}
+		})
+
 		It("has the next number on another branch, and is not repeated", func() {
 			w.move("op", 1)
 			w.append(agent("2"), agent("3"))

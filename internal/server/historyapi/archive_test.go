@@ -72,21 +72,39 @@ var _ = Describe("Finding histories", func() {
 		Expect(read[historyv1alpha1.TaskHistory](f, historyPath+"?uid=old").UID).To(Equal(types.UID("old")))
 	})
 
-	It("snapshots are read", func() {
-		f := quiet()
-		for n := int64(1); n <= 3; n++ {
-			f.archive.snapshots = append(f.archive.snapshots, history.Snapshot{
-				Ordinal: n, Kind: history.SnapshotAutomatic, Time: noon, Position: history.Position{Branch: "main", Position: 50 * n},
-				Totals: history.Totals{Messages: 50 * n, OutputTokens: 7}, Digest: "d", Checkpoint: n,
-			})
-		}
-		var positions []int64
-		for _, page := range readPages[historyv1alpha1.SnapshotList](f, base+"/tasks/a/snapshots?limit=2") {
-			for _, s := range page.Items {
-				positions = append(positions, s.Position)
+	Describe("snapshots", func() {
+		var f *fixture
+		BeforeEach(func() {
+			f = quiet()
+			for n := range int64(3) {
+				f.archive.snapshots = append(f.archive.snapshots, history.Snapshot{
+					Ordinal: n + 1, Kind: history.SnapshotAutomatic, Time: noon.Add(time.Duration(n-1) * time.Hour),
+					Position: history.Position{Branch: "main", Position: 50 * (n + 1)},
+					Totals:   history.Totals{Messages: 50 * (n + 1), OutputTokens: 7}, Digest: "d", Checkpoint: n,
+				})
 			}
+		})
+		listed := func(query string) (places []string) {
+			for _, page := range readPages[historyv1alpha1.SnapshotList](f, base+"/tasks/a/snapshots?"+query) {
+				for _, s := range page.Items {
+					places = append(places, fmt.Sprintf("%s %d at %d", s.Kind, max(s.Ordinal, s.Checkpoint), s.Position))
+				}
+			}
+			return places
 		}
-		Expect(positions).To(Equal([]int64{50, 100, 150}))
+
+		It("are those taken as messages came and those of checkpoints, by time, on pages of any length", func() {
+			all := []string{"Automatic 1 at 50", "Automatic 2 at 100", "Checkpoint 1 at 4", "Checkpoint 2 at 8", "Automatic 3 at 150"}
+			for limit := range len(all) + 1 {
+				Expect(listed(fmt.Sprintf("limit=%d", limit+1))).To(Equal(all), "with %d on a page", limit+1)
+			}
+		})
+
+		It("are listed of one kind", func() {
+			Expect(listed("kind=Automatic&limit=2")).To(HaveLen(3))
+			Expect(listed("kind=Checkpoint&limit=1")).To(HaveLen(2))
+			Expect(f.get("ann", base+"/tasks/a/snapshots?kind=Manual")).To(beRefused(http.StatusBadRequest))
+		})
 	})
 
 	Describe("a position", func() {

@@ -121,6 +121,18 @@ func (s *archive) Checkpoint(_ context.Context, task history.Key, number int64) 
 	}, nil
 }
 
+func (s *archive) CheckpointsAfter(ctx context.Context, uid string, after int64, limit int) ([]history.Checkpoint, error) {
+	var found []history.Checkpoint
+	for n := after + 1; n <= 2 && len(found) < limit; n++ {
+		c, err := s.Checkpoint(ctx, history.Key{Namespace: "team", UID: uid}, n)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, c)
+	}
+	return found, nil
+}
+
 func (s *archive) CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error) {
 	if before == 0 || before > 3 {
 		before = 3

@@ -39,6 +39,8 @@ type cursor struct {
 	// Task is a place in a list of tasks that has the order Sort.
 	Task history.TaskKey `json:"n,omitzero"`
 	Sort string          `json:"s,omitempty"`
+	// Snapshot is a place in a list of snapshots.
+	Snapshot snapshotPlace `json:"p,omitzero"`
 	// Diff is a place in a difference.
 	Diff *diffCursor `json:"d,omitempty"`
 }

@@ -246,48 +246,6 @@ func (a *api) find(ctx context.Context, namespace, name, uid string) (history.Ta
 	return *newest, nil
 }
 
-// snapshots returns a page of the snapshots of a task's conversation. Parameters: limit,
-// continue, uid.
-func (a *api) snapshots(c *call) (any, error) {
-	values := c.URL.Query()
-	limit, err := numberOf(values, "limit", maxLimit)
-	if err != nil {
-		return nil, err
-	}
-	limit = min(limit, maxLimit)
-	from := cursor{UID: values.Get("uid")}
-	if token := values.Get("continue"); token != "" {
-		if from, err = decodeCursor(token, kindSnapshots); err != nil {
-			return nil, err
-		}
-	}
-	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, from.UID)
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Archive.SnapshotsAfter(c.Context(), task.UID, from.After, limit+1)
-	if err != nil {
-		return nil, err
-	}
-	snapshots := make([]historyv1alpha1.Snapshot, 0, len(found))
-	for _, s := range found[:min(limit, len(found))] {
-		snapshots = append(snapshots, snapshotOf(s))
-	}
-	list := itemsOf("SnapshotList", snapshots)
-	if len(found) > limit {
-		list.meta.Continue, err = cursor{Kind: kindSnapshots, UID: task.UID, After: found[limit-1].Ordinal}.encode()
-	}
-	return list, err
-}
-
-func snapshotOf(s history.Snapshot) historyv1alpha1.Snapshot {
-	return historyv1alpha1.Snapshot{
-		Ordinal: s.Ordinal, Kind: s.Kind, Time: metav1.NewMicroTime(s.Time), Branch: s.Position.Branch, Position: s.Position.Position,
-		ToolCalls: s.Totals.ToolCalls, InputTokens: s.Totals.InputTokens, OutputTokens: s.Totals.OutputTokens,
-		CostMicroUSD: s.Totals.CostMicroUSD, Digest: s.Digest, Checkpoint: s.Checkpoint,
-	}
-}
-
 // position returns the turn boundary that a rewind would lead to. Parameters: one of
 // message, time (RFC 3339) and back; uid.
 func (a *api) position(c *call) (any, error) {

@@ -61,6 +61,7 @@ type Archive interface {
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
 	ResolvePosition(ctx context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error)
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error
 	Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error)
