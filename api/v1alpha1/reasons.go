@@ -224,6 +224,7 @@ const (
 	EventOperationRefused    = "OperationRefused"
 	EventOperationFailed     = "OperationFailed"
 	EventCheckpointCreated   = "CheckpointCreated"
+	EventFilesChanged        = "FilesChanged"
 	EventCheckpointRequested = "CheckpointRequested"
 	EventCheckpointCorrupted = "CheckpointCorrupted"
 	// EventCheckpointNamed: somebody made an object for a checkpoint that the history has.

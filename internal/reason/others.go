@@ -88,6 +88,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventOperationRefused, On: timeline(), Meaning: "A resume or rewind was refused, and nothing was changed."},
 		{Name: v1alpha1.EventOperationFailed, On: timeline(), Meaning: "A resume or rewind failed."},
 		{Name: v1alpha1.EventCheckpointCreated, On: checkpoint, AboutCheckpoint: true, Meaning: "A checkpoint was taken."},
+		{Name: v1alpha1.EventFilesChanged, On: timeline(), Meaning: "Files changed between a checkpoint and the one before it."},
 		{Name: v1alpha1.EventCheckpointRequested, On: timeline(), AboutCheckpoint: true, Meaning: "Somebody requested a checkpoint."},
 		{Name: v1alpha1.EventCheckpointNamed, On: timeline(), AboutCheckpoint: true, Meaning: "Somebody made an object for a checkpoint that the history has, by its number."},
 		{Name: v1alpha1.EventCheckpointNotPointInTime, On: checkpoint, AboutCheckpoint: true, Meaning: "The agent ran while a checkpoint was taken, so its files may be from different moments."},

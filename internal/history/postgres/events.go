@@ -98,6 +98,23 @@ func checkpointText(row sqlc.NamespaceTimelineRow) string {
 	return text
 }
 
+// filesText is the timeline's text of the files that changed up to a checkpoint.
+func filesText(row sqlc.NamespaceTimelineRow) (string, error) {
+	first, err := changesOf(row.Changes)
+	if err != nil || len(first) == 0 {
+		return counted(int64(row.FilesChanged), "file") + " changed", err
+	}
+	var parts []string
+	for _, f := range first {
+		parts = append(parts, strings.ToLower(f.Action)+" "+clip.Marked(clean(f.Path), maxToolName))
+	}
+	text := strings.Join(parts, ", ")
+	if more := int64(row.FilesChanged) - int64(len(first)); more > 0 {
+		text += fmt.Sprintf(" and %s more", counted(more, "file"))
+	}
+	return text, nil
+}
+
 // daemonEvent converts a daemon's event. Its type is the one it names, or else that of
 // its reason.
 func daemonEvent(note history.DaemonEvent) history.Event {

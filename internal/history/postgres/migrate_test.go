@@ -54,7 +54,7 @@ var _ = Describe("Migrating the schema", func() {
 		}
 		page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Limit: 10})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(page.Events).To(HaveExactElements(HaveField("Reason", "TaskCompleted"), HaveField("Reason", "CheckpointCreated"),
+		Expect(page.Events).To(HaveExactElements(HaveField("Reason", "TaskCompleted"), HaveField("Reason", "FilesChanged"), HaveField("Reason", "CheckpointCreated"),
 			HaveField("Reason", "UserMessage"), HaveField("Reason", "TaskStarted")))
 		tasks, err := store.Tasks(ctx, history.TaskQuery{Namespace: "team", Tool: "Bash", Limit: 10})
 		Expect(err).NotTo(HaveOccurred())

@@ -222,22 +222,32 @@ func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (hist
 
 // timeline reads the events of a task, or of the namespace if no task is given.
 func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams) ([]history.Event, error) {
-	var events []history.Event
-	if params.TaskUid != "" {
-		rows, err := s.read().TaskTimeline(ctx, params)
-		for _, row := range rows {
-			events = append(events, eventOf(sqlc.NamespaceTimelineRow(row)))
+	var rows []sqlc.NamespaceTimelineRow
+	var err error
+	if params.TaskUid == "" {
+		rows, err = s.read().NamespaceTimeline(ctx, sqlc.NamespaceTimelineParams{
+			Namespace: params.Namespace, BeforeTime: params.BeforeTime, BeforeID: params.BeforeID,
+			Since: params.Since, Types: params.Types, UpToRows: params.UpToRows,
+		})
+	} else {
+		var ofTask []sqlc.TaskTimelineRow
+		ofTask, err = s.read().TaskTimeline(ctx, params)
+		for _, row := range ofTask {
+			rows = append(rows, sqlc.NamespaceTimelineRow(row))
 		}
-		return events, err
 	}
-	rows, err := s.read().NamespaceTimeline(ctx, sqlc.NamespaceTimelineParams{
-		Namespace: params.Namespace, BeforeTime: params.BeforeTime, BeforeID: params.BeforeID,
-		Since: params.Since, Types: params.Types, UpToRows: params.UpToRows,
-	})
+	if err != nil {
+		return nil, err
+	}
+	events := make([]history.Event, 0, len(rows))
 	for _, row := range rows {
-		events = append(events, eventOf(row))
+		event, err := eventOf(row)
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, event)
 	}
-	return events, err
+	return events, nil
 }
 
 // uidOf returns the UID of the newest task of that name, whether or not it ever ran.
@@ -249,14 +259,20 @@ func (s *Store) uidOf(ctx context.Context, namespace, name string) (string, erro
 	return uid, err
 }
 
-func eventOf(row sqlc.NamespaceTimelineRow) history.Event {
-	if row.Trigger != "" {
+// eventOf converts a row of the timeline: an event, a checkpoint, or the files that changed
+// up to one.
+func eventOf(row sqlc.NamespaceTimelineRow) (history.Event, error) {
+	var err error
+	switch {
+	case row.Trigger != "":
 		row.Message = checkpointText(row)
+	case row.FilesChanged > 0:
+		row.Message, err = filesText(row)
 	}
 	return history.Event{
 		ID:   row.ID,
 		Task: history.Task{Namespace: row.Namespace, Name: row.TaskName, UID: row.TaskUid},
 		Time: row.Time, Type: row.Type, Reason: row.Reason, Actor: row.Actor, Message: row.Message,
 		Attempt: row.Attempt, Checkpoint: row.Checkpoint, ImportedBy: row.ImportedBy,
-	}
+	}, err
 }

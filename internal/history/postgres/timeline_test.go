@@ -73,6 +73,7 @@ var _ = Describe("The timeline", func() {
 			moved     = "rewind ConversationMoved the conversation continues from message 4, on branch-2 (Rewind)"
 			drift     = "file DriftDetected 2 files"
 			created   = "checkpoint CheckpointCreated checkpoint 1 (ToolCalls): 2 files changed, +3 -4 lines"
+			files     = "file FilesChanged added a, modified b"
 			ofAgent   = "chat AgentMessage done"
 			ofUser    = "chat UserMessage do it now"
 			ofManager = "task TaskStarted 1"
@@ -82,7 +83,9 @@ var _ = Describe("The timeline", func() {
 			w := begin(GinkgoTB(), store, task, 1)
 			start = time.Now().Add(-time.Hour)
 			Expect(store.RecordEvents(ctx, []history.Event{event(w.task, 1, start)})).To(Succeed())
-			w.append(user("do  it\nnow"), call("x"), result("x"), agent("done"), checkpoint(1),
+			withFiles := checkpoint(1)
+			withFiles.Checkpoint.Changes = []history.FileChange{{Path: "a", Action: "Added"}, {Path: "b", Action: "Modified"}}
+			w.append(user("do  it\nnow"), call("x"), result("x"), agent("done"), withFiles,
 				history.Record{Event: &history.DaemonEvent{Reason: "DriftDetected", Message: "2 files", Details: map[string]string{"type": "file"}}})
 			created := event(w.task, 2, time.Now())
 			created.Type, created.Reason, created.Checkpoint = history.EventTypeCheckpoint, "CheckpointCreated", 1
@@ -103,16 +106,19 @@ var _ = Describe("The timeline", func() {
 
 		// Times within a batch may be equal to the microsecond, so the order is not compared.
 		It("merges what the task, its daemon and the manager have recorded", func() {
-			Expect(read(history.TimelineQuery{})).To(ConsistOf(moved, drift, created, ofAgent, ofUser, ofManager))
+			Expect(read(history.TimelineQuery{})).To(ConsistOf(moved, drift, created, files, ofAgent, ofUser, ofManager))
 		})
 		It("can be read for one task", func() {
-			Expect(read(history.TimelineQuery{Name: "a"})).To(ConsistOf(moved, drift, created, ofAgent, ofUser, ofManager))
+			Expect(read(history.TimelineQuery{Name: "a"})).To(ConsistOf(moved, drift, created, files, ofAgent, ofUser, ofManager))
 		})
 		It("can be read by type", func() {
 			Expect(read(history.TimelineQuery{Name: "a", Types: []string{"chat"}})).To(ConsistOf(ofAgent, ofUser))
 		})
+		It("has one entry for all files that changed up to a checkpoint", func() {
+			Expect(read(history.TimelineQuery{Types: []string{"file"}})).To(ConsistOf(drift, files))
+		})
 		It("can be read since a time", func() {
-			Expect(read(history.TimelineQuery{Since: start.Add(time.Minute)})).To(ConsistOf(moved, drift, created, ofAgent, ofUser))
+			Expect(read(history.TimelineQuery{Since: start.Add(time.Minute)})).To(ConsistOf(moved, drift, created, files, ofAgent, ofUser))
 		})
 		It("is not found for an unknown task", func(ctx SpecContext) {
 			_, err := store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Name: "unknown", Limit: 1})

@@ -52,11 +52,12 @@ DELETE FROM events
 WHERE task_uid = @task_uid AND reason = 'CheckpointCreated' AND checkpoint > 0 AND checkpoint = ANY (@numbers::bigint[]);
 
 -- name: NamespaceTimeline :many
--- Events, and checkpoints as events. The id of the latter is derived from the
--- checkpoint's key.
+-- Events, checkpoints as events, and the files that changed up to a checkpoint as one
+-- event. The ids of the latter two are derived from the checkpoint's key. Of the files, only the first
+-- ones are read.
 SELECT told.* FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
     FROM events e
     WHERE e.namespace = @namespace
         AND (e.time, e.id) < (@before_time::timestamptz, @before_id::text)
@@ -67,13 +68,26 @@ SELECT told.* FROM (
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
     FROM checkpoints c JOIN tasks t ON t.id = c.task_id
     WHERE c.namespace = @namespace
         AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
         AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
         AND (cardinality(@types::text[]) = 0 OR 'checkpoint' = ANY (@types::text[]))
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT @up_to_rows)
+    UNION ALL
+    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+    WHERE c.namespace = @namespace
+        AND c.files_changed > 0
+        AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
+        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (cardinality(@types::text[]) = 0 OR 'file' = ANY (@types::text[]))
+    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT @up_to_rows)
 ) told
 ORDER BY told.time DESC, told.id DESC
@@ -82,7 +96,7 @@ LIMIT @up_to_rows;
 -- name: TaskTimeline :many
 SELECT told.* FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
     FROM events e
     WHERE e.task_uid = @task_uid AND e.namespace = @namespace
         AND (e.time, e.id) < (@before_time::timestamptz, @before_id::text)
@@ -93,13 +107,26 @@ SELECT told.* FROM (
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
     FROM tasks t JOIN checkpoints c ON c.task_id = t.id
     WHERE t.uid = @task_uid AND t.namespace = @namespace
         AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
         AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
         AND (cardinality(@types::text[]) = 0 OR 'checkpoint' = ANY (@types::text[]))
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT @up_to_rows)
+    UNION ALL
+    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = @task_uid AND t.namespace = @namespace
+        AND c.files_changed > 0
+        AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
+        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (cardinality(@types::text[]) = 0 OR 'file' = ANY (@types::text[]))
+    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT @up_to_rows)
 ) told
 ORDER BY told.time DESC, told.id DESC

@@ -128,9 +128,9 @@ func (q *Queries) LockTimeline(ctx context.Context, taskUid string) error {
 }
 
 const namespaceTimeline = `-- name: NamespaceTimeline :many
-SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by FROM (
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by, told.changes FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
     FROM events e
     WHERE e.namespace = $1
         AND (e.time, e.id) < ($2::timestamptz, $3::text)
@@ -141,13 +141,26 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
     FROM checkpoints c JOIN tasks t ON t.id = c.task_id
     WHERE c.namespace = $1
         AND c.time <= $2::timestamptz AND c.time >= $4::timestamptz
         AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($2::timestamptz, $3::text)
         AND (cardinality($5::text[]) = 0 OR 'checkpoint' = ANY ($5::text[]))
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT $6)
+    UNION ALL
+    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+    WHERE c.namespace = $1
+        AND c.files_changed > 0
+        AND c.time <= $2::timestamptz AND c.time >= $4::timestamptz
+        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($2::timestamptz, $3::text)
+        AND (cardinality($5::text[]) = 0 OR 'file' = ANY ($5::text[]))
+    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT $6)
 ) told
 ORDER BY told.time DESC, told.id DESC
@@ -180,10 +193,12 @@ type NamespaceTimelineRow struct {
 	LinesAdded   int64
 	LinesRemoved int64
 	ImportedBy   string
+	Changes      string
 }
 
-// Events, and checkpoints as events. The id of the latter is derived from the
-// checkpoint's key.
+// Events, checkpoints as events, and the files that changed up to a checkpoint as one
+// event. The ids of the latter two are derived from the checkpoint's key. Of the files, only the first
+// ones are read.
 func (q *Queries) NamespaceTimeline(ctx context.Context, arg NamespaceTimelineParams) ([]NamespaceTimelineRow, error) {
 	rows, err := q.db.Query(ctx, namespaceTimeline,
 		arg.Namespace,
@@ -217,6 +232,7 @@ func (q *Queries) NamespaceTimeline(ctx context.Context, arg NamespaceTimelinePa
 			&i.LinesAdded,
 			&i.LinesRemoved,
 			&i.ImportedBy,
+			&i.Changes,
 		); err != nil {
 			return nil, err
 		}
@@ -292,9 +308,9 @@ func (q *Queries) RecordedTransitions(ctx context.Context, arg RecordedTransitio
 }
 
 const taskTimeline = `-- name: TaskTimeline :many
-SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by FROM (
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by, told.changes FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
-        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
     FROM events e
     WHERE e.task_uid = $1 AND e.namespace = $2
         AND (e.time, e.id) < ($3::timestamptz, $4::text)
@@ -305,13 +321,26 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     UNION ALL
     (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
-        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
     FROM tasks t JOIN checkpoints c ON c.task_id = t.id
     WHERE t.uid = $1 AND t.namespace = $2
         AND c.time <= $3::timestamptz AND c.time >= $5::timestamptz
         AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($3::timestamptz, $4::text)
         AND (cardinality($6::text[]) = 0 OR 'checkpoint' = ANY ($6::text[]))
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT $7)
+    UNION ALL
+    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = $1 AND t.namespace = $2
+        AND c.files_changed > 0
+        AND c.time <= $3::timestamptz AND c.time >= $5::timestamptz
+        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($3::timestamptz, $4::text)
+        AND (cardinality($6::text[]) = 0 OR 'file' = ANY ($6::text[]))
+    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT $7)
 ) told
 ORDER BY told.time DESC, told.id DESC
@@ -345,6 +374,7 @@ type TaskTimelineRow struct {
 	LinesAdded   int64
 	LinesRemoved int64
 	ImportedBy   string
+	Changes      string
 }
 
 func (q *Queries) TaskTimeline(ctx context.Context, arg TaskTimelineParams) ([]TaskTimelineRow, error) {
@@ -381,6 +411,7 @@ func (q *Queries) TaskTimeline(ctx context.Context, arg TaskTimelineParams) ([]T
 			&i.LinesAdded,
 			&i.LinesRemoved,
 			&i.ImportedBy,
+			&i.Changes,
 		); err != nil {
 			return nil, err
 		}
