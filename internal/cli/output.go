@@ -34,10 +34,14 @@ func (p *plugin) printed(flags *genericclioptions.PrintFlags, object runtime.Obj
 	if err != nil {
 		return true, err
 	}
-	if *flags.OutputFormat == "name" && apimeta.IsListType(object) {
-		return true, apimeta.EachListItem(object, func(item runtime.Object) error { return printer.PrintObj(item, p.Out) })
+	out := p.Out
+	if *flags.OutputFormat == "json" {
+		out = jsonWriter{out}
 	}
-	return true, printer.PrintObj(object, p.Out)
+	if *flags.OutputFormat == "name" && apimeta.IsListType(object) {
+		return true, apimeta.EachListItem(object, func(item runtime.Object) error { return printer.PrintObj(item, out) })
+	}
+	return true, printer.PrintObj(object, out)
 }
 
 // templated reports whether the user set --template.

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/yaml"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
@@ -199,22 +197,6 @@ func numberOrDash(n int64) string {
 		return "-"
 	}
 	return strconv.FormatInt(n, 10)
-}
-
-// printRaw prints a response of the history API as JSON or YAML.
-func (p *plugin) printRaw(format string, object any) error {
-	data, err := json.MarshalIndent(object, "", "  ")
-	if err != nil {
-		return err
-	}
-	data = append(data, '\n')
-	if format == "yaml" {
-		if data, err = yaml.JSONToYAML(data); err != nil {
-			return err
-		}
-	}
-	_, err = p.Out.Write(data)
-	return err
 }
 
 // actorOf returns who caused an event. It marks the actors of imported events, which
