@@ -48,6 +48,10 @@ const (
 	InUse Reason = "InUse"
 	// RestoreIncomplete: after a restore the worktree differs from the target.
 	RestoreIncomplete Reason = "RestoreIncomplete"
+	// PathNotFound: a path selects a file neither of the target nor of the worktree.
+	PathNotFound Reason = "PathNotFound"
+	// PathBlocked: a file that must stay is where a restore would create another one.
+	PathBlocked Reason = "PathBlocked"
 	// MemoryExceeded: git needs more memory than it may use. Any operation may fail so.
 	MemoryExceeded Reason = "MemoryExceeded"
 	// GitFailed: git or the file system failed in any other way.

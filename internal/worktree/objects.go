@@ -181,6 +181,7 @@ func (r *Repo) resolveAll(ctx context.Context, names []string) ([]oid, error) {
 type commitInfo struct {
 	tree    oid
 	parents []oid
+	ours    bool // it says that Clew made it, which an agent can say as well
 }
 
 // readCommit reads and verifies a commit object.
@@ -210,6 +211,9 @@ func parseCommit(text []byte) (c commitInfo, err error) {
 			var p oid
 			p, err = parseOID(value)
 			c.parents = append(c.parents, p)
+		case "author":
+		case "committer":
+			c.ours = strings.HasPrefix(value, identity+" ")
 		default:
 			return c, err
 		}

@@ -33,6 +33,13 @@ func (s Scope) conversation() bool { return s != ScopeCode }
 type RestoreRequest struct {
 	Target Target
 	Scope  Scope // "" means ScopeBoth
+	// Onto, if set, is a checkpoint of the worktree as it is now. Only files are then
+	// restored: the result is this checkpoint, with its files replaced by the target's.
+	// Repositories stay as they are, HEAD and index included, and a target that is no
+	// checkpoint leaves the files alone that its .gitignore files name. Scope is ScopeCode.
+	Onto Target
+	// Paths select the files to restore onto Onto; see package pathmatch. None selects all.
+	Paths []string
 }
 
 // RestoreResult is the result of a restore.
@@ -63,8 +70,8 @@ type RestoreResult struct {
 // On an empty worktree it rebuilds the agent's repository as well, even if GitDir
 // has nothing but the two fetched commits.
 //
-// Errors: CheckpointNotFound, CheckpointCorrupted (nothing was changed),
-// StorageFull, RestoreIncomplete (call it again), GitFailed.
+// Errors: CheckpointNotFound, CheckpointCorrupted, PathNotFound, PathBlocked (nothing was
+// changed), StorageFull, RestoreIncomplete (call it again), GitFailed.
 func (r *Repo) Restore(ctx context.Context, req RestoreRequest) (RestoreResult, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,6 +80,10 @@ func (r *Repo) Restore(ctx context.Context, req RestoreRequest) (RestoreResult, 
 		req.Scope = ScopeBoth
 	}
 	t, err := r.readTarget(ctx, req.Target)
+	if err == nil && req.Onto != (Target{}) {
+		req.Scope = ScopeCode
+		t, err = r.onto(ctx, req, t)
+	}
 	if err != nil {
 		return RestoreResult{}, err
 	}
@@ -449,50 +460,4 @@ func (s *restoring) restorePristine() error {
 		return failGit(err, "record the pristine commit %s", want)
 	}
 	return r.savePristine(p)
-}
-
-// onlyIncluded reduces the session state of a checkpoint to what the current
-// configuration includes, marking the folders that lead to it as partial.
-func onlyIncluded(home *dir, include, exclude []string) *dir {
-	out := &dir{partial: true}
-	include, _ = expandPaths(include, home.names) // (*dir).names never fails
-	for _, path := range include {
-		if path == "." {
-			home.partial = false
-			out = home
-			break
-		}
-		e := home.lookup(path)
-		if e == nil {
-			continue
-		}
-		parent, name := splitPath(path)
-		at := out
-		for part := range strings.SplitSeq(parent, "/") {
-			if part == "" {
-				break
-			}
-			next := at.find(part)
-			if next == nil {
-				next = at.put(entry{name: part, mode: modeDir, perm: 0o755, dir: &dir{partial: true}})
-			}
-			at = next.dir
-		}
-		found := *e
-		found.name = name
-		at.put(found)
-	}
-	for _, path := range exclude {
-		parent, name := splitPath(path)
-		at := out
-		if parent != "" {
-			e := out.lookup(parent)
-			if e == nil || e.dir == nil {
-				continue
-			}
-			at = e.dir
-		}
-		at.entries = slices.DeleteFunc(at.entries, func(e entry) bool { return e.name == name })
-	}
-	return out
 }

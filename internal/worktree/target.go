@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"slices"
+	"strings"
 )
 
 // Target names a checkpoint by its two commits, or by refs to them.
@@ -163,4 +165,50 @@ func (r *Repo) Verify(ctx context.Context, want Target) error {
 		ids = append(ids, t.pristine)
 	}
 	return r.checkObjects(ctx, ids)
+}
+
+// onlyIncluded reduces the session state of a checkpoint to what the current
+// configuration includes, marking the folders that lead to it as partial.
+func onlyIncluded(home *dir, include, exclude []string) *dir {
+	out := &dir{partial: true}
+	include, _ = expandPaths(include, home.names) // (*dir).names never fails
+	for _, path := range include {
+		if path == "." {
+			home.partial = false
+			out = home
+			break
+		}
+		e := home.lookup(path)
+		if e == nil {
+			continue
+		}
+		parent, name := splitPath(path)
+		at := out
+		for part := range strings.SplitSeq(parent, "/") {
+			if part == "" {
+				break
+			}
+			next := at.find(part)
+			if next == nil {
+				next = at.put(entry{name: part, mode: modeDir, perm: 0o755, dir: &dir{partial: true}})
+			}
+			at = next.dir
+		}
+		found := *e
+		found.name = name
+		at.put(found)
+	}
+	for _, path := range exclude {
+		parent, name := splitPath(path)
+		at := out
+		if parent != "" {
+			e := out.lookup(parent)
+			if e == nil || e.dir == nil {
+				continue
+			}
+			at = e.dir
+		}
+		at.entries = slices.DeleteFunc(at.entries, func(e entry) bool { return e.name == name })
+	}
+	return out
 }
