@@ -2,6 +2,7 @@ package v1alpha1_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -174,6 +175,9 @@ func TestABadOperationIsRefused(t *testing.T) {
 	rewind := func(f func(*v1alpha1.Rewind)) change {
 		return func(t *v1alpha1.Task) { builders.Rewind("a", "operations-1")(t); f(t.Spec.Rewind) }
 	}
+	paths := func(scope v1alpha1.RewindScope, paths ...string) change {
+		return rewind(func(r *v1alpha1.Rewind) { r.Scope, r.Paths = scope, paths })
+	}
 	resume := func(f func(*v1alpha1.Resume)) change {
 		return func(t *v1alpha1.Task) { builders.Resume("a")(t); f(t.Spec.Resume) }
 	}
@@ -181,33 +185,62 @@ func TestABadOperationIsRefused(t *testing.T) {
 		change   change
 		sentence string
 	}{
-		"unknown scope":         {rewind(func(r *v1alpha1.Rewind) { r.Scope = "Half" }), `supported values: "Code", "Conversation", "Both"`},
-		"unknown preserve":      {rewind(func(r *v1alpha1.Rewind) { r.Preserve = "Maybe" }), `supported values: "Branch", "Stash", "Discard"`},
-		"unknown onDrift":       {rewind(func(r *v1alpha1.Rewind) { r.OnDrift = "Shrug" }), `supported values: "Fail", "Preserve", "Override"`},
-		"two places":            {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf"},
-		"no place":              {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf"},
-		"an undo with a scope":  {rewind(func(r *v1alpha1.Rewind) { r.To, r.Scope = v1alpha1.RewindTarget{UndoOf: "b"}, v1alpha1.RewindCode }), "an undo rewinds what the rewind that it undoes has rewound: leave scope out"},
-		"an undo of itself":     {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: r.ID} }), "a rewind cannot undo itself"},
-		"an undo of no id":      {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: "-x"} }), "should match"},
-		"message 0":             {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{Message: ptr.To[int64](0)} }), "should be greater than or equal to 1"},
-		"0 messages back":       {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](0)} }), "should be greater than or equal to 1"},
-		"too little context":    {resume(func(r *v1alpha1.Resume) { r.Context = &v1alpha1.ContextLimits{Bytes: ptr.To[int32](1)} }), "should be greater than or equal to 1000"},
-		"branch begins with -":  {rewind(func(r *v1alpha1.Rewind) { r.Branch = "-x" }), "branch must be a plain git branch name"},
-		"branch with ..":        {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a..b" }), "branch must be a plain git branch name"},
-		"branch with control":   {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a\x02" }), "branch must be a plain git branch name"},
-		"branch without Branch": {rewind(func(r *v1alpha1.Rewind) { r.Branch, r.Preserve = "b", v1alpha1.PreserveStash }), "set preserve to Branch or leave branch out"},
-		"no id":                 {rewind(func(r *v1alpha1.Rewind) { r.ID = "" }), "spec.rewind.id"},
-		"id with a slash":       {rewind(func(r *v1alpha1.Rewind) { r.ID = "a/b" }), "spec.rewind.id"},
-		"checkpoint elsewhere":  {rewind(func(r *v1alpha1.Rewind) { r.To.CheckpointRef.Name = "other/c" }), "a reference contains no '/'"},
-		"unknown resume mode":   {resume(func(r *v1alpha1.Resume) { r.Mode = "Hop" }), `supported values: "Continue"`},
-		"long resume prompt":    {resume(func(r *v1alpha1.Resume) { r.Prompt = strings.Repeat("€", 20000) }), "resume.prompt is longer than 32768 bytes"},
-		"resume with control":   {resume(func(r *v1alpha1.Resume) { r.Prompt = "\x1b[2J" }), "resume.prompt must be text without control characters"},
+		"an undo with a scope": {rewind(func(r *v1alpha1.Rewind) { r.To, r.Scope = v1alpha1.RewindTarget{UndoOf: "b"}, v1alpha1.RewindCode }), "an undo rewinds what the rewind that it undoes has rewound: leave scope out"},
+		"an undo with paths":   {rewind(func(r *v1alpha1.Rewind) { r.To, r.Paths = v1alpha1.RewindTarget{UndoOf: "b"}, []string{"a"} }), "an undo rewinds what the rewind that it undoes has rewound: leave paths out"},
+		"a commit of Both":     {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{Commit: strings.Repeat("a", 40)} }), "a commit holds only files: set rewind.scope to Code"},
+		"a short commit":       {rewind(func(r *v1alpha1.Rewind) { r.To, r.Scope = v1alpha1.RewindTarget{Commit: "abc123"}, v1alpha1.RewindCode }), "give its 40 hexadecimal digits"},
+		"a commit by name": {rewind(func(r *v1alpha1.Rewind) {
+			r.To, r.Scope = v1alpha1.RewindTarget{Commit: "refs/heads/main"}, v1alpha1.RewindCode
+		}), "give its 40 hexadecimal digits"},
+		"an undo of itself":       {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: r.ID} }), "a rewind cannot undo itself"},
+		"an undo of no id":        {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: "-x"} }), "should match"},
+		"unknown scope":           {rewind(func(r *v1alpha1.Rewind) { r.Scope = "Half" }), `supported values: "Code", "Conversation", "Both"`},
+		"unknown preserve":        {rewind(func(r *v1alpha1.Rewind) { r.Preserve = "Maybe" }), `supported values: "Branch", "Stash", "Discard"`},
+		"unknown onDrift":         {rewind(func(r *v1alpha1.Rewind) { r.OnDrift = "Shrug" }), `supported values: "Fail", "Preserve", "Override"`},
+		"two places":              {rewind(func(r *v1alpha1.Rewind) { r.To.Message = ptr.To[int64](3) }), "set exactly one of checkpointRef, checkpointNumber, commit, message, time, messagesBack and undoOf"},
+		"no place":                {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{} }), "set exactly one of checkpointRef, checkpointNumber, commit, message, time, messagesBack and undoOf"},
+		"message 0":               {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{Message: ptr.To[int64](0)} }), "should be greater than or equal to 1"},
+		"0 messages back":         {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](0)} }), "should be greater than or equal to 1"},
+		"paths of Both":           {paths("", "src"), "paths selects files: set rewind.scope to Code, or leave paths out"},
+		"paths of Conversation":   {paths("Conversation", "src"), "paths selects files: set rewind.scope to Code, or leave paths out"},
+		"path that leaves":        {paths("Code", "src", "src/../../x"), "contains no empty, . or .. part"},
+		"path to above":           {paths("Code", ".."), "contains no empty, . or .. part"},
+		"path to here":            {paths("Code", "./src"), "contains no empty, . or .. part"},
+		"absolute path":           {paths("Code", "/etc/passwd"), "a path is relative to the worktree"},
+		"path with an empty part": {paths("Code", "a//b"), "contains no empty, . or .. part"},
+		"path into .git":          {paths("Code", "lib/.Git/config"), "a path cannot select the files of a git repository itself"},
+		"path to .git":            {paths("Code", ".git"), "leave .git out"},
+		"path with control":       {paths("Code", "a\tb"), "a path contains no control characters"},
+		"empty path":              {paths("Code", ""), "spec.rewind.paths[0]"},
+		"101 paths":               {paths("Code", slices.Repeat([]string{"a"}, 101)...), "must have at most 100 items"},
+		"long path":               {paths("Code", strings.Repeat("a", 1025)), "may not be more than 1024"},
+		"too little context":      {resume(func(r *v1alpha1.Resume) { r.Context = &v1alpha1.ContextLimits{Bytes: ptr.To[int32](1)} }), "should be greater than or equal to 1000"},
+		"branch begins with -":    {rewind(func(r *v1alpha1.Rewind) { r.Branch = "-x" }), "branch must be a plain git branch name"},
+		"branch with ..":          {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a..b" }), "branch must be a plain git branch name"},
+		"branch with control":     {rewind(func(r *v1alpha1.Rewind) { r.Branch = "a\x02" }), "branch must be a plain git branch name"},
+		"branch without Branch":   {rewind(func(r *v1alpha1.Rewind) { r.Branch, r.Preserve = "b", v1alpha1.PreserveStash }), "set preserve to Branch or leave branch out"},
+		"no id":                   {rewind(func(r *v1alpha1.Rewind) { r.ID = "" }), "spec.rewind.id"},
+		"id with a slash":         {rewind(func(r *v1alpha1.Rewind) { r.ID = "a/b" }), "spec.rewind.id"},
+		"checkpoint elsewhere":    {rewind(func(r *v1alpha1.Rewind) { r.To.CheckpointRef.Name = "other/c" }), "a reference contains no '/'"},
+		"unknown resume mode":     {resume(func(r *v1alpha1.Resume) { r.Mode = "Hop" }), `supported values: "Continue"`},
+		"long resume prompt":      {resume(func(r *v1alpha1.Resume) { r.Prompt = strings.Repeat("€", 20000) }), "resume.prompt is longer than 32768 bytes"},
+		"resume with control":     {resume(func(r *v1alpha1.Resume) { r.Prompt = "\x1b[2J" }), "resume.prompt must be text without control characters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := task.DeepCopy()
 			c.change(changed)
 			expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), c.sentence)
 		})
+	}
+}
+
+func TestPathsThatARewindMaySelect(t *testing.T) {
+	task := created(t, builders.Task("paths"))
+	builders.Rewind("a", "paths-1")(task)
+	task.Spec.Rewind.Scope = v1alpha1.RewindCode
+	task.Spec.Rewind.Paths = []string{"src", "src/", "**/*_test.go", "app/[id]/page.tsx", ".gitignore", ".github/workflows", "a..b", "...", "ünï", "a b"}
+	if err := server.Client.Update(t.Context(), task, client.DryRunAll); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -161,6 +161,10 @@ const (
 	// ReasonInvalidState: something that the operation needs does not exist, for example a
 	// checkpoint.
 	ReasonInvalidState = "InvalidState"
+	// ReasonCommitNotFound: the task knows no such commit.
+	ReasonCommitNotFound = "CommitNotFound"
+	// ReasonPathNotFound: a path of a rewind selects no file.
+	ReasonPathNotFound = "PathNotFound"
 	// ReasonPositionNotFound: the conversation has no such message or moment.
 	ReasonPositionNotFound = "PositionNotFound"
 )

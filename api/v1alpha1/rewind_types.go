@@ -46,7 +46,7 @@ const (
 // agent's state become those of the newest checkpoint at or before it. If there is none, only
 // the conversation can be rewound: the agent's state then becomes that of before its first
 // run, and the conversation is rendered into its prompt.
-// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.checkpointNumber), has(self.message), has(self.time), has(self.messagesBack), has(self.undoOf)].exists_one(x, x)",message="set exactly one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf in rewind.to"
+// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.checkpointNumber), has(self.commit), has(self.message), has(self.time), has(self.messagesBack), has(self.undoOf)].exists_one(x, x)",message="set exactly one of checkpointRef, checkpointNumber, commit, message, time, messagesBack and undoOf in rewind.to"
 type RewindTarget struct {
 	// checkpointRef names a checkpoint of this task.
 	// +optional
@@ -57,6 +57,16 @@ type RewindTarget struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	CheckpointNumber *int64 `json:"checkpointNumber,omitempty"`
+	// commit is the full id of a commit that the task knows: of one of its checkpoints, of the
+	// history that it started from, or the agent's own. The files become those of the commit;
+	// the agent's git repository stays as it is, with its HEAD, index and branches. So do files
+	// that the commit's .gitignore files name, unless it is a checkpoint's. The scope must be
+	// Code.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9a-f]{40}$')",message="commit is the full id of a commit: give its 40 hexadecimal digits, as git rev-parse prints them"
+	Commit string `json:"commit,omitempty"`
 	// message is the position of the last message to keep, as kubectl clew task
 	// history shows it.
 	// +optional
@@ -89,6 +99,9 @@ type RewindTarget struct {
 // +kubebuilder:validation:XValidation:rule="has(self.branch) || self.preserve != 'Branch' || self.scope == 'Conversation' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before-ID, and a branch name cannot contain '..' or end in '.lock': choose another id, or set branch"
 // +kubebuilder:validation:XValidation:rule="!has(self.to.undoOf) || !has(self.scope) || self.scope == 'Both'",message="an undo rewinds what the rewind that it undoes has rewound: leave scope out"
 // +kubebuilder:validation:XValidation:rule="!has(self.to.undoOf) || self.to.undoOf != self.id",message="a rewind cannot undo itself: give it an id of its own, and name that of an earlier rewind in to.undoOf"
+// +kubebuilder:validation:XValidation:rule="!has(self.to.undoOf) || !has(self.paths)",message="an undo rewinds what the rewind that it undoes has rewound: leave paths out"
+// +kubebuilder:validation:XValidation:rule="!has(self.to.commit) || self.scope == 'Code'",message="a commit holds only files: set rewind.scope to Code"
+// +kubebuilder:validation:XValidation:rule="!has(self.paths) || self.scope == 'Code'",message="paths selects files: set rewind.scope to Code, or leave paths out"
 type Rewind struct {
 	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required
@@ -105,6 +118,20 @@ type Rewind struct {
 	// +optional
 	// +kubebuilder:default=Both
 	Scope RewindScope `json:"scope,omitempty"`
+	// paths selects what is rewound, relative to the worktree: files, folders with everything
+	// in them, and patterns with *, ?, [abc] and ** for any number of folders, such as
+	// src/**/*.go. Everything else stays as it is, the agent's git repository with its HEAD
+	// and index included. All files are rewound when it is left out. The scope must be Code.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=1024
+	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('/') && !self.contains('//') && !self.matches('(^|/)[.][.]?(/|$)')",message="a path is relative to the worktree, and contains no empty, . or .. part: write src/main.go or src/"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(^|/)[.][gG][iI][tT](/|$)')",message="a path cannot select the files of a git repository itself: leave .git out"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a path contains no control characters"
+	Paths []string `json:"paths,omitempty"`
 	// preserve says how the current state is kept in the agent's repository. A checkpoint of
 	// it is taken in any case.
 	// +optional

@@ -187,6 +187,12 @@ type OperationStatus struct {
 	// scope is what a rewind rewinds. It is empty for a resume.
 	// +optional
 	Scope RewindScope `json:"scope,omitempty"`
+	// paths are those that a rewind is limited to; empty for all.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MaxLength=1024
+	Paths []string `json:"paths,omitempty"`
 	// fromCheckpoint is the number of the checkpoint that contains the state before it.
 	// +optional
 	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`

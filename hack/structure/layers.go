@@ -14,8 +14,8 @@ const module = "github.com/clew-dev/clew/"
 // for those below it as well, unless they are listed themselves. A package may import
 // packages of its own folder and of lower layers, but not of its neighbours in the layer.
 var layering = [][]string{
-	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitpath", "internal/gitstoreapi", "internal/logging", "internal/pathmatch", "internal/refname"},
-	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/reason", "internal/rollback", "internal/serving"},
+	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitpath", "internal/gitstoreapi", "internal/logging", "internal/refname"},
+	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/pathmatch", "internal/reason", "internal/rollback", "internal/serving"},
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
 	{"internal/gitstore", "internal/history/postgres", "internal/resources"},
 	{"internal/plan", "internal/retention"},

@@ -71,6 +71,26 @@ func (p *plugin) completeCheckpointOf(_ *cobra.Command, args []string, prefix st
 	})
 }
 
+// completeCommitOf completes a flag with the commits of the checkpoints of the task that the
+// first argument names.
+func (p *plugin) completeCommitOf(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.names(func(ctx context.Context, s *session) (found []string, err error) {
+		list, err := s.checkpoints(ctx, args[0])
+		if err != nil {
+			return nil, err
+		}
+		for _, c := range list.Items {
+			if id := c.Status.Commit; id != "" && strings.HasPrefix(id, prefix) {
+				found = append(found, cobra.CompletionWithDesc(id, fmt.Sprintf("checkpoint %d, %s ago", c.Status.Number, s.age(&c.CreationTimestamp))))
+			}
+		}
+		return found, nil
+	})
+}
+
 // checkpointNames lists the checkpoints whose names or numbers start with a prefix,
 // for completion. Without a task it lists names only, since numbers belong to a task.
 func (s *session) checkpointNames(ctx context.Context, task, prefix string) ([]string, error) {

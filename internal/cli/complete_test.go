@@ -23,6 +23,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"resume", ""}, "worker\tRunning"},
 		{[]string{"rewind", "worker", "--to", ""}, "1\tToolCalls"},
 		{[]string{"rewind", "worker", "--to", "wor"}, "worker-1\tToolCalls"},
+		{[]string{"rewind", "worker", "--to-commit", ""}, "\tcheckpoint 1, "},
 		{[]string{"rewind", "worker", "--scope", ""}, "Conversation"},
 		{[]string{"checkpoint", "show", "worker", ""}, "worker-1"},
 		{[]string{"timeline", "--type", ""}, "rewind"},

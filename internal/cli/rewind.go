@@ -25,11 +25,13 @@ import (
 // rewind holds the flags of `rewind`.
 type rewind struct {
 	*plugin
-	to, toTime, branch       string
+	to, toTime, toCommit     string
+	branch                   string
 	toMessage, back          int64
 	scope, preserve, onDrift *enumFlag
 	whenRunning              *enumFlag
 	only                     map[v1alpha1.RewindScope]*bool // --code, --conversation, --both
+	paths                    []string
 	yes                      bool
 	wait                     waitFlags
 	dryRun                   dryRunFlag
@@ -39,7 +41,7 @@ type rewind struct {
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
-		Use:        "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N",
+		Use:        "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N | --to-commit ID [-- PATH...]",
 		SuggestFor: []string{"rollback", "restore", "undo", "revert", "reset"},
 		Short:      "Rewind a task to a checkpoint, a message or a time",
 		Long: `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
@@ -50,6 +52,14 @@ a turn, so that no tool call is separated from its result. The files are restore
 from the newest checkpoint at or before that point. With --both, the conversation is rewound
 to that checkpoint too, so that files and memory agree; with --conversation, it
 is rewound to exactly that turn and the files stay as they are.
+
+Paths select files, folders, and patterns: "src/*.go" in one folder, "**/*.go" in all.
+Only these are then rewound. Everything else stays as it is, and so do the agent's
+commits, branches and index, its own state and the conversation.
+
+With --to-commit, the files become those of a commit that the task knows: of one of
+its checkpoints, or of the history that it started from. Files that the commit's
+.gitignore names stay, unless it is a checkpoint's; and so does all the rest, as above.
 
 The agent is stopped first. The current state is always kept as a checkpoint, so
 that a rewind can itself be undone by a rewind, and by default also as a branch in
@@ -65,15 +75,25 @@ stopped before.`,
   kubectl clew rewind fix-login --to-message 12 --conversation
   kubectl clew rewind fix-login --back 4 --conversation
 
+  # Only some files
+  kubectl clew rewind fix-login --to 3 -- src/login.go 'test/**/*.snap'
+
+  # The files as they are in a commit, or one folder of it
+  kubectl clew rewind fix-login --to-commit "$(git rev-parse origin/main)"
+  kubectl clew rewind fix-login --to-commit "$(git rev-parse v1.2.0)" -- vendor
+
   # Everything, to a time or to one hour ago
   kubectl clew rewind fix-login --to-time "2026-11-21 12:00:00"
   kubectl clew rewind fix-login --to-time 1h
 
   # In a script
   kubectl clew rewind fix-login --to 3 --branch tried/first --yes`,
-		Args:              exactly("TASK"),
+		Args:              taskAndPaths,
 		ValidArgsFunction: p.completeTask,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), cmd, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.paths = args[1:]
+			return o.run(cmd.Context(), cmd, args[0])
+		},
 	}
 	o.addFlags(cmd)
 	return cmd
@@ -84,6 +104,7 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more.")
 	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
 	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", or a duration before now such as 30m.")
+	flags.StringVar(&o.toCommit, "to-commit", "", "Full id of a commit whose files are restored. Only the files are rewound.")
 	flags.Int64Var(&o.back, "back", 0, "Number of newest messages to drop.")
 	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps the current state. Defaults to clew/before-ID.")
 	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What to rewind.",
@@ -100,6 +121,7 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 		string(v1alpha1.WhenRunningStop), string(v1alpha1.WhenRunningRefuse))
 	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
 	_ = cmd.RegisterFlagCompletionFunc("to", o.completeCheckpointOf)
+	_ = cmd.RegisterFlagCompletionFunc("to-commit", o.completeCommitOf)
 	o.wait.add(cmd, "the task is rewound")
 	o.dryRun.add(cmd)
 	o.print = o.printFlags(cmd)
@@ -146,7 +168,7 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 // check rejects missing and contradictory flags.
 func (o *rewind) check(cmd *cobra.Command, name string) error {
 	given := 0
-	for _, flag := range []string{"to", "to-message", "to-time", "back"} {
+	for _, flag := range []string{"to", "to-message", "to-time", "back", "to-commit"} {
 		if cmd.Flags().Changed(flag) {
 			given++
 		}
@@ -162,9 +184,9 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 	case scopes > 1, scopes == 1 && cmd.Flags().Changed("scope"):
 		return errors.New("use only one of --code, --conversation, --both and --scope: each of them says what to rewind")
 	case given == 0, given == 1 && cmd.Flags().Changed("to") && o.to == "":
-		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to-message N, --to-time T or --back N; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
+		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to-message N, --to-time T, --back N or --to-commit ID; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
 	case given > 1:
-		return errors.New("use only one of --to, --to-message, --to-time and --back: each of them sets the target")
+		return errors.New("use only one of --to, --to-message, --to-time, --back and --to-commit: each of them sets the target")
 	case cmd.Flags().Changed("to-message") && o.toMessage < 1:
 		return fmt.Errorf("--to-message is %d; it must be the position of a message, at least 1", o.toMessage)
 	case cmd.Flags().Changed("back") && o.back < 1:
@@ -176,7 +198,7 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 			return fmt.Errorf("--branch is %q: %w; use a branch name such as before/refactoring", o.branch, err)
 		}
 	}
-	return nil
+	return o.checkFiles(cmd)
 }
 
 // request writes the rewind to the task, and waits for its end unless --wait=false is set.
@@ -185,6 +207,7 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rewind": map[string]any{
 		"id": id, "to": target.patch(),
 		"scope": o.scope.value, "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value, "whenRunning": o.whenRunning.value,
+		"paths": o.pathsPatch(),
 	}}})
 	if err != nil {
 		return err
@@ -198,7 +221,7 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 		if err != nil {
 			return err
 		}
-		outcome = rewindOutcome(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value), target)
+		outcome = o.subject() + rewindOutcome(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value), target)
 	}
 	if done, err := o.printed(o.print, task); done {
 		return err
@@ -216,7 +239,7 @@ func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.Checkp
 		rows = append(rows, []string{"  newer checkpoints", newerCheckpoints(task, list, target.checkpoint)})
 	}
 	rows = append(rows, []string{"  rewinds", map[v1alpha1.RewindScope]string{
-		v1alpha1.RewindCode:         "the files; the agent's own state and the conversation stay as they are",
+		v1alpha1.RewindCode:         o.files() + "; the agent's own state and the conversation stay as they are",
 		v1alpha1.RewindConversation: "the conversation and the agent's own state; the files stay as they are",
 		v1alpha1.RewindBoth:         "the files, the agent's own state and the conversation",
 	}[scope]})
@@ -286,6 +309,9 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 // rewindOutcome describes where a rewind went, and where the previous state is kept.
 func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget) string {
 	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
+	if target.field == "commit" {
+		text = "rewound to " + target.text
+	}
 	if !target.named && operation.ToPosition > 0 {
 		text = fmt.Sprintf("rewound to message %d", operation.ToPosition)
 		if operation.ToCheckpoint > 0 {
@@ -298,7 +324,7 @@ func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.Preser
 	if operation.Preserved != "" {
 		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))
 	}
-	if message := oneLine(operation.Message); message != "" && !target.named {
+	if message := oneLine(operation.Message); message != "" && !target.named && target.field != "commit" {
 		text += " (" + message + ")"
 	}
 	return text

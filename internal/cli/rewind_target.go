@@ -25,7 +25,7 @@ type rewindTarget struct {
 	// checkpoint is the named one, or the newest one before the position; nil if
 	// there is none or it is unknown.
 	checkpoint *v1alpha1.Checkpoint
-	// field is the requested field of spec.rewind.to (message, messagesBack or
+	// field is the requested field of spec.rewind.to (commit, message, messagesBack or
 	// time), value its value, and text both of them for people.
 	field string
 	value any
@@ -42,6 +42,9 @@ func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, li
 	if o.to != "" {
 		checkpoint, err := s.anyCheckpoint(ctx, list, task, o.to)
 		return &rewindTarget{named: true, checkpoint: checkpoint}, err
+	}
+	if o.toCommit != "" {
+		return toCommit(o.toCommit), nil
 	}
 	t := &rewindTarget{}
 	params := url.Values{"uid": {string(task.UID)}}
@@ -144,7 +147,7 @@ func (t *rewindTarget) name() string {
 // patch returns the patch of spec.rewind.to. It removes the fields that an earlier rewind
 // set.
 func (t *rewindTarget) patch() map[string]any {
-	to := map[string]any{"checkpointRef": nil, "checkpointNumber": nil, "message": nil, "time": nil, "messagesBack": nil}
+	to := map[string]any{"checkpointRef": nil, "checkpointNumber": nil, "message": nil, "time": nil, "messagesBack": nil, "commit": nil, "undoOf": nil}
 	switch {
 	case !t.named:
 		to[t.field] = t.value
@@ -162,6 +165,9 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 		return [][]string{{"  to", p.checkpointText(t.checkpoint)}}
 	}
 	rows := [][]string{{"  to", t.text}}
+	if t.field == "commit" {
+		return rows
+	}
 	if t.point == nil {
 		return append(rows, []string{"  position", "unknown here (" + oneLine(t.unknown) + "); the cluster will resolve it"})
 	}

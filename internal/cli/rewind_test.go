@@ -48,6 +48,67 @@ func TestRewind(t *testing.T) {
 	}
 }
 
+func TestRewindOfPaths(t *testing.T) {
+	b := newBench(t)
+	task := b.task("wanderer", v1alpha1.ReasonRunning)
+	b.checkpoint(task, 1)
+	playManager(b, &v1alpha1.TaskList{}, func(t *v1alpha1.Task) bool {
+		if t.Spec.Rewind == nil {
+			return false
+		}
+		t.Status.Rewind = &v1alpha1.OperationStatus{ID: t.Spec.Rewind.ID, State: v1alpha1.OperationCompleted, FromCheckpoint: 4, ToCheckpoint: 1}
+		return true
+	})
+	out, errOut, err := b.clew("yes\n", "rewind", "wanderer", "--to", "1", "--", "src/a.go", "**/*.snap")
+	b.try(err)
+	wantText(t, "output", "task.clew.dev/wanderer 2 paths rewound to checkpoint 1; the previous state is kept as checkpoint 4\n", out)
+	wantParts(t, "the preview", errOut, "only the files at src/a.go **/*.snap; the agent's own state and the conversation stay as they are")
+	b.get(task)
+	wantText(t, "paths", "src/a.go **/*.snap", strings.Join(task.Spec.Rewind.Paths, " "))
+	wantText(t, "scope", "Code", string(task.Spec.Rewind.Scope))
+	// The next rewind is one of everything again.
+	task.Spec.Rewind.ID = "earlier"
+	b.try(server.Client.Update(b.ctx, task))
+	b.must("rewind", "wanderer", "--to", "1", "--yes", "--wait=false")
+	b.get(task)
+	if task.Spec.Rewind.Paths != nil || task.Spec.Rewind.Scope != v1alpha1.RewindBoth {
+		t.Errorf("the next rewind is %+v", *task.Spec.Rewind)
+	}
+}
+
+func TestRewindToACommit(t *testing.T) {
+	b := newBench(t)
+	task := b.task("wanderer", v1alpha1.ReasonRunning)
+	id := strings.Repeat("0123456789", 4)
+	playManager(b, &v1alpha1.TaskList{}, func(t *v1alpha1.Task) bool {
+		if t.Spec.Rewind == nil {
+			return false
+		}
+		t.Status.Rewind = &v1alpha1.OperationStatus{ID: t.Spec.Rewind.ID, State: v1alpha1.OperationCompleted, FromCheckpoint: 4, ToCommit: id,
+			Message: "the files were rewound to commit 012345678901"}
+		t.Status.HandledOperations = []string{"Rewind/" + t.Spec.Rewind.ID}
+		return true
+	})
+	out, errOut, err := b.clew("yes\n", "rewind", "wanderer", "--to-commit", id)
+	b.try(err)
+	wantText(t, "output", "task.clew.dev/wanderer rewound to commit 012345678901; the previous state is kept as checkpoint 4\n", out)
+	wantParts(t, "the preview", errOut, "to          commit 012345678901\n", "the files; the agent's own state and the conversation stay as they are")
+	b.get(task)
+	want := v1alpha1.Rewind{ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{Commit: id},
+		Scope: v1alpha1.RewindCode, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningStop}
+	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
+		t.Errorf("spec.rewind (-want +got):\n%s", diff)
+	}
+	// Paths of a commit; and after an undo, which the next rewind must not repeat.
+	task.Spec.Rewind = &v1alpha1.Rewind{ID: "undo", To: v1alpha1.RewindTarget{UndoOf: "cli-abcdefgh"}}
+	b.try(server.Client.Update(b.ctx, task))
+	out, _ = b.must("rewind", "wanderer", "--to-commit", id, "--yes", "--wait=false", "--", "src")
+	wantText(t, "output", "task.clew.dev/wanderer rewind to commit 012345678901 requested\n", out)
+	b.get(task)
+	wantText(t, "paths", "src", strings.Join(task.Spec.Rewind.Paths, " "))
+	wantText(t, "what is undone", "", task.Spec.Rewind.To.UndoOf)
+}
+
 func TestRewindToANumberWithoutAnObject(t *testing.T) {
 	b := newBench(t)
 	task := b.task("wanderer", v1alpha1.ReasonSuspended)
@@ -97,6 +158,13 @@ func TestRewindChangesNothingWithoutConfirmation(t *testing.T) {
 		{"unknown number", "", []string{"--to", "8", "--yes"}, "the numbers run from 1 to 1"},
 		{"branch without preserving one", "", []string{"--to", "1", "--yes", "--branch", "a", "--preserve", "stash"}, "--preserve Stash"},
 		{"a branch name that git would refuse", "", []string{"--to", "1", "--yes", "--branch", "-x"}, "it must not begin with a dash"},
+		{"a commit and a checkpoint", "", []string{"--to", "1", "--to-commit", strings.Repeat("a", 40), "--yes"}, "use only one of --to"},
+		{"a short commit", "", []string{"--to-commit", "abc123", "--yes"}, "it must be the full id of a commit"},
+		{"no commit", "", []string{"--to-commit", "", "--yes"}, "it must be the full id of a commit"},
+		{"a commit of the conversation", "", []string{"--to-commit", strings.Repeat("a", 40), "--both", "--yes"}, "use --code with --to-commit"},
+		{"paths of the conversation", "", []string{"--to", "1", "--yes", "--conversation", "--", "src"}, "use --code with them"},
+		{"a path that leaves the worktree", "", []string{"--to", "1", "--yes", "--", "../src"}, "leaves the worktree"},
+		{"a path without --", "", []string{"--to", "1", "--yes", "src"}, "write -- before paths"},
 		{"an unknown scope", "", []string{"--to", "1", "--yes", "--scope", "all"}, "must be one of Code, Conversation, Both"},
 		{"client-side dry run", "", []string{"--to", "1", "--dry-run=client"}, "must be none or server"},
 	} {

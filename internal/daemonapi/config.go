@@ -201,6 +201,18 @@ type Operation struct {
 	Preserve v1alpha1.PreserveMode `json:"preserve,omitempty"`
 	// Branch is the name of the branch for Preserve=Branch.
 	Branch string `json:"branch,omitempty"`
+	// Files is the target of a rewind of selected files. Checkpoint and Commit are then left
+	// out, so that daemons that do not know it refuse the rewind, instead of restoring all.
+	Files *RewindFiles `json:"files,omitempty"`
+}
+
+// RewindFiles is the target of a rewind that leaves the agent's repository as it is.
+// Checkpoint is 0 if a commit was named, which need not be a checkpoint's.
+type RewindFiles struct {
+	Checkpoint int64  `json:"checkpoint,omitempty"`
+	Commit     string `json:"commit"`
+	// Paths select the files, as package pathmatch reads them; none selects all.
+	Paths []string `json:"paths,omitempty"`
 }
 
 // Price is the price of a model in millionths of a US dollar per million tokens.

@@ -20,6 +20,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // Bounds of what one request may name. The API's schema repeats them.
@@ -32,6 +34,9 @@ const (
 	// patterns come from users of a shared server.
 	maxAllBytes = 8 << 10
 )
+
+// Everything is the pattern that selects every file.
+const Everything = "**"
 
 // Set is a list of patterns. The zero value matches every path.
 type Set struct{ patterns []pattern }
@@ -54,7 +59,7 @@ func New(patterns []string) (Set, error) {
 	bytes := 0
 	for _, text := range patterns {
 		if err := check(text); err != nil {
-			return Set{}, fmt.Errorf("the path %q %w", text, err)
+			return Set{}, fmt.Errorf("the path %q %w", clip.Marked(text, 100), err)
 		}
 		if bytes += len(text); bytes > maxAllBytes {
 			return Set{}, fmt.Errorf("the paths are longer than %d bytes in all: name a folder, or a pattern such as src/**/*.go", maxAllBytes)

@@ -37,13 +37,17 @@ func asked(t *testing.T) *decision {
 // Task and its pod.
 func TestPrepareGetsEveryFieldOfAnOperation(t *testing.T) {
 	d := asked(t)
-	if empty := filled.Empty(d.operation(2), "Prompt", "Context"); empty != nil {
+	if empty := filled.Empty(d.operation(2), "Prompt", "Context", "Checkpoint", "Commit"); empty != nil {
+		t.Errorf("these fields of a rewind of files are empty: %v", empty)
+	}
+	d.s.Rewind.Paths, d.task.Spec.Rewind.To.Commit = nil, ""
+	if empty := filled.Empty(d.operation(2), "Prompt", "Context", "Files"); empty != nil {
 		t.Errorf("these fields of a rewind are empty: %v", empty)
 	}
 	d.task.Spec.Resume.Context.Summary = v1alpha1.ConversationInclude
 	d.s.Rewind = nil
 	d.task.Spec.Rewind = nil
-	if empty := filled.Empty(d.operation(2), "Checkpoint", "Commit", "CheckpointPosition", "Position", "AfterSequence", "Scope", "Preserve", "Branch"); empty != nil {
+	if empty := filled.Empty(d.operation(2), "Checkpoint", "Commit", "CheckpointPosition", "Position", "AfterSequence", "Scope", "Preserve", "Branch", "Files"); empty != nil {
 		t.Errorf("these fields of a resume are empty: %v", empty)
 	}
 }

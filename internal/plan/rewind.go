@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/refname"
@@ -58,7 +59,9 @@ func (d *decision) considerRewind() {
 		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		accepted.RequestedBy = d.rewindRequester()
-		accepted.Scope = cmp.Or(accepted.Scope, r.Scope)
+		if r.To.UndoOf == "" {
+			accepted.Scope, accepted.Paths = r.Scope, r.Paths
+		}
 		d.s.Rewind = accepted
 	case r.To.CheckpointRef != nil:
 		d.reportPending(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
@@ -105,7 +108,7 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	if r.To.UndoOf != "" {
 		return d.toBefore(r)
 	}
-	if b := branchBlocker(r); b != nil {
+	if b := cmp.Or(filesBlocker(r), branchBlocker(r)); b != nil {
 		return nil, b
 	}
 	switch {
@@ -113,12 +116,14 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 		return d.toCheckpoint(r)
 	case r.To.CheckpointNumber != nil:
 		return d.toNumber(r, *r.To.CheckpointNumber)
+	case r.To.Commit != "":
+		return &v1alpha1.OperationStatus{ToCommit: r.To.Commit}, nil // prepare finds out whether the task knows it
 	}
 	query, ok := PositionOf(r)
 	switch answer := d.o.RewindPosition; {
 	case !ok:
 		return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
-			"rewind.to names no target: set one of checkpointRef, checkpointNumber, message, time, messagesBack and undoOf, and give the rewind a new id"}
+			"rewind.to names no target: set one of checkpointRef, checkpointNumber, commit, message, time, messagesBack and undoOf, and give the rewind a new id"}
 	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Damaged != "":
@@ -286,7 +291,10 @@ func snapped(query history.PositionQuery, found history.Resolved) string {
 
 // destination describes the target of a rewind.
 func destination(s *v1alpha1.OperationStatus) string {
-	if s.ToCheckpoint == 0 {
+	switch {
+	case s.ToCheckpoint == 0 && s.ToPosition == 0:
+		return "commit " + clip.Bytes(s.ToCommit, 12)
+	case s.ToCheckpoint == 0:
 		return fmt.Sprintf("message %d", s.ToPosition)
 	}
 	return fmt.Sprintf("checkpoint %d", s.ToCheckpoint)
@@ -339,6 +347,10 @@ func (d *decision) rewindOperation() *daemonapi.Operation {
 	if op.Scope == v1alpha1.RewindConversation && !r.To.NamesCheckpoint() {
 		op.Position, op.AfterSequence = s.ToPosition, s.ToSequence
 	}
+	if len(s.Paths) > 0 || r.To.Commit != "" {
+		op.Files = &daemonapi.RewindFiles{Checkpoint: op.Checkpoint, Commit: op.Commit, Paths: s.Paths}
+		op.Checkpoint, op.Commit = 0, ""
+	}
 	return op
 }
 
@@ -349,13 +361,7 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	op.FromCheckpoint, op.Preserved = result.FromCheckpoint, result.Preserved
 	op.ToCheckpoint = cmp.Or(result.ToCheckpoint, op.ToCheckpoint)
 	op.ToPosition = cmp.Or(result.ToPosition, op.ToPosition)
-	message := "the task was rewound to " + destination(op)
-	if r := d.task.Spec.Rewind; r != nil && r.ID == op.ID && scopeOf(r, op) == v1alpha1.RewindConversation {
-		message = fmt.Sprintf("the conversation was rewound to message %d", op.ToPosition)
-		if r.To.NamesCheckpoint() {
-			message = fmt.Sprintf("the conversation was rewound to checkpoint %d", op.ToCheckpoint)
-		}
-	}
+	message := rewound(d.task.Spec.Rewind, op)
 	if op.FromCheckpoint != 0 {
 		message += fmt.Sprintf("; checkpoint %d holds the state before the rewind", op.FromCheckpoint)
 	}

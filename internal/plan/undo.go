@@ -31,7 +31,7 @@ func CheckpointOf(r *v1alpha1.Rewind, o Observed) int64 {
 }
 
 // toBefore resolves a rewind that undoes an earlier one: it goes to the checkpoint from before
-// that one, with its scope.
+// that one, with its scope and paths.
 func (d *decision) toBefore(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
 	if !d.o.RewindUndone.Known || d.behind() {
 		return nil, nil
@@ -41,13 +41,13 @@ func (d *decision) toBefore(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blo
 		return nil, b
 	}
 	undo := r.DeepCopy()
-	undo.Scope = v1alpha1.RewindScope(undone.Scope)
-	if b := branchBlocker(undo); b != nil {
+	undo.Scope, undo.Paths = v1alpha1.RewindScope(undone.Scope), undone.Paths
+	if b := cmp.Or(filesBlocker(undo), branchBlocker(undo)); b != nil {
 		return nil, b
 	}
 	s, b := d.toNumber(undo, undone.From)
 	if s != nil {
-		s.UndoOf, s.Scope = r.To.UndoOf, undo.Scope
+		s.UndoOf, s.Scope, s.Paths = r.To.UndoOf, undo.Scope, undo.Paths
 		s.Message = fmt.Sprintf("this undoes the rewind %s", r.To.UndoOf)
 	}
 	return s, b
@@ -59,7 +59,7 @@ func before(task *v1alpha1.Task, id string, recorded history.Rewind) (history.Re
 	rewound := recorded.Rewound
 	if s := task.Status.Rewind; rewound == nil && s != nil && s.FromCheckpoint > 0 && s.Scope != "" &&
 		(s.ID == id && s.State == v1alpha1.OperationCompleted || s.UndoOf == id && s.State == v1alpha1.OperationPending) {
-		rewound = &history.Rewound{Scope: string(s.Scope), From: s.FromCheckpoint, To: s.ToCheckpoint}
+		rewound = &history.Rewound{Scope: string(s.Scope), Paths: s.Paths, From: s.FromCheckpoint, To: s.ToCheckpoint}
 	}
 	if rewound == nil {
 		return history.Rewound{}, nothingToUndo(task, id, recorded)
@@ -98,7 +98,7 @@ func (d *decision) pendingUndo(r *v1alpha1.Rewind) v1alpha1.OperationStatus {
 	if r.To.UndoOf == "" || last == nil || last.ID != r.To.UndoOf || last.State != v1alpha1.OperationCompleted {
 		return v1alpha1.OperationStatus{}
 	}
-	return v1alpha1.OperationStatus{UndoOf: last.ID, Scope: last.Scope, FromCheckpoint: last.FromCheckpoint, ToCheckpoint: last.ToCheckpoint}
+	return v1alpha1.OperationStatus{UndoOf: last.ID, Scope: last.Scope, Paths: last.Paths, FromCheckpoint: last.FromCheckpoint, ToCheckpoint: last.ToCheckpoint}
 }
 
 // scopeOf returns what a rewind rewinds. A manager of an older release did not write it to the

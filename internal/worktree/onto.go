@@ -5,6 +5,7 @@ import (
 	"io"
 	"iter"
 
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/gitignore"
 	"github.com/clew-dev/clew/internal/gitpath"
 	"github.com/clew-dev/clew/internal/pathmatch"
@@ -103,7 +104,7 @@ func allFound(paths []string, trees ...*dir) error {
 	}
 	for _, p := range paths { // the first one, in the user's order
 		if _, ok := missing[p]; ok {
-			return fail(PathNotFound, nil, "the path %q selects nothing: neither the target nor the worktree has such a file, apart from files that checkpoints skip", p)
+			return fail(PathNotFound, nil, "the path %q selects nothing: neither the target nor the worktree has such a file, apart from files that checkpoints skip", clip.Marked(p, 100))
 		}
 	}
 	return nil

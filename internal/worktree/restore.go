@@ -79,6 +79,9 @@ func (r *Repo) Restore(ctx context.Context, req RestoreRequest) (RestoreResult, 
 	if req.Scope == "" {
 		req.Scope = ScopeBoth
 	}
+	if len(req.Paths) > 0 && req.Onto == (Target{}) {
+		return RestoreResult{}, fail(CheckpointNotFound, nil, "paths are restored onto a checkpoint, and the request names none")
+	}
 	t, err := r.readTarget(ctx, req.Target)
 	if err == nil && req.Onto != (Target{}) {
 		req.Scope = ScopeCode

@@ -96,6 +96,11 @@ type Rewind struct {
 	Preserve v1alpha1.PreserveMode `json:"preserve"`
 	Branch   string                `json:"branch,omitempty"`
 	OnDrift  v1alpha1.OnDrift      `json:"onDrift,omitempty"`
+	// FilesOnly is set if the agent's repository stays as it is, and only files become those
+	// of Target: those that Paths select, or all. Target then has no number if it is a commit
+	// that was named.
+	FilesOnly bool     `json:"filesOnly,omitempty"`
+	Paths     []string `json:"paths,omitempty"`
 	// Position is where the conversation moves, if not to the target's position, which is
 	// CheckpointPosition (0 if unknown).
 	Position           int64 `json:"position,omitempty"`

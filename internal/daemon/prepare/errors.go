@@ -140,6 +140,10 @@ func judgeGit(where place, reason worktree.Reason) verdict {
 		return verdict{reason: v1alpha1.ReasonVolumeFull, permanent: true}
 	case worktree.CheckpointCorrupted:
 		return verdict{reason: v1alpha1.ReasonCheckpointCorrupted, permanent: true}
+	case worktree.PathNotFound:
+		return verdict{reason: v1alpha1.ReasonPathNotFound, permanent: true}
+	case worktree.PathBlocked:
+		return verdict{reason: v1alpha1.ReasonInvalidState, permanent: true}
 	case worktree.ReferenceExists:
 		return verdict{reason: v1alpha1.ReasonBranchExists, permanent: true}
 	case worktree.InvalidReference:

@@ -349,15 +349,24 @@ func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope wor
 	}
 	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
 		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
-	if len(res.Conflicts) > 0 {
-		return restored{}, &failure{permanent: true, message: fmt.Sprintf("%d files of checkpoint %d cannot be restored, for example %q: files that are in no checkpoint are in the way: move them elsewhere",
-			len(res.Conflicts), point.Number, res.Conflicts[0])}
+	if err := conflictsOf(res, fmt.Sprintf("checkpoint %d", point.Number)); err != nil {
+		return restored{}, err
 	}
 	found := restored{sequence: checkpoint.AfterSequence(res.Annotations)}
 	if scope != worktree.ScopeCode {
 		found.session = checkpoint.Session(res.Annotations)
 	}
 	return found, nil
+}
+
+// conflictsOf returns the error about files that a restore could not create; nil if there are
+// none.
+func conflictsOf(res worktree.RestoreResult, from string) error {
+	if len(res.Conflicts) == 0 {
+		return nil
+	}
+	return &failure{permanent: true, message: fmt.Sprintf("%d files of %s cannot be restored, for example %q: files that are in no checkpoint are in the way: move them elsewhere",
+		len(res.Conflicts), from, res.Conflicts[0])}
 }
 
 func target(p journal.Point) worktree.Target { return worktree.Target{Code: p.Code, State: p.State} }

@@ -50,7 +50,8 @@ func (p *preparer) operationDone(op *daemonapi.Operation) bool {
 	}
 	known := p.completed(op)
 	if known {
-		p.reportDone(op.Kind, op.ID, journal.Done{To: op.Checkpoint, Position: goal(newRewind(op, ""))})
+		r := newRewind(op, "")
+		p.reportDone(op.Kind, op.ID, journal.Done{To: r.Target.Number, Position: goal(r)})
 	}
 	return known
 }

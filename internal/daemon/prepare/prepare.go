@@ -59,10 +59,12 @@ type Repo interface {
 	Clone(context.Context, worktree.CloneRequest) (worktree.Origin, error)
 	Origin() (worktree.Origin, bool)
 	Restore(context.Context, worktree.RestoreRequest) (worktree.RestoreResult, error)
+	CheckPaths(context.Context, worktree.RestoreRequest) error
 	ClearSession(context.Context) (worktree.RestoreResult, error)
 	Verify(context.Context, worktree.Target) error
 	ReadMeta(ctx context.Context, state string) (worktree.Meta, error)
 	Drift(context.Context, worktree.Target) (worktree.Drift, error)
+	Reaches(ctx context.Context, commit string, prefixes ...string) (bool, error)
 	CheckBranch(name string) error
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
 	Fetch(context.Context, worktree.Remote, ...string) error

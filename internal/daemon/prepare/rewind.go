@@ -6,10 +6,12 @@ import (
 	"fmt"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/pathmatch"
 	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
@@ -35,14 +37,21 @@ func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
 
 // newRewind returns the journal's entry for a requested rewind at a stage.
 func newRewind(op *daemonapi.Operation, stage string) *journal.Rewind {
-	return &journal.Rewind{ID: op.ID, Stage: stage, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
+	r := &journal.Rewind{ID: op.ID, Stage: stage, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
 		Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift,
 		Position: op.Position, CheckpointPosition: op.CheckpointPosition, AfterSequence: op.AfterSequence}
+	if f := op.Files; f != nil {
+		r.FilesOnly, r.Paths, r.Target = true, f.Paths, journal.Point{Number: f.Checkpoint, Code: f.Commit}
+	}
+	return r
 }
 
 // destination describes where a rewind goes, in words.
 func destination(r *journal.Rewind) string {
-	if r.Target.Number == 0 {
+	switch {
+	case r.Target.Number == 0 && r.FilesOnly:
+		return "commit " + clip.Bytes(r.Target.Code, 12)
+	case r.Target.Number == 0:
 		return fmt.Sprintf("message %d", r.Position)
 	}
 	return fmt.Sprintf("checkpoint %d", r.Target.Number)
@@ -135,10 +144,10 @@ func (p *preparer) currentCheckpoint(ctx context.Context, r *journal.Rewind) (*j
 // startRestoring verifies the target once more and journals that from here on the files may
 // be a mixture.
 func (p *preparer) startRestoring(ctx context.Context, r *journal.Rewind) error {
-	if r.Target.Number == 0 {
+	if r.Target.Number == 0 && !r.FilesOnly {
 		return p.startAtFloor(ctx, r)
 	}
-	point, err := p.target(ctx, r.Target.Number, r.Target.Code)
+	point, err := p.targetOf(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -158,7 +167,13 @@ func (p *preparer) restoreTarget(ctx context.Context, r *journal.Rewind) error {
 		scope = worktree.ScopeConversation
 	}
 	restore := p.restoreTo
-	if r.Target.Code == "" {
+	switch {
+	case r.FilesOnly:
+		scope = worktree.ScopeCode
+		restore = func(ctx context.Context, _ journal.Point, _ worktree.Scope) (restored, error) {
+			return restored{}, p.restoreFiles(ctx, r)
+		}
+	case r.Target.Code == "":
 		restore = p.clearSession
 	}
 	res, err := restore(ctx, r.Target, scope)
@@ -261,12 +276,14 @@ func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
 	if err := p.closeCalls(ctx); err != nil {
 		return err
 	}
-	parent := r.Target.Code
-	if r.Scope == v1alpha1.RewindConversation {
+	parent, message := r.Target.Code, "Rewound to "+destination(r)
+	if r.Scope == v1alpha1.RewindConversation || len(r.Paths) > 0 {
 		parent = r.From.Code
 	}
-	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerRewound, Parent: parent,
-		Message: "Rewound to " + destination(r),
+	if len(r.Paths) > 0 {
+		message = fmt.Sprintf("Rewound %s to %s", selection(r.Paths), destination(r))
+	}
+	_, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerRewound, Parent: parent, Message: message,
 		Also: func(s *journal.State, point journal.Point) {
 			s.Rewind.Stage = journal.RewindMarked
 			s.Clean = &point
@@ -297,5 +314,9 @@ func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
 
 // rewound describes a rewind for one that undoes it.
 func rewound(r *journal.Rewind) *daemonv1.Rewound {
-	return &daemonv1.Rewound{Scope: string(r.Scope), FromCheckpoint: r.From.Number, ToCheckpoint: r.Target.Number}
+	paths := r.Paths
+	if r.FilesOnly && len(paths) == 0 {
+		paths = []string{pathmatch.Everything} // the undo leaves the agent's repository alone, too
+	}
+	return &daemonv1.Rewound{Scope: string(r.Scope), Paths: paths, FromCheckpoint: r.From.Number, ToCheckpoint: r.Target.Number}
 }

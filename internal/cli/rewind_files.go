@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
+	"github.com/clew-dev/clew/internal/pathmatch"
+)
+
+// taskAndPaths requires the name of a task, and allows paths after --.
+func taskAndPaths(cmd *cobra.Command, args []string) error {
+	named := args
+	if at := cmd.ArgsLenAtDash(); at >= 0 {
+		named = args[:at]
+	}
+	if len(named) > 1 {
+		return fmt.Errorf("unexpected argument %q; write -- before paths; usage: %s", named[1], cmd.UseLine())
+	}
+	return exactly("TASK")(cmd, named)
+}
+
+// fullCommit is the id of a commit, as git rev-parse prints it.
+var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+
+// checkFiles checks what rewinds only files: paths, and a commit. They set the scope, unless the
+// user has.
+func (o *rewind) checkFiles(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("to-commit") && !fullCommit.MatchString(o.toCommit) {
+		return fmt.Errorf("--to-commit is %q; it must be the full id of a commit: 40 hexadecimal digits, as git rev-parse prints them", o.toCommit)
+	}
+	if len(o.paths) == 0 && o.toCommit == "" {
+		return nil
+	}
+	if _, err := pathmatch.New(o.paths); err != nil {
+		return err
+	}
+	switch {
+	case !o.scopeGiven(cmd), o.scope.value == string(v1alpha1.RewindCode):
+	case o.toCommit != "":
+		return errors.New("a commit holds only files: use --code with --to-commit, or rewind to a checkpoint")
+	default:
+		return errors.New("paths select files: use --code with them, or leave the paths out")
+	}
+	o.scope.value = string(v1alpha1.RewindCode)
+	return nil
+}
+
+// toCommit is the target of a rewind to a commit.
+func toCommit(id string) *rewindTarget {
+	return &rewindTarget{field: "commit", value: id, text: "commit " + clip.Bytes(id, 12)}
+}
+
+// scopeGiven reports whether a flag says what to rewind.
+func (o *rewind) scopeGiven(cmd *cobra.Command) bool {
+	for _, set := range o.only {
+		if *set {
+			return true
+		}
+	}
+	return cmd.Flags().Changed("scope")
+}
+
+// pathsPatch returns the value of spec.rewind.paths.
+func (o *rewind) pathsPatch() any {
+	if len(o.paths) == 0 {
+		return nil
+	}
+	return o.paths
+}
+
+// files describes the files that are rewound.
+func (o *rewind) files() string {
+	if len(o.paths) == 0 {
+		return "the files"
+	}
+	return fmt.Sprintf("only the files at %s", clip.Runes(oneLine(strings.Join(o.paths, " ")), 100))
+}
+
+// subject names what was rewound, in a sentence that begins with it; "" for the task.
+func (o *rewind) subject() string {
+	if len(o.paths) == 0 {
+		return ""
+	}
+	return plural(int64(len(o.paths)), "path") + " "
+}
