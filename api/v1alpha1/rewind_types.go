@@ -57,11 +57,10 @@ type RewindTarget struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	CheckpointNumber *int64 `json:"checkpointNumber,omitempty"`
-	// commit is the full id of a commit that the task knows: of one of its checkpoints, of the
-	// history that it started from, or the agent's own. The files become those of the commit;
-	// the agent's git repository stays as it is, with its HEAD, index and branches. So do files
-	// that the commit's .gitignore files name, unless it is a checkpoint's. The scope must be
-	// Code.
+	// commit is the full id of a commit that the task knows: of one of its checkpoints, or of
+	// the history that it started from. The files become those of the commit; the agent's git
+	// repository stays as it is, with its HEAD, index and branches. So do files that the
+	// commit's .gitignore files name, unless it is a checkpoint's. The scope must be Code.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64

@@ -40,7 +40,7 @@ func ofOperations() []Reason {
 		{Name: v1alpha1.ReasonInvalidBranch, On: operation(), Meaning: "The name of the branch for the current state is not valid.", Todo: "Choose another name, and a new id."},
 		{Name: v1alpha1.ReasonBranchExists, On: operation(), Meaning: "The agent's repository has a branch of that name, or one that conflicts with it.", Todo: "Choose another name, and a new id."},
 		{Name: v1alpha1.ReasonRewindUndone, On: operation(), Meaning: "A rewind failed and was undone; its cause was lost.", Todo: "Apply it with a new id."},
-		{Name: v1alpha1.ReasonCommitNotFound, On: operation(), Meaning: "None of the task's checkpoints has the commit, or has it in its history.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id."},
+		{Name: v1alpha1.ReasonCommitNotFound, On: operation(), Meaning: "The commit is neither one of the task's checkpoints' nor in the history that it started from.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id."},
 		{Name: v1alpha1.ReasonPathNotFound, On: operation(), Meaning: "A path of the rewind selects nothing: neither its target nor the worktree has such a file.", Todo: "Correct `rewind.paths`, and apply the rewind with a new id."},
 		{Name: v1alpha1.ReasonPositionNotFound, On: append(operation(), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "The conversation has no such message or moment.", Todo: "Name another one: `kubectl clew task history` prints them."},
 	}
