@@ -23,13 +23,41 @@ type crashing struct {
 	at, step int
 	when     string // stops at the step with this name instead
 	log      []string
+	// fine counts what only reads, too; each is called at every step.
+	fine bool
+	each func()
 }
 
 func (c *crashing) tick(what string) {
 	c.log = append(c.log, what)
+	if c.each != nil {
+		c.each()
+	}
 	if c.step++; c.step == c.at || what == c.when {
 		panic(crash{})
 	}
+}
+
+// look is tick for what only reads.
+func (c *crashing) look(what string) {
+	if c.fine {
+		c.tick(what)
+	}
+}
+
+func (c *crashing) Verify(ctx context.Context, t worktree.Target) error {
+	c.look("verify")
+	return c.Repo.Verify(ctx, t)
+}
+
+func (c *crashing) CheckPaths(ctx context.Context, r worktree.RestoreRequest) error {
+	c.look("check paths")
+	return c.Repo.CheckPaths(ctx, r)
+}
+
+func (c *crashing) Drift(ctx context.Context, t worktree.Target) (worktree.Drift, error) {
+	c.look("drift")
+	return c.Repo.Drift(ctx, t)
 }
 
 func (c *crashing) Checkpoint(ctx context.Context, r worktree.CheckpointRequest) (worktree.Checkpoint, error) {

@@ -90,30 +90,6 @@ func expectPreserved(t *testing.T, w *daemontest.World, op *daemonapi.Operation,
 	}
 }
 
-// TestARewindOfPathsKilledAtEveryStep: for each way to preserve.
-func TestARewindOfPathsKilledAtEveryStep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("kills at every step: make test runs it")
-	}
-	t.Parallel()
-	arranged := staged(t)
-	for _, preserve := range []string{"Branch", "Stash", "Discard"} {
-		t.Run(preserve, func(t *testing.T) {
-			t.Parallel()
-			op := pathsTo(1, preserve, "a.txt", "three")
-			killAtEveryStep(t, arranged, op, stride(3), func(t *testing.T, w *daemontest.World) {
-				t.Helper()
-				expect(t, "a.txt", w.Read("a.txt"), "a\n")
-				expect(t, "three", w.Read("three/ignored"), "")
-				expect(t, "conversation", w.Lines(), callsOfThree)
-				expect(t, "home", readHome(w), "3")
-				expect(t, "number", latest(w).GetNumber(), 6)
-				expectPreserved(t, w, op, strings.TrimPrefix(map[string]string{"Branch": "clew/before-" + op.ID, "Stash": "refs/stash"}[preserve], "refs/heads/"))
-			})
-		})
-	}
-}
-
 func TestARewindOfPathsThatCannotSucceedChangesNothing(t *testing.T) {
 	t.Parallel()
 	w := staged(t)
@@ -218,30 +194,6 @@ func TestARewindToACommitAfterTheLossOfTheVolume(t *testing.T) {
 	r := w.Prepare(3, commitTo(id, "Discard"))
 	expect(t, "failure", r.Failed, nil)
 	expect(t, "tree", w.Tree(), undisturbed.Tree())
-}
-
-// TestARewindToACommitKilledAtEveryStep: for each way to preserve.
-func TestARewindToACommitKilledAtEveryStep(t *testing.T) {
-	if testing.Short() {
-		t.Skip("kills at every step: make test runs it")
-	}
-	t.Parallel()
-	arranged := staged(t)
-	for _, preserve := range []string{"Branch", "Stash", "Discard"} {
-		t.Run(preserve, func(t *testing.T) {
-			t.Parallel()
-			op := commitTo(firstCommit(t, arranged), preserve)
-			killAtEveryStep(t, arranged, op, stride(3), func(t *testing.T, w *daemontest.World) {
-				t.Helper()
-				expect(t, "a.txt", w.Read("a.txt"), "a\n")
-				expect(t, "what is ignored", w.Read("three/ignored"), "3\n")
-				expect(t, "conversation", w.Lines(), callsOfThree)
-				expect(t, "home", readHome(w), "3")
-				expect(t, "number", latest(w).GetNumber(), 6)
-				expect(t, "what an undo restores", ends(t, w, op.ID).GetPaths(), []string{"**"})
-			})
-		})
-	}
 }
 
 // A commit that is not the task's own is refused, even if its repository has it: the gitstore

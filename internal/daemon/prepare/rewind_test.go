@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
@@ -326,30 +327,92 @@ func TestKilledAtEveryStep(t *testing.T) {
 // killAtEveryStep kills prepare before or after every call, or every few, of an operation.
 func killAtEveryStep(t *testing.T, arranged *daemontest.World, op *daemonapi.Operation, stride int, expect func(*testing.T, *daemontest.World)) {
 	t.Helper()
-	undisturbed := arranged.Copy(t)
-	undisturbed.Prepare(2, op)
-	expect(t, undisturbed)
-	tree, status := undisturbed.Tree(), gitStatus(t, undisturbed)
+	o := undisturbed(t, arranged, op, expect)
 	for at := 1; ; at += stride {
-		w := arranged.Copy(t)
-		where, done := prepareCrashing(t, w, 2, op, &crashing{at: at})
-		if done {
+		if !o.kill(t, arranged, &crashing{at: at}) {
 			t.Logf("%d steps", at-1)
 			return
 		}
-		// The pod is lost; the manager gives the next one the same operation, since
-		// no success was reported. An init container may be killed again.
-		if _, done := prepareCrashing(t, w, 3, op, &crashing{at: at/2 + 1}); !done {
-			w.Prepare(4, op)
-		}
-		if d := fmt.Sprint(w.Tree()); d != fmt.Sprint(tree) {
-			t.Fatalf("killed %s: the tree is %v and should be %v", where, w.Tree(), tree)
-		}
-		if got := gitStatus(t, w); got != status {
-			t.Fatalf("killed %s: git status says\n%s\nand should say\n%s", where, got, status)
-		}
-		expect(t, w)
 	}
+}
+
+// killAtEveryStage kills prepare at the first and the last call of every stage of a rewind that
+// the journal has, and as often before it has one; with CLEW_SOAK=1 at every call.
+func killAtEveryStage(t *testing.T, arranged *daemontest.World, op *daemonapi.Operation, expect func(*testing.T, *daemontest.World)) {
+	t.Helper()
+	o := undisturbed(t, arranged, op, expect)
+	w := arranged.Copy(t)
+	ends, stages := map[string][2]int{}, []string{}
+	c := &crashing{fine: true}
+	c.each = func() {
+		stage := ""
+		if r := state(t, w).Rewind; r != nil {
+			stage = r.Stage
+		}
+		first, ok := ends[stage]
+		if !ok {
+			stages, first[0] = append(stages, stage), c.step+1
+		}
+		ends[stage] = [2]int{first[0], c.step + 1}
+	}
+	if where, done := prepareCrashing(t, w, 2, op, c); !done {
+		t.Fatalf("it was killed %s", where)
+	}
+	if want := []string{"", journal.RewindBegun, journal.RewindSaved, journal.RewindRestoring, journal.RewindRestored, journal.RewindMoved, journal.RewindMarked}; !slices.Equal(stages, want) {
+		t.Fatalf("the stages in which something is called are %q, want %q", stages, want)
+	}
+	if os.Getenv("CLEW_SOAK") == "1" {
+		ends = map[string][2]int{}
+		for at := 1; at <= c.step; at++ {
+			ends[fmt.Sprint(at)] = [2]int{at, at}
+		}
+	}
+	for stage, at := range ends {
+		for _, at := range slices.Compact(at[:]) {
+			if !o.kill(t, arranged, &crashing{at: at, fine: true}) {
+				t.Fatalf("step %d of stage %q was not reached", at, stage)
+			}
+		}
+	}
+}
+
+// outcome is what an operation leads to, wherever it is killed.
+type outcome struct {
+	op           *daemonapi.Operation
+	tree, status string
+	expect       func(*testing.T, *daemontest.World)
+}
+
+func undisturbed(t *testing.T, arranged *daemontest.World, op *daemonapi.Operation, expect func(*testing.T, *daemontest.World)) outcome {
+	t.Helper()
+	w := arranged.Copy(t)
+	w.Prepare(2, op)
+	expect(t, w)
+	return outcome{op, fmt.Sprint(w.Tree()), gitStatus(t, w), expect}
+}
+
+// kill kills prepare, and expects the next pods to end as one that is not disturbed. It returns
+// false if prepare ended before.
+func (o outcome) kill(t *testing.T, arranged *daemontest.World, c *crashing) bool {
+	t.Helper()
+	w := arranged.Copy(t)
+	where, done := prepareCrashing(t, w, 2, o.op, c)
+	if done {
+		return false
+	}
+	// The pod is lost; the manager gives the next one the same operation, since
+	// no success was reported. An init container may be killed again.
+	if _, done := prepareCrashing(t, w, 3, o.op, &crashing{at: c.at/2 + 1}); !done {
+		w.Prepare(4, o.op)
+	}
+	if tree := fmt.Sprint(w.Tree()); tree != o.tree {
+		t.Fatalf("killed %s: the tree is %v and should be %v", where, tree, o.tree)
+	}
+	if got := gitStatus(t, w); got != o.status {
+		t.Fatalf("killed %s: git status says\n%s\nand should say\n%s", where, got, o.status)
+	}
+	o.expect(t, w)
+	return true
 }
 
 func TestRewindIsFinishedWhateverTheNextPodIsAskedFor(t *testing.T) {
