@@ -23,7 +23,7 @@ var layering = [][]string{
 	{"internal/daemon/checkpoint", "internal/daemon/record", "internal/daemon/ship", "internal/daemon/shim", "internal/daemon/volume"},
 	{"internal/daemon/socket"},
 	{"internal/daemon/prepare", "internal/daemon/sidecar"},
-	{"internal/server/gateway", "internal/server/historyapi"},
+	{"internal/server/gateway", "internal/server/historyapi", "internal/server/live"},
 	{"internal/server/checkpointrequests"},
 	{"internal/server", "internal/cli"},
 	{"internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/requeue"},

@@ -35,7 +35,8 @@ func (p *plugin) diffCommand() *cobra.Command {
 		Long: `Show which files differ between two moments of a task, and how.
 
 FROM and TO are each the number or name of a checkpoint, "base" for what the task
-started from, or "latest"; and of another task of the same repository, such as a fork,
+started from, "latest", or "live", which is now: the files of a running task are read
+without stopping its agent. And of another task of the same repository, such as a fork,
 its name, a colon and one of these. FROM may also be "previous": what TO was made on,
 which is the checkpoint before it, or the target of a rewind. Without FROM and TO,
 everything that the task has changed so far is shown.
@@ -53,6 +54,9 @@ compare, nothing is printed.`,
   # What happened in checkpoint 4, and between 4 and now, as a summary
   kubectl clew diff fix-login previous 4
   kubectl clew diff fix-login 4 --stat
+
+  # What the agent has changed since its latest checkpoint
+  kubectl clew diff fix-login latest live
 
   # Only some files
   kubectl clew diff fix-login -- 'src/**/*.go' README.md
@@ -178,7 +182,7 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 	}
 	text = strings.TrimPrefix(text, "#")
 	if _, err := strconv.ParseInt(text, 10, 64); err == nil ||
-		slices.Contains([]string{historyv1.WordBase, historyv1.WordPrevious, historyv1.WordLatest}, text) {
+		slices.Contains([]string{historyv1.WordBase, historyv1.WordPrevious, historyv1.WordLatest, historyv1.WordLive}, text) {
 		return prefix + text, nil
 	}
 	list, err := s.checkpoints(ctx, task)
@@ -195,7 +199,7 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 		}
 		return prefix + strconv.FormatInt(c.Status.Number, 10), nil
 	}
-	return "", fmt.Errorf("task %s has no checkpoint %q; name a checkpoint of `kubectl clew checkpoint list %s`, base, previous or latest, or of another task its name and a colon, such as %s:latest", task, text, task, text)
+	return "", fmt.Errorf("task %s has no checkpoint %q; name a checkpoint of `kubectl clew checkpoint list %s`, base, previous, latest or live, or of another task its name and a colon, such as %s:latest", task, text, task, text)
 }
 
 // pages reads the difference page by page.

@@ -54,6 +54,14 @@ var _ = Describe("the difference between two moments", func() {
 			And(HaveField("Path", "link"), HaveField("NewMode", "120000")),
 			And(HaveField("Path", "binary"), HaveField("Binary", true))))
 
+		By("asking for what changed since, while the agent works")
+		Expect(w.differs(ctx, "changing", "after", "live").Items).To(BeEmpty())
+		w.inAgent(ctx, "changing", `cd /workspace; echo now > present`)
+		now := w.differs(ctx, "changing", "latest", "live")
+		Expect(now.Items).To(HaveExactElements(And(HaveField("Path", "present"), HaveField("Action", "Added"))))
+		Expect(now.To.Type).To(Equal(historyv1.MomentLive))
+		w.inAgent(ctx, "changing", `rm /workspace/present`)
+
 		By("taking the changes back with the patch in the other direction, in the agent's worktree")
 		back := w.plugin(ctx, "diff", "changing", "after", "before")
 		w.applyPatch(ctx, "changing", back)

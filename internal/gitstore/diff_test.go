@@ -197,12 +197,25 @@ func TestPointsOfADifference(t *testing.T) {
 	server.refusedDiff(gitstoreapi.NotFound, "from", "base", "to", "checkpoint/2", "base", foreign)
 	for point, reason := range map[string]gitstoreapi.Reason{
 		"checkpoint/3": gitstoreapi.NotFound, "checkpoint/0": gitstoreapi.BadRequest, "": gitstoreapi.BadRequest,
-		"HEAD": gitstoreapi.BadRequest, "live": gitstoreapi.BadRequest, "checkpoint/--help": gitstoreapi.BadRequest, "commit/main": gitstoreapi.BadRequest,
+		"HEAD": gitstoreapi.BadRequest, "live": gitstoreapi.NotFound, "uid-fork:live": gitstoreapi.NotFound, "checkpoint/--help": gitstoreapi.BadRequest, "commit/main": gitstoreapi.BadRequest,
 		"commit/" + foreign: gitstoreapi.NotFound, "commit/" + strings.Repeat("0", 40): gitstoreapi.NotFound,
 		"commit/" + fix.git("rev-parse", "HEAD^{tree}"): gitstoreapi.NotFound,
 		"uid-none:checkpoint/1":                         gitstoreapi.NotFound, "../x:base": gitstoreapi.BadRequest,
 	} {
 		server.refusedDiff(reason, "from", "checkpoint/1", "to", point)
+	}
+
+	// The present files are what was pushed last, whatever they were before.
+	for content, files := range map[string]int64{"now\n": 1, "origin\n": 0} {
+		fix.git("checkout", "--quiet", first)
+		now := first
+		if files > 0 {
+			now = fix.commit("changed", content)
+		}
+		fix.push("+" + now + ":refs/clew/uid-fix/live")
+		if got := server.diff("checkpoint/1", "live"); got.ToCommit != now || got.Totals.Files != files {
+			t.Errorf("to the present files, which are %s, the difference is to %s with %d files, want %d", now, got.ToCommit, got.Totals.Files, files)
+		}
 	}
 }
 

@@ -69,12 +69,14 @@ func (d *differ) resolve(point string) (string, error) {
 		return d.commit(refname.Code(uid, n), "the gitstore does not have checkpoint %d of the task with UID %s", n, uid)
 	case isCommit:
 		return d.reached(uid, id)
+	case name == gitstoreapi.PointLive:
+		return d.commit(refname.Live(uid), "the gitstore does not have the present files of the task with UID %s", uid)
 	}
 	return "", noPoint(point)
 }
 
 func noPoint(point string) error {
-	return gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a point of a task: it must be base, checkpoint/NUMBER or commit/ID", clip.Marked(point, maxShown))
+	return gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a point of a task: it must be base, live, checkpoint/NUMBER or commit/ID", clip.Marked(point, maxShown))
 }
 
 // commit returns the commit that a name means; the refusal NotFound, with the given sentence,

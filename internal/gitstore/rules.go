@@ -38,7 +38,8 @@ var checkpointRest = regexp.MustCompile(`^(?:code|state)/([1-9][0-9]{0,9})$`)
 
 // checkCommands returns a refusal if one of the commands is not allowed to the task.
 // A task may create refs/clew/<its UID>/{code,state}/<number>, once, and create
-// or move refs/heads/clew/<its name>/<branch>; it may delete nothing.
+// or move refs/clew/<its UID>/live and refs/heads/clew/<its name>/<branch>; it may delete
+// nothing.
 func checkCommands(task Task, commands []Command) *gitstoreapi.Refusal {
 	if made := newBranches(commands); len(commands) > maxRefsPerPush || made > maxBranchesPerPush {
 		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "the push updates %d refs and creates %d branches; one push may update at most %d and create at most %d: split it into several pushes",
@@ -70,6 +71,9 @@ func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 	}
 	if isZero(command.New) {
 		return gitstoreapi.New(gitstoreapi.DeleteNotAllowed, "%s cannot be deleted by a push; checkpoints are deleted with the history of their task", command.Ref)
+	}
+	if command.Ref == refname.Live(task.UID) {
+		return nil
 	}
 	if rest, ok := strings.CutPrefix(command.Ref, refname.OfTask(task.UID)); ok {
 		return checkCheckpoint(command, rest)

@@ -61,6 +61,8 @@ const (
 	// PointBase is DiffQuery.Base, or else the newest commit before the task's first
 	// checkpoint that does not look like a checkpoint.
 	PointBase = "base"
+	// PointLive is what the task's daemon last pushed of its files while the agent worked.
+	PointLive = "live"
 	// PointCheckpoint precedes the number of a checkpoint, and PointCommit the id of a commit
 	// that one of the task's refs must reach.
 	PointCheckpoint = "checkpoint/"

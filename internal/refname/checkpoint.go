@@ -22,6 +22,10 @@ func State(taskUID string, number int64) string {
 	return fmt.Sprintf("%sstate/%d", OfTask(taskUID), number)
 }
 
+// Live returns the ref of a task's files as they were when somebody last asked for them
+// while its agent worked. Unlike a checkpoint's it moves.
+func Live(taskUID string) string { return OfTask(taskUID) + "live" }
+
 // IsState reports whether ref has the form that State returns.
 func IsState(ref string) bool {
 	return strings.HasPrefix(ref, Checkpoints) && path.Base(path.Dir(ref)) == "state"

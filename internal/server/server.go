@@ -44,6 +44,7 @@ import (
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/historyapi"
+	"github.com/clew-dev/clew/internal/server/live"
 	"github.com/clew-dev/clew/internal/serving"
 )
 
@@ -121,6 +122,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { keepSchema(work, dsn, stores.daemons, ready, log) })
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
+	aside.Go(func() { _ = p.live.Run(work) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
@@ -150,6 +152,7 @@ type parts struct {
 	mux        *http.ServeMux
 	tasks      liveTasks
 	code       codeStore
+	live       *live.Broker
 }
 
 func assemble(config *rest.Config, o Options, stores stores, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
@@ -185,12 +188,13 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	}
 	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive)}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         stores.daemons,
 		Connections:   stores.daemons.MaxConnections(),
 		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
+		Live:          p.live,
 		Tasks:         attempts,
 		Log:           log.WithName("gateway"),
 		Registerer:    registry,
@@ -203,6 +207,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Tasks:         tasks,
 		ImportBytes:   o.ImportBytes,
 		Code:          code,
+		Live:          p.live,
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
 		Log:           log.WithName("api"),

@@ -89,7 +89,7 @@ func (f *fixture) restoreElsewhere(c Checkpoint) {
 	f.t.Helper()
 	store := filepath.Join(f.base, "store.git")
 	gitIn(f.t, f.base, "init", "-q", "--bare", store)
-	must(f.t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+	must(f.t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{Source: c.Code, Name: c.CodeRef}, RefUpdate{Source: c.State, Name: c.StateRef}))
 	g := newFixture(f.t)
 	must(f.t, g.repo.Fetch(context.Background(), Remote{URL: "file://" + store}, c.CodeRef, c.StateRef))
 	g.restore(c, ScopeBoth)
@@ -179,12 +179,12 @@ func TestPushAndFetch(t *testing.T) {
 	f.write("x", "x")
 	two := f.checkpoint()
 	good := Remote{URL: url + "/store.git", Token: "s3cret-token"}
-	both := []RefUpdate{{one.CodeRef, one.CodeRef}, {one.State, one.StateRef}}
+	both := []RefUpdate{{Source: one.CodeRef, Name: one.CodeRef}, {Source: one.State, Name: one.StateRef}}
 	wantReason(t, f.repo.Push(ctx, Remote{URL: url + "/store.git"}, both...), AuthenticationFailed)
 	wantReason(t, f.repo.Push(ctx, Remote{URL: url + "/none.git", Token: good.Token}, both...), RepositoryNotFound)
 	wantReason(t, f.repo.Push(ctx, Remote{URL: "http://127.0.0.1:1/x.git", Token: good.Token}, both...), Unreachable)
-	wantReason(t, f.repo.Push(ctx, good, RefUpdate{strings.Repeat("12", 20), "refs/heads/x"}), CheckpointNotFound)
-	wantReason(t, f.repo.Push(ctx, good, RefUpdate{one.Code, "--force"}), InvalidReference)
+	wantReason(t, f.repo.Push(ctx, good, RefUpdate{Source: strings.Repeat("12", 20), Name: "refs/heads/x"}), CheckpointNotFound)
+	wantReason(t, f.repo.Push(ctx, good, RefUpdate{Source: one.Code, Name: "--force"}), InvalidReference)
 	must(t, f.repo.Push(ctx, good, both...))
 	must(t, f.repo.Push(ctx, good, both...)) // idempotent
 	refs, err := f.repo.RemoteRefs(ctx, good, "refs/clew/uid-1/")
@@ -195,15 +195,15 @@ func TestPushAndFetch(t *testing.T) {
 	must(t, err)
 	wantEqual(t, "branches of the remote", map[string]string{}, refs)
 	// All or none: if one ref cannot be updated, the other one is not either.
-	must(t, f.repo.Push(ctx, good, RefUpdate{two.Code, "refs/heads/b"}))
-	err = f.repo.Push(ctx, good, RefUpdate{two.Code, two.CodeRef}, RefUpdate{one.Code, "refs/heads/b"})
+	must(t, f.repo.Push(ctx, good, RefUpdate{Source: two.Code, Name: "refs/heads/b"}))
+	err = f.repo.Push(ctx, good, RefUpdate{Source: two.Code, Name: two.CodeRef}, RefUpdate{Source: one.Code, Name: "refs/heads/b"})
 	wantReason(t, err, Rejected)
 	refs, err = f.repo.RemoteRefs(ctx, good, "refs/clew/")
 	must(t, err)
 	wantEqual(t, "checkpoint refs of the remote after a rejected push", pushed, refs)
 	// The error of a rejected push contains the remote's message.
 	writeFile(t, filepath.Join(store, "hooks/pre-receive"), "#!/bin/sh\necho 'attempt 2 is not the newest' >&2\nexit 1\n", 0o755)
-	err = f.repo.Push(ctx, good, RefUpdate{two.Code, two.CodeRef})
+	err = f.repo.Push(ctx, good, RefUpdate{Source: two.Code, Name: two.CodeRef})
 	wantReason(t, err, Rejected)
 	if !strings.Contains(err.Error(), "attempt 2 is not the newest") {
 		t.Errorf("the error does not contain the remote's message: %v", err)
@@ -261,7 +261,7 @@ func TestPushSendsOnlyNewObjects(t *testing.T) {
 	// A remote that has lost all objects gets all of them.
 	must(t, os.RemoveAll(store))
 	gitIn(t, root, "init", "-q", "--bare", store)
-	must(t, g.repo.Push(ctx, remote, RefUpdate{own.Code, own.CodeRef}, RefUpdate{own.State, own.StateRef}))
+	must(t, g.repo.Push(ctx, remote, RefUpdate{Source: own.Code, Name: own.CodeRef}, RefUpdate{Source: own.State, Name: own.StateRef}))
 	g.write("x", "z")
 	last, again := push(g, "uid-2", 2, own.Code)
 	if again > 64<<10 {
@@ -285,7 +285,7 @@ func (f *fixture) pushMeasured(remote Remote, store string, req CheckpointReques
 	c, err := f.repo.Checkpoint(context.Background(), req)
 	must(f.t, err)
 	for range 2 { // the second push is a repetition
-		must(f.t, f.repo.Push(context.Background(), remote, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+		must(f.t, f.repo.Push(context.Background(), remote, RefUpdate{Source: c.Code, Name: c.CodeRef}, RefUpdate{Source: c.State, Name: c.StateRef}))
 	}
 	return c, sizeOf(f.t, store) - before
 }
@@ -319,7 +319,7 @@ func TestOddTreesPassFsck(t *testing.T) {
 	store := filepath.Join(f.base, "store.git")
 	gitIn(t, f.base, "init", "-q", "--bare", store)
 	gitIn(t, store, "config", "receive.fsckObjects", "true")
-	must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{c.CodeRef, c.CodeRef}, RefUpdate{c.StateRef, c.StateRef}))
+	must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{Source: c.CodeRef, Name: c.CodeRef}, RefUpdate{Source: c.StateRef, Name: c.StateRef}))
 	must(t, os.RemoveAll(filepath.Join(f.work, "more")))
 	f.restore(c, ScopeBoth)
 	sameListing(t, "worktree", want, listing(t, f.work))

@@ -199,7 +199,7 @@ func TestLostVolume(t *testing.T) {
 	gitIn(t, f.base, "init", "-q", "--bare", store)
 	remote := Remote{URL: "file://" + store}
 	ctx := context.Background()
-	must(t, f.repo.Push(ctx, remote, RefUpdate{c.CodeRef, c.CodeRef}, RefUpdate{c.StateRef, c.StateRef}))
+	must(t, f.repo.Push(ctx, remote, RefUpdate{Source: c.CodeRef, Name: c.CodeRef}, RefUpdate{Source: c.StateRef, Name: c.StateRef}))
 
 	g := newFixture(t)
 	must(t, g.repo.Fetch(ctx, remote, c.CodeRef, c.StateRef))

@@ -32,6 +32,8 @@ type Remote struct {
 type RefUpdate struct {
 	Source string // a commit id or a local ref
 	Name   string // the ref on the remote
+	// Force moves the ref to a commit that does not contain its present one.
+	Force bool
 }
 
 func (m Remote) env() []string {
@@ -82,8 +84,8 @@ func (r *Repo) remote(ctx context.Context, m Remote, args ...string) ([]byte, er
 	return out, err
 }
 
-// Push updates refs of a remote, all or none, and never by force: if a ref exists and
-// is not an ancestor of its Source, the push is Rejected.
+// Push updates refs of a remote, all or none. Without Force, if a ref exists and is not an
+// ancestor of its Source, the push is Rejected.
 //
 // Errors: Unreachable (a retry may succeed), AuthenticationFailed, RepositoryNotFound,
 // Rejected (with the remote's message), CheckpointNotFound (for a Source),
@@ -105,7 +107,11 @@ func (r *Repo) Push(ctx context.Context, m Remote, updates ...RefUpdate) error {
 		return err
 	}
 	for i, u := range updates {
-		args = append(args, ids[i].String()+":"+u.Name)
+		force := ""
+		if u.Force {
+			force = "+"
+		}
+		args = append(args, force+ids[i].String()+":"+u.Name)
 		if refname.IsState(u.Name) {
 			states = append(states, ids[i].String())
 		}

@@ -38,7 +38,7 @@ func TestAPushOfManyRefsStartsFewProcesses(t *testing.T) {
 	gitIn(t, t.TempDir(), "init", "-q", "--bare", store)
 	var updates []RefUpdate
 	for i := range 300 {
-		updates = append(updates, RefUpdate{c.Code, fmt.Sprintf("refs/heads/b%d", i)}, RefUpdate{c.StateRef, refname.State("uid-1", int64(i+1))})
+		updates = append(updates, RefUpdate{Source: c.Code, Name: fmt.Sprintf("refs/heads/b%d", i)}, RefUpdate{Source: c.StateRef, Name: refname.State("uid-1", int64(i+1))})
 	}
 	before, _ := os.ReadFile(log)
 	must(t, repo.Push(context.Background(), Remote{URL: "file://" + store}, updates...))
@@ -63,7 +63,7 @@ func TestLargeFilesArePushedWithoutDeltas(t *testing.T) {
 		f.write(".git/large", fmt.Sprintf("%d", i))
 		must(t, os.Truncate(filepath.Join(f.work, ".git/large"), 24<<20))
 		c := f.checkpoint()
-		updates = append(updates, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef})
+		updates = append(updates, RefUpdate{Source: c.Code, Name: c.CodeRef}, RefUpdate{Source: c.State, Name: c.StateRef})
 	}
 	must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, updates...))
 	objects := gitIn(t, store, "cat-file", "--batch-all-objects", "--batch-check=%(objectsize) %(deltabase)")
@@ -102,7 +102,7 @@ func TestAStepOfAnAgentStartsFewProcesses(t *testing.T) {
 	step := func() (c Checkpoint) {
 		f.write("step", fmt.Sprint(f.n))
 		c = f.checkpoint()
-		must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+		must(t, f.repo.Push(context.Background(), Remote{URL: "file://" + store}, RefUpdate{Source: c.Code, Name: c.CodeRef}, RefUpdate{Source: c.State, Name: c.StateRef}))
 		return c
 	}
 	step()
@@ -145,7 +145,7 @@ func TestADroppedStateIsNotBuiltOn(t *testing.T) {
 	push := func() (c Checkpoint) {
 		f.write("step", fmt.Sprint(f.n))
 		c = f.checkpoint()
-		must(t, f.repo.Push(ctx, Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef}))
+		must(t, f.repo.Push(ctx, Remote{URL: "file://" + store}, RefUpdate{Source: c.Code, Name: c.CodeRef}, RefUpdate{Source: c.State, Name: c.StateRef}))
 		return c
 	}
 	first := push()
@@ -183,7 +183,7 @@ func TestAPushThatLacksObjectsIsRepeatedWithAll(t *testing.T) {
 			push := func() error {
 				f.write("step", fmt.Sprint(f.n))
 				c := f.checkpoint()
-				return f.repo.Push(ctx, Remote{URL: "file://" + store}, RefUpdate{c.Code, c.CodeRef}, RefUpdate{c.State, c.StateRef})
+				return f.repo.Push(ctx, Remote{URL: "file://" + store}, RefUpdate{Source: c.Code, Name: c.CodeRef}, RefUpdate{Source: c.State, Name: c.StateRef})
 			}
 			must(t, push())
 			// Of the pushes that build on the first one, the next is refused.

@@ -35,25 +35,26 @@ type ahead struct {
 // Warm is not urgent, so it can leave the processors to others: several goroutines
 // call throttle between small parts of the work, and continue when it returns.
 //
-// The errors are those of Checkpoint.
-func (r *Repo) Warm(ctx context.Context, parent string, throttle func()) error {
+// It returns the commit with all files as they were read, which is kept until the next Warm
+// or checkpoint. The errors are those of Checkpoint.
+func (r *Repo) Warm(ctx context.Context, parent string, throttle func()) (commit string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.throttle = throttle
 	defer func() { r.throttle = nil }()
 	if r.pristine == nil {
-		return fail(WorktreeMissing, nil, "the worktree %s was not created by this repository; clone it or restore a checkpoint first", r.cfg.Worktree)
+		return "", fail(WorktreeMissing, nil, "the worktree %s was not created by this repository; clone it or restore a checkpoint first", r.cfg.Worktree)
 	}
 	if parent != "" && !isCommitID(parent) {
-		return fail(InvalidReference, nil, "the parent %q is not a commit id of 40 hexadecimal digits", parent)
+		return "", fail(InvalidReference, nil, "the parent %q is not a commit id of 40 hexadecimal digits", parent)
 	}
 	req := &CheckpointRequest{Parent: parent, Time: time.Now(), Message: "Stored ahead of a checkpoint"}
 	t, err := r.checkpoint(ctx, req, refPair{warmCode, warmState}, true)
 	if err != nil {
-		return err
+		return "", err
 	}
 	r.ahead = &ahead{parent: parent, files: t.codeBase}
-	return nil
+	return t.result.Code, nil
 }
 
 // pause calls the throttle of Warm. During any other operation it does nothing.

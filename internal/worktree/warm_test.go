@@ -26,7 +26,8 @@ func (f *fixture) brief() (Checkpoint, error) {
 
 func (f *fixture) warm() {
 	f.t.Helper()
-	must(f.t, f.repo.Warm(context.Background(), f.last.Code, func() {}))
+	_, err := f.repo.Warm(context.Background(), f.last.Code, func() {})
+	must(f.t, err)
 }
 
 func TestABriefCheckpointRefusesToReadTooMuch(t *testing.T) {
@@ -191,7 +192,8 @@ func TestWarmCallsThrottleBetweenFilesAndWithinLargeOnes(t *testing.T) {
 	var calls atomic.Int64
 	warm := func() int64 {
 		before := calls.Load()
-		must(t, f.repo.Warm(context.Background(), f.last.Code, func() { calls.Add(1) }))
+		_, err := f.repo.Warm(context.Background(), f.last.Code, func() { calls.Add(1) })
+		must(t, err)
 		f.checkpoint()
 		return calls.Load() - before
 	}

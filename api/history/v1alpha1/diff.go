@@ -31,6 +31,8 @@ const (
 	// MomentCommit is the commit that a checkpoint was made on, if it is not one of the
 	// task's checkpoints.
 	MomentCommit = "Commit"
+	// MomentLive is now, of a running task: its files, read while the agent works.
+	MomentLive = "Live"
 )
 
 // Words for moments in requests, beside the numbers of checkpoints. Those of another task
@@ -39,18 +41,20 @@ const (
 	WordBase     = "base"
 	WordLatest   = "latest"
 	WordPrevious = "previous"
+	// WordLive is now; the latest checkpoint if the task is not running.
+	WordLive = "live"
 )
 
 // DiffMoment is a moment of a task.
 type DiffMoment struct {
 	Task    string `json:"task"`
 	TaskUID string `json:"taskUID"`
-	// Type: Checkpoint, Base or Commit.
+	// Type: Checkpoint, Base, Commit or Live.
 	Type string `json:"type"`
 	// Checkpoint is the number of the checkpoint.
 	Checkpoint int64  `json:"checkpoint,omitempty"`
 	Commit     string `json:"commit"`
-	// Time of the checkpoint.
+	// Time of the checkpoint, or when the files were read.
 	Time *metav1.MicroTime `json:"time,omitempty"`
 	// Branch and Position are the place in the conversation then.
 	Branch   string `json:"branch,omitempty"`

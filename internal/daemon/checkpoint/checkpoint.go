@@ -49,7 +49,7 @@ const (
 // Repo is the part of the worktree's repository that a Taker uses; see worktree.Repo.
 type Repo interface {
 	Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error)
-	Warm(ctx context.Context, parent string, rest func()) error
+	Warm(ctx context.Context, parent string, rest func()) (commit string, err error)
 	Cold() bool
 	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
 	CheckSendable(ctx context.Context, ids, has []string) error
@@ -170,7 +170,8 @@ func (t *Taker) Cold() bool { return t.Repo.Cold() }
 func (t *Taker) Warm(ctx context.Context, rest func()) error {
 	t.taking.Lock()
 	defer t.taking.Unlock()
-	return t.Repo.Warm(ctx, t.Journal.State().Parent, rest)
+	_, err := t.Repo.Warm(ctx, t.Journal.State().Parent, rest)
+	return err
 }
 
 // Recover spools the record that a crash, or a full volume, kept out of the spool. It must

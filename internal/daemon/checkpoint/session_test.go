@@ -35,7 +35,7 @@ func (n *notebook) Checkpoint(_ context.Context, r worktree.CheckpointRequest) (
 	return worktree.Checkpoint{Number: r.Number, Code: "c", State: "s"}, nil
 }
 
-func (*notebook) Warm(context.Context, string, func()) error { return nil }
+func (*notebook) Warm(context.Context, string, func()) (string, error) { return "", nil }
 
 func (*notebook) Cold() bool { return false }
 

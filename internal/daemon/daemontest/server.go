@@ -36,7 +36,7 @@ type Server struct {
 	down    bool
 	refusal *connect.Error // answers every Append; nil for none
 	changed broadcast.Change
-	asked   []*daemonv1.TakeCheckpoint
+	asked   []*daemonv1.Command
 }
 
 // Task is what the server knows of a task.
@@ -58,6 +58,8 @@ type Task struct {
 	Reports int
 	// Reported are the reasons of all problems that it ever reported.
 	Reported []string
+	// Live are the answers to AskLive.
+	Live []*daemonv1.ReportLiveRequest
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
@@ -163,7 +165,15 @@ func (s *Server) Refuse(why *connect.Error) {
 func (s *Server) Ask(take *daemonv1.TakeCheckpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = append(s.asked, take)
+	s.asked = append(s.asked, &daemonv1.Command{Command: &daemonv1.Command_TakeCheckpoint{TakeCheckpoint: take}})
+	s.changed.Announce()
+}
+
+// AskLive requests the files as they are from the daemons that listen for commands.
+func (s *Server) AskLive(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, &daemonv1.Command{Command: &daemonv1.Command_PublishLive{PublishLive: &daemonv1.PublishLive{Id: id}}})
 	s.changed.Announce()
 }
 

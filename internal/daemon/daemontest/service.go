@@ -117,6 +117,17 @@ func (s *service) Report(_ context.Context, r *connect.Request[daemonv1.ReportRe
 	return connect.NewResponse(&daemonv1.ReportResponse{}), nil
 }
 
+func (s *service) ReportLive(_ context.Context, r *connect.Request[daemonv1.ReportLiveRequest]) (*connect.Response[daemonv1.ReportLiveResponse], error) {
+	task, _, err := s.enter(r.Header())
+	defer s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	task.Live = append(task.Live, r.Msg)
+	s.changed.Announce()
+	return connect.NewResponse(&daemonv1.ReportLiveResponse{}), nil
+}
+
 func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {
 	task, _, err := s.enter(r.Header())
 	defer s.mu.Unlock()
@@ -158,7 +169,7 @@ func (s *service) Commands(ctx context.Context, r *connect.Request[daemonv1.Comm
 	}
 	for sent := 0; ; {
 		_, _, err := s.enter(r.Header())
-		var todo []*daemonv1.TakeCheckpoint
+		var todo []*daemonv1.Command
 		if err == nil {
 			todo = s.asked[sent:]
 			sent = len(s.asked)
@@ -168,8 +179,8 @@ func (s *service) Commands(ctx context.Context, r *connect.Request[daemonv1.Comm
 		if err != nil {
 			return err
 		}
-		for _, take := range todo {
-			if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_TakeCheckpoint{TakeCheckpoint: take}}); err != nil {
+		for _, command := range todo {
+			if err := stream.Send(command); err != nil {
 				return err
 			}
 		}

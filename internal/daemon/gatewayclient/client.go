@@ -292,6 +292,13 @@ func (c *Client) Conversation(ctx context.Context, each func(*daemonv1.Conversat
 	return classify(what, stream.Err())
 }
 
+// ReportLive answers the request for the files as they are with that id: with the commit that
+// was pushed, or the problem that prevented it.
+func (c *Client) ReportLive(ctx context.Context, id, commit, problem string) error {
+	_, err := c.rpc.ReportLive(ctx, connect.NewRequest(&daemonv1.ReportLiveRequest{Id: id, Commit: commit, Problem: problem}))
+	return classify("report the files as they are", err)
+}
+
 // Commands calls each with every command of the server, until the stream ends. It fails if
 // the server is silent for longer than silentTimeout.
 func (c *Client) Commands(ctx context.Context, each func(*daemonv1.Command)) error {

@@ -80,6 +80,9 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		case <-d.guard.drained:
 			d.reportOverflow()
 			continue
+		case id := <-d.live:
+			d.storeLive(ctx, id)
+			continue
 		}
 		if errors.Is(err, spool.ErrBroken) {
 			d.fail(err)

@@ -61,6 +61,7 @@ type Server interface {
 	MarkBegun()
 	Commands(context.Context, func(*daemonv1.Command)) error
 	Report(context.Context, *daemonv1.Problem) error
+	ReportLive(ctx context.Context, id, commit, problem string) error
 }
 
 // Config configures the sidecar.
@@ -130,8 +131,11 @@ type daemon struct {
 	due     chan struct{} // enough tool calls were answered for a checkpoint
 	asked   chan *daemonv1.TakeCheckpoint
 	push    chan struct{} // there is something to push
+	live    chan string   // the newest request for the files as they are
 	refused refusedCheckpoints
-	fail    context.CancelCauseFunc // ends the work with a cause
+
+	livePushes chan livePush
+	fail       context.CancelCauseFunc // ends the work with a cause
 }
 
 // Run serves until ctx ends, which means that the pod ends, and then until the last
@@ -207,6 +211,7 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 			ProcessorTime: cfg.ProcessorTime, ProcessorsShort: cfg.ProcessorsShort, Agent: shim}),
 		fail: fail, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1),
+		live: make(chan string, 1), livePushes: make(chan livePush, 1),
 	}, bad
 }
 
@@ -321,6 +326,7 @@ func (d *daemon) work(ctx, work context.Context) error {
 	start(work, d.pushAll)
 	start(work, d.problems.run)
 	start(running, d.listenForCommands)
+	start(running, d.pushLive)
 	start(running, d.watchAgent)
 	go func() {
 		defer close(d.idle)
@@ -376,13 +382,16 @@ func (d *daemon) ask(take *daemonv1.TakeCheckpoint) bool {
 	}
 }
 
-// listenForCommands queues the checkpoints that the server requests, until ctx ends.
+// listenForCommands queues what the server requests, until ctx ends.
 func (d *daemon) listenForCommands(ctx context.Context) error {
 	var wait backoff.Backoff
 	for ctx.Err() == nil {
 		full := false // logged once per stream, which may request any number
 		err := d.cfg.Server.Commands(ctx, func(c *daemonv1.Command) {
 			wait.Reset()
+			if c.GetPublishLive() != nil {
+				d.askLive(c.GetPublishLive().GetId())
+			}
 			take := c.GetTakeCheckpoint()
 			if take == nil || d.ask(take) || full {
 				return

@@ -2610,6 +2610,7 @@ type Command struct {
 	// Types that are valid to be assigned to Command:
 	//
 	//	*Command_TakeCheckpoint
+	//	*Command_PublishLive
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2661,6 +2662,15 @@ func (x *Command) GetTakeCheckpoint() *TakeCheckpoint {
 	return nil
 }
 
+func (x *Command) GetPublishLive() *PublishLive {
+	if x != nil {
+		if x, ok := x.Command.(*Command_PublishLive); ok {
+			return x.PublishLive
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -2669,7 +2679,159 @@ type Command_TakeCheckpoint struct {
 	TakeCheckpoint *TakeCheckpoint `protobuf:"bytes,1,opt,name=take_checkpoint,json=takeCheckpoint,proto3,oneof"`
 }
 
+type Command_PublishLive struct {
+	PublishLive *PublishLive `protobuf:"bytes,2,opt,name=publish_live,json=publishLive,proto3,oneof"`
+}
+
 func (*Command_TakeCheckpoint) isCommand_Command() {}
+
+func (*Command_PublishLive) isCommand_Command() {}
+
+// PublishLive requests that the files are pushed to the gitstore as they are, without
+// stopping the agent: to the ref refs/clew/<task UID>/live. The daemon answers with
+// ReportLive. Older daemons ignore it.
+type PublishLive struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 64 bytes.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PublishLive) Reset() {
+	*x = PublishLive{}
+	mi := &file_v1_daemon_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PublishLive) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PublishLive) ProtoMessage() {}
+
+func (x *PublishLive) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
+func (*PublishLive) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *PublishLive) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type ReportLiveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The commit that the ref was set to; empty if that failed.
+	Commit string `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
+	// Why it failed, for people; at most 1024 bytes.
+	Problem       string `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportLiveRequest) Reset() {
+	*x = ReportLiveRequest{}
+	mi := &file_v1_daemon_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportLiveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportLiveRequest) ProtoMessage() {}
+
+func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
+func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ReportLiveRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReportLiveRequest) GetCommit() string {
+	if x != nil {
+		return x.Commit
+	}
+	return ""
+}
+
+func (x *ReportLiveRequest) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
+type ReportLiveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportLiveResponse) Reset() {
+	*x = ReportLiveResponse{}
+	mi := &file_v1_daemon_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportLiveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportLiveResponse) ProtoMessage() {}
+
+func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
+func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+}
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
 // ignores a uid that it has served before.
@@ -2684,7 +2846,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2696,7 +2858,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2709,7 +2871,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -2938,10 +3100,18 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x121\n" +
 	"\amessage\x18\x03 \x01(\v2\x17.clew.daemon.v1.MessageR\amessage\"\x11\n" +
-	"\x0fCommandsRequest\"_\n" +
+	"\x0fCommandsRequest\"\xa1\x01\n" +
 	"\aCommand\x12I\n" +
-	"\x0ftake_checkpoint\x18\x01 \x01(\v2\x1e.clew.daemon.v1.TakeCheckpointH\x00R\x0etakeCheckpointB\t\n" +
-	"\acommand\"P\n" +
+	"\x0ftake_checkpoint\x18\x01 \x01(\v2\x1e.clew.daemon.v1.TakeCheckpointH\x00R\x0etakeCheckpoint\x12@\n" +
+	"\fpublish_live\x18\x02 \x01(\v2\x1b.clew.daemon.v1.PublishLiveH\x00R\vpublishLiveB\t\n" +
+	"\acommand\"\x1d\n" +
+	"\vPublishLive\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"U\n" +
+	"\x11ReportLiveRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x18\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\"\x14\n" +
+	"\x12ReportLiveResponse\"P\n" +
 	"\x0eTakeCheckpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x18\n" +
@@ -2952,14 +3122,16 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0eROLE_ASSISTANT\x10\x02\x12\x0f\n" +
 	"\vROLE_SYSTEM\x10\x03\x12\r\n" +
 	"\tROLE_TOOL\x10\x04\x12\x0f\n" +
-	"\vROLE_OUTPUT\x10\x052\xf3\x03\n" +
+	"\vROLE_OUTPUT\x10\x052\xc8\x04\n" +
 	"\rDaemonService\x12D\n" +
 	"\x05Begin\x12\x1c.clew.daemon.v1.BeginRequest\x1a\x1d.clew.daemon.v1.BeginResponse\x12G\n" +
 	"\x06Append\x12\x1d.clew.daemon.v1.AppendRequest\x1a\x1e.clew.daemon.v1.AppendResponse\x12e\n" +
 	"\x10MoveConversation\x12'.clew.daemon.v1.MoveConversationRequest\x1a(.clew.daemon.v1.MoveConversationResponse\x12[\n" +
 	"\fConversation\x12#.clew.daemon.v1.ConversationRequest\x1a$.clew.daemon.v1.ConversationResponse0\x01\x12F\n" +
 	"\bCommands\x12\x1f.clew.daemon.v1.CommandsRequest\x1a\x17.clew.daemon.v1.Command0\x01\x12G\n" +
-	"\x06Report\x12\x1d.clew.daemon.v1.ReportRequest\x1a\x1e.clew.daemon.v1.ReportResponseB9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
+	"\x06Report\x12\x1d.clew.daemon.v1.ReportRequest\x1a\x1e.clew.daemon.v1.ReportResponse\x12S\n" +
+	"\n" +
+	"ReportLive\x12!.clew.daemon.v1.ReportLiveRequest\x1a\".clew.daemon.v1.ReportLiveResponseB9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
 
 var (
 	file_v1_daemon_proto_rawDescOnce sync.Once
@@ -2974,7 +3146,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*ReportRequest)(nil),            // 1: clew.daemon.v1.ReportRequest
@@ -3011,9 +3183,12 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*ConversationEntry)(nil),        // 32: clew.daemon.v1.ConversationEntry
 	(*CommandsRequest)(nil),          // 33: clew.daemon.v1.CommandsRequest
 	(*Command)(nil),                  // 34: clew.daemon.v1.Command
-	(*TakeCheckpoint)(nil),           // 35: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 36: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 37: google.protobuf.Timestamp
+	(*PublishLive)(nil),              // 35: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 36: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 37: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 38: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 39: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	3,  // 0: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
@@ -3023,7 +3198,7 @@ var file_v1_daemon_proto_depIdxs = []int32{
 	7,  // 4: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
 	8,  // 5: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
 	11, // 6: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	37, // 7: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	40, // 7: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
 	18, // 8: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
 	23, // 9: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
 	21, // 10: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
@@ -3040,8 +3215,8 @@ var file_v1_daemon_proto_depIdxs = []int32{
 	17, // 21: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
 	17, // 22: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
 	17, // 23: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	36, // 24: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	37, // 25: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	39, // 24: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	40, // 25: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
 	27, // 26: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
 	8,  // 27: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
 	26, // 28: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
@@ -3050,26 +3225,29 @@ var file_v1_daemon_proto_depIdxs = []int32{
 	21, // 31: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
 	8,  // 32: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
 	32, // 33: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	37, // 34: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	40, // 34: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
 	18, // 35: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	35, // 36: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	4,  // 37: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	9,  // 38: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	28, // 39: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	30, // 40: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	33, // 41: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	1,  // 42: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	6,  // 43: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	10, // 44: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	29, // 45: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	31, // 46: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	34, // 47: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	2,  // 48: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	43, // [43:49] is the sub-list for method output_type
-	37, // [37:43] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	38, // 36: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	35, // 37: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	4,  // 38: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	9,  // 39: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	28, // 40: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	30, // 41: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	33, // 42: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	1,  // 43: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	36, // 44: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	6,  // 45: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	10, // 46: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	29, // 47: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	31, // 48: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	34, // 49: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	2,  // 50: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	37, // 51: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	45, // [45:52] is the sub-list for method output_type
+	38, // [38:45] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -3089,6 +3267,7 @@ func file_v1_daemon_proto_init() {
 	}
 	file_v1_daemon_proto_msgTypes[33].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
+		(*Command_PublishLive)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3096,7 +3275,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   36,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

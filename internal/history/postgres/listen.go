@@ -62,7 +62,7 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if err := subscribe(ctx, conn); err != nil {
+	if err := subscribe(ctx, conn, Channel); err != nil {
 		return err
 	}
 	tables, err := tablesOf(ctx, conn)
@@ -95,11 +95,11 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 	}
 }
 
-// subscribe makes Postgres send notifications on the connection.
-func subscribe(ctx context.Context, conn *pgx.Conn) error {
+// subscribe makes Postgres send a channel's notifications on the connection.
+func subscribe(ctx context.Context, conn *pgx.Conn, channel string) error {
 	timed, cancel := context.WithTimeout(ctx, listenTimeout)
 	defer cancel()
-	if _, err := conn.Exec(timed, "LISTEN "+Channel); err != nil {
+	if _, err := conn.Exec(timed, "LISTEN "+channel); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	return nil

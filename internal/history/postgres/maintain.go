@@ -98,7 +98,7 @@ func (m *maintainer) lead(ctx context.Context) error {
 	if err := conn.QueryRow(timed, "SELECT pg_try_advisory_lock($1)", int64(maintenanceLock)).Scan(&mine); err != nil || !mine {
 		return err
 	}
-	if err := subscribe(ctx, conn); err != nil {
+	if err := subscribe(ctx, conn, Channel); err != nil {
 		return err
 	}
 	m.metrics.leader.Set(1)

@@ -36,6 +36,8 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 	defer leave()
 	changed, unsubscribe := g.requests.Changes(id.Namespace, id.TaskName)
 	defer unsubscribe()
+	live, forget := g.liveRequests(id.TaskUID)
+	defer forget()
 	t := announcer{sent: map[string]bool{}, passed: map[string]bool{}}
 	if err := g.beat(ctx, id, stream); err != nil {
 		return err
@@ -52,6 +54,10 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 		case <-lifetime.C:
 			return nil
 		case <-changed:
+		case asked := <-live:
+			if err := stream.Send(publishLive(asked)); err != nil {
+				return err
+			}
 		case newest := <-s.fenced:
 			return g.failure(ctx, fenced(id, newest))
 		case <-s.recheck:

@@ -101,12 +101,22 @@ type Requests interface {
 	Changes(namespace, task string) (changed <-chan struct{}, leave func())
 }
 
+// Live passes on requests for the files of tasks as they are; see package live.
+type Live interface {
+	// Requests returns a channel that receives the ids of requests, until leave is called.
+	Requests(taskUID string) (ids <-chan string, leave func())
+	// Answer ends a request with a commit, or with a problem.
+	Answer(ctx context.Context, taskUID, id, commit, problem string) error
+}
+
 // Options of a Gateway. Store, Authenticator and Requests are required.
 type Options struct {
 	Store         Store
 	Authenticator Authenticator
 	Requests      Requests
-	Log           logr.Logger
+	// Live is nil if nobody compares the files of running tasks.
+	Live Live
+	Log  logr.Logger
 	// Connections is the number of Store's connections, which bounds the requests that
 	// use it; 14 if zero.
 	Connections int
@@ -131,6 +141,7 @@ type Gateway struct {
 	store          Store
 	authenticator  Authenticator
 	requests       Requests
+	live           Live
 	tasks          Tasks
 	log            logr.Logger
 	metrics        *metrics
@@ -161,7 +172,7 @@ func New(o Options) *Gateway {
 		o.Connections = defaultConnections
 	}
 	return &Gateway{
-		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, tasks: o.Tasks, log: o.Log,
+		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
 		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections),
 	}

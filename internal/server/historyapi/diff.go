@@ -35,6 +35,11 @@ func (a *api) diff(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	if q.at.Commits == [2]string{} { // later pages compare the same files
+		if err := a.publish(c, &of.from, &of.to); err != nil {
+			return err
+		}
+	}
 	from, to := of.from.point(of.task), of.to.point(of.task)
 	found, err := a.Code.Diff(c.Context(), c.access.Namespace, of.task.UID, gitstoreapi.DiffQuery{
 		From: from, To: to, FromCommit: cmp.Or(q.at.Commits[0], of.from.commit), ToCommit: cmp.Or(q.at.Commits[1], of.to.commit),
@@ -137,6 +142,10 @@ func diffOf(found gitstoreapi.Diff, of moments, q diffParameters) (historyv1alph
 
 func momentOf(m moment, commit string) historyv1alpha1.DiffMoment {
 	answer := historyv1alpha1.DiffMoment{Task: m.task.Name, TaskUID: m.task.UID, Type: m.kind(), Commit: commit}
+	if m.live != nil {
+		now := metav1.NowMicro()
+		answer.Time, answer.Branch, answer.Position = &now, m.live.branch, m.live.totals.Messages
+	}
 	if c := m.checkpoint; c != nil {
 		taken := metav1.NewMicroTime(c.Time)
 		answer.Checkpoint, answer.Time, answer.Branch, answer.Position = c.Number, &taken, c.Position.Branch, c.Position.Position
@@ -147,7 +156,7 @@ func momentOf(m moment, commit string) historyv1alpha1.DiffMoment {
 // conversationDiff returns what was said and used between two moments on one branch of a
 // conversation; nil for others.
 func conversationDiff(from, to moment) *historyv1alpha1.ConversationDiff {
-	if from.task.UID != to.task.UID || from.parent || to.parent || from.branch() != to.branch() && from.checkpoint != nil && to.checkpoint != nil {
+	if from.task.UID != to.task.UID || from.parent || to.parent || from.branch() != to.branch() && from.kind() != historyv1alpha1.MomentBase && to.kind() != historyv1alpha1.MomentBase {
 		return nil
 	}
 	before, after := from.totals(), to.totals()

@@ -13,6 +13,7 @@ import (
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history"
 )
 
 const diffPath = base + "/tasks/a/diff"
@@ -88,6 +89,58 @@ var _ = Describe("The difference between two moments of a task", func() {
 			From: "checkpoint/1", To: "checkpoint/2", FromCommit: "f", ToCommit: "t", Base: "base", Paths: []string{"src", "*.go"}, Ignored: true,
 			After: 1, Listing: gitstoreapi.ListingCompared, Limit: 2,
 		}))
+	})
+
+	When("one of the moments is now", func() {
+		running := func() {
+			for i := range f.archive.tasks {
+				f.archive.tasks[i].State = "Running"
+			}
+		}
+
+		It("is the latest checkpoint of a task that does not run", func() {
+			Expect(ask("from=1&to=live").To.Checkpoint).To(BeEquivalentTo(2))
+			Expect(f.live.asked).To(BeEmpty())
+		})
+
+		It("asks the daemon of a running one, once for all pages", func() {
+			running()
+			f.code.diff = gitstoreapi.Diff{FromCommit: "new-1", ToCommit: "now", Totals: gitstoreapi.DiffTotals{Files: 2}, Files: []gitstoreapi.DiffFile{{Path: "a"}}, Next: 1}
+			got := ask("from=1&to=live")
+			Expect(f.live.asked).To(Equal([]string{"new"}))
+			Expect([]string{f.code.compared.To, f.code.compared.ToCommit}).To(Equal([]string{"live", "now"}))
+			Expect(got.To).To(And(HaveField("Type", "Live"), HaveField("Commit", "now"), HaveField("Time", Not(BeNil())),
+				HaveField("Branch", "main"), HaveField("Position", BeEquivalentTo(9))))
+			Expect(got.Conversation.Messages).To(BeEquivalentTo(9-4), "since checkpoint 1")
+
+			f.live.commit = "later"
+			ask("continue=" + url.QueryEscape(got.Continue))
+			Expect(f.live.asked).To(HaveLen(1))
+			Expect(f.code.compared.ToCommit).To(Equal("now"), "the gitstore says whether it has these files still")
+		})
+
+		DescribeTable("names it in every place", func(query, from, to string) {
+			running()
+			ask(query)
+			Expect([]string{f.code.compared.From, f.code.compared.To}).To(Equal([]string{from, to}))
+		},
+			Entry("since the base", "to=live", "commit/base", "live"),
+			Entry("since the latest checkpoint", "from=previous&to=live", "checkpoint/2", "live"),
+			Entry("backwards", "from=live&to=1", "live", "checkpoint/1"),
+			Entry("of two tasks", "from=live&to=ab:live", "live", "other:live"),
+		)
+
+		DescribeTable("says why it cannot be answered", func(err error, sentence string) {
+			running()
+			f.live.err = err
+			w := f.get("ann", diffPath+"?to=live")
+			Expect(w).To(HaveHTTPStatus(http.StatusServiceUnavailable))
+			Expect(decoded[metav1.Status](w).Message).To(ContainSubstring(sentence))
+		},
+			Entry("no answer", history.ErrNoAnswer, "the daemon of task a does not answer: its pod may be starting or ending"),
+			Entry("a problem", &history.LiveProblem{Problem: "the volume is full"}, "cannot push its files: the volume is full"),
+			Entry("no connection", http.ErrServerClosed, "cannot be asked for its files; try again"),
+		)
 	})
 
 	It("returns patches as text, or as bytes when they are none", func() {

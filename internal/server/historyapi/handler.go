@@ -114,9 +114,11 @@ type Options struct {
 	Store Store
 	// Archive, Tasks and Code serve searches, lists, differences, exports, imports and deletions;
 	// without an Archive none of these is served.
-	Archive       Archive
-	Tasks         Tasks
-	Code          Code
+	Archive Archive
+	Tasks   Tasks
+	Code    Code
+	// Live serves differences to the present of running tasks.
+	Live          Live
 	Authenticator authenticator.Request
 	Authorizer    Authorizer
 	Log           logr.Logger

@@ -1,6 +1,7 @@
 package historyapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -20,8 +21,16 @@ type moment struct {
 	// the checkpoint was made on.
 	checkpoint *history.Checkpoint
 	parent     bool
+	// live is set for the present of a running task.
+	live *present
 	// commit is the one that was recorded; empty if none was.
 	commit string
+}
+
+// present is where the conversation of a running task is.
+type present struct {
+	branch string
+	totals history.Totals
 }
 
 // moments are both moments of a request about a task. They may be of other tasks.
@@ -34,6 +43,8 @@ type moments struct {
 
 func (m moment) kind() string {
 	switch {
+	case m.live != nil:
+		return historyv1alpha1.MomentLive
 	case m.checkpoint == nil:
 		return historyv1alpha1.MomentBase
 	case m.parent:
@@ -46,6 +57,8 @@ func (m moment) kind() string {
 func (m moment) point(about history.Task) string {
 	point := gitstoreapi.PointBase
 	switch {
+	case m.live != nil:
+		point = gitstoreapi.PointLive
 	case m.kind() == historyv1alpha1.MomentCheckpoint:
 		point = gitstoreapi.PointCheckpoint + strconv.FormatInt(m.checkpoint.Number, 10)
 	case m.commit != "":
@@ -61,6 +74,8 @@ func (m moment) point(about history.Task) string {
 func (m moment) word(about history.Task) string {
 	word := historyv1alpha1.WordBase
 	switch m.kind() {
+	case historyv1alpha1.MomentLive:
+		word = historyv1alpha1.WordLive
 	case historyv1alpha1.MomentCommit:
 		word = parentPrefix + strconv.FormatInt(m.checkpoint.Number, 10)
 	case historyv1alpha1.MomentCheckpoint:
@@ -72,12 +87,19 @@ func (m moment) word(about history.Task) string {
 	return word
 }
 
+// momentAt returns the moment of a checkpoint.
+func momentAt(task history.Task, c *history.Checkpoint) moment {
+	return moment{task: task, checkpoint: c, commit: c.Commit}
+}
+
 // parentPrefix precedes, in continue tokens, the number of a checkpoint whose parent is meant.
 const parentPrefix = "^"
 
 // String names the moment in messages.
 func (m moment) String() string {
 	switch m.kind() {
+	case historyv1alpha1.MomentLive:
+		return "the present files of task " + m.task.Name
 	case historyv1alpha1.MomentBase:
 		return "the base of task " + m.task.Name
 	case historyv1alpha1.MomentCommit:
@@ -87,6 +109,9 @@ func (m moment) String() string {
 }
 
 func (m moment) branch() string {
+	if m.live != nil {
+		return m.live.branch
+	}
 	if m.checkpoint == nil {
 		return ""
 	}
@@ -94,6 +119,9 @@ func (m moment) branch() string {
 }
 
 func (m moment) totals() history.Totals {
+	if m.live != nil {
+		return m.live.totals
+	}
 	if m.checkpoint == nil {
 		return history.Totals{}
 	}
@@ -112,12 +140,14 @@ func (a *api) moments(c *call, q diffParameters) (of moments, err error) {
 		return of, err
 	}
 	of.base = base.commit
-	if of.to, err = a.moment(c, of.task, q.at.To); err != nil {
+	if of.to, err = a.moment(c, found, q.at.To); err != nil {
 		return of, err
 	}
 	switch {
 	case q.at.From != historyv1alpha1.WordPrevious:
-		of.from, err = a.moment(c, of.task, q.at.From)
+		of.from, err = a.moment(c, found, q.at.From)
+	case of.to.live != nil:
+		of.from, err = a.latest(c, of.to.task)
 	case of.to.checkpoint == nil:
 		err = badRequest("there is nothing before %s", of.to)
 	default:
@@ -126,48 +156,48 @@ func (a *api) moments(c *call, q diffParameters) (of moments, err error) {
 	return of, err
 }
 
-// moment resolves a moment: base, latest (the newest checkpoint that the gitstore has), or the
-// number of a checkpoint; of another task, after its name and a colon.
-func (a *api) moment(c *call, task history.Task, text string) (moment, error) {
+// moment resolves a moment: base, latest (the newest checkpoint that the gitstore has), live,
+// or the number of a checkpoint; of another task, after its name and a colon.
+func (a *api) moment(c *call, found history.TaskSummary, text string) (moment, error) {
+	task := found.Task
 	if name, rest, other := strings.Cut(text, ":"); other {
 		if strings.Contains(rest, ":") {
 			return moment{}, noSuchWord(text)
 		}
-		task, err := a.otherTask(c, name)
+		other, err := a.otherTask(c, name)
 		if err != nil {
 			return moment{}, err
 		}
-		if rest == "" {
-			rest = historyv1alpha1.WordLatest
-		}
-		return a.moment(c, task, rest)
+		return a.moment(c, other, cmp.Or(rest, historyv1alpha1.WordLatest))
 	}
 	switch text {
 	case historyv1alpha1.WordBase:
 		return a.base(c, task)
 	case historyv1alpha1.WordLatest:
 		return a.latest(c, task)
+	case historyv1alpha1.WordLive:
+		return a.live(c, found)
 	}
 	number, parent := strings.CutPrefix(text, parentPrefix)
 	n, err := strconv.ParseInt(number, 10, 32)
 	if err != nil || n < 1 {
 		return moment{}, noSuchWord(text)
 	}
-	found, err := a.Archive.Checkpoint(c.Context(), task.Key(), n)
+	point, err := a.Archive.Checkpoint(c.Context(), task.Key(), n)
 	switch {
 	case errors.Is(err, history.ErrNotFound):
 		return moment{}, noMoment(c.access, "task %s has no checkpoint %d", task.Name, n)
 	case err != nil:
 		return moment{}, err
 	case parent:
-		return moment{task, &found, true, found.Parent}, nil
+		return moment{task: task, checkpoint: &point, parent: true, commit: point.Parent}, nil
 	}
-	m := moment{task, &found, false, found.Commit}
+	m := momentAt(task, &point)
 	return m, stored(c.access, m)
 }
 
 func noSuchWord(text string) error {
-	return badRequest("%q is no moment of a task: name the number of a checkpoint, base or latest, or another task and one of these, such as other-task:3; from may also be previous", text)
+	return badRequest("%q is no moment of a task: name the number of a checkpoint, base, latest or live, or another task and one of these, such as other-task:3; from may also be previous", text)
 }
 
 // stored returns why the gitstore does not have a checkpoint; nil if it has.
@@ -209,10 +239,10 @@ func (a *api) latest(c *call, task history.Task) (moment, error) {
 	}
 	for i := range found {
 		if found[i].Durable {
-			return moment{task, &found[i], false, found[i].Commit}, nil
+			return momentAt(task, &found[i]), nil
 		}
 	}
-	return moment{}, stored(c.access, moment{task, &found[0], false, found[0].Commit})
+	return moment{}, stored(c.access, momentAt(task, &found[0]))
 }
 
 // before returns what a checkpoint was made on: the checkpoint before it, usually; after a
@@ -223,27 +253,27 @@ func (a *api) before(c *call, m moment) (moment, error) {
 	}
 	found, err := a.Archive.CheckpointsBefore(c.Context(), m.task.Key(), m.checkpoint.Number, 1)
 	if err == nil && len(found) == 1 && found[0].Commit == m.checkpoint.Parent && found[0].Durable {
-		return moment{m.task, &found[0], false, found[0].Commit}, nil
+		return momentAt(m.task, &found[0]), nil
 	}
-	return moment{m.task, m.checkpoint, true, m.checkpoint.Parent}, err
+	return moment{task: m.task, checkpoint: m.checkpoint, parent: true, commit: m.checkpoint.Parent}, err
 }
 
 // otherTask finds another task whose code the caller may compare as well.
-func (a *api) otherTask(c *call, name string) (history.Task, error) {
+func (a *api) otherTask(c *call, name string) (history.TaskSummary, error) {
 	access := c.access
 	access.Name = name
 	allowed, reason, err := a.Authorizer.Authorize(c.Context(), c.caller, access)
 	if err != nil {
-		return history.Task{}, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, c.caller.GetName(), err)
+		return history.TaskSummary{}, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, c.caller.GetName(), err)
 	}
 	if !allowed {
-		return history.Task{}, forbidden(c.caller, access, reason)
+		return history.TaskSummary{}, forbidden(c.caller, access, reason)
 	}
 	found, err := a.find(c.Context(), access.Namespace, name, "")
 	if errors.Is(err, history.ErrNotFound) {
-		return history.Task{}, noMoment(access, "there is no task %s in the history of this namespace", name)
+		return history.TaskSummary{}, noMoment(access, "there is no task %s in the history of this namespace", name)
 	}
-	return found.Task, err
+	return found, err
 }
 
 // noMoment is the answer that a task has no such moment.

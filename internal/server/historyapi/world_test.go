@@ -69,6 +69,7 @@ type fixture struct {
 	archive *archive
 	tasks   tasks
 	code    *code
+	live    *live
 }
 
 // serve serves the API with a new store, and an archive that stands in for another.
@@ -90,7 +91,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 	store, err := postgres.Open(ctx, dsn, log)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(store.Close)
-	f := &fixture{ctx: ctx, store: store, archive: newArchive(), tasks: tasks{}, code: &code{}}
+	f := &fixture{ctx: ctx, store: store, archive: newArchive(), tasks: tasks{}, code: &code{}, live: &live{commit: "now"}}
 	if dsn != unreachable {
 		DeferOnFailure(f.reportStore, NodeTimeout(10*time.Second))
 	}
@@ -98,7 +99,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 		DeferOnFailure(f.reportArchive)
 	}
 	f.handler = handlerOf(historyapi.Options{
-		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
+		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Live: f.live, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,

@@ -49,6 +49,9 @@ const (
 	DaemonServiceCommandsProcedure = "/clew.daemon.v1.DaemonService/Commands"
 	// DaemonServiceReportProcedure is the fully-qualified name of the DaemonService's Report RPC.
 	DaemonServiceReportProcedure = "/clew.daemon.v1.DaemonService/Report"
+	// DaemonServiceReportLiveProcedure is the fully-qualified name of the DaemonService's ReportLive
+	// RPC.
+	DaemonServiceReportLiveProcedure = "/clew.daemon.v1.DaemonService/ReportLive"
 )
 
 // DaemonServiceClient is a client for the clew.daemon.v1.DaemonService service.
@@ -73,6 +76,8 @@ type DaemonServiceClient interface {
 	// Report sets or clears the problem that prevents the daemon from working.
 	// Idempotent; a newer attempt begins without a problem.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
+	// ReportLive answers the command PublishLive. Idempotent.
+	ReportLive(context.Context, *connect.Request[v1.ReportLiveRequest]) (*connect.Response[v1.ReportLiveResponse], error)
 }
 
 // NewDaemonServiceClient constructs a client for the clew.daemon.v1.DaemonService service. By
@@ -122,6 +127,12 @@ func NewDaemonServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(daemonServiceMethods.ByName("Report")),
 			connect.WithClientOptions(opts...),
 		),
+		reportLive: connect.NewClient[v1.ReportLiveRequest, v1.ReportLiveResponse](
+			httpClient,
+			baseURL+DaemonServiceReportLiveProcedure,
+			connect.WithSchema(daemonServiceMethods.ByName("ReportLive")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -133,6 +144,7 @@ type daemonServiceClient struct {
 	conversation     *connect.Client[v1.ConversationRequest, v1.ConversationResponse]
 	commands         *connect.Client[v1.CommandsRequest, v1.Command]
 	report           *connect.Client[v1.ReportRequest, v1.ReportResponse]
+	reportLive       *connect.Client[v1.ReportLiveRequest, v1.ReportLiveResponse]
 }
 
 // Begin calls clew.daemon.v1.DaemonService.Begin.
@@ -165,6 +177,11 @@ func (c *daemonServiceClient) Report(ctx context.Context, req *connect.Request[v
 	return c.report.CallUnary(ctx, req)
 }
 
+// ReportLive calls clew.daemon.v1.DaemonService.ReportLive.
+func (c *daemonServiceClient) ReportLive(ctx context.Context, req *connect.Request[v1.ReportLiveRequest]) (*connect.Response[v1.ReportLiveResponse], error) {
+	return c.reportLive.CallUnary(ctx, req)
+}
+
 // DaemonServiceHandler is an implementation of the clew.daemon.v1.DaemonService service.
 type DaemonServiceHandler interface {
 	// Begin opens an attempt: it fences every older one and returns the current
@@ -187,6 +204,8 @@ type DaemonServiceHandler interface {
 	// Report sets or clears the problem that prevents the daemon from working.
 	// Idempotent; a newer attempt begins without a problem.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
+	// ReportLive answers the command PublishLive. Idempotent.
+	ReportLive(context.Context, *connect.Request[v1.ReportLiveRequest]) (*connect.Response[v1.ReportLiveResponse], error)
 }
 
 // NewDaemonServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -232,6 +251,12 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(daemonServiceMethods.ByName("Report")),
 		connect.WithHandlerOptions(opts...),
 	)
+	daemonServiceReportLiveHandler := connect.NewUnaryHandler(
+		DaemonServiceReportLiveProcedure,
+		svc.ReportLive,
+		connect.WithSchema(daemonServiceMethods.ByName("ReportLive")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/clew.daemon.v1.DaemonService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DaemonServiceBeginProcedure:
@@ -246,6 +271,8 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 			daemonServiceCommandsHandler.ServeHTTP(w, r)
 		case DaemonServiceReportProcedure:
 			daemonServiceReportHandler.ServeHTTP(w, r)
+		case DaemonServiceReportLiveProcedure:
+			daemonServiceReportLiveHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -277,4 +304,8 @@ func (UnimplementedDaemonServiceHandler) Commands(context.Context, *connect.Requ
 
 func (UnimplementedDaemonServiceHandler) Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.Report is not implemented"))
+}
+
+func (UnimplementedDaemonServiceHandler) ReportLive(context.Context, *connect.Request[v1.ReportLiveRequest]) (*connect.Response[v1.ReportLiveResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.ReportLive is not implemented"))
 }
