@@ -22,25 +22,30 @@ type ForkVariant struct {
 	Prompt *string `json:"prompt,omitempty"`
 }
 
-// ForkSpec requests a new branch of work.
+// ForkSpec requests new branches of work.
 // +kubebuilder:validation:XValidation:rule="self.variants.all(v, v.name != self.sourceRef.name)",message="a fork cannot have its source's name: give the variant another name"
+// +kubebuilder:validation:XValidation:rule="!has(self.at) || !has(self.checkpointRef)",message="the Fork has both at and checkpointRef: set only one of them"
 type ForkSpec struct {
 	// sourceRef names the task to fork.
 	// +required
 	SourceRef NameReference `json:"sourceRef"`
 	// checkpointRef names the checkpoint of the source to fork from; its latest when left out.
+	// The same as at.checkpointRef.
 	// +optional
 	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// at is the moment of the source to fork from; its latest checkpoint when left out.
+	// +optional
+	At *StartPoint `json:"at,omitempty"`
 	// conversation says whether the conversation up to that checkpoint is included.
 	// +optional
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
-	// variants are the new tasks; exactly one is supported.
+	// variants are the new tasks, at most 16.
 	// +required
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MinItems=1
-	// +kubebuilder:validation:MaxItems=1
+	// +kubebuilder:validation:MaxItems=16
 	Variants []ForkVariant `json:"variants"`
 	// requestedBy is the name of the user who created the object, as authenticated by the
 	// API server. Admission sets it and ignores what a client sends: leave it out.
@@ -84,7 +89,13 @@ type ForkStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=64
 	Tasks []ForkedTask `json:"tasks,omitempty"`
+	// taskCount is the number of tasks that were created.
+	// +optional
+	TaskCount int32 `json:"taskCount,omitempty"`
 }
+
+// Point returns the moment to fork from; nil for the latest checkpoint.
+func (s *ForkSpec) Point() *StartPoint { return pointOf(s.At, s.CheckpointRef) }
 
 // ForkOrigin is the Fork that a task was created for.
 type ForkOrigin struct {
@@ -105,7 +116,7 @@ type ForkOrigin struct {
 	FieldManager string `json:"fieldManager,omitempty"`
 }
 
-// Fork creates a new task that starts from a checkpoint of another one. The source is not
+// Fork creates new tasks that start from one moment of another task. The source is not
 // changed.
 //
 // +kubebuilder:object:root=true
@@ -113,7 +124,8 @@ type ForkOrigin struct {
 // +kubebuilder:resource:shortName=cfork;cforks,categories=clew
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.sourceRef.name`
 // +kubebuilder:printcolumn:name="Checkpoint",type=integer,JSONPath=`.status.source.checkpoint`
-// +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.status.tasks[*].name`
+// +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.status.tasks[0].name`
+// +kubebuilder:printcolumn:name="Tasks",type=integer,JSONPath=`.status.taskCount`
 // +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -26,7 +26,6 @@ func TestTheOtherKindsAreValidated(t *testing.T) {
 		"a fork of elsewhere":  {fork("f", "other/same", "new"), "a reference contains no '/'"},
 		"a long variant":       {fork("f", "source", strings.Repeat("v", 47)), "the name of a variant is too long"},
 		"an odd variant":       {fork("f", "source", "Has.Dots"), "the name of a variant must be lower-case letters"},
-		"several variants":     {fork("f", "source", "a", v1alpha1.ForkVariant{Name: "b"}), "must have at most 1 item"},
 		"a long fork":          {fork(strings.Repeat("f", 64), "source", "a"), "use at most 63 characters"},
 		"a checkpoint of none": {&v1alpha1.Checkpoint{ObjectMeta: at("c")}, "spec.taskRef.name"},
 		"a checkpoint's words": {&v1alpha1.Checkpoint{ObjectMeta: at("c"), Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "t"}, Message: "\x00"}}, "message must be plain text"},

@@ -1,13 +1,48 @@
 package v1alpha1
 
-// StartFrom makes a new task start from a checkpoint of another one.
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// StartPoint is the moment of a task from which another one starts. A message and a time lead
+// to the newest checkpoint at or before the end of their turn: the new task gets that
+// checkpoint's files, agent state and position in the conversation, so that they agree.
+// +kubebuilder:validation:XValidation:rule="[has(self.checkpointRef), has(self.checkpointNumber), has(self.message), has(self.time)].exists_one(x, x)",message="set exactly one of checkpointRef, checkpointNumber, message and time in at"
+type StartPoint struct {
+	// checkpointRef names a checkpoint of the source.
+	// +optional
+	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// checkpointNumber is the number of a checkpoint of the source, whether or not it still has
+	// a Checkpoint object.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	CheckpointNumber *int64 `json:"checkpointNumber,omitempty"`
+	// message is the position of a message of the source, as kubectl clew task history shows it.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Message *int64 `json:"message,omitempty"`
+	// time is a moment such as 2026-05-01T14:30:00Z.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$`
+	Time *metav1.Time `json:"time,omitempty"`
+}
+
+// StartFrom makes a new task start from a moment of another one.
+// +kubebuilder:validation:XValidation:rule="!has(self.at) || !has(self.checkpointRef)",message="startFrom has both at and checkpointRef: set only one of them"
 type StartFrom struct {
 	// taskRef names the source task.
 	// +required
 	TaskRef NameReference `json:"taskRef"`
-	// checkpointRef names one of its checkpoints; the latest when left out.
+	// checkpointRef names one of its checkpoints; the latest when left out. The same as
+	// at.checkpointRef.
 	// +optional
 	CheckpointRef *NameReference `json:"checkpointRef,omitempty"`
+	// at is the moment of the source to start from; its latest checkpoint when left out.
+	// +optional
+	At *StartPoint `json:"at,omitempty"`
 	// conversation says whether the conversation up to that checkpoint is included.
 	// +optional
 	// +kubebuilder:default=Include
@@ -19,4 +54,15 @@ type StartFrom struct {
 	// that has its UID here and the name of one of its variants.
 	// +optional
 	Fork *ForkOrigin `json:"fork,omitempty"`
+}
+
+// Point returns the moment to start from; nil for the latest checkpoint.
+func (s *StartFrom) Point() *StartPoint { return pointOf(s.At, s.CheckpointRef) }
+
+// pointOf returns the moment that one of two fields names; nil if neither does.
+func pointOf(at *StartPoint, ref *NameReference) *StartPoint {
+	if at == nil && ref != nil {
+		return &StartPoint{CheckpointRef: ref}
+	}
+	return at
 }

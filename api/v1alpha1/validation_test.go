@@ -97,6 +97,8 @@ func badTasks() map[string]struct {
 		"no lost records":       {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
 		"starts from itself":    {func(t *v1alpha1.Task) { builders.StartFrom(t.Name, "")(t) }, "startFrom cannot name the task itself"},
 		"starts from elsewhere": {builders.StartFrom("other/task", ""), "a reference contains no '/'"},
+		"starts from no moment": {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
+		"starts from two":       {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
 	}
 }
 

@@ -190,7 +190,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 		return fmt.Errorf("add the conversation snapshot controller: %w", err)
 	}
 	forks := &fork.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("clew-manager"),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded, Events: mgr.GetEventRecorder("clew-manager"),
 		Stamped: o.stamped,
 	}
 	if err := forks.SetupWithManager(mgr, 1); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -17,38 +18,58 @@ import (
 // fork holds the flags of `fork`.
 type fork struct {
 	*plugin
-	from, name, prompt string
-	noConversation     bool
-	wait               waitFlags
-	dryRun             dryRunFlag
-	print              *genericclioptions.PrintFlags
+	at, name, prompt string
+	variants         []string
+	noConversation   bool
+	wait             waitFlags
+	dryRun           dryRunFlag
+	print            *genericclioptions.PrintFlags
 }
 
 func (p *plugin) forkCommand() *cobra.Command {
 	o := &fork{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "fork TASK --name NEW",
-		Short: "Create a new task from a checkpoint of another",
-		Long: `Create a new task that starts from a checkpoint of another task: with its files
-and, unless --no-conversation is set, its conversation. The source task is not
-changed, and both share the stored code.`,
+		Short: "Create new tasks from a moment of another",
+		Long: `Create new tasks that start from a moment of another task: with its files and,
+unless --no-conversation is set, its conversation. The source task is not changed,
+and all share the stored code.
+
+Without --variant, one task is created, named as --name says. With it, one is
+created for each --variant, which is a list of KEY=VALUE separated by commas: name
+(required) and prompt, which comes last since it may contain commas.`,
 		Example: `  # Try another approach from the latest checkpoint
   kubectl clew fork fix-login --name fix-login-with-oauth
 
   # Start from an earlier checkpoint, with another prompt and without the conversation
-  kubectl clew fork fix-login --from 3 --name second-try --no-conversation \
-    --prompt "Fix the login without touching the database."`,
+  kubectl clew fork fix-login --at 3 --name second-try --no-conversation \
+    --prompt "Fix the login without touching the database."
+
+  # Two ways on from message 12, as "task history" shows it
+  kubectl clew fork fix-login --at message:12 --name approaches \
+    --variant "name=with-oauth,prompt=Use OAuth, not passwords." \
+    --variant "name=with-passkeys,prompt=Use passkeys."
+
+  # The state of half an hour ago
+  kubectl clew fork fix-login --at 30m --name before-lunch`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVar(&o.from, "from", "", "Name or number of the checkpoint to fork from. Defaults to the latest.")
-	cmd.Flags().StringVar(&o.name, "name", "", "Name of the new task and of the Fork object. Required.")
+	const at = "Moment to fork from: a checkpoint's number or name, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, or a duration before now such as 30m. A message or a time leads to the newest checkpoint at or before it. Defaults to the latest checkpoint."
+	cmd.Flags().StringVar(&o.at, "at", "", at)
+	cmd.Flags().StringVar(&o.at, "from", "", "The same as --at.")
+	cmd.Flags().StringVar(&o.name, "name", "", "Name of the Fork object and, without --variant, of the new task. Required.")
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Prompt of the new task. Defaults to the source task's prompt.")
-	cmd.Flags().BoolVar(&o.noConversation, "no-conversation", false, "Start the new task with an empty conversation.")
+	cmd.Flags().StringArrayVar(&o.variants, "variant", nil, "One new task, as name=NAME,prompt=PROMPT. Repeat it for up to 16 tasks.")
+	cmd.Flags().BoolVar(&o.noConversation, "no-conversation", false, "Start the new tasks with an empty conversation.")
+	cmd.MarkFlagsMutuallyExclusive("at", "from")
+	cmd.MarkFlagsMutuallyExclusive("variant", "prompt")
+	_ = cmd.RegisterFlagCompletionFunc("at", p.completeCheckpointOf)
 	_ = cmd.RegisterFlagCompletionFunc("from", p.completeCheckpointOf)
 	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
-	o.wait.add(cmd, "the new task is created")
+	_ = cmd.RegisterFlagCompletionFunc("variant", cobra.NoFileCompletions)
+	o.wait.add(cmd, "the new tasks are created")
 	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
 	return cmd
@@ -58,6 +79,10 @@ func (o *fork) run(ctx context.Context, source string) error {
 	if o.name == "" {
 		return errors.New("the new task needs a name; set it with --name")
 	}
+	variants, err := o.parseVariants()
+	if err != nil {
+		return err
+	}
 	s, err := o.connect()
 	if err != nil {
 		return err
@@ -66,6 +91,7 @@ func (o *fork) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
+	object.Spec.Variants = variants
 	if err := s.client.Create(ctx, object, o.dryRun.createOptions()...); err != nil {
 		return s.explain(err, "fork", o.name)
 	}
@@ -76,7 +102,7 @@ func (o *fork) run(ctx context.Context, source string) error {
 			return err
 		}
 		if at := object.Status.Source; at != nil {
-			outcome = fmt.Sprintf("created: task.clew.dev/%s starts from checkpoint %d of %s", o.name, at.Checkpoint, source)
+			outcome = "created: " + startsFrom(object, source)
 		}
 	}
 	if done, err := o.printed(o.print, object); done {
@@ -86,8 +112,21 @@ func (o *fork) run(ctx context.Context, source string) error {
 	return nil
 }
 
-// object builds the Fork to create. It looks up the source and the checkpoint first,
-// since a Fork of something that never exists would wait forever.
+// startsFrom says where the tasks of a Fork start.
+func startsFrom(f *v1alpha1.Fork, source string) string {
+	var names []string
+	for _, v := range f.Spec.Variants {
+		names = append(names, "task.clew.dev/"+v.Name)
+	}
+	verb := "starts"
+	if len(names) > 1 {
+		verb = "start"
+	}
+	return fmt.Sprintf("%s %s from checkpoint %d of %s", strings.Join(names, ", "), verb, f.Status.Source.Checkpoint, source)
+}
+
+// object builds the Fork to create, without its variants. It looks up the source and the
+// moment first, since a Fork of something that never exists would wait forever.
 func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1.Fork, error) {
 	task, err := s.task(ctx, source)
 	if err != nil {
@@ -102,26 +141,18 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 		Spec: v1alpha1.ForkSpec{
 			SourceRef:    v1alpha1.NameReference{Name: source},
 			Conversation: v1alpha1.ConversationInclude,
-			Variants:     []v1alpha1.ForkVariant{{Name: o.name}},
 		},
 	}
-	if o.from != "" {
-		checkpoint, err := findCheckpoint(list, task, o.from)
-		if err != nil {
-			return nil, err
-		}
-		object.Spec.CheckpointRef = &v1alpha1.NameReference{Name: checkpoint.Name}
+	if object.Spec.At, err = o.point(ctx, s, task, list); err != nil {
+		return nil, err
 	}
 	if o.noConversation {
 		object.Spec.Conversation = v1alpha1.ConversationExclude
 	}
-	if o.prompt != "" {
-		object.Spec.Variants[0].Prompt = &o.prompt
-	}
 	return object, nil
 }
 
-// judgeFork is done once the new task exists.
+// judgeFork is done once the new tasks exist.
 func judgeFork(f *v1alpha1.Fork) verdict {
 	complete := apimeta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete)
 	switch {

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -24,11 +26,11 @@ func TestFork(t *testing.T) {
 	f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "branchling"}}
 	b.get(f)
 	want := v1alpha1.ForkSpec{
-		SourceRef:     v1alpha1.NameReference{Name: "source"},
-		CheckpointRef: &v1alpha1.NameReference{Name: "source-1"},
-		Conversation:  v1alpha1.ConversationExclude,
-		Variants:      []v1alpha1.ForkVariant{{Name: "branchling", Prompt: ptr.To("Otherwise.")}},
-		RequestedBy:   "admin",
+		SourceRef:    v1alpha1.NameReference{Name: "source"},
+		At:           &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: "source-1"}},
+		Conversation: v1alpha1.ConversationExclude,
+		Variants:     []v1alpha1.ForkVariant{{Name: "branchling", Prompt: ptr.To("Otherwise.")}},
+		RequestedBy:  "admin",
 	}
 	if diff := cmp.Diff(want, f.Spec); diff != "" {
 		t.Errorf("spec of the Fork (-want +got):\n%s", diff)
@@ -37,4 +39,49 @@ func TestFork(t *testing.T) {
 	wantError(t, err, "--name")
 	_, _, err = b.clew("", "fork", "source", "--name", "source")
 	wantError(t, err, "a fork cannot have its source's name")
+}
+
+func TestForkIntoVariants(t *testing.T) {
+	b := newBench(t)
+	task := b.task("source", v1alpha1.ReasonRunning)
+	b.checkpoint(task, 1)
+	b.withHistory(map[string]any{"GET tasks/source/checkpoints/7": historyv1.Checkpoint{TaskUID: string(task.UID), Number: 7}})
+	names := []string{"a", "b", "c", "d"}
+	for i, test := range []struct {
+		at   string
+		want v1alpha1.StartPoint
+	}{
+		{"7", v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)}},
+		{"message:12", v1alpha1.StartPoint{Message: ptr.To[int64](12)}},
+		{"30m", v1alpha1.StartPoint{Time: ptr.To(metav1.NewTime(noon.Add(-30 * time.Minute)))}},
+		{"2026-11-21 08:00:05", v1alpha1.StartPoint{Time: ptr.To(metav1.NewTime(time.Date(2026, 11, 21, 8, 0, 6, 0, time.UTC)))}},
+	} {
+		b.must("fork", "source", "--name", names[i], "--at", test.at, "--wait=false",
+			"--variant", "name=x,prompt=One way, or another=maybe.", "--variant", "name=y")
+		f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: names[i]}}
+		b.get(f)
+		if diff := cmp.Diff(&test.want, f.Spec.At); diff != "" {
+			t.Errorf("--at %s (-want +got):\n%s", test.at, diff)
+		}
+		if diff := cmp.Diff([]v1alpha1.ForkVariant{{Name: "x", Prompt: ptr.To("One way, or another=maybe.")}, {Name: "y"}}, f.Spec.Variants); diff != "" {
+			t.Errorf("variants (-want +got):\n%s", diff)
+		}
+	}
+	for _, test := range []struct {
+		flags []string
+		want  string
+	}{
+		{[]string{"--at", "8"}, "no checkpoint number 8"},
+		{[]string{"--at", "tomorrow"}, `has no checkpoint "tomorrow"`},
+		{[]string{"--at", "message:no"}, "such as message:12"},
+		{[]string{"--variant", "prompt=No name."}, "a variant needs a name"},
+		{[]string{"--variant", "name=x,size=9"}, `there is no key "size"`},
+		{[]string{"--variant", "name=x,name=y"}, "name is set twice"},
+		{[]string{"--variant", "name=x,y"}, "is not KEY=VALUE"},
+		{[]string{"--variant", "name="}, "name has no value"},
+		{[]string{"--variant", "name=x", "--prompt", "p"}, "none of the others can be"},
+	} {
+		_, _, err := b.clew("", append([]string{"fork", "source", "--name", "bad"}, test.flags...)...)
+		wantError(t, err, test.want)
+	}
 }

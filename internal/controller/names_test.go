@@ -43,6 +43,7 @@ func TestWhatASpecNamesIsNamed(t *testing.T) {
 	references(reflect.ValueOf(&fork.Spec).Elem(), "fork", set)
 	references(reflect.ValueOf(&snapshot.Spec).Elem(), "snapshot", set)
 	fork.Spec.SourceRef.Name, snapshot.Spec.TaskRef.Name = task.Name, task.Name
+	task.Spec.StartFrom.TaskRef.Name = task.Name
 	named := retention.NamesIn([]v1alpha1.Task{*task}, []v1alpha1.Fork{*fork}, []v1alpha1.ConversationSnapshot{*snapshot})
 	for path, reference := range set {
 		c := &v1alpha1.Checkpoint{Status: v1alpha1.CheckpointStatus{TaskUID: string(task.UID), Number: 1}}

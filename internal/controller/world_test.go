@@ -145,7 +145,7 @@ func (w *world) startManager() {
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())
-	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Events: events, Stamped: true}
+	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Stamped: true}
 	w.Expect(forks.SetupWithManager(mgr, 1)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
 )
 
 // The history store may have been restored from an older copy. A daemon sends again what
@@ -21,9 +22,15 @@ func (d *decision) behind() bool {
 // storeLags reports whether the history store does not have everything that the status
 // knows of.
 func (d *decision) storeLags() bool {
-	known, state := d.old.LatestCheckpoint, d.o.History.State
-	if d.old.RecordSequence > 0 || known == nil {
-		return state.LastSequence < d.old.RecordSequence
+	return Lags(d.old, d.o.History.State)
+}
+
+// Lags reports whether the history store's answer lacks something that a task's status knows
+// of.
+func Lags(status *v1alpha1.TaskStatus, state history.TaskState) bool {
+	known := status.LatestCheckpoint
+	if status.RecordSequence > 0 || known == nil {
+		return state.LastSequence < status.RecordSequence
 	}
 	// A status written by a former version has no sequence number of records.
 	return state.Latest == nil || state.Latest.Number < known.Number

@@ -404,17 +404,17 @@ func TestATaskThatStartsFromAnother(t *testing.T) {
 	}
 	s := newScene(t, builders.StartFrom("source", "source-3")).step()
 	s.wantState(v1alpha1.ReasonSourceNotFound)
-	s.o.Source = source
+	s.o.Source.Task = source
 	s.step()
 	s.wantState(v1alpha1.ReasonCheckpointNotFound)
 	checkpoint.Status.Conversation = &v1alpha1.CheckpointConversation{ConversationPosition: v1alpha1.ConversationPosition{Position: 8}}
-	s.o.SourceCheckpoint = checkpoint
+	s.o.Source.Checkpoint = checkpoint
 	s.step()
 	from := daemonapi.Source{TaskUID: "uid-of-source", TaskName: "source", Checkpoint: 3, Commit: "c3", IncludeConversation: true, Position: 8}
 	s.wantPod(Pod{Attempt: 1, Source: &from})
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskForked)
 
-	s.o.Source, s.o.SourceCheckpoint = nil, nil
+	s.o.Source = Source{}
 	s.podGone()
 	s.wantPod(Pod{Attempt: 2, Source: &from}) // it is resolved once
 }
@@ -441,7 +441,7 @@ func TestASourceThatCannotBeStartedFrom(t *testing.T) {
 	} {
 		task, checkpoint := good()
 		spoil(task, checkpoint)
-		_, h := ResolveSource(builders.Task("new").Spec.Repository, "source", task, checkpoint)
+		_, h := ResolveSource(builders.Task("new").Spec.Repository, &v1alpha1.StartFrom{TaskRef: v1alpha1.NameReference{Name: "source"}}, Source{Task: task, Checkpoint: checkpoint})
 		if h == nil || h.Reason != reason {
 			t.Errorf("the source is blocked by %+v, want the reason %s", h, reason)
 		}

@@ -32,10 +32,8 @@ type Observed struct {
 	// RewindPosition is the history store's answer to a rewind that names a message or
 	// a time. See PositionOf.
 	RewindPosition RewindPosition
-	// Source and SourceCheckpoint are the objects named by an unresolved startFrom;
-	// nil when they do not exist. See UnresolvedSource.
-	Source           *v1alpha1.Task
-	SourceCheckpoint *v1alpha1.Checkpoint
+	// Source is what was found of an unresolved startFrom. See UnresolvedSource.
+	Source Source
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
 	Stamped bool
@@ -80,6 +78,25 @@ type Attempts struct {
 	Known bool
 	// Highest is the highest number; 0 for none.
 	Highest int64
+}
+
+// Source is what was found of the moment that a task starts from.
+type Source struct {
+	// Task is the source; nil if it does not exist.
+	Task *v1alpha1.Task
+	// Checkpoint is the object that is named, or the source's latest one if no moment is;
+	// nil if it does not exist.
+	Checkpoint *v1alpha1.Checkpoint
+	// Known is false while the history store cannot answer for a moment that only it knows.
+	// Behind reports that the store lacks records of the source.
+	Known, Behind bool
+	// Record is the checkpoint that the history store has for such a moment; nil if it has
+	// none. Found is how a message or a time was resolved; nil for other moments and if the
+	// conversation has no such position.
+	Record *history.Checkpoint
+	Found  *history.Resolved
+	// Damaged is why the conversation cannot be read; "" if it can.
+	Damaged string
 }
 
 // RewindRecord is the recorded checkpoint that is the target of a rewind.

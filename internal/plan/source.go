@@ -2,16 +2,18 @@ package plan
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
 )
 
 // UnresolvedSource returns the startFrom that has not been resolved to a checkpoint yet;
-// nil for none. Its Task and Checkpoint have to be observed before Decide.
+// nil for none. Its source has to be observed before Decide.
 func UnresolvedSource(task *v1alpha1.Task) *v1alpha1.StartFrom {
 	if task.Status.Source != nil {
 		return nil
@@ -25,15 +27,30 @@ func (d *decision) resolveSource() *Blocker {
 	if from == nil || d.s.Source != nil {
 		return nil
 	}
-	source, b := ResolveSource(d.task.Spec.Repository, from.TaskRef.Name, d.o.Source, d.o.SourceCheckpoint)
+	source, b := ResolveSource(d.task.Spec.Repository, from, d.o.Source)
 	d.s.Source = source
 	return b
 }
 
+// RecordedPoint reports whether only the history store can resolve the moment; query finds
+// its position, and is nil for a checkpoint's number.
+func RecordedPoint(at *v1alpha1.StartPoint) (query *history.PositionQuery, recorded bool) {
+	switch {
+	case at == nil, at.CheckpointRef != nil:
+		return nil, false
+	case at.Message != nil:
+		return &history.PositionQuery{Message: *at.Message}, true
+	case at.Time != nil:
+		return &history.PositionQuery{Time: at.Time.Time}, true
+	}
+	return nil, true
+}
+
 // ResolveSource returns the point from which a task starts that continues from another
-// one, or what blocks that. The checkpoint is the one named, or the source's latest; nil
-// stands for a task or a checkpoint that does not exist.
-func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1.SourceStatus, *Blocker) {
+// one, or what blocks that. A message and a time lead to the newest checkpoint at or before
+// the end of their turn.
+func ResolveSource(repository *v1alpha1.Repository, from *v1alpha1.StartFrom, found Source) (*v1alpha1.SourceStatus, *Blocker) {
+	task, name := found.Task, from.TaskRef.Name
 	switch {
 	case task == nil:
 		return nil, &Blocker{v1alpha1.ReasonSourceNotFound, fmt.Sprintf(
@@ -41,6 +58,17 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 	case originOf(repository) != originOf(task.Spec.Repository):
 		return nil, &Blocker{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
 			"Task %q works on another repository: a task can only start from a task with the same repository.url", name)}
+	}
+	if query, recorded := RecordedPoint(from.Point()); recorded {
+		return fromRecord(name, string(task.UID), from.Point(), query, found)
+	}
+	return fromObject(task, found.Checkpoint)
+}
+
+// fromObject returns the point of a Checkpoint of the task.
+func fromObject(task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1.SourceStatus, *Blocker) {
+	name := task.Name
+	switch {
 	case checkpoint == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
 			"Task %q does not have the checkpoint to start from, or does not have it yet: name one of its checkpoints, or wait for this one", name)}
@@ -64,6 +92,46 @@ func ResolveSource(repository *v1alpha1.Repository, name string, task *v1alpha1.
 		source.Position = c.Position
 	}
 	return source, nil
+}
+
+// fromRecord returns the point of a checkpoint that the history store has.
+func fromRecord(name, uid string, at *v1alpha1.StartPoint, query *history.PositionQuery, found Source) (*v1alpha1.SourceStatus, *Blocker) {
+	c := found.Record
+	switch {
+	case !found.Known:
+		return nil, &Blocker{v1alpha1.ReasonHistoryUnavailable, fmt.Sprintf(
+			"the history store cannot be reached, which knows the moments of Task %q: the task starts when it can", name)}
+	case found.Damaged != "":
+		return nil, &Blocker{v1alpha1.ReasonCorrupted, fmt.Sprintf(
+			"the conversation of Task %q is damaged (%s): start from a checkpoint by its number", name, found.Damaged)}
+	case found.Behind && (query != nil || c == nil):
+		return nil, &Blocker{v1alpha1.ReasonHistoryStoreWentBack, fmt.Sprintf(
+			"the history store was restored from an older copy, and lacks newer records of Task %q: the task starts when that task's pod has sent them again; if it has no pod, resume it, or start from a checkpoint by its name", name)}
+	case query != nil && (found.Found == nil || found.Found.Asked < 1):
+		return nil, &Blocker{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
+			"the conversation of Task %q has no message %s: name another moment", name, describePoint(at))}
+	case c == nil && query != nil:
+		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"Task %q has no checkpoint at or before message %d: name a later moment", name, found.Found.Position.Position)}
+	case c == nil:
+		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"Task %q does not have checkpoint %d, or does not have it yet: name one of its checkpoints, or wait for this one", name, *at.CheckpointNumber)}
+	case c.Lost:
+		return nil, &Blocker{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
+			"checkpoint %d of Task %q is lost, since neither the gitstore nor the task's volume has it: start from another one", c.Number, name)}
+	case !c.Durable:
+		return nil, &Blocker{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
+			"checkpoint %d of Task %q is not in the gitstore yet: the task starts when it is", c.Number, name)}
+	}
+	return &v1alpha1.SourceStatus{TaskUID: uid, Checkpoint: c.Number, Commit: c.Commit, Position: c.Position.Position}, nil
+}
+
+// describePoint describes a message or a time that the conversation does not have.
+func describePoint(at *v1alpha1.StartPoint) string {
+	if at.Message != nil {
+		return fmt.Sprint(*at.Message)
+	}
+	return "at or before " + at.Time.UTC().Format(time.RFC3339Nano)
 }
 
 // isLost reports whether the checkpoint was taken and no longer exists anywhere.

@@ -26,7 +26,7 @@ func ofHistory() []Reason {
 		{Name: v1alpha1.ReasonUncountedHistoryGap, On: complete, Meaning: "An earlier version of Clew reported lost records without counting them. They cannot be acknowledged."},
 		{Name: v1alpha1.ReasonLossAcknowledged, On: append(complete, timeline()...), Meaning: "Records are lost, and `spec.acknowledge` covers them. The condition is True."},
 		{Name: v1alpha1.ReasonHistoryBehind, On: append(complete, Place{"Checkpoint", v1alpha1.CheckpointReady}), Meaning: "The history store was restored from an older copy. The task's pod resends what its volume has."},
-		{Name: v1alpha1.ReasonHistoryStoreWentBack, On: operation(), Meaning: "The history store was restored from an older copy: a rewind waits until the task's pod has resent what the store lost.", Todo: "If no pod runs, resume the task, or rewind to a checkpoint by its name."},
+		{Name: v1alpha1.ReasonHistoryStoreWentBack, On: append(operation(), source()...), Standing: Active, Meaning: "The history store was restored from an older copy: a rewind or a start from another task waits until that task's pod has resent what the store lost.", Todo: "If no pod runs, resume the task, or rewind to a checkpoint by its name."},
 		{Name: v1alpha1.ReasonSpoolDamaged, On: timeline(), Meaning: "The daemon's records on the task's volume could no longer be read."},
 	}
 }
@@ -42,7 +42,7 @@ func ofOperations() []Reason {
 		{Name: v1alpha1.ReasonRewindUndone, On: operation(), Meaning: "A rewind failed and was undone; its cause was lost.", Todo: "Apply it with a new id."},
 		{Name: v1alpha1.ReasonCommitNotFound, On: operation(), Meaning: "The commit is neither one of the task's checkpoints' nor in the history that it started from.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id."},
 		{Name: v1alpha1.ReasonPathNotFound, On: operation(), Meaning: "A path of the rewind selects nothing: neither its target nor the worktree has such a file.", Todo: "Correct `rewind.paths`, and apply the rewind with a new id."},
-		{Name: v1alpha1.ReasonPositionNotFound, On: append(operation(), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "The conversation has no such message or moment.", Todo: "Name another one: `kubectl clew task history` prints them."},
+		{Name: v1alpha1.ReasonPositionNotFound, On: append(append(operation(), source()...), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "The conversation has no such message or moment.", Todo: "Name another one: `kubectl clew task history` prints them."},
 	}
 }
 
@@ -60,10 +60,10 @@ func ofOthers() []Reason {
 		{Name: v1alpha1.ReasonTaskNotFound, On: append(ready, snapshot...), Meaning: "There is no such Task.", Todo: "Create it, or use a different one."},
 		{Name: v1alpha1.ReasonTaskNotStarted, On: ready, Meaning: "The task has not run yet, so there is nothing to take; the checkpoint is taken when it runs."},
 		{Name: v1alpha1.ReasonVerified, On: []Place{{"ConversationSnapshot", v1alpha1.SnapshotIntact}}, Meaning: "The stored data matches the recorded digest."},
-		{Name: v1alpha1.ReasonCorrupted, On: slices.Concat(intact, operation(), snapshot), Meaning: "The stored data was found damaged.", Todo: "Restore the store from a backup."},
+		{Name: v1alpha1.ReasonCorrupted, On: slices.Concat(intact, operation(), snapshot, source()), Meaning: "The stored data was found damaged.", Todo: "Restore the store from a backup."},
 		{Name: v1alpha1.ReasonResolved, On: snapshot, Meaning: "The position is resolved and its digest known."},
 		{Name: v1alpha1.ReasonNoConversation, On: snapshot, Meaning: "The task has no conversation yet."},
-		{Name: v1alpha1.ReasonHistoryUnavailable, On: append(operation(), snapshot...), Meaning: "The history store cannot be reached.", Todo: "Check clew-server and Postgres."},
+		{Name: v1alpha1.ReasonHistoryUnavailable, On: slices.Concat(operation(), snapshot, source()), Standing: Active, Meaning: "The history store cannot be reached.", Todo: "Check clew-server and Postgres."},
 		{Name: v1alpha1.ReasonForked, On: fork(), Meaning: "The Task of every variant exists."},
 		{Name: v1alpha1.ReasonWaitingForSource, On: fork(), Meaning: "The task to fork has no checkpoint yet."},
 		{Name: v1alpha1.ReasonTaskExists, On: fork(), Meaning: "A Task with a variant's name exists, and the Fork did not create it.", Todo: "Delete it, or rename the variant."},

@@ -1,5 +1,5 @@
-// Package fork is the controller of Forks: it resolves the checkpoint to fork
-// from, once, and creates the new tasks.
+// Package fork is the controller of Forks: it resolves the moment to fork from to a
+// checkpoint, once, and creates the new tasks.
 //
 // It promises that the source is never written, that a Fork creates each of its
 // tasks once, under the requested name, and that the new tasks are kept when the
@@ -27,6 +27,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
 	"github.com/clew-dev/clew/internal/controller/requeue"
+	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/plan"
 )
 
@@ -39,6 +40,8 @@ type Reconciler struct {
 	Client client.Client
 	// Live reads from the API server.
 	Live client.Reader
+	// Store is the history store.
+	Store startpoint.Store
 	// Events emits Kubernetes Events.
 	Events events.EventRecorder
 	// Stamped is true when an admission policy writes requesters into applied objects.
@@ -86,23 +89,14 @@ func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration,
 	if f.Status.RequestedBy == "" {
 		f.Status.RequestedBy = r.requester(f)
 	}
-	source := &v1alpha1.Task{}
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: f.Spec.SourceRef.Name}, source)
-	if apierrors.IsNotFound(err) {
-		return retryAfter, r.wait(ctx, f, v1alpha1.ReasonSourceNotFound,
-			fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", f.Spec.SourceRef.Name))
-	}
-	if err != nil {
-		return 0, err
-	}
-	checkpoint, blocker, err := r.resolve(ctx, f, source)
+	source, blocker, err := r.resolve(ctx, f)
 	if err != nil {
 		return 0, err
 	}
 	if blocker != nil {
 		return retryAfter, r.wait(ctx, f, blocker.Reason, blocker.Message)
 	}
-	return r.makeTasks(ctx, f, source, checkpoint)
+	return r.makeTasks(ctx, f, source)
 }
 
 // requester returns who requested the Fork.
@@ -114,73 +108,52 @@ func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 	return cmp.Or(plan.Requester(f, stamp, "spec", "sourceRef", "name"), plan.Unknown)
 }
 
-// resolve writes the resolved checkpoint to the status, once, before any task is created,
-// and returns the name of the Checkpoint.
-func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Blocker, error) {
-	name := ""
-	if f.Spec.CheckpointRef != nil {
-		name = f.Spec.CheckpointRef.Name
-	} else if latest := source.Status.LatestCheckpoint; latest != nil {
-		name = latest.Name
-	}
-	if name == "" {
-		return "", &plan.Blocker{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
+// resolve returns the source, and writes the resolved checkpoint to the status, once, before
+// any task is created.
+func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.Task, *plan.Blocker, error) {
+	from := &v1alpha1.StartFrom{TaskRef: f.Spec.SourceRef, CheckpointRef: f.Spec.CheckpointRef, At: f.Spec.At}
+	found, err := startpoint.Find(ctx, r.Live, r.Store, f.Namespace, from)
+	source := found.Task
+	switch resolved := f.Status.Source; {
+	case err != nil:
+		return nil, nil, err
+	case source == nil:
+		return nil, &plan.Blocker{Reason: v1alpha1.ReasonSourceNotFound, Message: fmt.Sprintf(
+			"there is no Task %q in this namespace: name a task of this namespace", f.Spec.SourceRef.Name)}, nil
+	case resolved != nil && resolved.TaskUID != string(source.UID):
+		return nil, &plan.Blocker{Reason: v1alpha1.ReasonSourceNotFound, Message: fmt.Sprintf(
+			"Task %q, with which this Fork started, was deleted, and the one that exists now is another: apply a new Fork", source.Name)}, nil
+	case resolved != nil:
+		return source, nil, nil
+	case from.Point() == nil && source.Status.LatestCheckpoint == nil:
+		return nil, &plan.Blocker{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
 			"Task %q has no checkpoint yet: it is forked when it has one", source.Name)}, nil
 	}
-	checkpoint := &v1alpha1.Checkpoint{}
-	if err := r.Live.Get(ctx, client.ObjectKey{Namespace: f.Namespace, Name: name}, checkpoint); err != nil {
-		if !apierrors.IsNotFound(err) {
-			return "", nil, err
-		}
-		checkpoint = nil
-	}
-	point, blocker := plan.ResolveSource(source.Spec.Repository, source.Name, source, checkpoint)
+	point, blocker := plan.ResolveSource(source.Spec.Repository, from, found)
 	if blocker != nil {
-		return "", blocker, nil
+		return nil, blocker, nil
 	}
-	if f.Status.Source != nil && *f.Status.Source != *point {
-		if f.Spec.CheckpointRef == nil {
-			return r.resolved(ctx, f, source)
-		}
-		return "", &plan.Blocker{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
-			"Checkpoint %q is no longer the one that this Fork started with: apply a new Fork", name)}, nil
-	}
-	if f.Status.Source == nil {
-		f.Status.Source = point
-		if err := r.wait(ctx, f, v1alpha1.ReasonPending, "the new task is being created"); err != nil {
-			return "", nil, err
-		}
-	}
-	return name, nil, nil
+	f.Status.Source = point
+	return source, nil, r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
 }
 
-// resolved returns the name of the Checkpoint that a Fork of the latest one was resolved to
-// before the source had a newer one.
-func (r *Reconciler) resolved(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (string, *plan.Blocker, error) {
-	list := &v1alpha1.CheckpointList{}
-	if err := r.Live.List(ctx, list, client.InNamespace(f.Namespace)); err != nil {
-		return "", nil, err
-	}
-	for _, c := range list.Items {
-		if c.Spec.TaskRef.Name == source.Name && c.Status.TaskUID == f.Status.Source.TaskUID && c.Status.Number == f.Status.Source.Checkpoint {
-			return c.Name, nil, nil
-		}
-	}
-	return "", &plan.Blocker{Reason: v1alpha1.ReasonCheckpointNotFound, Message: fmt.Sprintf(
-		"the Checkpoint with number %d, with which this Fork started, no longer exists: apply a new Fork", f.Status.Source.Checkpoint)}, nil
-}
-
-// makeTasks creates the missing tasks of the Fork.
-func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task, checkpoint string) (time.Duration, error) {
+// makeTasks creates the missing tasks of the Fork. One that cannot be created does not hold up
+// the others.
+func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (time.Duration, error) {
+	var blocked *plan.Blocker
 	for _, variant := range f.Spec.Variants {
-		made, blocker, err := r.makeTask(ctx, f, newTask(f, source, variant, checkpoint, r.Stamped))
+		made, blocker, err := r.makeTask(ctx, f, newTask(f, source, variant, r.Stamped))
 		if err != nil {
 			return 0, err
 		}
 		if blocker != nil {
-			return retryAfter, r.wait(ctx, f, blocker.Reason, blocker.Message)
+			blocked = cmp.Or(blocked, blocker)
+			continue
 		}
 		addTask(f, made)
+	}
+	if blocked != nil {
+		return retryAfter, r.wait(ctx, f, blocked.Reason, blocked.Message)
 	}
 	meta.SetStatusCondition(&f.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ForkComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonForked,
@@ -235,9 +208,10 @@ func addTask(f *v1alpha1.Fork, task *v1alpha1.Task) {
 	i := slices.IndexFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == task.Name })
 	if i < 0 {
 		f.Status.Tasks = append(f.Status.Tasks, made)
-		return
+	} else {
+		f.Status.Tasks[i] = made
 	}
-	f.Status.Tasks[i] = made
+	f.Status.TaskCount = int32(len(f.Status.Tasks)) //nolint:gosec // at most 16
 }
 
 // wait reports in the condition Complete what the Fork waits for.

@@ -23,6 +23,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/requeue"
+	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
@@ -246,26 +247,11 @@ func (r *Reconciler) rewindUndone(ctx context.Context, task *v1alpha1.Task, id s
 	return plan.RewindUndone{Known: true, Found: found}
 }
 
-// observeSource reads the objects that startFrom names, until it is resolved.
-func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) error {
-	from := plan.UnresolvedSource(task)
-	if from == nil {
-		return nil
+// observeSource reads what startFrom names, until it is resolved.
+func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) (err error) {
+	if from := plan.UnresolvedSource(task); from != nil {
+		o.Source, err = startpoint.Find(ctx, r.Live, r.Store, task.Namespace, from)
 	}
-	var err error
-	if o.Source, err = read[v1alpha1.Task](ctx, r.Live, task.Namespace, from.TaskRef.Name); err != nil || o.Source == nil {
-		return err
-	}
-	name := ""
-	if from.CheckpointRef != nil {
-		name = from.CheckpointRef.Name
-	} else if latest := o.Source.Status.LatestCheckpoint; latest != nil {
-		name = latest.Name
-	}
-	if name == "" {
-		return nil
-	}
-	o.SourceCheckpoint, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, name)
 	return err
 }
 

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// point parses --at; nil for the latest checkpoint. A checkpoint's name wins over everything
+// else that it could mean.
+func (o *fork) point(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*v1alpha1.StartPoint, error) {
+	if o.at == "" {
+		return nil, nil
+	}
+	if text, ok := strings.CutPrefix(o.at, "message:"); ok {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--at is %q; a message is named by its position, such as message:12", o.at)
+		}
+		return &v1alpha1.StartPoint{Message: &n}, nil
+	}
+	checkpoint, err := s.anyCheckpoint(ctx, list, task, o.at)
+	var missing *noObject
+	switch {
+	case err == nil && checkpoint.Name != "":
+		return &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: checkpoint.Name}}, nil
+	case err == nil:
+		return &v1alpha1.StartPoint{CheckpointNumber: &checkpoint.Status.Number}, nil
+	case errors.As(err, &missing):
+		return nil, err
+	}
+	at, unparsable := o.parseMoment("--at", o.at)
+	if unparsable != nil {
+		return nil, err
+	}
+	if _, err := time.Parse(time.DateTime, o.at); err == nil {
+		at = at.Add(time.Second) // messages are shown with seconds: the given one includes its messages
+	}
+	return &v1alpha1.StartPoint{Time: &metav1.Time{Time: at.UTC()}}, nil
+}
+
+// parseVariants parses --variant; without one it returns the variant of --name and --prompt.
+func (o *fork) parseVariants() ([]v1alpha1.ForkVariant, error) {
+	if len(o.variants) == 0 {
+		v := v1alpha1.ForkVariant{Name: o.name}
+		if o.prompt != "" {
+			v.Prompt = &o.prompt
+		}
+		return []v1alpha1.ForkVariant{v}, nil
+	}
+	var variants []v1alpha1.ForkVariant
+	for _, text := range o.variants {
+		v, err := parseVariant(text)
+		if err != nil {
+			return nil, fmt.Errorf("--variant %q: %w", text, err)
+		}
+		variants = append(variants, v)
+	}
+	return variants, nil
+}
+
+// parseVariant parses KEY=VALUE,…,prompt=PROMPT. The prompt is everything to the end.
+func parseVariant(text string) (v v1alpha1.ForkVariant, err error) {
+	seen := map[string]bool{}
+	for rest := text; rest != ""; {
+		key, value, ok := strings.Cut(rest, "=")
+		key = strings.TrimSpace(key)
+		if !ok {
+			return v, fmt.Errorf("%q is not KEY=VALUE; separate them by commas, and let prompt come last", rest)
+		}
+		if seen[key] {
+			return v, fmt.Errorf("%s is set twice", key)
+		}
+		seen[key], rest = true, ""
+		if key == "prompt" {
+			v.Prompt = &value
+			break
+		}
+		value, rest, _ = strings.Cut(value, ",")
+		if err := setVariant(&v, key, strings.TrimSpace(value)); err != nil {
+			return v, err
+		}
+	}
+	if v.Name == "" {
+		return v, errors.New("a variant needs a name: name=NAME")
+	}
+	return v, nil
+}
+
+// setVariant sets one field of a variant.
+func setVariant(v *v1alpha1.ForkVariant, key, value string) error {
+	if value == "" {
+		return fmt.Errorf("%s has no value", key)
+	}
+	switch key {
+	case "name":
+		v.Name = value
+	default:
+		return fmt.Errorf("there is no key %q: use name and prompt", key)
+	}
+	return nil
+}
