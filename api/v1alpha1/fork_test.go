@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,6 +42,9 @@ func TestForksAreValidated(t *testing.T) {
 			}
 		}
 	}
+	variant := func(change func(*v1alpha1.ForkVariant)) func(*v1alpha1.ForkSpec) {
+		return func(s *v1alpha1.ForkSpec) { change(&s.Variants[0]) }
+	}
 	const one = "set exactly one of checkpointRef, checkpointNumber, message and time in at"
 	for name, test := range map[string]struct {
 		change   func(*v1alpha1.ForkSpec)
@@ -59,7 +64,23 @@ func TestForksAreValidated(t *testing.T) {
 		"two ways": {func(s *v1alpha1.ForkSpec) {
 			s.At, s.CheckpointRef = &v1alpha1.StartPoint{Message: ptr.To[int64](1)}, &v1alpha1.NameReference{Name: "c"}
 		}, "the Fork has both at and checkpointRef"},
-		"the old way":   {func(s *v1alpha1.ForkSpec) { s.CheckpointRef = &v1alpha1.NameReference{Name: "c"} }, ""},
+		"the old way": {func(s *v1alpha1.ForkSpec) { s.CheckpointRef = &v1alpha1.NameReference{Name: "c"} }, ""},
+		"another agent": {variant(func(v *v1alpha1.ForkVariant) {
+			v.Agent, v.Branch = &v1alpha1.VariantAgent{Type: v1alpha1.AgentCodex, Model: "gpt-5"}, "try/codex"
+			v.Template = &v1alpha1.VariantTemplate{Image: "codex:1", Env: []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}}
+			v.Workspace = &v1alpha1.VariantWorkspace{Size: ptr.To(resource.MustParse("9Gi"))}
+		}), ""},
+		"no agent at all":  {variant(func(v *v1alpha1.ForkVariant) { v.Agent = &v1alpha1.VariantAgent{} }), "set type, model or both in agent"},
+		"nobody's agent":   {variant(func(v *v1alpha1.ForkVariant) { v.Agent = &v1alpha1.VariantAgent{Type: "Nobody"} }), "Unsupported value"},
+		"a model for Exec": {variant(func(v *v1alpha1.ForkVariant) { v.Agent = &v1alpha1.VariantAgent{Type: v1alpha1.AgentExec, Model: "m"} }), "takes no model"},
+		"an odd model":     {variant(func(v *v1alpha1.ForkVariant) { v.Agent = &v1alpha1.VariantAgent{Model: "-x"} }), "model must be the name of a model"},
+		"an odd branch":    {variant(func(v *v1alpha1.ForkVariant) { v.Branch = "a..b" }), "branch must be a plain git branch name"},
+		"HEAD as a branch": {variant(func(v *v1alpha1.ForkVariant) { v.Branch = "HEAD" }), "branch must be a plain git branch name"},
+		"HOME": {variant(func(v *v1alpha1.ForkVariant) {
+			v.Template = &v1alpha1.VariantTemplate{Env: []corev1.EnvVar{{Name: "HOME", Value: "/"}}}
+		}), "cannot be named HOME"},
+		"an odd image":  {variant(func(v *v1alpha1.ForkVariant) { v.Template = &v1alpha1.VariantTemplate{Image: "a b"} }), "image must not contain spaces"},
+		"no class":      {variant(func(v *v1alpha1.ForkVariant) { v.Workspace = &v1alpha1.VariantWorkspace{StorageClassName: ptr.To("")} }), "leave storageClassName out"},
 		"of its source": {func(s *v1alpha1.ForkSpec) { s.Variants = append(s.Variants, v1alpha1.ForkVariant{Name: "source"}) }, "a fork cannot have its source's name"},
 	} {
 		t.Run(name, func(t *testing.T) {

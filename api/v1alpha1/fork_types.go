@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -20,6 +22,82 @@ type ForkVariant struct {
 	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 65536",message="prompt is longer than 65536 bytes: put long material into the repository and name it in the prompt"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]')",message="prompt must be text without control characters"
 	Prompt *string `json:"prompt,omitempty"`
+	// agent changes the source's agent.
+	// +optional
+	Agent *VariantAgent `json:"agent,omitempty"`
+	// branch is the name of the new branch on which the agent's repository starts, at the
+	// commit that was checked out; clew/NAME when left out, with a number if the source has
+	// that branch.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as try/oauth"
+	Branch string `json:"branch,omitempty"`
+	// template changes the agent's container. The new task is judged as if it had been applied.
+	// +optional
+	Template *VariantTemplate `json:"template,omitempty"`
+	// workspace changes the volume.
+	// +optional
+	Workspace *VariantWorkspace `json:"workspace,omitempty"`
+}
+
+// VariantAgent changes the agent of a variant.
+// +kubebuilder:validation:XValidation:rule="has(self.type) || has(self.model)",message="set type, model or both in agent, or leave agent out"
+// +kubebuilder:validation:XValidation:rule="!has(self.type) || self.type != 'Exec' || !has(self.model)",fieldPath=".model",message="an agent of type Exec is any command, and takes no model: leave agent.model out"
+type VariantAgent struct {
+	// type of the agent; the source's when left out. Another type than the source's is
+	// started by its own program, without the source's command, arguments and model, and gets
+	// the conversation in its prompt.
+	// +optional
+	Type AgentType `json:"type,omitempty"`
+	// model that the agent uses; when left out, the source's if the type is the same.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._:/@+=,\\\\[\\\\]-]*$')",message="model must be the name of a model as the agent's own option takes it, such as claude-sonnet-4-5 or openai/gpt-5: it begins with a letter or digit and contains no spaces"
+	Model string `json:"model,omitempty"`
+}
+
+// VariantTemplate changes the agent's container of a variant.
+type VariantTemplate struct {
+	// image of the container; the source's when left out.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^ \\\\x00-\\\\x1f\\\\x7f]+$')",message="image must not contain spaces or control characters"
+	Image string `json:"image,omitempty"`
+	// env adds environment variables, and replaces those of the source with the same name.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(e, e.name != 'HOME' && !e.name.startsWith('CLEW_'))",message="environment variables cannot be named HOME or begin with CLEW_: Clew sets those"
+	Env []corev1.EnvVar `json:"env,omitempty"`
+	// resources replaces those limits and requests of the source that it names.
+	// +optional
+	Resources *VariantResources `json:"resources,omitempty"`
+}
+
+// VariantResources are limits and requests of a container.
+type VariantResources struct {
+	// limits by the name of the resource.
+	// +optional
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+	// requests by the name of the resource.
+	// +optional
+	Requests corev1.ResourceList `json:"requests,omitempty"`
+}
+
+// VariantWorkspace changes the volume of a variant.
+// +kubebuilder:validation:XValidation:rule="!has(self.storageClassName) || size(self.storageClassName) > 0",message="leave storageClassName out to use the source's class"
+type VariantWorkspace struct {
+	// size of the volume, more than zero; the source's when left out.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
+	// storageClassName of the volume; the source's when left out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	StorageClassName *string `json:"storageClassName,omitempty"`
 }
 
 // ForkSpec requests new branches of work.

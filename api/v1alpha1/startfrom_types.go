@@ -47,6 +47,14 @@ type StartFrom struct {
 	// +optional
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
+	// branch is the name of a new branch on which the agent's repository starts, at the commit
+	// that was checked out; when left out, the branch that was checked out. clew/NAME, with the
+	// task's own name, gets a number if the source has that branch; any other name must be unused.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as try/oauth"
+	Branch string `json:"branch,omitempty"`
 	// fork is the Fork that the task was created for. Leave it out: the manager sets it for
 	// the tasks that it creates. If the admission policy clew-task-requesters is installed,
 	// what anybody else sends is ignored; otherwise it is trusted, whoever sent it: the

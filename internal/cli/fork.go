@@ -35,9 +35,18 @@ func (p *plugin) forkCommand() *cobra.Command {
 unless --no-conversation is set, its conversation. The source task is not changed,
 and all share the stored code.
 
+Each new task starts on a branch of its own, clew/NAME unless another is named.
+
 Without --variant, one task is created, named as --name says. With it, one is
-created for each --variant, which is a list of KEY=VALUE separated by commas: name
-(required) and prompt, which comes last since it may contain commas.`,
+created for each --variant, which is a list of KEY=VALUE separated by commas:
+  name           of the task; required
+  agent, model   ClaudeCode, Codex and so on; the source's when left out
+  branch         that the task starts on
+  image          of the agent's container
+  env            NAME=VALUE, may be repeated
+  cpu, memory    request and limit of the agent's container
+  size           of the volume, and its storage-class
+  prompt         comes last, since it may contain commas`,
 		Example: `  # Try another approach from the latest checkpoint
   kubectl clew fork fix-login --name fix-login-with-oauth
 
@@ -50,6 +59,11 @@ created for each --variant, which is a list of KEY=VALUE separated by commas: na
     --variant "name=with-oauth,prompt=Use OAuth, not passwords." \
     --variant "name=with-passkeys,prompt=Use passkeys."
 
+  # The same task with two agents
+  kubectl clew fork fix-login --name agents \
+    --variant name=with-claude,agent=ClaudeCode,image=registry.example.com/claude:2 \
+    --variant name=with-codex,agent=Codex,model=gpt-5,image=registry.example.com/codex:1,memory=4Gi
+
   # The state of half an hour ago
   kubectl clew fork fix-login --at 30m --name before-lunch`,
 		Args:              exactly("TASK"),
@@ -61,7 +75,7 @@ created for each --variant, which is a list of KEY=VALUE separated by commas: na
 	cmd.Flags().StringVar(&o.at, "from", "", "The same as --at.")
 	cmd.Flags().StringVar(&o.name, "name", "", "Name of the Fork object and, without --variant, of the new task. Required.")
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Prompt of the new task. Defaults to the source task's prompt.")
-	cmd.Flags().StringArrayVar(&o.variants, "variant", nil, "One new task, as name=NAME,prompt=PROMPT. Repeat it for up to 16 tasks.")
+	cmd.Flags().StringArrayVar(&o.variants, "variant", nil, "One new task, as name=NAME,KEY=VALUE,…,prompt=PROMPT. Repeat it for up to 16 tasks.")
 	cmd.Flags().BoolVar(&o.noConversation, "no-conversation", false, "Start the new tasks with an empty conversation.")
 	cmd.MarkFlagsMutuallyExclusive("at", "from")
 	cmd.MarkFlagsMutuallyExclusive("variant", "prompt")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -75,10 +77,10 @@ func parseVariant(text string) (v v1alpha1.ForkVariant, err error) {
 		if !ok {
 			return v, fmt.Errorf("%q is not KEY=VALUE; separate them by commas, and let prompt come last", rest)
 		}
-		if seen[key] {
+		if seen[key] && key != "env" {
 			return v, fmt.Errorf("%s is set twice", key)
 		}
-		seen[key], rest = true, ""
+		seen[key] = true
 		if key == "prompt" {
 			v.Prompt = &value
 			break
@@ -102,8 +104,66 @@ func setVariant(v *v1alpha1.ForkVariant, key, value string) error {
 	switch key {
 	case "name":
 		v.Name = value
+	case "branch":
+		v.Branch = value
+	case "agent":
+		agentOf(v).Type = v1alpha1.AgentType(value)
+	case "model":
+		agentOf(v).Model = value
+	case "image":
+		templateOf(v).Image = value
+	case "env":
+		name, value, ok := strings.Cut(value, "=")
+		if !ok || name == "" {
+			return errors.New("env is NAME=VALUE")
+		}
+		t := templateOf(v)
+		t.Env = append(t.Env, corev1.EnvVar{Name: name, Value: value})
+	case "cpu", "memory", "size":
+		return setQuantity(v, key, value)
+	case "storage-class":
+		workspaceOf(v).StorageClassName = &value
 	default:
-		return fmt.Errorf("there is no key %q: use name and prompt", key)
+		return fmt.Errorf("there is no key %q: use name, agent, model, branch, image, env, cpu, memory, size, storage-class and prompt", key)
 	}
 	return nil
+}
+
+// setQuantity sets the size of the volume, or both request and limit of a resource.
+func setQuantity(v *v1alpha1.ForkVariant, key, value string) error {
+	q, err := resource.ParseQuantity(value)
+	if err != nil {
+		return fmt.Errorf("%s is %q; it must be a quantity such as 2 or 4Gi", key, value)
+	}
+	if key == "size" {
+		workspaceOf(v).Size = &q
+		return nil
+	}
+	t := templateOf(v)
+	if t.Resources == nil {
+		t.Resources = &v1alpha1.VariantResources{Limits: corev1.ResourceList{}, Requests: corev1.ResourceList{}}
+	}
+	t.Resources.Limits[corev1.ResourceName(key)], t.Resources.Requests[corev1.ResourceName(key)] = q, q
+	return nil
+}
+
+func agentOf(v *v1alpha1.ForkVariant) *v1alpha1.VariantAgent {
+	if v.Agent == nil {
+		v.Agent = &v1alpha1.VariantAgent{}
+	}
+	return v.Agent
+}
+
+func templateOf(v *v1alpha1.ForkVariant) *v1alpha1.VariantTemplate {
+	if v.Template == nil {
+		v.Template = &v1alpha1.VariantTemplate{}
+	}
+	return v.Template
+}
+
+func workspaceOf(v *v1alpha1.ForkVariant) *v1alpha1.VariantWorkspace {
+	if v.Workspace == nil {
+		v.Workspace = &v1alpha1.VariantWorkspace{}
+	}
+	return v.Workspace
 }

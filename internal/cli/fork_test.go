@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -75,7 +77,10 @@ func TestForkIntoVariants(t *testing.T) {
 		{[]string{"--at", "tomorrow"}, `has no checkpoint "tomorrow"`},
 		{[]string{"--at", "message:no"}, "such as message:12"},
 		{[]string{"--variant", "prompt=No name."}, "a variant needs a name"},
-		{[]string{"--variant", "name=x,size=9"}, `there is no key "size"`},
+		{[]string{"--variant", "name=x,colour=red"}, `there is no key "colour"`},
+		{[]string{"--variant", "name=x,size=big"}, "must be a quantity such as 2 or 4Gi"},
+		{[]string{"--variant", "name=x,env=A"}, "env is NAME=VALUE"},
+		{[]string{"--variant", "name=x,agent=Nobody"}, "Unsupported value"},
 		{[]string{"--variant", "name=x,name=y"}, "name is set twice"},
 		{[]string{"--variant", "name=x,y"}, "is not KEY=VALUE"},
 		{[]string{"--variant", "name="}, "name has no value"},
@@ -83,5 +88,22 @@ func TestForkIntoVariants(t *testing.T) {
 	} {
 		_, _, err := b.clew("", append([]string{"fork", "source", "--name", "bad"}, test.flags...)...)
 		wantError(t, err, test.want)
+	}
+}
+
+func TestParseVariant(t *testing.T) {
+	got, err := parseVariant("name=x, agent=Codex,model=gpt-5,branch=try/x,image=i:1,env=A=1=2,env=B=,cpu=2,memory=4Gi,size=9Gi,storage-class=fast,prompt=a,b=c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi")}
+	want := v1alpha1.ForkVariant{
+		Name: "x", Prompt: ptr.To("a,b=c"), Branch: "try/x", Agent: &v1alpha1.VariantAgent{Type: v1alpha1.AgentCodex, Model: "gpt-5"},
+		Template: &v1alpha1.VariantTemplate{Image: "i:1", Env: []corev1.EnvVar{{Name: "A", Value: "1=2"}, {Name: "B"}},
+			Resources: &v1alpha1.VariantResources{Limits: both, Requests: both}},
+		Workspace: &v1alpha1.VariantWorkspace{Size: ptr.To(resource.MustParse("9Gi")), StorageClassName: ptr.To("fast")},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the variant (-want +got):\n%s", diff)
 	}
 }

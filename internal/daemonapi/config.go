@@ -125,7 +125,15 @@ type Source struct {
 	IncludeConversation bool   `json:"includeConversation"`
 	// Position is the conversation's position at Checkpoint; 0 if it is not known.
 	Position int64 `json:"position,omitempty"`
+	// Branch is the new branch on which the agent's repository starts; empty for the branch
+	// of the checkpoint, as older managers leave it.
+	Branch string `json:"branch,omitempty"`
+	// NumberBranch is set if Branch gets a number when the name is in use.
+	NumberBranch bool `json:"numberBranch,omitempty"`
 }
+
+// ForkBranch returns the branch on which a Fork's task starts if it names none.
+func ForkBranch(task string) string { return "clew/" + task }
 
 // String names the checkpoint in messages.
 func (s Source) String() string {

@@ -402,6 +402,8 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 			TaskUID: src.TaskUID, TaskName: d.task.Spec.StartFrom.TaskRef.Name,
 			Checkpoint: src.Checkpoint, Commit: src.Commit, Position: src.Position,
 			IncludeConversation: d.task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude,
+			Branch:              d.task.Spec.StartFrom.Branch,
+			NumberBranch:        d.task.Spec.StartFrom.Branch == daemonapi.ForkBranch(d.task.Name),
 		}
 	}
 }

@@ -37,8 +37,8 @@ func ofOperations() []Reason {
 	return []Reason{
 		{Name: v1alpha1.ReasonInvalidOperation, On: operation(), Meaning: "The task's state does not allow the operation.", Todo: "Apply it with a new id once the task is in another state."},
 		{Name: v1alpha1.ReasonInvalidState, On: operation(), Meaning: "Something that the operation needs does not exist, such as a checkpoint.", Todo: "The message says what; apply it with a new id."},
-		{Name: v1alpha1.ReasonInvalidBranch, On: operation(), Meaning: "The name of the branch for the current state is not valid.", Todo: "Choose another name, and a new id."},
-		{Name: v1alpha1.ReasonBranchExists, On: operation(), Meaning: "The agent's repository has a branch of that name, or one that conflicts with it.", Todo: "Choose another name, and a new id."},
+		{Name: v1alpha1.ReasonInvalidBranch, On: preparing(), Meaning: "The name of the branch for the current state, or of the branch to start on, is not valid.", Todo: "Choose another name, and a new id or a new Fork."},
+		{Name: v1alpha1.ReasonBranchExists, On: preparing(), Meaning: "The agent's repository has a branch of that name, or one that conflicts with it.", Todo: "Choose another name, and a new id or a new Fork."},
 		{Name: v1alpha1.ReasonRewindUndone, On: operation(), Meaning: "A rewind failed and was undone; its cause was lost.", Todo: "Apply it with a new id."},
 		{Name: v1alpha1.ReasonCommitNotFound, On: operation(), Meaning: "The commit is neither one of the task's checkpoints' nor in the history that it started from.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id."},
 		{Name: v1alpha1.ReasonPathNotFound, On: operation(), Meaning: "A path of the rewind selects nothing: neither its target nor the worktree has such a file.", Todo: "Correct `rewind.paths`, and apply the rewind with a new id."},

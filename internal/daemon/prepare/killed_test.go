@@ -102,6 +102,12 @@ func (c *crashing) Preserve(ctx context.Context, r worktree.PreserveRequest) (wo
 	return c.Repo.Preserve(ctx, r)
 }
 
+func (c *crashing) StartBranch(ctx context.Context, name string, numbered bool) (string, error) {
+	c.tick("before branch")
+	defer c.tick("after branch")
+	return c.Repo.StartBranch(ctx, name, numbered)
+}
+
 func (c *crashing) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	c.tick("begin")
 	return c.Server.Begin(ctx)

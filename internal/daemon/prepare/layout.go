@@ -178,6 +178,13 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	if err != nil {
 		return err
 	}
+	if src.Branch != "" {
+		branch, err := p.repo.StartBranch(ctx, src.Branch, src.NumberBranch)
+		if err != nil {
+			return err
+		}
+		p.log.Info("the agent's repository starts on a new branch", "branch", branch)
+	}
 	if err := p.startOver(ctx, layout); err != nil {
 		return err
 	}

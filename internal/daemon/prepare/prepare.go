@@ -66,6 +66,7 @@ type Repo interface {
 	Drift(context.Context, worktree.Target) (worktree.Drift, error)
 	Reaches(ctx context.Context, commit string, prefixes ...string) (bool, error)
 	CheckBranch(name string) error
+	StartBranch(ctx context.Context, name string, numbered bool) (string, error)
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
 	Fetch(context.Context, worktree.Remote, ...string) error
 	Refs(context.Context, string) (map[string]string, error)

@@ -1,0 +1,79 @@
+package fork
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+func list(text ...string) corev1.ResourceList {
+	l := corev1.ResourceList{}
+	for i := 0; i < len(text); i += 2 {
+		l[corev1.ResourceName(text[i])] = resource.MustParse(text[i+1])
+	}
+	return l
+}
+
+// TestWhatAVariantChanges: everything that a variant does not name stays as in the source.
+func TestWhatAVariantChanges(t *testing.T) {
+	source := builders.Task("source", func(t *v1alpha1.Task) {
+		t.Spec.Agent = v1alpha1.Agent{Type: v1alpha1.AgentClaudeCode, Model: "sonnet", StatePaths: []string{".x"}}
+		t.Spec.Workspace = v1alpha1.Workspace{Size: resource.MustParse("5Gi"), Retention: v1alpha1.WorkspaceRetain}
+		t.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "database", Image: "db"}}, corev1.Container{
+			Name: v1alpha1.AgentContainer, Image: "claude", Command: []string{"wrapper"}, Args: []string{"--fast"},
+			Env:       []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "2"}},
+			Resources: corev1.ResourceRequirements{Limits: list("memory", "1Gi", "cpu", "1")},
+		})
+	})
+	before := source.DeepCopy()
+	f := &v1alpha1.Fork{Spec: v1alpha1.ForkSpec{Conversation: v1alpha1.ConversationInclude}, Status: v1alpha1.ForkStatus{Source: &v1alpha1.SourceStatus{Checkpoint: 7}}}
+	for name, test := range map[string]struct {
+		variant v1alpha1.ForkVariant
+		want    func(*v1alpha1.TaskSpec, *corev1.Container)
+	}{
+		"nothing":        {v1alpha1.ForkVariant{}, func(*v1alpha1.TaskSpec, *corev1.Container) {}},
+		"prompt":         {v1alpha1.ForkVariant{Prompt: ptr.To("Otherwise.")}, func(s *v1alpha1.TaskSpec, _ *corev1.Container) { s.Prompt = ptr.To("Otherwise.") }},
+		"branch":         {v1alpha1.ForkVariant{Branch: "try/it"}, func(s *v1alpha1.TaskSpec, _ *corev1.Container) { s.StartFrom.Branch = "try/it" }},
+		"model":          {v1alpha1.ForkVariant{Agent: &v1alpha1.VariantAgent{Model: "opus"}}, func(s *v1alpha1.TaskSpec, _ *corev1.Container) { s.Agent.Model = "opus" }},
+		"the same agent": {v1alpha1.ForkVariant{Agent: &v1alpha1.VariantAgent{Type: v1alpha1.AgentClaudeCode}}, func(*v1alpha1.TaskSpec, *corev1.Container) {}},
+		"another agent": {v1alpha1.ForkVariant{Agent: &v1alpha1.VariantAgent{Type: v1alpha1.AgentCodex}}, func(s *v1alpha1.TaskSpec, c *corev1.Container) {
+			s.Agent.Type, s.Agent.Model, c.Command, c.Args = v1alpha1.AgentCodex, "", nil, nil
+		}},
+		"container": {v1alpha1.ForkVariant{Template: &v1alpha1.VariantTemplate{
+			Image: "other", Env: []corev1.EnvVar{{Name: "B", Value: "3"}, {Name: "C", Value: "4"}},
+			Resources: &v1alpha1.VariantResources{Limits: list("memory", "2Gi"), Requests: list("memory", "2Gi")},
+		}}, func(_ *v1alpha1.TaskSpec, c *corev1.Container) {
+			c.Image, c.Env = "other", []corev1.EnvVar{{Name: "A", Value: "1"}, {Name: "B", Value: "3"}, {Name: "C", Value: "4"}}
+			c.Resources = corev1.ResourceRequirements{Limits: list("memory", "2Gi", "cpu", "1"), Requests: list("memory", "2Gi")}
+		}},
+		"volume": {v1alpha1.ForkVariant{Workspace: &v1alpha1.VariantWorkspace{Size: ptr.To(resource.MustParse("9Gi")), StorageClassName: ptr.To("fast")}},
+			func(s *v1alpha1.TaskSpec, _ *corev1.Container) {
+				s.Workspace.Size, s.Workspace.StorageClassName = resource.MustParse("9Gi"), ptr.To("fast")
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.variant.Name = "new"
+			want := source.Spec.DeepCopy()
+			want.OperatingMode = v1alpha1.OperatingModeRunning
+			want.StartFrom = &v1alpha1.StartFrom{
+				TaskRef: v1alpha1.NameReference{Name: "source"}, At: &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)},
+				Conversation: v1alpha1.ConversationInclude, Branch: "clew/new", Fork: &v1alpha1.ForkOrigin{},
+			}
+			container := len(want.Template.Spec.Containers) - 1
+			test.want(want, &want.Template.Spec.Containers[container])
+			got := newTask(f, source, test.variant, false)
+			if diff := cmp.Diff(*want, got.Spec); diff != "" {
+				t.Errorf("the new task's spec (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, source); diff != "" {
+				t.Errorf("the source was changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
