@@ -38,7 +38,10 @@ func newPeople(t *testing.T) people {
 	t.Helper()
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "clew-user-"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}}},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{v1alpha1.GroupVersion.Group}, Resources: []string{"*"}, Verbs: []string{"*"}},
+			{APIGroups: []string{"history.clew.dev"}, Resources: []string{"tasks/conversation"}, Verbs: []string{"get"}},
+		},
 	}
 	must(t, server.Client.Create(t.Context(), role))
 	binding := &rbacv1.ClusterRoleBinding{
