@@ -61,6 +61,8 @@ type world struct {
 	objects  komega.Komega
 	requests *requests
 	stop     func()
+	// real is a history store to use in place of the fake one; nil for none.
+	real backend
 	// verifyEvery is how often snapshots are verified.
 	verifyEvery time.Duration
 	// pushTime is how long the status of a checkpoint waits for its push.
@@ -71,6 +73,14 @@ type world struct {
 	settle time.Duration
 	// neighbour is another namespace that the manager watches; "" for none.
 	neighbour string
+}
+
+// backend is all that the controllers need of the history store.
+type backend interface {
+	historyhub.Listener
+	task.Store
+	checkpoint.Store
+	conversationsnapshot.Store
 }
 
 // newWorld returns the world of a spec; it ends with the spec.
@@ -128,22 +138,26 @@ func (w *world) startManager() {
 		},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
-	hub := historyhub.New(w.store)
+	var store backend = w.store
+	if w.real != nil {
+		store = w.real
+	}
+	hub := historyhub.New(store)
 	w.Expect(mgr.Add(hub)).To(Succeed())
 	limits := plan.DefaultLimits()
 	limits.RetryBase, limits.LostPodBase = 50*time.Millisecond, 50*time.Millisecond
 	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, 300*time.Millisecond
 	events := mgr.GetEventRecorder("clew-manager")
 	tasks := &task.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
 		Pods: resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"},
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(Succeed())
-	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, PushTime: w.pushTime, Stamped: true}
+	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
-	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: w.store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
+	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())
 	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Stamped: true}
 	w.Expect(forks.SetupWithManager(mgr, 1)).To(Succeed())
