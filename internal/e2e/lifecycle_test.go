@@ -41,7 +41,8 @@ var _ = Describe("a task", func() {
 		for _, e := range w.timeline(ctx, "runs") {
 			reasons = append(reasons, e.Reason)
 		}
-		Expect(reasons).To(HaveExactElements("TaskStarted", "UserMessage", "AgentMessage", "CheckpointCreated", "CheckpointCreated", "AgentMessage", "CheckpointCreated", "TaskCompleted"))
+		Expect(reasons).To(HaveExactElements("TaskStarted", "UserMessage", "AgentMessage", "CheckpointCreated", "FilesChanged",
+			"CheckpointCreated", "FilesChanged", "AgentMessage", "CheckpointCreated", "FilesChanged", "TaskCompleted"))
 		Expect(w.kubectl(ctx, "logs", task.Status.Attempts[0].PodName, "-c", "agent")).To(ContainSubstring("tool_call"),
 			"the agent's output is passed through")
 	})

@@ -53,7 +53,8 @@ WHERE task_uid = @task_uid AND reason = 'CheckpointCreated' AND checkpoint > 0 A
 
 -- name: NamespaceTimeline :many
 -- Events, checkpoints as events, and the files that changed up to a checkpoint as one
--- event. The ids of the latter two are derived from the checkpoint's key. Of the files, only the first
+-- event. The ids of the latter two are derived from the checkpoint's key, so that the files always
+-- follow the checkpoint, whose time they share. Of the files, only the first
 -- ones are read.
 SELECT told.* FROM (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
@@ -77,7 +78,7 @@ SELECT told.* FROM (
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT @up_to_rows)
     UNION ALL
-    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+    (SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
         '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
         coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
@@ -85,9 +86,9 @@ SELECT told.* FROM (
     WHERE c.namespace = @namespace
         AND c.files_changed > 0
         AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
-        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (c.time, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C") < (@before_time::timestamptz, @before_id::text)
         AND (cardinality(@types::text[]) = 0 OR 'file' = ANY (@types::text[]))
-    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    ORDER BY c.time DESC, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C" DESC
     LIMIT @up_to_rows)
 ) told
 ORDER BY told.time DESC, told.id DESC
@@ -116,7 +117,7 @@ SELECT told.* FROM (
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT @up_to_rows)
     UNION ALL
-    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+    (SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
         '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
         coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
@@ -124,9 +125,9 @@ SELECT told.* FROM (
     WHERE t.uid = @task_uid AND t.namespace = @namespace
         AND c.files_changed > 0
         AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
-        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (c.time, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C") < (@before_time::timestamptz, @before_id::text)
         AND (cardinality(@types::text[]) = 0 OR 'file' = ANY (@types::text[]))
-    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    ORDER BY c.time DESC, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C" DESC
     LIMIT @up_to_rows)
 ) told
 ORDER BY told.time DESC, told.id DESC

@@ -150,7 +150,7 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT $6)
     UNION ALL
-    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+    (SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
         '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
         coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
@@ -158,9 +158,9 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     WHERE c.namespace = $1
         AND c.files_changed > 0
         AND c.time <= $2::timestamptz AND c.time >= $4::timestamptz
-        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($2::timestamptz, $3::text)
+        AND (c.time, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C") < ($2::timestamptz, $3::text)
         AND (cardinality($5::text[]) = 0 OR 'file' = ANY ($5::text[]))
-    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    ORDER BY c.time DESC, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C" DESC
     LIMIT $6)
 ) told
 ORDER BY told.time DESC, told.id DESC
@@ -197,7 +197,8 @@ type NamespaceTimelineRow struct {
 }
 
 // Events, checkpoints as events, and the files that changed up to a checkpoint as one
-// event. The ids of the latter two are derived from the checkpoint's key. Of the files, only the first
+// event. The ids of the latter two are derived from the checkpoint's key, so that the files always
+// follow the checkpoint, whose time they share. Of the files, only the first
 // ones are read.
 func (q *Queries) NamespaceTimeline(ctx context.Context, arg NamespaceTimelineParams) ([]NamespaceTimelineRow, error) {
 	rows, err := q.db.Query(ctx, namespaceTimeline,
@@ -330,7 +331,7 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
     LIMIT $7)
     UNION ALL
-    (SELECT md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+    (SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
         'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
         '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
         coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
@@ -338,9 +339,9 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
     WHERE t.uid = $1 AND t.namespace = $2
         AND c.files_changed > 0
         AND c.time <= $3::timestamptz AND c.time >= $5::timestamptz
-        AND (c.time, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($3::timestamptz, $4::text)
+        AND (c.time, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C") < ($3::timestamptz, $4::text)
         AND (cardinality($6::text[]) = 0 OR 'file' = ANY ($6::text[]))
-    ORDER BY c.time DESC, md5('files/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    ORDER BY c.time DESC, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C" DESC
     LIMIT $7)
 ) told
 ORDER BY told.time DESC, told.id DESC
