@@ -3,8 +3,10 @@ package controller_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/testing/builders"
@@ -88,10 +90,17 @@ var _ = Describe("a Fork", func() {
 		w.create(f)
 		By("creating those whose names are free, while one is in use")
 		w.Eventually(w.objects.Object(f)).Should(SatisfyAll(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists), HaveField("Status.TaskCount", BeEquivalentTo(2))))
+		By("completing it when that one is free, without making again what was deleted meanwhile")
+		w.Expect(w.client.Delete(w.ctx, w.task("one"))).To(Succeed())
+		exists := func() error {
+			return w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: "one"}, &v1alpha1.Task{})
+		}
+		w.Eventually(exists).Should(Satisfy(apierrors.IsNotFound))
 		w.Expect(w.client.Delete(w.ctx, w.task("taken"))).To(Succeed())
 		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonForked))
 		w.Expect(f.Status.TaskCount).To(BeEquivalentTo(3))
-		for _, name := range []string{"taken", "one", "two"} {
+		w.Expect(exists()).To(Satisfy(apierrors.IsNotFound), "its work was done once")
+		for _, name := range []string{"taken", "two"} {
 			w.pod(name, 1)
 			w.Expect(w.task(name).Status.Source).To(Equal(f.Status.Source))
 		}

@@ -137,12 +137,17 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 	return source, nil, r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
 }
 
-// makeTasks creates the missing tasks of the Fork. One that cannot be created does not hold up
-// the others.
+// makeTasks creates the tasks of the Fork that it has not created yet: one that was deleted
+// since is not made again, since its work would be done twice. One that cannot be created does
+// not hold up the others.
 func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (time.Duration, error) {
 	var blocked *plan.Blocker
 	for _, variant := range f.Spec.Variants {
-		made, blocker, err := r.makeTask(ctx, f, newTask(f, source, variant, r.Stamped))
+		task := newTask(f, source, variant, r.Stamped)
+		if slices.ContainsFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == task.Name }) {
+			continue
+		}
+		made, blocker, err := r.makeTask(ctx, f, task)
 		if err != nil {
 			return 0, err
 		}
