@@ -6,7 +6,8 @@
 // that connects all servers. It promises:
 //
 //   - A task's daemon is asked by each server at most once at a time, however many callers
-//     wait, and an answer is reused for a moment (reuse).
+//     wait. What a caller gets was asked for after its call, so that it has what was written
+//     before.
 //   - A request reaches a daemon that reconnects while somebody waits.
 //   - Nothing is stored: what is lost on the way ends as an error after patience, and may be
 //     asked for again.
@@ -25,9 +26,6 @@ import (
 const (
 	// patience is how long a daemon may take.
 	patience = 20 * time.Second
-	// reuse is how long an answer is good for further callers, such as those who read the
-	// totals and the files in two requests.
-	reuse = 2 * time.Second
 )
 
 // Bus carries messages to all servers, the sender included.
@@ -38,11 +36,11 @@ type Bus interface {
 
 // Broker asks daemons. Create one with New; its methods are safe for concurrent use.
 type Broker struct {
-	bus             Bus
-	patience, reuse time.Duration
+	bus      Bus
+	patience time.Duration
 
 	mu sync.Mutex
-	// publications are those that callers wait for, or may still reuse, by the task's UID.
+	// publications are those in progress, by the task's UID.
 	publications map[string]*publication
 	// asked holds the requests of all servers that are not answered, by the task's UID.
 	asked map[string]string
@@ -60,7 +58,7 @@ type publication struct {
 
 // New returns a Broker. Run must run.
 func New(bus Bus) *Broker {
-	return &Broker{bus: bus, patience: patience, reuse: reuse, publications: map[string]*publication{},
+	return &Broker{bus: bus, patience: patience, publications: map[string]*publication{},
 		asked: map[string]string{}, daemons: map[string]map[chan string]struct{}{}}
 }
 
@@ -71,6 +69,10 @@ func (b *Broker) Run(ctx context.Context) error { return b.bus.ListenLive(ctx, b
 // task's ref Live has then. Errors: history.ErrNoAnswer, a
 // *history.LiveProblem, those of the Bus.
 func (b *Broker) Publish(ctx context.Context, taskUID string) (commit string, err error) {
+	// The one in progress may have read the files before this call.
+	if err := wait(ctx, b.inProgress(taskUID)); err != nil {
+		return "", err
+	}
 	b.mu.Lock()
 	p := b.publications[taskUID]
 	if p == nil {
@@ -80,11 +82,29 @@ func (b *Broker) Publish(ctx context.Context, taskUID string) (commit string, er
 		go b.request(context.WithoutCancel(ctx), taskUID, p)
 	}
 	b.mu.Unlock()
+	if err := wait(ctx, p); err != nil {
+		return "", err
+	}
+	return p.commit, p.err
+}
+
+// inProgress returns the publication that is in progress; nil for none.
+func (b *Broker) inProgress(taskUID string) *publication {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.publications[taskUID]
+}
+
+// wait waits for the end of a publication, if there is one.
+func wait(ctx context.Context, p *publication) error {
+	if p == nil {
+		return nil
+	}
 	select {
 	case <-p.done:
-		return p.commit, p.err
+		return nil
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return ctx.Err()
 	}
 }
 
@@ -111,27 +131,9 @@ func (b *Broker) finish(taskUID, id, commit string, err error) {
 	if p == nil || p.id != id {
 		return
 	}
-	select {
-	case <-p.done:
-		return // answered before
-	default:
-	}
 	p.commit, p.err = commit, err
+	delete(b.publications, taskUID)
 	close(p.done)
-	if err != nil {
-		delete(b.publications, taskUID)
-		return
-	}
-	time.AfterFunc(b.reuse, func() { b.forget(taskUID, p) })
-}
-
-// forget makes the next caller ask again.
-func (b *Broker) forget(taskUID string, p *publication) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.publications[taskUID] == p {
-		delete(b.publications, taskUID)
-	}
 }
 
 // handle passes a message on to whom it concerns at this server.
