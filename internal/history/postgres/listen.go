@@ -34,37 +34,57 @@ const (
 // replaced, as by the restore of a backup. The callback is called by one goroutine at a
 // time and should be quick.
 func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
-	wait := backoff.Backoff{Min: minReconnect, Max: maxReconnect}
-	for {
-		err := s.listen(ctx, func(n history.Notification) {
-			wait.Reset()
+	return s.keepListening(ctx, "lost the connection that listens for history changes; reconnecting", func(heard func()) error {
+		return s.listen(ctx, func(n history.Notification) {
+			heard()
 			callback(n)
 		})
+	})
+}
+
+// keepListening calls listen again, after a wait, when it fails, until ctx ends, and returns
+// ctx's error. listen calls heard for what it receives, which shows that its connection works;
+// lost is logged when that is gone.
+func (s *Store) keepListening(ctx context.Context, lost string, listen func(heard func()) error) error {
+	wait := backoff.Backoff{Min: minReconnect, Max: maxReconnect}
+	for {
+		err := listen(wait.Reset)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		s.log.Info("lost the connection that listens for history changes; reconnecting", "error", err.Error())
+		s.log.Info(lost, "error", err.Error())
 		if err := wait.Wait(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// listen listens on one connection until it fails.
-func (s *Store) listen(ctx context.Context, callback func(history.Notification)) error {
-	config := s.pool.Config().ConnConfig
-	conn, err := pgx.ConnectConfig(ctx, config)
+// listener returns a connection of its own that receives a channel's notifications; end closes
+// it.
+func (s *Store) listener(ctx context.Context, channel string) (conn *pgx.Conn, end func(), err error) {
+	conn, err = pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer func() {
+	end = func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
 		_ = conn.Close(closing)
-	}()
-	if err := subscribe(ctx, conn, Channel); err != nil {
+	}
+	if err := subscribe(ctx, conn, channel); err != nil {
+		end()
+		return nil, nil, err
+	}
+	return conn, end, nil
+}
+
+// listen listens on one connection until it fails.
+func (s *Store) listen(ctx context.Context, callback func(history.Notification)) error {
+	conn, end, err := s.listener(ctx, Channel)
+	if err != nil {
 		return err
 	}
+	defer end()
 	tables, err := tablesOf(ctx, conn)
 	if err != nil {
 		return err

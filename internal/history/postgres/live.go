@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/clew-dev/clew/internal/backoff"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -31,36 +29,21 @@ func (s *Store) NotifyLive(ctx context.Context, m history.LiveMessage) error {
 // connection of its own and replaces it when it is lost; what is sent meanwhile is missed.
 // The callback is called by one goroutine at a time and should be quick.
 func (s *Store) ListenLive(ctx context.Context, callback func(history.LiveMessage)) error {
-	wait := backoff.Backoff{Min: minReconnect, Max: maxReconnect}
-	for {
-		err := s.listenLive(ctx, func(m history.LiveMessage) {
-			wait.Reset()
+	return s.keepListening(ctx, "lost the connection for messages between servers; reconnecting", func(heard func()) error {
+		return s.listenLive(ctx, func(m history.LiveMessage) {
+			heard()
 			callback(m)
 		})
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		s.log.Info("lost the connection for messages between servers; reconnecting", "error", err.Error())
-		if err := wait.Wait(ctx); err != nil {
-			return err
-		}
-	}
+	})
 }
 
 // listenLive listens on one connection until it fails.
 func (s *Store) listenLive(ctx context.Context, callback func(history.LiveMessage)) error {
-	conn, err := pgx.ConnectConfig(ctx, s.pool.Config().ConnConfig)
+	conn, end, err := s.listener(ctx, liveChannel)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-		defer cancel()
-		_ = conn.Close(closing)
-	}()
-	if err := subscribe(ctx, conn, liveChannel); err != nil {
-		return err
-	}
+	defer end()
 	for {
 		waiting, cancel := context.WithTimeout(ctx, listenCheck)
 		n, err := conn.WaitForNotification(waiting)

@@ -66,8 +66,8 @@ func New(bus Bus) *Broker {
 func (b *Broker) Run(ctx context.Context) error { return b.bus.ListenLive(ctx, b.handle) }
 
 // Publish makes the task's daemon push its files as they are, and returns the commit that the
-// task's ref Live has then. Errors: history.ErrNoAnswer, a
-// *history.LiveProblem, those of the Bus.
+// task's ref Live has then. Errors: history.ErrNoAnswer, a *history.LiveProblem, those of the
+// Bus.
 func (b *Broker) Publish(ctx context.Context, taskUID string) (commit string, err error) {
 	// The one in progress may have read the files before this call.
 	if err := wait(ctx, b.inProgress(taskUID)); err != nil {
