@@ -19,6 +19,7 @@ var layering = [][]string{
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
 	{"internal/gitstore", "internal/history/postgres", "internal/resources"},
 	{"internal/plan", "internal/retention"},
+	{"internal/rewindtarget"},
 	{"internal/daemon/agentstate", "internal/daemon/gatewayclient", "internal/daemon/journal", "internal/daemon/launchplan", "internal/daemon/mask", "internal/daemon/pace", "internal/daemon/spool", "internal/daemon/wire"},
 	{"internal/daemon/checkpoint", "internal/daemon/record", "internal/daemon/ship", "internal/daemon/shim", "internal/daemon/volume"},
 	{"internal/daemon/socket"},

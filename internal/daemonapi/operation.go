@@ -2,7 +2,10 @@ package daemonapi
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
+
+	"github.com/clew-dev/clew/internal/clip"
 )
 
 // The kinds of operations.
@@ -54,6 +57,11 @@ func UpgradeOperationKey(key, reason string) string {
 		return OperationDoneKey(OperationRewind, id)
 	}
 	return key
+}
+
+// UnknownCommit is the sentence about a rewind to a commit that the task does not know.
+func UnknownCommit(id string) string {
+	return fmt.Sprintf("this task knows no commit %s: it is neither one of its checkpoints', nor in the history that it started from; name another one, or a checkpoint, and give the rewind a new id", clip.Marked(id, 40))
 }
 
 // PreservedBranch returns the branch that keeps what a rewind discards: the requested

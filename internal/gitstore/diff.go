@@ -117,9 +117,11 @@ func diffQuery(values url.Values) (pagedQuery, *gitstoreapi.Refusal) {
 		Limit: gitstoreapi.DefaultDiffFiles,
 	}}
 	var err error
-	if text := values.Get("ignored"); text != "" {
-		if q.Ignored, err = strconv.ParseBool(text); err != nil {
-			return bad("ignored is %q; it must be true or false", text)
+	for name, flag := range map[string]*bool{"ignored": &q.Ignored, "restored": &q.Restored} {
+		if text := values.Get(name); text != "" {
+			if *flag, err = strconv.ParseBool(text); err != nil {
+				return bad("%s is %q; it must be true or false", name, text)
+			}
 		}
 	}
 	if q.paths, err = pathmatch.New(q.Paths); err != nil {

@@ -21,11 +21,15 @@ type listing struct {
 // compare them within its limits.
 func (d *differ) list(q pagedQuery) (listing, error) {
 	c := &chosen{query: q, hidden: newPathSet()}
-	if !q.Ignored {
-		var err error
-		if c.hidden, err = d.hidden(q); err != nil {
-			return listing{}, err
-		}
+	var err error
+	switch {
+	case q.Restored:
+		c.hidden, err = d.unrestored()
+	case !q.Ignored:
+		c.hidden, err = d.hidden(q)
+	}
+	if err != nil {
+		return listing{}, err
 	}
 	if err := d.eachFile(c.add); err != nil {
 		return listing{}, err

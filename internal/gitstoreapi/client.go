@@ -75,6 +75,9 @@ func (q DiffQuery) values() url.Values {
 	if q.Ignored {
 		v.Set("ignored", "true")
 	}
+	if q.Restored {
+		v.Set("restored", "true")
+	}
 	for name, number := range map[string]int{"after": q.After, "limit": q.Limit} {
 		if number != 0 {
 			v.Set(name, strconv.Itoa(number))

@@ -16,6 +16,10 @@ type DiffQuery struct {
 	// Ignored includes files that the .gitignore files ignore and the base does not have,
 	// such as dependencies and caches.
 	Ignored bool
+	// Restored makes To the target of a rewind of the files: the answer has every file that the
+	// rewind would change. Of a commit that is no checkpoint, it leaves alone, and counts as
+	// ignored, what its own .gitignore files name, and its submodules.
+	Restored bool
 	// After is the number of files to leave out, and Listing how they were listed, both as the
 	// page before says.
 	After   int

@@ -113,8 +113,8 @@ func TestAnUndoOfARewindOfPathsThatNobodyCouldRequestIsRefused(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"another scope": {v1alpha1.RewindBoth, "src", v1alpha1.ReasonInvalidOperation, "set rewind.scope to Code"},
-		"outside":       {v1alpha1.RewindCode, "../src", v1alpha1.ReasonPathNotFound, "leaves the worktree"},
+		"another scope": {v1alpha1.RewindBoth, "src", v1alpha1.ReasonInvalidOperation, "what is recorded of the rewind back cannot be rewound again: rewind to checkpoint 9"},
+		"outside":       {v1alpha1.RewindCode, "../src", v1alpha1.ReasonPathNotFound, "what is recorded of the rewind back cannot be rewound again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := running(t)

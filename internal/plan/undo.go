@@ -42,7 +42,7 @@ func (d *decision) toBefore(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blo
 	}
 	undo := r.DeepCopy()
 	undo.Scope, undo.Paths = v1alpha1.RewindScope(undone.Scope), undone.Paths
-	if b := cmp.Or(filesBlocker(undo), branchBlocker(undo)); b != nil {
+	if b := cmp.Or(undoneFilesBlocker(undo, undone), branchBlocker(undo), undonePointBlocker(r.To.UndoOf, undone, d.o.RewindRecord)); b != nil {
 		return nil, b
 	}
 	s, b := d.toNumber(undo, undone.From)
@@ -73,20 +73,54 @@ func before(task *v1alpha1.Task, id string, recorded history.Rewind) (history.Re
 	}
 	if rewound.From < 1 {
 		return history.Rewound{}, &Blocker{v1alpha1.ReasonInvalidOperation, fmt.Sprintf(
-			"no checkpoint holds the state before the rewind %s: rewind to one that kubectl clew checkpoint list shows, and give the rewind a new id", id)}
+			"the rewind %s was recorded without the checkpoint that holds the state before it: rewind to one that kubectl clew checkpoint list shows, and give the rewind a new id", id)}
 	}
 	return *rewound, nil
 }
 
-// nothingToUndo returns why a rewind cannot be undone of which nobody knows what it has done.
+// undoneFilesBlocker returns why the files that a rewind was recorded with cannot be rewound
+// again; nil if they can. The user has not written them.
+func undoneFilesBlocker(undo *v1alpha1.Rewind, undone history.Rewound) *Blocker {
+	b := filesBlocker(undo)
+	if b == nil {
+		return nil
+	}
+	return &Blocker{b.Reason, fmt.Sprintf(
+		"what is recorded of the rewind %s cannot be rewound again: rewind to checkpoint %d, which holds the state before it, and give the rewind a new id",
+		undo.To.UndoOf, undone.From)}
+}
+
+// undonePointBlocker returns why the checkpoint from before a rewind cannot be restored; nil if
+// it can, or while that is unknown.
+func undonePointBlocker(id string, undone history.Rewound, record RewindRecord) *Blocker {
+	switch {
+	case !record.Known:
+		return nil
+	case record.Found == nil:
+		return &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
+			"the rewind %s cannot be undone: the history has no checkpoint %d, which held the state before it; rewind to one that kubectl clew checkpoint list shows, and give the rewind a new id", id, undone.From)}
+	case record.Found.Lost:
+		return &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+			"the rewind %s cannot be undone: neither the gitstore nor the task's volume has checkpoint %d any more, which held the state before it; rewind to another one, and give the rewind a new id", id, undone.From)}
+	}
+	return nil
+}
+
+// nothingToUndo returns why a rewind cannot be undone of which no record says what it has done.
 func nothingToUndo(task *v1alpha1.Task, id string, recorded history.Rewind) *Blocker {
+	const instead = "rewind to a checkpoint from before it, which kubectl clew timeline shows"
 	message := fmt.Sprintf("this task has no rewind with the id %s: name one that kubectl clew timeline shows", id)
-	switch s := task.Status.Rewind; {
+	s := task.Status.Rewind
+	last := s != nil && s.ID == id
+	switch {
 	case recorded.Completed:
-		message = fmt.Sprintf("the rewind %s was carried out by an older version of Clew, which did not record what it rewound: "+
-			"rewind to the checkpoint that was taken before it (its trigger is PreRewind)", id)
-	case recorded.Failed, s != nil && s.ID == id && s.State != v1alpha1.OperationCompleted, handled(&task.Status, daemonapi.OperationRewind, id):
+		message = fmt.Sprintf("the rewind %s was carried out by an older version of Clew, which did not record what it rewound: %s", id, instead)
+	case recorded.Failed, last && (s.State == v1alpha1.OperationRefused || s.State == v1alpha1.OperationFailed):
 		message = fmt.Sprintf("there is nothing to undo: the rewind %s was refused or failed, and changed nothing", id)
+	case last && s.State == v1alpha1.OperationCompleted:
+		message = fmt.Sprintf("the rewind %s was carried out, but no record says what it rewound: %s", id, instead)
+	case handled(&task.Status, daemonapi.OperationRewind, id):
+		message = fmt.Sprintf("nothing is recorded of what the rewind %s did: either it was refused or failed, and there is nothing to undo, or its record is lost; kubectl clew timeline shows which, and to undo it by hand, %s", id, instead)
 	}
 	return &Blocker{v1alpha1.ReasonInvalidOperation, message + ", and give the rewind a new id"}
 }

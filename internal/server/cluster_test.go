@@ -143,7 +143,7 @@ func serverAccount(t *testing.T) *rest.Config {
 			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}},
 			{APIGroups: []string{"clew.dev"}, Resources: []string{"tasks"}, Verbs: []string{"get", "list"}},
-			{APIGroups: []string{"clew.dev"}, Resources: []string{"checkpoints"}, Verbs: []string{"list", "watch"}},
+			{APIGroups: []string{"clew.dev"}, Resources: []string{"checkpoints"}, Verbs: []string{"get", "list", "watch"}},
 		},
 	})
 	create(t, &rbacv1.ClusterRoleBinding{

@@ -186,6 +186,10 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, fmt.Errorf("create a client for the Kubernetes API: %w", err)
 	}
+	known, err := newObjects(config)
+	if err != nil {
+		return nil, err
+	}
 	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive)}
@@ -208,6 +212,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		ImportBytes:   o.ImportBytes,
 		Code:          code,
 		Live:          p.live,
+		Objects:       known,
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
 		Log:           log.WithName("api"),

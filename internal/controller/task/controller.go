@@ -27,26 +27,21 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/rewindtarget"
 )
 
 // Store is the part of the history store that this controller needs. Its errors wrap
 // those of package history.
 type Store interface {
+	rewindtarget.Store
 	// TaskState returns what the store knows about a task.
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
-	// Checkpoint returns the record of one checkpoint.
-	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
-	// Rewind returns what is recorded about a rewind of the task.
-	Rewind(ctx context.Context, task history.Key, id string) (history.Rewind, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// RecordedTransitions returns the number up to which all transitions are recorded.
 	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
-	// ResolvePosition finds the turn boundary at or before a position in the active
-	// branch, and the newest checkpoint that is not after it.
-	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)
 	// SnapshotsAfter lists the automatic snapshots of the conversation after a number, in
 	// order.
 	SnapshotsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Snapshot, error)
@@ -196,55 +191,11 @@ func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *
 		o.RewindTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, to.Name)
 		return err
 	}
-	if rewind.To.UndoOf != "" {
-		o.RewindUndone = r.rewindUndone(ctx, task, rewind.To.UndoOf)
-	}
-	if number := plan.CheckpointOf(rewind, *o); number != 0 {
-		o.RewindRecord = r.rewindRecord(ctx, task, number)
-		return nil
-	}
-	query, ok := plan.PositionOf(rewind)
-	if !ok {
-		return nil
-	}
-	found, err := r.Store.ResolvePosition(ctx, string(task.UID), query)
-	switch {
-	case err == nil:
-		o.RewindPosition = plan.RewindPosition{Known: true, Found: &found}
-	case errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrInvalid):
-		o.RewindPosition.Known = true
-	case errors.Is(err, history.ErrCorrupted):
-		o.RewindPosition = plan.RewindPosition{Known: true, Damaged: err.Error()}
-	default:
+	if err := rewindtarget.Observe(ctx, r.Store, rewind, o); err != nil {
 		// The task is reconciled all the same; the rewind waits.
 		logf.FromContext(ctx).Info("could not resolve the rewind's target", "error", err.Error())
 	}
 	return nil
-}
-
-// rewindRecord returns the recorded checkpoint that a rewind names by its number.
-func (r *Reconciler) rewindRecord(ctx context.Context, task *v1alpha1.Task, number int64) plan.RewindRecord {
-	found, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, number)
-	switch {
-	case err == nil:
-		return plan.RewindRecord{Known: true, Found: &found}
-	case errors.Is(err, history.ErrNotFound):
-		return plan.RewindRecord{Known: true}
-	}
-	// The task is reconciled all the same; the rewind waits.
-	logf.FromContext(ctx).Info("could not read the rewind's target", "error", err.Error())
-	return plan.RewindRecord{}
-}
-
-// rewindUndone returns what is recorded about the rewind that another one undoes.
-func (r *Reconciler) rewindUndone(ctx context.Context, task *v1alpha1.Task, id string) plan.RewindUndone {
-	found, err := r.Store.Rewind(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, id)
-	if err != nil {
-		// The task is reconciled all the same; the rewind waits.
-		logf.FromContext(ctx).Info("could not read the rewind to undo", "error", err.Error())
-		return plan.RewindUndone{}
-	}
-	return plan.RewindUndone{Known: true, Found: found}
 }
 
 // observeSource reads what startFrom names, until it is resolved.

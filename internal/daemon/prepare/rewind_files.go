@@ -62,8 +62,7 @@ func (p *preparer) commit(ctx context.Context, id string) (journal.Point, error)
 	case err != nil:
 		return journal.Point{}, fmt.Errorf("look up commit %s: %w", id, err)
 	case !known:
-		return journal.Point{}, &failure{reason: v1alpha1.ReasonCommitNotFound, permanent: true,
-			message: fmt.Sprintf("this task knows no commit %s: it is neither one of its checkpoints', nor in the history that it started from; name another one, or a checkpoint, and give the rewind a new id", clip.Marked(id, 40))}
+		return journal.Point{}, &failure{reason: v1alpha1.ReasonCommitNotFound, permanent: true, message: daemonapi.UnknownCommit(id)}
 	}
 	if err := p.repo.Verify(ctx, worktree.Target{Code: id}); err != nil {
 		return journal.Point{}, fmt.Errorf("commit %s cannot be restored: %w", id, err)

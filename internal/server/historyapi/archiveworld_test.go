@@ -36,6 +36,8 @@ type archive struct {
 	events    []history.Event
 	deleted   []string
 	pending   bool // no checkpoint is in the gitstore yet
+	state     history.TaskState
+	rewound   string // the newest rewind's id
 	// Errors to return.
 	export, remove, record error
 	// removing is the task that is deleted although remove is set.
@@ -44,13 +46,15 @@ type archive struct {
 
 // newArchive has three tasks, two of them with the name a.
 func newArchive() *archive {
+	state := history.TaskState{Position: history.Position{Branch: "main", Position: 9},
+		Totals: history.Totals{Messages: 9, ToolCalls: 3, InputTokens: 1000, OutputTokens: 100, CostMicroUSD: 70}}
 	summary := func(name, uid string, age int, messages int64) history.TaskSummary {
 		return history.TaskSummary{
 			Task: history.Task{Namespace: "team", Name: name, UID: uid}, State: "Completed", Preview: "do it",
 			Created: noon.Add(-time.Duration(age) * time.Hour), Updated: noon, Totals: history.Totals{Messages: messages, CostMicroUSD: 1500}, Checkpoints: 2,
 		}
 	}
-	return &archive{tasks: []history.TaskSummary{summary("a", "old", 3, 1), summary("a", "new", 2, 9), summary("ab", "other", 1, 3)}}
+	return &archive{state: state, tasks: []history.TaskSummary{summary("a", "old", 3, 1), summary("a", "new", 2, 9), summary("ab", "other", 1, 3)}}
 }
 
 func (s *archive) Search(_ context.Context, query history.SearchQuery) (history.SearchPage, error) {
@@ -193,6 +197,28 @@ func (s *archive) RecordEvents(_ context.Context, events []history.Event) error 
 		s.events = append(s.events, events...)
 	}
 	return s.record
+}
+
+// TaskState knows the task new, which a rewind from checkpoint 2 has left at message 9.
+func (s *archive) TaskState(_ context.Context, uid string) (history.TaskState, error) {
+	if uid != "new" {
+		return history.TaskState{}, fmt.Errorf("%w: %s", history.ErrNotFound, uid)
+	}
+	return s.state, nil
+}
+
+// Rewind knows one rewind, from checkpoint 2 to checkpoint 1.
+func (s *archive) Rewind(_ context.Context, _ history.Key, id string) (history.Rewind, error) {
+	switch id {
+	case "back":
+		return history.Rewind{ID: id, Completed: true, Rewound: &history.Rewound{Scope: "Code", Paths: []string{"src"}, From: 2, To: 1}}, nil
+	case "":
+		if s.rewound == "" {
+			return history.Rewind{}, history.ErrNotFound
+		}
+		return s.Rewind(context.Background(), history.Key{}, s.rewound)
+	}
+	return history.Rewind{ID: id}, nil
 }
 
 // tasks stands in for the cluster: UIDs by name.

@@ -35,6 +35,7 @@ import (
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/rewindtarget"
 )
 
 const (
@@ -58,9 +59,9 @@ type Store interface {
 type Archive interface {
 	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
 	Tasks(ctx context.Context, query history.TaskQuery) (history.TaskPage, error)
+	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
-	ResolvePosition(ctx context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error)
-	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	rewindtarget.Store
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error
@@ -117,6 +118,8 @@ type Options struct {
 	Archive Archive
 	Tasks   Tasks
 	Code    Code
+	// Objects serves previews of rewinds, which are about the Task as it is.
+	Objects Objects
 	// Live serves differences to the present of running tasks.
 	Live          Live
 	Authenticator authenticator.Request
@@ -178,6 +181,8 @@ func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	a.read(mux, task+"/"+subresourceCheckpoints+"/{number}", checkpoints, a.checkpoint)
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff, requestTimeout,
 		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.withAnswerSlot(a.diff))
+	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff+"/rewind", requestTimeout,
+		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.withAnswerSlot(a.rewindPreview))
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)
 	a.serve(mux, "GET "+versionPath+"/namespaces/{namespace}/search", requestTimeout,
 		Access{Verb: "list", Resource: "search"}, a.searchHandler)

@@ -70,6 +70,8 @@ type fixture struct {
 	tasks   tasks
 	code    *code
 	live    *live
+	objects *objects
+	options historyapi.Options
 }
 
 // serve serves the API with a new store, and an archive that stands in for another.
@@ -84,6 +86,16 @@ func quiet() *fixture {
 	return serveWith(unreachable, func(f *fixture) historyapi.Archive { return f.archive })
 }
 
+// quietWith serves the API with the stand-in archive, and a stand-in for conversations.
+func quietWith(said *conversations) *fixture {
+	GinkgoHelper()
+	f := quiet()
+	f.options.Store = said
+	f.options.Registerer = nil
+	f.handler = handlerOf(f.options)
+	return f
+}
+
 // serveWith serves an archive that is created with the fixture.
 func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture {
 	GinkgoHelper()
@@ -91,15 +103,15 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 	store, err := postgres.Open(ctx, dsn, log)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(store.Close)
-	f := &fixture{ctx: ctx, store: store, archive: newArchive(), tasks: tasks{}, code: &code{}, live: &live{commit: "now"}}
+	f := &fixture{ctx: ctx, store: store, archive: newArchive(), tasks: tasks{}, code: &code{}, live: &live{commit: "now"}, objects: newObjects()}
 	if dsn != unreachable {
 		DeferOnFailure(f.reportStore, NodeTimeout(10*time.Second))
 	}
 	if archived(f) == historyapi.Archive(f.archive) {
 		DeferOnFailure(f.reportArchive)
 	}
-	f.handler = handlerOf(historyapi.Options{
-		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Live: f.live, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
+	f.options = historyapi.Options{
+		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Live: f.live, Objects: f.objects, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,
@@ -119,8 +131,10 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 			"ann create taskhistories/ team/":         true,
 			"ann delete taskhistories/ team/a":        true,
 			"ann delete taskhistories/ team/unknown":  true,
+			"bob get tasks/diff team/a":               true,
 		},
-	})
+	}
+	f.handler = handlerOf(f.options)
 	return f
 }
 

@@ -1,0 +1,104 @@
+package historyapi
+
+import (
+	"errors"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// conversation returns what the rewind would do to the conversation; nil if it leaves it alone.
+func (p *preview) conversation() (*historyv1alpha1.RewoundConversation, error) {
+	if p.decided.Operation.Scope == v1alpha1.RewindCode {
+		return nil, nil
+	}
+	now := p.observed.History.State
+	to, after, err := p.destination()
+	if err != nil {
+		return nil, err
+	}
+	shared, err := p.shared(now.Position, to)
+	if err != nil {
+		return nil, err
+	}
+	c := &historyv1alpha1.RewoundConversation{
+		FromPosition: now.Position.Position, ToPosition: to.Position,
+		Dropped: now.Position.Position - shared, Restored: to.Position - shared,
+		ToolCalls:    now.Totals.ToolCalls - after.ToolCalls,
+		InputTokens:  now.Totals.InputTokens - after.InputTokens,
+		OutputTokens: now.Totals.OutputTokens - after.OutputTokens,
+		CostMicroUSD: now.Totals.CostMicroUSD - after.CostMicroUSD,
+	}
+	if c.Dropped == 0 {
+		return c, nil
+	}
+	if c.First, err = p.message(shared + 1); err == nil {
+		c.Last, err = p.message(c.FromPosition)
+	}
+	return c, err
+}
+
+// destination returns the position to which the rewind moves the conversation, and its sums
+// there.
+func (p *preview) destination() (history.Position, history.Totals, error) {
+	s := p.decided.Accepted
+	if found := p.observed.RewindPosition.Found; found != nil && p.decided.Operation.Scope == v1alpha1.RewindConversation {
+		return found.Position, found.Totals, nil
+	}
+	c, err := p.checkpoint()
+	if err != nil {
+		return history.Position{}, history.Totals{}, err
+	}
+	to := c.Position
+	to.Position = s.ToPosition
+	return to, c.Totals, nil
+}
+
+// shared returns the last position up to which the conversation now, and the one at another
+// position, have the same messages: the branches of both begin with those of the branch that
+// they come from.
+func (p *preview) shared(now, other history.Position) (int64, error) {
+	known, unknown := int64(0), min(now.Position, other.Position)
+	if now.Branch == other.Branch {
+		return unknown, nil
+	}
+	for probe := unknown; known < unknown; probe = (known + unknown + 1) / 2 {
+		same, err := p.sameMessage(now.Branch, other.Branch, probe)
+		switch {
+		case err != nil:
+			return 0, err
+		case same:
+			known = probe
+		default:
+			unknown = probe - 1
+		}
+	}
+	return known, nil
+}
+
+// sameMessage reports whether two branches have the same message at a position.
+func (p *preview) sameMessage(branch, other string, position int64) (bool, error) {
+	var written [2]string
+	for i, name := range []string{branch, other} {
+		found, err := p.entries(history.ConversationQuery{Branch: name, After: position - 1})
+		if errors.Is(err, history.ErrNotFound) || err == nil && len(found) == 0 {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		written[i] = found[0].Branch
+	}
+	return written[0] == written[1], nil
+}
+
+// message returns the message at a position; nil if it is not there any more.
+func (p *preview) message(position int64) (*historyv1alpha1.ConversationEntry, error) {
+	found, err := p.entries(history.ConversationQuery{After: position - 1})
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	entry := entryOf(found[0])
+	return &entry, nil
+}
