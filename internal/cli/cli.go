@@ -93,6 +93,7 @@ Everything these commands do can also be done by applying manifests: see
 		p.snapshotCommand(),
 		p.taskCommand(),
 		p.timelineCommand(),
+		p.undoCommand(),
 	)
 	completionCommand(root)
 	helpCommand(root)

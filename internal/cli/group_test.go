@@ -15,7 +15,6 @@ func TestAnUnknownCommandIsAnError(t *testing.T) {
 		"frobnicate":            `unknown command "frobnicate" for "kubectl clew"; the commands are checkpoint, completion, diff, fork,`,
 		"rollback x":            `unknown command "rollback" for "kubectl clew"; did you mean ` + "`kubectl clew rewind`?",
 		"restore":               "did you mean `kubectl clew rewind`?",
-		"undo x":                "did you mean `kubectl clew rewind`?",
 		"completion tcsh":       `unknown command "tcsh" for "kubectl clew completion"; did you mean ` + "`kubectl clew completion bash`",
 		"checkpoint describe x": `unknown command "describe" for "kubectl clew checkpoint"; did you mean ` + "`kubectl clew checkpoint show`?",
 		"checkpoint lst":        "did you mean `kubectl clew checkpoint list`?",
@@ -68,7 +67,7 @@ func TestHelpHasExamples(t *testing.T) {
 	b := newBench(t)
 	for _, args := range [][]string{
 		{"search"}, {"task", "list"}, {"task", "export"}, {"task", "import"}, {"task", "delete-history"}, {"task", "history"},
-		{"rewind"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"timeline"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"},
+		{"rewind"}, {"undo"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"timeline"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"},
 	} {
 		out, _ := b.must(append(args, "--help")...)
 		command := "kubectl clew " + strings.Join(args, " ")

@@ -50,9 +50,25 @@ func templated(flags *genericclioptions.PrintFlags) bool {
 	return f != nil && f.TemplateArgument != nil && *f.TemplateArgument != ""
 }
 
-// dryRunFlag is kubectl's --dry-run without "client", since only the server knows
-// what a request would do.
-type dryRunFlag struct{ server bool }
+// dryRunFlag is kubectl's --dry-run. Most commands do without "client", since only the server
+// knows what a request would do.
+type dryRunFlag struct {
+	server, client bool
+	// previews is set for a command that shows what it would do before it sends a request.
+	previews bool
+}
+
+// addWithPreview adds the flag to a command that shows a preview.
+func (d *dryRunFlag) addWithPreview(cmd *cobra.Command) {
+	d.previews = true
+	cmd.Flags().Var(d, "dry-run", `With "client", only the preview is shown; with "server", the cluster checks the request as well, without carrying it out; with "none", it carries it out.`)
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = "server"
+	cmd.Flags().Lookup("dry-run").DefValue = "none"
+	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "client", "server"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// changes reports whether the request is carried out.
+func (d *dryRunFlag) changes() bool { return !d.server && !d.client }
 
 func (d *dryRunFlag) add(cmd *cobra.Command) {
 	cmd.Flags().Var(d, "dry-run", `With "server", the cluster checks the request without carrying it out; with "none", it carries it out.`)
@@ -66,23 +82,25 @@ func (d *dryRunFlag) Type() string { return "string" }
 
 // String implements pflag.Value.
 func (d *dryRunFlag) String() string {
-	if d.server {
+	switch {
+	case d.server:
 		return "server"
+	case d.client:
+		return "client"
 	}
 	return "none"
 }
 
 // Set implements pflag.Value.
 func (d *dryRunFlag) Set(value string) error {
-	switch value {
-	case "server":
-		d.server = true
-	case "none":
-		d.server = false
-	default:
-		return fmt.Errorf("must be none or server, not %q", value)
+	switch {
+	case value == "client" && d.previews, value == "server", value == "none":
+		d.client, d.server = value == "client", value == "server"
+		return nil
+	case d.previews:
+		return fmt.Errorf("must be none, client or server, not %q", value)
 	}
-	return nil
+	return fmt.Errorf("must be none or server, not %q", value)
 }
 
 func (d *dryRunFlag) createOptions() []client.CreateOption {
@@ -103,8 +121,11 @@ func (d *dryRunFlag) patchOptions() []client.PatchOption {
 
 // suffix marks the output of a dry run, as kubectl does.
 func (d *dryRunFlag) suffix() string {
-	if d.server {
+	switch {
+	case d.server:
 		return " (server dry run)"
+	case d.client:
+		return " (dry run)"
 	}
 	return ""
 }

@@ -42,7 +42,7 @@ func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
 		Use:        "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N | --to-commit ID [-- PATH...]",
-		SuggestFor: []string{"rollback", "restore", "undo", "revert", "reset"},
+		SuggestFor: []string{"rollback", "restore", "revert", "reset"},
 		Short:      "Rewind a task to a checkpoint, a message or a time",
 		Long: `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
 state and the conversation, or only some of these.
@@ -61,12 +61,16 @@ With --to-commit, the files become those of a commit that the task knows: of one
 its checkpoints, or of the history that it started from. Files that the commit's
 .gitignore names stay, unless it is a checkpoint's; and so does all the rest, as above.
 
-The agent is stopped first. The current state is always kept as a checkpoint, so
-that a rewind can itself be undone by a rewind, and by default also as a branch in
-the agent's repository. Then the task continues from the target, unless it was
-stopped before.`,
+Before it asks, it shows which files would change, which messages would go and which
+work would stop. The agent is stopped first. The current state is always kept as a
+checkpoint, so that "kubectl clew undo" can take the rewind back, and by default also as
+a branch in the agent's repository. Then the task continues from the target, unless it
+was stopped before.`,
 		Example: `  # Show what the rewind would do, and ask for confirmation
   kubectl clew rewind fix-login --to 3
+
+  # Only show what it would do
+  kubectl clew rewind fix-login --to 3 --dry-run=client
 
   # Only the files; the agent remembers what it tried
   kubectl clew rewind fix-login --to before-migration --code
@@ -106,7 +110,6 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", or a duration before now such as 30m.")
 	flags.StringVar(&o.toCommit, "to-commit", "", "Full id of a commit whose files are restored. Only the files are rewound.")
 	flags.Int64Var(&o.back, "back", 0, "Number of newest messages to drop.")
-	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps the current state. Defaults to clew/before-ID.")
 	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What to rewind.",
 		string(v1alpha1.RewindCode), string(v1alpha1.RewindConversation), string(v1alpha1.RewindBoth))
 	o.only = map[v1alpha1.RewindScope]*bool{
@@ -114,16 +117,24 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 		v1alpha1.RewindConversation: flags.Bool("conversation", false, "Only the conversation and the agent's own state; short for --scope Conversation."),
 		v1alpha1.RewindBoth:         flags.Bool("both", false, "The files, the conversation and the agent's own state; short for --scope Both."),
 	}
+	_ = cmd.RegisterFlagCompletionFunc("to", o.completeCheckpointOf)
+	_ = cmd.RegisterFlagCompletionFunc("to-commit", o.completeCommitOf)
+	o.addCommonFlags(cmd, "the task is rewound")
+}
+
+// addCommonFlags adds the flags that rewind and undo have in common. until completes the
+// sentence "Wait until …".
+func (o *rewind) addCommonFlags(cmd *cobra.Command, until string) {
+	flags := cmd.Flags()
+	flags.StringVar(&o.branch, "branch", "", "Name of the branch that keeps the current state. Defaults to clew/before-ID.")
 	o.preserve = enum(cmd, "preserve", string(v1alpha1.PreserveBranch), "How to keep the current state in the agent's repository.",
 		string(v1alpha1.PreserveBranch), string(v1alpha1.PreserveStash), string(v1alpha1.PreserveDiscard))
 	o.onDrift = driftFlag(cmd)
 	o.whenRunning = enum(cmd, "when-running", string(v1alpha1.WhenRunningStop), "Whether a running agent is stopped for the rewind.",
 		string(v1alpha1.WhenRunningStop), string(v1alpha1.WhenRunningRefuse))
 	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
-	_ = cmd.RegisterFlagCompletionFunc("to", o.completeCheckpointOf)
-	_ = cmd.RegisterFlagCompletionFunc("to-commit", o.completeCommitOf)
-	o.wait.add(cmd, "the task is rewound")
-	o.dryRun.add(cmd)
+	o.wait.add(cmd, until)
+	o.dryRun.addWithPreview(cmd)
 	o.print = o.printFlags(cmd)
 }
 
@@ -139,8 +150,8 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err != nil {
 		return err
 	}
-	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
-		return fmt.Errorf("a rewind of task %s is already in progress (%s); wait until it has ended", name, r.ID)
+	if err := checkRewindable(task); err != nil {
+		return err
 	}
 	list, err := s.checkpoints(ctx, name)
 	if err != nil {
@@ -154,15 +165,27 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err != nil {
 		return err
 	}
-	if err := o.preview(o.ErrOut, task, list, target, id); err != nil {
+	effect, err := s.effectOf(ctx, task, o.params(target, id))
+	if err != nil {
 		return err
 	}
-	if !o.dryRun.server && !o.yes {
+	if err := o.preview(o.ErrOut, task, list, target, id, effect); err != nil {
+		return err
+	}
+	if o.dryRun.changes() && !o.yes {
 		if err := o.confirm("Rewind?"); err != nil {
 			return err
 		}
 	}
 	return o.request(ctx, s, task, target, id)
+}
+
+// checkRewindable rejects a rewind while another one is in progress.
+func checkRewindable(task *v1alpha1.Task) error {
+	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
+		return fmt.Errorf("a rewind of task %s is already in progress (%s); wait until it has ended", task.Name, r.ID)
+	}
+	return nil
 }
 
 // check rejects missing and contradictory flags.
@@ -191,6 +214,16 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 		return fmt.Errorf("--to-message is %d; it must be the position of a message, at least 1", o.toMessage)
 	case cmd.Flags().Changed("back") && o.back < 1:
 		return fmt.Errorf("--back is %d; it must be the number of messages to drop, at least 1", o.back)
+	}
+	if err := o.checkBranch(); err != nil {
+		return err
+	}
+	return o.checkFiles(cmd)
+}
+
+// checkBranch rejects a branch that cannot preserve the current state.
+func (o *rewind) checkBranch() error {
+	switch {
 	case o.branch != "" && o.preserve.value != string(v1alpha1.PreserveBranch):
 		return fmt.Errorf("--branch names the branch that --preserve Branch creates; remove --branch or --preserve %s", o.preserve.value)
 	case o.branch != "":
@@ -198,24 +231,28 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 			return fmt.Errorf("--branch is %q: %w; use a branch name such as before/refactoring", o.branch, err)
 		}
 	}
-	return o.checkFiles(cmd)
+	return nil
 }
 
 // request writes the rewind to the task, and waits for its end unless --wait=false is set.
 func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, target *rewindTarget, id string) error {
 	name := task.Name
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rewind": map[string]any{
+	requested := map[string]any{
 		"id": id, "to": target.patch(),
-		"scope": o.scope.value, "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value, "whenRunning": o.whenRunning.value,
+		"scope": o.scopePatch(), "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value, "whenRunning": o.whenRunning.value,
 		"paths": o.pathsPatch(),
-	}}})
+	}
+	if o.dryRun.client {
+		return o.printUnsent(task, target, requested)
+	}
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"rewind": requested}})
 	if err != nil {
 		return err
 	}
 	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
 		return s.explain(err, "task", name)
 	}
-	outcome := fmt.Sprintf("rewind to %s requested", target.name())
+	outcome := target.requested()
 	if o.wait.wait && !o.dryRun.server {
 		task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, func(t *v1alpha1.Task) verdict { return judgeRewind(t, id) })
 		if err != nil {
@@ -230,30 +267,60 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	return nil
 }
 
+// printUnsent prints what a client-side dry run would have requested.
+func (o *rewind) printUnsent(task *v1alpha1.Task, target *rewindTarget, requested map[string]any) error {
+	text, err := json.Marshal(requested)
+	if err != nil {
+		return err
+	}
+	task.Spec.Rewind = &v1alpha1.Rewind{}
+	if err := json.Unmarshal(text, task.Spec.Rewind); err != nil {
+		return err
+	}
+	if done, err := o.printed(o.print, task); done {
+		return err
+	}
+	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", task.Name, target.requested(), o.dryRun.suffix())
+	return nil
+}
+
 // preview prints what the rewind will do.
-func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *rewindTarget, id string) error {
+func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.CheckpointList, target *rewindTarget, id string, effect rewindEffect) error {
 	style := styleFor(w)
 	scope := v1alpha1.RewindScope(o.scope.value)
 	rows := target.rows(o.plugin, scope)
 	if target.checkpoint != nil {
 		rows = append(rows, []string{"  newer checkpoints", newerCheckpoints(task, list, target.checkpoint)})
 	}
-	rows = append(rows, []string{"  rewinds", map[v1alpha1.RewindScope]string{
-		v1alpha1.RewindCode:         o.files() + "; the agent's own state and the conversation stay as they are",
-		v1alpha1.RewindConversation: "the conversation and the agent's own state; the files stay as they are",
-		v1alpha1.RewindBoth:         "the files, the agent's own state and the conversation",
-	}[scope]})
-	if kept, known := target.keptMessages(scope); known {
+	rows = append(rows, []string{"  rewinds", rewinds(scope, o.paths)})
+	if goes := effect.conversation(); len(goes) > 0 {
+		rows = append(rows, goes...)
+	} else if kept, known := target.keptMessages(scope); known {
 		text := fmt.Sprintf("keeps %d of %s", kept, plural(max(task.Status.MessageCount, target.messages()), "message"))
 		if !target.named && scope == v1alpha1.RewindBoth {
 			text += ", as at the checkpoint"
 		}
 		rows = append(rows, []string{"  conversation", text})
 	}
-	rows = append(rows, []string{"  preserves", o.preserved(id)})
+	rows = append(rows, []string{"  preserves", o.preserved(id, effect)})
 	rows = append(rows, []string{"  the agent", o.afterwards(task)})
+	rows = append(rows, effect.stopped()...)
 	fmt.Fprintln(w, style.bold("Rewind of task "+task.Name))
-	return table(w, nil, rows)
+	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {
+		return err
+	}
+	return effect.printFiles(w, style)
+}
+
+// rewinds describes what a rewind changes, and what it leaves alone.
+func rewinds(scope v1alpha1.RewindScope, paths []string) string {
+	switch scope {
+	case v1alpha1.RewindCode:
+		return filesAt(paths) + "; the agent's own state and the conversation stay as they are"
+	case v1alpha1.RewindConversation:
+		return "the conversation and the agent's own state; the files stay as they are"
+	}
+	return "the files, the agent's own state and the conversation"
 }
 
 // newerCheckpoints counts the checkpoints after the target. A rewind keeps them.
@@ -271,9 +338,13 @@ func newerCheckpoints(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target
 }
 
 // preserved describes how the rewind keeps the current state.
-func (o *rewind) preserved(id string) string {
+func (o *rewind) preserved(id string, effect rewindEffect) string {
 	const always = "the current state as a checkpoint"
-	switch v1alpha1.PreserveMode(o.preserve.value) {
+	mode := v1alpha1.PreserveMode(o.preserve.value)
+	if effect.RewindPreview != nil {
+		mode = v1alpha1.PreserveMode(effect.Keeps.Preserve) // none is needed if the files stay
+	}
+	switch mode {
 	case v1alpha1.PreserveBranch:
 		return fmt.Sprintf("%s, and as branch %s in the agent's repository", always, daemonapi.PreservedBranch(o.branch, id))
 	case v1alpha1.PreserveStash:
@@ -309,10 +380,12 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 // rewindOutcome describes where a rewind went, and where the previous state is kept.
 func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget) string {
 	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
-	if target.field == "commit" {
+	switch {
+	case target.field == "commit":
 		text = "rewound to " + target.text
-	}
-	if !target.named && operation.ToPosition > 0 {
+	case target.field == undoField:
+		text = fmt.Sprintf("rewind %v undone: %s", target.value, text)
+	case !target.named && operation.ToPosition > 0:
 		text = fmt.Sprintf("rewound to message %d", operation.ToPosition)
 		if operation.ToCheckpoint > 0 {
 			text += fmt.Sprintf(" and checkpoint %d", operation.ToCheckpoint)
@@ -324,7 +397,7 @@ func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.Preser
 	if operation.Preserved != "" {
 		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))
 	}
-	if message := oneLine(operation.Message); message != "" && !target.named && target.field != "commit" {
+	if message := oneLine(operation.Message); message != "" && !target.named && target.field != "commit" && target.field != undoField {
 		text += " (" + message + ")"
 	}
 	return text

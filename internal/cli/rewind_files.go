@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,12 +75,20 @@ func (o *rewind) pathsPatch() any {
 	return o.paths
 }
 
-// files describes the files that are rewound.
-func (o *rewind) files() string {
-	if len(o.paths) == 0 {
+// filesAt describes the files that are rewound.
+func filesAt(paths []string) string {
+	if len(paths) == 0 || slices.Equal(paths, []string{pathmatch.Everything}) {
 		return "the files"
 	}
-	return fmt.Sprintf("only the files at %s", clip.Runes(oneLine(strings.Join(o.paths, " ")), 100))
+	return fmt.Sprintf("only the files at %s", clip.Runes(oneLine(strings.Join(paths, " ")), 100))
+}
+
+// scopePatch returns the value of spec.rewind.scope. An undo has none.
+func (o *rewind) scopePatch() any {
+	if o.scope == nil {
+		return nil
+	}
+	return o.scope.value
 }
 
 // subject names what was rewound, in a sentence that begins with it; "" for the task.

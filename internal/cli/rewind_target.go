@@ -25,8 +25,8 @@ type rewindTarget struct {
 	// checkpoint is the named one, or the newest one before the position; nil if
 	// there is none or it is unknown.
 	checkpoint *v1alpha1.Checkpoint
-	// field is the requested field of spec.rewind.to (commit, message, messagesBack or
-	// time), value its value, and text both of them for people.
+	// field is the requested field of spec.rewind.to (commit, message, messagesBack, time
+	// or undoOf), value its value, and text both of them for people.
 	field string
 	value any
 	text  string
@@ -142,6 +142,14 @@ func (t *rewindTarget) name() string {
 		return fmt.Sprintf("checkpoint %d", t.checkpoint.Status.Number)
 	}
 	return t.text
+}
+
+// requested says that a rewind to the target is requested.
+func (t *rewindTarget) requested() string {
+	if t.field == undoField {
+		return fmt.Sprintf("undo of rewind %v requested", t.value)
+	}
+	return fmt.Sprintf("rewind to %s requested", t.name())
 }
 
 // patch returns the patch of spec.rewind.to. It removes the fields that an earlier rewind

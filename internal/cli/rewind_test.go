@@ -118,7 +118,7 @@ func TestRewindToANumberWithoutAnObject(t *testing.T) {
 	}})
 	_, errOut := b.must("rewind", "wanderer", "--to", "2", "--yes", "--wait=false", "--when-running", "refuse")
 	wantParts(t, "the preview", errOut, "checkpoint 2 (its object was deleted), taken 60m ago, ToolCalls", "keeps 5 of")
-	wantText(t, "query", "uid="+string(task.UID), r.query())
+	wantParts(t, "the requests", strings.Join(r.asked, "\n"), "checkpoints/2?uid="+string(task.UID), "diff/rewind?checkpointNumber=2&")
 	b.get(task)
 	want := v1alpha1.Rewind{
 		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](2)},
@@ -166,7 +166,7 @@ func TestRewindChangesNothingWithoutConfirmation(t *testing.T) {
 		{"a path that leaves the worktree", "", []string{"--to", "1", "--yes", "--", "../src"}, "leaves the worktree"},
 		{"a path without --", "", []string{"--to", "1", "--yes", "src"}, "write -- before paths"},
 		{"an unknown scope", "", []string{"--to", "1", "--yes", "--scope", "all"}, "must be one of Code, Conversation, Both"},
-		{"client-side dry run", "", []string{"--to", "1", "--dry-run=client"}, "must be none or server"},
+		{"an unknown dry run", "", []string{"--to", "1", "--dry-run=maybe"}, "must be none, client or server"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			out, _, err := b.clew(test.answer, append([]string{"rewind", "careful"}, test.args...)...)

@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
+)
+
+// shownFiles is how many files the preview of a rewind lists.
+const shownFiles = 15
+
+// rewindEffect is what a rewind would do, as the history API says; nil, and why, if it
+// cannot say.
+type rewindEffect struct {
+	*historyv1.RewindPreview
+	unknown string
+}
+
+// params returns the parameters of the request for the effect of a rewind.
+func (o *rewind) params(target *rewindTarget, id string) url.Values {
+	params := url.Values{"id": {id}, "preserve": {o.preserve.value}, "whenRunning": {o.whenRunning.value},
+		"path": o.paths, "limit": {strconv.Itoa(shownFiles)}}
+	if o.scope != nil {
+		params.Set("scope", o.scope.value)
+	}
+	if o.branch != "" {
+		params.Set("branch", o.branch)
+	}
+	switch {
+	case !target.named:
+		params.Set(target.field, fmt.Sprint(target.value))
+	case target.checkpoint.Name == "":
+		params.Set("checkpointNumber", strconv.FormatInt(target.checkpoint.Status.Number, 10))
+	default:
+		params.Set("checkpointRef", target.checkpoint.Name)
+	}
+	return params
+}
+
+// effectOf asks what a rewind would do. It is an error if the rewind would be refused. A user
+// who may rewind a task need not be allowed to read its history; the preview is less detailed
+// then.
+func (s *session) effectOf(ctx context.Context, task *v1alpha1.Task, params url.Values) (rewindEffect, error) {
+	request, err := s.historyRequest("GET", []string{"tasks", task.Name, "diff", "rewind"}, params)
+	if err != nil {
+		return rewindEffect{}, err
+	}
+	defer s.progressIfSlow("waiting for a preview of the rewind")()
+	result := request.Do(ctx)
+	if err := result.Error(); apierrors.IsBadRequest(err) {
+		return rewindEffect{}, errors.New(message(err))
+	}
+	effect := &historyv1.RewindPreview{}
+	if err := s.answer(result, effect); err != nil {
+		return rewindEffect{unknown: oneLine(err.Error())}, nil
+	}
+	return rewindEffect{RewindPreview: effect}, nil
+}
+
+// conversation returns the rows about the messages that go; none if none are known to go.
+func (e rewindEffect) conversation() [][]string {
+	if e.RewindPreview == nil || e.Conversation == nil {
+		return nil
+	}
+	c := e.Conversation
+	text := fmt.Sprintf("keeps %d of %s", c.FromPosition-c.Dropped, plural(c.FromPosition, "message"))
+	if c.Restored > 0 {
+		text += fmt.Sprintf("; %s of before come back", plural(c.Restored, "message"))
+	}
+	if c.Dropped > 0 && c.Restored == 0 {
+		text += fmt.Sprintf("; %d go, with %s, %s tokens in and %s out", c.Dropped, plural(c.ToolCalls, "tool call"), count(c.InputTokens), count(c.OutputTokens))
+	}
+	rows := [][]string{{"  conversation", text}}
+	if c.First != nil {
+		rows = append(rows, []string{"  first to go", entryLine(c.First)})
+	}
+	if c.Last != nil && c.Dropped > 1 {
+		rows = append(rows, []string{"  last to go", entryLine(c.Last)})
+	}
+	return rows
+}
+
+// entryLine describes a message on one line.
+func entryLine(e *historyv1.ConversationEntry) string {
+	return fmt.Sprintf("%d %s: %s", e.Position, oneLine(e.Role), clip.Runes(cmp.Or(entryText(e), "…"), 60))
+}
+
+// stopped returns the rows about tool calls that are in progress.
+func (e rewindEffect) stopped() [][]string {
+	if e.RewindPreview == nil || e.Stops == nil {
+		return nil
+	}
+	var rows [][]string
+	for _, c := range e.Stops.ToolCalls {
+		rows = append(rows, []string{"  in progress", clip.Runes(oneLine(strings.TrimSpace(c.Name+" "+c.Input)), 80)})
+	}
+	return rows
+}
+
+// changes returns the row about the files.
+func (e rewindEffect) changes(style style) [][]string {
+	switch {
+	case e.RewindPreview == nil:
+		return [][]string{{"  changes", "unknown here (" + e.unknown + ")"}}
+	case e.Files == nil:
+		return nil
+	}
+	text := strings.TrimSpace(totalsOf(e.Files.Totals, style))
+	if e.Files.Totals.Files == 0 {
+		text = "no file"
+	}
+	if n := e.Files.Totals.IgnoredFiles; n > 0 {
+		text += fmt.Sprintf("; %s that the commit ignores stay", plural(n, "file"))
+	}
+	return [][]string{{"  changes", text}}
+}
+
+// printFiles prints the first of the files, as the rewind would change them.
+func (e rewindEffect) printFiles(w io.Writer, style style) error {
+	if e.RewindPreview == nil || e.Files == nil {
+		return nil
+	}
+	files := e.Files.Items[:min(len(e.Files.Items), shownFiles)]
+	var rows [][]string
+	for _, f := range files {
+		text := lines(f, style)
+		if e.Files.Totals.UncountedFiles > 0 {
+			text = ""
+		}
+		rows = append(rows, []string{"    " + change(f), text})
+	}
+	if err := table(w, nil, rows); err != nil {
+		return err
+	}
+	if more := e.Files.Totals.Files - int64(len(files)); more > 0 {
+		fmt.Fprintf(w, "    and %s\n", plural(more, "more file"))
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// undoField is the field of spec.rewind.to that names the rewind to undo.
+const undoField = "undoOf"
+
+func (p *plugin) undoCommand() *cobra.Command {
+	o := &rewind{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "undo TASK",
+		Short: "Take the last rewind of a task back",
+		Long: `Take the last rewind of a task back: what it rewound becomes what it was before, the
+files, the conversation or both, and only its paths if it had any. An undo is a rewind,
+too, so that a second undo takes the first one back.
+
+Before it asks, it shows which files would change and which messages would go. What
+happened since the rewind is kept as a checkpoint, and by default also as a branch in the
+agent's repository.`,
+		Example: `  # Show what the undo would do, and ask for confirmation
+  kubectl clew undo fix-login
+
+  # Only show what it would do
+  kubectl clew undo fix-login --dry-run=client
+
+  # The rewind was right after all
+  kubectl clew undo fix-login --yes`,
+		Args:              exactly("TASK"),
+		ValidArgsFunction: p.completeTask,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.undo(cmd.Context(), args[0]) },
+	}
+	o.addCommonFlags(cmd, "the rewind is undone")
+	return cmd
+}
+
+func (o *rewind) undo(ctx context.Context, name string) error {
+	if err := o.checkBranch(); err != nil {
+		return err
+	}
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	task, err := s.task(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := checkRewindable(task); err != nil {
+		return err
+	}
+	id, err := o.newID()
+	if err != nil {
+		return err
+	}
+	target := &rewindTarget{field: undoField}
+	if r := task.Status.Rewind; r != nil && r.State == v1alpha1.OperationCompleted {
+		target.value = r.ID
+	} else if !everRewound(task) {
+		return fmt.Errorf("there is nothing to undo: task %s was never rewound", name)
+	}
+	effect, err := o.undoEffect(ctx, s, task, target, id)
+	if err != nil {
+		return err
+	}
+	if err := o.previewUndo(task, target, id, effect); err != nil {
+		return err
+	}
+	if o.dryRun.changes() && !o.yes {
+		if err := o.confirm("Undo?"); err != nil {
+			return err
+		}
+	}
+	return o.request(ctx, s, task, target, id)
+}
+
+// everRewound reports whether the task's status knows of a rewind.
+func everRewound(task *v1alpha1.Task) bool {
+	for _, key := range task.Status.HandledOperations {
+		if strings.HasPrefix(key, "Rewind/") {
+			return true
+		}
+	}
+	return task.Status.Rewind != nil
+}
+
+// undoEffect asks what the undo would do. The answer names the rewind that is undone, if the
+// task's status does not.
+func (o *rewind) undoEffect(ctx context.Context, s *session, task *v1alpha1.Task, target *rewindTarget, id string) (rewindEffect, error) {
+	params := o.params(target, id)
+	if target.value == nil {
+		params.Del(undoField)
+		params.Set("undoLast", "true")
+	}
+	effect, err := s.effectOf(ctx, task, params)
+	switch {
+	case err != nil:
+		return effect, err
+	case effect.RewindPreview != nil:
+		target.value = effect.UndoOf
+	case target.value == nil:
+		return effect, errors.New("the history has to say which rewind was the last one, and cannot: " + effect.unknown)
+	}
+	return effect, nil
+}
+
+// previewUndo prints what the undo will do.
+func (o *rewind) previewUndo(task *v1alpha1.Task, target *rewindTarget, id string, effect rewindEffect) error {
+	w, style := o.ErrOut, styleFor(o.ErrOut)
+	var rows [][]string
+	if effect.RewindPreview != nil {
+		rows = append(rows,
+			[]string{"  to", fmt.Sprintf("checkpoint %d, from before that rewind", effect.To.Checkpoint)},
+			[]string{"  rewinds", rewinds(v1alpha1.RewindScope(effect.Scope), effect.Paths)})
+	} else {
+		rows = append(rows, []string{"  to", "what was before that rewind"})
+	}
+	rows = append(rows, effect.conversation()...)
+	rows = append(rows, []string{"  preserves", o.preserved(id, effect)}, []string{"  the agent", o.afterwards(task)})
+	rows = append(rows, effect.stopped()...)
+	fmt.Fprintln(w, style.bold(fmt.Sprintf("Undo of rewind %v of task %s", target.value, task.Name)))
+	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {
+		return err
+	}
+	return effect.printFiles(w, style)
+}
