@@ -21,6 +21,15 @@ import (
 // token is not "", it requires that password.
 func gitServer(t testing.TB, root, token string) (url string, requests *atomic.Int64) {
 	t.Helper()
+	handler, requests := gitHandler(t, root, token)
+	srv := httptest.NewServer(handler)
+	t.Cleanup(srv.Close)
+	return srv.URL, requests
+}
+
+// gitHandler is the handler of gitServer.
+func gitHandler(t testing.TB, root, token string) (h http.Handler, requests *atomic.Int64) {
+	t.Helper()
 	exe, err := exec.Command("git", "--exec-path").Output()
 	must(t, err)
 	backend := &cgi.Handler{
@@ -29,7 +38,7 @@ func gitServer(t testing.TB, root, token string) (url string, requests *atomic.I
 		Env:    []string{"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_0=http.receivepack", "GIT_CONFIG_VALUE_0=true", "GIT_CONFIG_KEY_1=safe.directory", "GIT_CONFIG_VALUE_1=*"},
 	}
 	requests = &atomic.Int64{}
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
 		if _, password, _ := r.BasicAuth(); token != "" && password != token {
 			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
@@ -37,9 +46,7 @@ func gitServer(t testing.TB, root, token string) (url string, requests *atomic.I
 			return
 		}
 		backend.ServeHTTP(w, r)
-	}))
-	t.Cleanup(srv.Close)
-	return srv.URL, requests
+	}), requests
 }
 
 func TestCloneByRef(t *testing.T) {

@@ -30,6 +30,10 @@ const (
 	Unreachable Reason = "Unreachable"
 	// Rejected: the remote refused a push; the message says why.
 	Rejected Reason = "Rejected"
+	// Diverged: the remote's branch has commits that a push would discard.
+	Diverged Reason = "Diverged"
+	// CommitMissing: a commit of the agent was not stored with the checkpoint.
+	CommitMissing Reason = "CommitMissing"
 	// WorktreeNotEmpty: Clone found files that it did not create.
 	WorktreeNotEmpty Reason = "WorktreeNotEmpty"
 	// WorktreeMissing: the worktree does not exist or is not a folder.

@@ -1,0 +1,234 @@
+package worktree
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/clew-dev/clew/internal/clip"
+)
+
+// OriginPush is a push of one commit to one ref of a task's origin.
+type OriginPush struct {
+	// URL, Credentials and CAFile are those of CloneRequest.
+	URL         string
+	Credentials Credentials
+	CAFile      string
+	// Commit is pushed to Ref, a full ref name.
+	Commit, Ref string
+	// Replaces is the commit that an earlier push of the task left in Ref: it may be
+	// discarded. "" if there is none.
+	Replaces string
+	// Force allows to discard whatever Ref has when the push begins.
+	Force bool
+	// Options are git's push options.
+	Options []string
+}
+
+// OriginPushed is the outcome of a push to the origin.
+type OriginPushed struct {
+	// Already is set if Ref had the commit, so that nothing was pushed.
+	Already bool
+	// Answer is what the remote's hooks printed: printable text, at most maxAnswer bytes.
+	Answer string
+}
+
+// PushRefusedError is the error of a push that the origin refused, with what its hooks
+// printed. It is the cause of an error with the reason Rejected.
+type PushRefusedError struct{ Answer string }
+
+func (e *PushRefusedError) Error() string { return e.Answer }
+
+const (
+	// maxAnswer bounds what is kept of a remote's answer.
+	maxAnswer = 1 << 10
+	// maxPushes is how often a push is tried while others push to the same ref.
+	maxPushes = 3
+)
+
+// PushOrigin pushes a commit to the origin. It never discards commits that others have
+// pushed, unless Force allows it, and then only those that were there when it looked. It
+// sends the credentials to the host of URL only.
+//
+// Errors: Diverged, Rejected (with a PushRefusedError), AuthenticationFailed, InvalidURL,
+// InvalidReference, RepositoryNotFound, Unreachable (a retry may succeed), GitFailed.
+func (r *Repo) PushOrigin(ctx context.Context, p OriginPush) (OriginPushed, error) {
+	r.packs.RLock()
+	defer r.packs.RUnlock()
+	if err := checkRefName(p.Ref); err != nil || !strings.HasPrefix(p.Ref, "refs/") {
+		return OriginPushed{}, fail(InvalidReference, err, "%q is not a valid ref name", p.Ref)
+	}
+	if !isCommitID(p.Commit) {
+		return OriginPushed{}, fail(InvalidReference, nil, "%q is not a commit id of 40 hexadecimal digits", p.Commit)
+	}
+	url, err := cleanURL(p.URL, r.local)
+	if err != nil {
+		return OriginPushed{}, err
+	}
+	c := &pushing{cloning: cloning{r: r, ctx: ctx, url: url, req: &CloneRequest{URL: p.URL, Credentials: p.Credentials, CAFile: p.CAFile}}, push: p}
+	for range maxPushes {
+		var pushed OriginPushed
+		if pushed, err = c.once(); !errors.Is(err, errMoved) {
+			return pushed, err
+		}
+	}
+	return OriginPushed{}, c.diverged("has just been moved by others")
+}
+
+// pushing is the state of one push to the origin.
+type pushing struct {
+	cloning
+	push OriginPush
+}
+
+// errMoved is the error of a push whose ref was moved since it was read.
+var errMoved = errors.New("the ref was moved")
+
+// once reads the ref and pushes if that is allowed.
+func (c *pushing) once() (OriginPushed, error) {
+	at, err := c.remoteRef()
+	if err != nil {
+		return OriginPushed{}, err
+	}
+	if at == c.push.Commit {
+		return OriginPushed{Already: true}, nil
+	}
+	if at != "" && at != c.push.Replaces && !c.push.Force {
+		ahead, err := c.descends(at)
+		if err != nil {
+			return OriginPushed{}, err
+		}
+		if !ahead {
+			return OriginPushed{}, c.diverged("is at " + at + ", a commit that is not part of what is published")
+		}
+	}
+	return c.send(at)
+}
+
+func (c *pushing) diverged(what string) error {
+	return fail(Diverged, nil, "%s of %s %s: others have pushed to it. Publish to another branch, merge theirs, or allow to discard theirs with onDiverged: ForceWithLease", c.push.Ref, c.url, what)
+}
+
+// remoteRef returns the commit of the ref, "" if it does not exist, and follows redirects on
+// the origin's own host.
+func (c *pushing) remoteRef() (string, error) {
+	for range maxRedirects {
+		out, _, err := c.run("ls-remote", "--refs", "--quiet", "--end-of-options", c.url, c.push.Ref)
+		if ReasonOf(err) == InvalidURL {
+			followed, refused := c.follow()
+			if refused != nil {
+				return "", refused
+			}
+			if followed {
+				continue
+			}
+		}
+		return parseRefs(out, "\t", c.push.Ref)[c.push.Ref], err
+	}
+	return "", fail(InvalidURL, nil, "the repository %s redirects too many times; set the URL to its final address", c.url)
+}
+
+// descends reports whether the commit that is pushed descends from another one.
+func (c *pushing) descends(ancestor string) (bool, error) {
+	if _, err := c.r.resolve(c.ctx, ancestor); ReasonOf(err) == CheckpointNotFound {
+		return false, nil // all ancestors are here
+	}
+	_, err := c.r.git(c.ctx, gitCall{args: []string{"merge-base", "--is-ancestor", "--end-of-options", ancestor, c.push.Commit}})
+	var e *gitError
+	if errors.As(err, &e) && strings.TrimSpace(e.stderr) == "" && !interrupted(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, c.r.failCorrupt(err, "compare the histories of %s and %s", ancestor, c.push.Commit)
+	}
+	return true, nil
+}
+
+// send pushes, provided that the ref is still at the given commit.
+func (c *pushing) send(at string) (OriginPushed, error) {
+	args := []string{"push", "--porcelain", "--no-progress", "--no-verify", "--no-signed", "--no-follow-tags", "--recurse-submodules=no", "--force-with-lease=" + c.push.Ref + ":" + at}
+	for _, option := range c.push.Options {
+		args = append(args, "--push-option="+option)
+	}
+	out, stderr, err := c.run(append(args, "--end-of-options", c.url, c.push.Commit+":"+c.push.Ref)...)
+	pushed := OriginPushed{Answer: answerOf(stderr)}
+	if err == nil || c.ctx.Err() != nil {
+		return pushed, err
+	}
+	switch text := stderr + "\n" + string(out); {
+	case strings.Contains(text, "(stale info)") || strings.Contains(text, "(fetch first)") || strings.Contains(text, "(remote ref does not exist)"):
+		return OriginPushed{}, errMoved
+	case strings.Contains(text, "(no new changes)"): // Gerrit has this commit already
+		return OriginPushed{Already: true, Answer: pushed.Answer}, nil
+	case strings.Contains(text, "receiving end does not support push options"):
+		return OriginPushed{}, fail(Rejected, &PushRefusedError{"it does not take push options"}, "the repository %s refused the push: remove pushOptions", c.url)
+	case ReasonOf(err) == Rejected:
+		said := pushed.Answer
+		if why := refusalOf(string(out)); why != "" {
+			said = strings.TrimSpace(why + "\n" + said)
+		}
+		return OriginPushed{}, fail(Rejected, &PushRefusedError{said}, "the repository %s refused the push", c.url)
+	}
+	return OriginPushed{}, err
+}
+
+// run runs a git command that contacts the origin, never another host. It returns standard
+// output and standard error, also of a success.
+func (c *pushing) run(args ...string) (out []byte, stderr string, err error) {
+	options := []string{"-c", "protocol.https.allow=always", "-c", "protocol.http.allow=always", "-c", "protocol.ssh.allow=always",
+		"-c", "http.followRedirects=false", "-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60", "-c", "push.negotiate=false"}
+	if c.r.local {
+		options = append(options, "-c", "protocol.file.allow=always")
+	}
+	cmd, said := c.r.command(c.ctx, gitCall{args: slices.Concat(options, args), env: c.originEnv()})
+	out, err = cmd.Output()
+	if err == nil {
+		return out, said.String(), nil
+	}
+	if c.ctx.Err() != nil {
+		return nil, "", c.ctx.Err()
+	}
+	failed := &gitError{command: args[0], stderr: strings.TrimSpace(said.String() + "\n" + string(out)), err: err}
+	return out, said.String(), failRemote(failed, c.url)
+}
+
+// answerOf returns what the remote's hooks printed.
+func answerOf(stderr string) string {
+	var lines []string
+	for line := range strings.Lines(stderr) {
+		if said, ok := strings.CutPrefix(line, "remote:"); ok {
+			if said = printable(said); said != "" {
+				lines = append(lines, said)
+			}
+		}
+	}
+	return clip.Marked(strings.Join(lines, "\n"), maxAnswer)
+}
+
+// refusalOf returns the reason that git push --porcelain prints for a ref, without the
+// parentheses around it.
+func refusalOf(out string) string {
+	for line := range strings.Lines(out) {
+		if !strings.HasPrefix(line, "!\t") {
+			continue
+		}
+		_, why, _ := strings.Cut(line, " (")
+		return clip.Marked(strings.TrimSuffix(printable(why), ")"), maxAnswer)
+	}
+	return ""
+}
+
+// printable returns a line without what a terminal would act on.
+func printable(line string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		switch {
+		case r == '\t':
+			return ' '
+		case r == unicode.ReplacementChar || !unicode.IsPrint(r):
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(line, "")))
+}
