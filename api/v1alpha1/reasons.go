@@ -12,6 +12,9 @@ const (
 	TaskDurable = "Durable"
 	// TaskDrifted is True when the worktree is not as Clew last left it.
 	TaskDrifted = "Drifted"
+	// TaskPublished is True when the newest checkpoint that spec.publish selects is at the
+	// repository. A task without spec.publish does not have it.
+	TaskPublished = "Published"
 	// TaskHistoryRecorded is True when the history store has every transition in
 	// status.history.
 	TaskHistoryRecorded = "HistoryRecorded"
@@ -147,6 +150,29 @@ const (
 	ReasonHistoryBehind = "HistoryBehind"
 )
 
+// Reasons of the condition Published of a Task. ReasonCredentialsNotFound,
+// ReasonCheckpointNotFound, ReasonCheckpointCorrupted, ReasonCommitNotFound,
+// ReasonRepositoryNotFound, ReasonRepositoryUnreachable, ReasonGitStoreUnreachable and
+// ReasonPodRefused are such reasons as well.
+const (
+	ReasonPublished = "Published"
+	// ReasonPublishPending: the task is not in the state yet in which it is published.
+	ReasonPublishPending = "PublishPending"
+	ReasonPublishing     = "Publishing"
+	// ReasonNothingToPublish: the task has changed nothing.
+	ReasonNothingToPublish = "NothingToPublish"
+	// ReasonDiverged: others have pushed to the branch.
+	ReasonDiverged = "Diverged"
+	// ReasonPublishRefused: a hook of the repository refused the push.
+	ReasonPublishRefused = "PublishRefused"
+	// ReasonPublishUnauthorized: the repository's host does not let the credentials push.
+	ReasonPublishUnauthorized = "PublishUnauthorized"
+	// ReasonProtectedPaths: the work changes files that protectedPaths selects.
+	ReasonProtectedPaths = "ProtectedPaths"
+	// ReasonPublishFailed: the pod that publishes failed; another one follows.
+	ReasonPublishFailed = "PublishFailed"
+)
+
 // Reasons of one-shot operations (status.resume, status.rewind).
 const (
 	// ReasonInvalidOperation: the task's state does not allow the operation.
@@ -250,6 +276,8 @@ const (
 	EventAgentSessionRefused     = "AgentSessionRefused"
 	EventConversationMoved       = "ConversationMoved"
 	EventConversationMoveRefused = "ConversationMoveRefused"
+	EventTaskPublished           = "TaskPublished"
+	EventTaskNotPublished        = "TaskNotPublished"
 	EventUserMessage             = "UserMessage"
 	EventAgentMessage            = "AgentMessage"
 	EventHistoryExported         = "HistoryExported"
@@ -261,6 +289,9 @@ const (
 	LabelTask    = "clew.dev/task"
 	LabelTaskUID = "clew.dev/task-uid"
 	LabelAttempt = "clew.dev/attempt"
+	// LabelPublication is in the pods that publish a task's work: the number of the pod among
+	// them. They have no LabelAttempt.
+	LabelPublication = "clew.dev/publication"
 	// LabelCheckpoint is the number of a Checkpoint that the manager created.
 	LabelCheckpoint = "clew.dev/checkpoint"
 	// LabelSnapshot is the number of a ConversationSnapshot that the manager created, among

@@ -287,7 +287,7 @@ type TaskStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions are Succeeded, WorkspaceReady, Durable, Drifted, HistoryRecorded
+	// conditions are Succeeded, WorkspaceReady, Durable, Drifted, Published, HistoryRecorded
 	// and HistoryComplete.
 	// +optional
 	// +listType=map
@@ -391,6 +391,9 @@ type TaskStatus struct {
 	// rewind is the outcome of the last rewind.
 	// +optional
 	Rewind *OperationStatus `json:"rewind,omitempty"`
+	// publish is what is known of publishing the task's work.
+	// +optional
+	Publish *PublishStatus `json:"publish,omitempty"`
 	// history lists the task's transitions; entries leave the list after the
 	// history store has them, never before.
 	// +optional

@@ -95,6 +95,7 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to request another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.resume)",optionalOldSelf=true,fieldPath=".resume",reason=FieldValueForbidden,message="a new Task has nothing to resume: leave resume out, and add it when the task has stopped"
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !has(self.rewind)",optionalOldSelf=true,fieldPath=".rewind",reason=FieldValueForbidden,message="a new Task has no checkpoint to rewind to: leave rewind out, or start from another task's checkpoint with startFrom"
+// +kubebuilder:validation:XValidation:rule="!has(self.publish) || has(self.repository)",message="publish needs a repository to push to: set repository, or leave publish out"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out.
 	// +optional
@@ -157,6 +158,10 @@ type TaskSpec struct {
 	// +optional
 	Rewind *Rewind `json:"rewind,omitempty"`
 
+	// publish pushes the task's work to a branch of its repository.
+	// +optional
+	Publish *Publish `json:"publish,omitempty"`
+
 	// acknowledge marks known losses, so that status conditions stop reporting them.
 	// +optional
 	Acknowledge *Acknowledgement `json:"acknowledge,omitempty"`
@@ -190,6 +195,7 @@ type TaskSpec struct {
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messageCount`
 // +kubebuilder:printcolumn:name="Memory",type=string,priority=1,JSONPath=`.status.attempts[-1:].memory`
 // +kubebuilder:printcolumn:name="Durable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
+// +kubebuilder:printcolumn:name="Published",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Published")].reason`
 // +kubebuilder:printcolumn:name="Lost-Records",type=integer,priority=1,JSONPath=`.status.lostRecords`
 // +kubebuilder:printcolumn:name="Cost-Micro-USD",type=integer,priority=1,JSONPath=`.status.costMicroUSD`
 // +kubebuilder:printcolumn:name="Repository",type=string,priority=1,JSONPath=`.spec.repository.url`

@@ -1,6 +1,7 @@
 // Command clew-daemon is the part of Clew that runs in a task's pod: prepare (the init
 // container), run (the sidecar), agent (the shim in the user's image), hook (which an agent
-// runs before its tools) and ready (the sidecar's startup probe).
+// runs before its tools) and ready (the sidecar's startup probe); and publish, which runs in
+// a pod of its own.
 package main
 
 import (
@@ -50,7 +51,7 @@ func newCommand() *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&logs.level, "log-level", "info", logging.LevelHelp)
 	cmd.PersistentFlags().StringVar(&logs.format, "log-format", "json", "format of the log: json or text")
-	cmd.AddCommand(newPrepare(logs), newRun(logs), newAgent(logs), newHook(), newReady())
+	cmd.AddCommand(newPrepare(logs), newRun(logs), newAgent(logs), newHook(), newReady(), newPublish(logs))
 	return cmd
 }
 

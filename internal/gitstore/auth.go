@@ -16,8 +16,10 @@ type Task struct {
 	Namespace string
 	Name      string
 	UID       string
-	// Attempt is the number of the task's pod, from 1.
+	// Attempt is the number of the task's pod, from 1; 0 if it only reads.
 	Attempt int64
+	// ReadOnly is set for a pod that publishes the task's work.
+	ReadOnly bool
 	// Sources are the UIDs of the tasks that it was started from, whose refs it may read.
 	Sources []string
 }
@@ -100,7 +102,7 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 	}
 	return Caller{
 		Name: identity.Namespace + "/" + identity.PodName,
-		Task: &Task{Namespace: identity.Namespace, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, Sources: sources},
+		Task: &Task{Namespace: identity.Namespace, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, ReadOnly: identity.Publishes, Sources: sources},
 	}, nil
 }
 

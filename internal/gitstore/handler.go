@@ -299,7 +299,7 @@ func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
 		return nil
 	}
 	// These names become parts of paths and refs.
-	if task.Namespace != c.repository.Namespace || !taskUID.MatchString(task.UID) || !taskName.MatchString(task.Name) || task.Attempt < 1 {
+	if task.Namespace != c.repository.Namespace || !taskUID.MatchString(task.UID) || !taskName.MatchString(task.Name) || task.Attempt < 1 && !task.ReadOnly {
 		c.log.Info("the caller's identity is invalid", "task", task.Name, "uid", task.UID, "attempt", task.Attempt)
 		return gitstoreapi.New(gitstoreapi.Forbidden, "this token does not give access to the repositories of the namespace %s", c.repository.Namespace)
 	}
@@ -322,7 +322,7 @@ func identifyConnection(r *http.Request, namespace, name string) {
 // raise records the calling attempt in the task's fence, and returns the newest one. It
 // returns 0 for a caller that is not a task.
 func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
-	if c.caller.Task == nil {
+	if c.caller.Task == nil || c.caller.Task.ReadOnly {
 		return 0, nil
 	}
 	fences, err := h.store.fences(c.repository.Namespace)
@@ -341,7 +341,7 @@ func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
 
 // mayPush refuses a push as far as that is possible before its content is read.
 func (h *Handler) mayPush(c *call, newest int64) *gitstoreapi.Refusal {
-	if c.caller.Task == nil {
+	if c.caller.Task == nil || c.caller.Task.ReadOnly {
 		return gitstoreapi.New(gitstoreapi.Forbidden, "only the pod of a task may push; this token gives read access")
 	}
 	if refused := stale(*c.caller.Task, newest); refused != nil {
@@ -358,7 +358,7 @@ func (h *Handler) mayPush(c *call, newest int64) *gitstoreapi.Refusal {
 func (h *Handler) ensureRepository(c *call) *gitstoreapi.Refusal {
 	exists, err := c.repository.exists()
 	if err == nil && !exists {
-		if c.caller.Task == nil {
+		if c.caller.Task == nil || c.caller.Task.ReadOnly {
 			return gitstoreapi.New(gitstoreapi.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
 		}
 		if refused := h.checkSpace(c); refused != nil {

@@ -56,7 +56,8 @@ func testHook() []string {
 
 // wordOfToken is an Authenticator that believes what a token says: it has the form
 // task:<namespace>:<name>:<uid>:<attempt>, with the :<uid> of the task's source if it has
-// one, reader:<namespace>, or account:<namespace>:<name>.
+// one; an attempt of 0 stands for the pod that publishes. Others are reader:<namespace>, and
+// account:<namespace>:<name>.
 type wordOfToken struct{}
 
 // Authenticate implements Authenticator.
@@ -82,7 +83,7 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 		if err != nil {
 			return Caller{}, podidentity.ErrUnauthenticated
 		}
-		return Caller{Name: parts[2], Task: &Task{Namespace: parts[1], Name: parts[2], UID: parts[3], Attempt: attempt, Sources: parts[5:]}}, nil
+		return Caller{Name: parts[2], Task: &Task{Namespace: parts[1], Name: parts[2], UID: parts[3], Attempt: attempt, ReadOnly: attempt == 0, Sources: parts[5:]}}, nil
 	}
 	return Caller{}, podidentity.ErrUnauthenticated
 }

@@ -120,6 +120,30 @@ func TestWhoMayDoWhat(t *testing.T) {
 	withPassword.push(refspec)
 }
 
+// The pod that publishes reads what its task has stored, and nothing else.
+func TestAPodThatPublishesOnlyReads(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	task, other := server.client(taskToken("fix", 2)), server.client(taskToken("other", 1))
+	first := task.commit("a.txt", "one\n")
+	publisher := task.as(taskToken("fix", 0))
+	_, stderr, err := publisher.try("fetch", task.url, codeRef("fix", 1))
+	if err == nil {
+		t.Error("it made the repository")
+	}
+	checkRefused(t, "a fetch before the first push", stderr, gitstoreapi.NotFound)
+	task.push(first + ":" + codeRef("fix", 1))
+	theirs := other.commit("b.txt", "theirs\n")
+	other.push(theirs + ":" + codeRef("other", 1))
+	if _, stderr, err := publisher.try("fetch", task.url, codeRef("fix", 1)); err != nil {
+		t.Errorf("it cannot fetch its task's checkpoint: %s", stderr)
+	}
+	if _, _, err := publisher.try("fetch", task.url, codeRef("other", 1)); err == nil {
+		t.Error("it fetched another task's checkpoint")
+	}
+	publisher.refusedPush(gitstoreapi.Forbidden, "only the pod of a task may push", first+":"+codeRef("fix", 2))
+	task.push(first + ":" + codeRef("fix", 2)) // it is no newer attempt
+}
+
 func TestForkCopiesNothing(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	source := server.client(taskToken("source", 1))

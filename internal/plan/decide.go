@@ -28,6 +28,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.considerResume()
 		d.steer()
 		d.report()
+		d.publish()
 		d.updateGap()
 	}
 	d.reportRecording()

@@ -14,8 +14,13 @@ import (
 type Observed struct {
 	// Task is the stored object, with its last written status.
 	Task *v1alpha1.Task
-	// Pods are all pods labelled with the task's UID.
+	// Pods are all pods labelled with the task's UID, apart from Publishers.
 	Pods []corev1.Pod
+	// Publishers are the pods that publish the task's work.
+	Publishers []corev1.Pod
+	// PublisherRefused is why the API server refused to create the one that the status names;
+	// "" if it did not.
+	PublisherRefused string
 	// Claim is the PersistentVolumeClaim with the name that the task's claim has,
 	// whoever created it; nil if there is none.
 	Claim *corev1.PersistentVolumeClaim
@@ -199,6 +204,9 @@ type Plan struct {
 	Write bool
 	// StartPod is the pod to create after the status was written; nil for none.
 	StartPod *Pod
+	// StartPublisher is the pod to create that publishes the task's work, after the status was
+	// written; nil for none.
+	StartPublisher *Publisher
 	// Entries are those added to Status.History.
 	Entries []v1alpha1.HistoryEntry
 	// Farewell is the last entry of a task that is being deleted and has no pod
@@ -210,7 +218,7 @@ type Plan struct {
 
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
-	return p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.Farewell != nil
+	return p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil
 }
 
 // PodRef identifies a pod by its name and UID, so that it never means a later pod of
@@ -238,4 +246,14 @@ type Pod struct {
 	Source *daemonapi.Source
 	// Prompt replaces the task's prompt, if it is not empty.
 	Prompt string
+}
+
+// Publisher describes a pod that publishes a checkpoint.
+type Publisher struct {
+	// Number of the pod among those that publish the task's work.
+	Number int64
+	// Checkpoint is the number of the checkpoint.
+	Checkpoint int64
+	// Replaces is the commit that the task published to the same ref last; empty for none.
+	Replaces string
 }

@@ -207,6 +207,9 @@ func (d *decision) significant(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 	for i := range s.Attempts {
 		s.Attempts[i].PodUID = ""
 	}
+	if s.Publish != nil {
+		s.Publish.PodUID = ""
+	}
 	return s
 }
 

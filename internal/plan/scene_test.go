@@ -121,6 +121,7 @@ func (s *scene) checkReasons() {
 
 func (s *scene) carryOut(p Plan) {
 	for _, ref := range p.StopPods {
+		s.o.Publishers = slices.DeleteFunc(s.o.Publishers, func(pod corev1.Pod) bool { return pod.Name == ref.Name })
 		s.o.Pods = slices.DeleteFunc(s.o.Pods, func(pod corev1.Pod) bool {
 			return pod.Name == ref.Name && inspect(&pod).finished
 		})
@@ -142,10 +143,13 @@ func (s *scene) carryOut(p Plan) {
 			s.o.ReservedAttempt, s.o.MadePodUID = n, ""
 		}
 		s.o.Task.Status = p.Status
-		s.o.LastWrite = s.now
+		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
 	}
 	if p.StartPod != nil {
 		s.startPod(p.StartPod)
+	}
+	if p.StartPublisher != nil {
+		s.startPublisher(p.StartPublisher)
 	}
 	if p.Farewell != nil {
 		s.o.Task.Finalizers = nil

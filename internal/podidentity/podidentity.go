@@ -41,8 +41,12 @@ type Identity struct {
 	// TaskName and TaskUID of the Task that controls the pod.
 	TaskName string
 	TaskUID  string
-	// Attempt is the number of the task's pod, from 1. Stores use it as the fence.
+	// Attempt is the number of the task's pod, from 1. Stores use it as the fence. It is 0
+	// for a pod that publishes.
 	Attempt int64
+	// Publishes is set for a pod that publishes the task's work: it reads what the task has
+	// in the gitstore, and writes nothing.
+	Publishes bool
 	// PodName and PodUID of the pod that the token is bound to.
 	PodName string
 	PodUID  string
@@ -369,8 +373,11 @@ func identityOf(pod *corev1.Pod) (Identity, error) {
 	if name == "" && uid == "" {
 		return Identity{}, fail(ErrNotTask, "the pod %s/%s is not the pod of a task: it has no label %s", pod.Namespace, pod.Name, clewv1alpha1.LabelTask)
 	}
+	publishes := pod.Labels[clewv1alpha1.LabelPublication] != ""
 	attempt, err := strconv.ParseInt(pod.Labels[clewv1alpha1.LabelAttempt], 10, 64)
-	if err != nil || attempt < 1 {
+	if publishes {
+		attempt = 0
+	} else if err != nil || attempt < 1 {
 		return Identity{}, fail(ErrForbidden, "the pod %s/%s was not created by Clew: its label %s is not a positive number", pod.Namespace, pod.Name, clewv1alpha1.LabelAttempt)
 	}
 	owner := metav1.GetControllerOf(pod)
@@ -383,6 +390,7 @@ func identityOf(pod *corev1.Pod) (Identity, error) {
 		TaskName:  name,
 		TaskUID:   uid,
 		Attempt:   attempt,
+		Publishes: publishes,
 		PodName:   pod.Name,
 		PodUID:    string(pod.UID),
 	}, nil

@@ -103,6 +103,21 @@ func TestVerifyReturnsTheTaskOfThePod(t *testing.T) {
 	}
 }
 
+func TestAPodThatPublishesIsNoAttempt(t *testing.T) {
+	c := newCluster(t, func(p *corev1.Pod) {
+		delete(p.Labels, "clew.dev/attempt")
+		p.Labels["clew.dev/publication"] = "2"
+	})
+	got, err := podidentity.New(c.client, podidentity.Options{}).Verify(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid", Publishes: true, PodName: "fix-1", PodUID: podUID}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("identity (-want +got):\n%s", diff)
+	}
+}
+
 func TestVerifyRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		token  string

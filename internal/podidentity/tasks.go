@@ -25,7 +25,19 @@ func (l LiveTasks) CheckTask(ctx context.Context, id Identity) error {
 	if err != nil {
 		return err
 	}
+	if id.Publishes {
+		return checkPublisher(task.Status.Publish, id)
+	}
 	return checkAttempt(task.Status.Attempts, id)
+}
+
+// checkPublisher compares a pod that publishes with the one that the manager started, whose
+// name is recorded before it is created.
+func checkPublisher(p *clewv1alpha1.PublishStatus, id Identity) error {
+	if p != nil && p.PodName != "" && p.PodName == id.PodName && (p.PodUID == "" || p.PodUID == id.PodUID) {
+		return nil
+	}
+	return fail(ErrPodGone, "the pod %s/%s is not the one that publishes the work of the task %s now; it should exit", id.Namespace, id.PodName, id.TaskName)
 }
 
 // Inherits reports whether the Task of an identity begins with the conversation of another

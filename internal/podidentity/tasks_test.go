@@ -98,3 +98,37 @@ func TestATaskThatStartsFromAnotherInheritsItsConversation(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyThePodThatPublishesNowIsOne(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		status *v1alpha1.PublishStatus
+		pod    string
+		uid    string
+		kind   error
+	}{
+		"the one":                      {&v1alpha1.PublishStatus{PodName: "fix-2-publish", PodUID: "uid-2"}, "fix-2-publish", "uid-2", nil},
+		"its UID is not recorded yet":  {&v1alpha1.PublishStatus{PodName: "fix-2-publish"}, "fix-2-publish", "uid-2", nil},
+		"another of its name":          {&v1alpha1.PublishStatus{PodName: "fix-2-publish", PodUID: "uid-2"}, "fix-2-publish", "forged", podidentity.ErrPodGone},
+		"an earlier one":               {&v1alpha1.PublishStatus{PodName: "fix-2-publish"}, "fix-1-publish", "uid-1", podidentity.ErrPodGone},
+		"none publishes":               {&v1alpha1.PublishStatus{Number: 2}, "fix-2-publish", "uid-2", podidentity.ErrPodGone},
+		"the task never published":     {nil, "fix-1-publish", "uid-1", podidentity.ErrPodGone},
+		"the agent's pod with a label": {&v1alpha1.PublishStatus{PodName: "fix-2-publish"}, "fix-5", "uid-5", podidentity.ErrPodGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := &v1alpha1.Task{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"},
+				Status:     v1alpha1.TaskStatus{Publish: test.status, Attempts: []v1alpha1.Attempt{{Number: 5, PodName: "fix-5", PodUID: "uid-5"}}},
+			}
+			checker := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
+			id := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid", Publishes: true, PodName: test.pod, PodUID: test.uid}
+			if err := checker.CheckTask(t.Context(), id); !errors.Is(err, test.kind) {
+				t.Errorf("CheckTask returned %v, want %v", err, test.kind)
+			}
+		})
+	}
+}

@@ -40,9 +40,25 @@ func ofOperations() []Reason {
 		{Name: v1alpha1.ReasonInvalidBranch, On: preparing(), Meaning: "The name of the branch for the current state, or of the branch to start on, is not valid.", Todo: "Choose another name, and a new id or a new Fork."},
 		{Name: v1alpha1.ReasonBranchExists, On: preparing(), Meaning: "The agent's repository has a branch of that name, or one that conflicts with it.", Todo: "Choose another name, and a new id or a new Fork."},
 		{Name: v1alpha1.ReasonRewindUndone, On: operation(), Meaning: "A rewind failed and was undone; its cause was lost.", Todo: "Apply it with a new id."},
-		{Name: v1alpha1.ReasonCommitNotFound, On: operation(), Meaning: "The commit is neither one of the task's checkpoints' nor in the history that it started from.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id."},
+		{Name: v1alpha1.ReasonCommitNotFound, On: append(operation(), published()...), Meaning: "The commit is neither one of the task's checkpoints' nor in the history that it started from. To be published, the commit that the agent had checked out must be in the gitstore.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id."},
 		{Name: v1alpha1.ReasonPathNotFound, On: operation(), Meaning: "A path of the rewind selects nothing: neither its target nor the worktree has such a file.", Todo: "Correct `rewind.paths`, and apply the rewind with a new id."},
 		{Name: v1alpha1.ReasonPositionNotFound, On: append(append(operation(), source()...), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "The conversation has no such message or moment.", Todo: "Name another one: `kubectl clew task history` prints them."},
+	}
+}
+
+// ofPublishing returns the reasons of a task's condition Published.
+func ofPublishing() []Reason {
+	const newID = "Remove the cause, then change `publish.id`."
+	return []Reason{
+		{Name: v1alpha1.ReasonPublished, On: published(), Meaning: "The task's work is at the repository; `status.publish` says where."},
+		{Name: v1alpha1.ReasonPublishPending, On: published(), Meaning: "The task is not in the state yet that `publish.when` names."},
+		{Name: v1alpha1.ReasonPublishing, On: published(), Meaning: "A pod pushes the task's work to the repository."},
+		{Name: v1alpha1.ReasonNothingToPublish, On: published(), Meaning: "The task has changed nothing since it started."},
+		{Name: v1alpha1.ReasonDiverged, On: published(), Meaning: "Others have pushed to the branch, and nothing of theirs was discarded.", Todo: "Set `publish.branch` to another branch, or `publish.onDiverged` to ForceWithLease to discard theirs."},
+		{Name: v1alpha1.ReasonPublishRefused, On: published(), Meaning: "The repository's host refused the push. The message has what it said.", Todo: newID},
+		{Name: v1alpha1.ReasonPublishUnauthorized, On: published(), Meaning: "The repository's host does not let the credentials push.", Todo: "Correct the Secret, then change `publish.id`."},
+		{Name: v1alpha1.ReasonProtectedPaths, On: published(), Meaning: "The work changes files that `publish.protectedPaths` selects; `status.publish.protectedFiles` has the first of them.", Todo: "Review the checkpoint, and to agree set `publish.approvedCheckpoint` to its number."},
+		{Name: v1alpha1.ReasonPublishFailed, On: published(), Meaning: "The pod that publishes failed; another one follows.", Todo: "The message says why; see also the manager's log."},
 	}
 }
 
@@ -105,6 +121,8 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventAgentSessionRefused, On: timeline(), Meaning: "The agent did not resume its own session; the next attempt renders the conversation into its prompt."},
 		{Name: v1alpha1.EventConversationMoved, On: timeline(), Meaning: "The conversation was rewound to an earlier position."},
 		{Name: v1alpha1.EventConversationMoveRefused, On: timeline(), Meaning: "The conversation could not be rewound."},
+		{Name: v1alpha1.EventTaskPublished, On: timeline(), AboutCheckpoint: true, Meaning: "The task's work was pushed to its repository."},
+		{Name: v1alpha1.EventTaskNotPublished, On: timeline(), AboutCheckpoint: true, Meaning: "The task's work could not be pushed to its repository; the condition Published says why."},
 		{Name: v1alpha1.EventUserMessage, On: timeline(), Meaning: "A person sent a message."},
 		{Name: v1alpha1.EventAgentMessage, On: timeline(), Meaning: "The agent sent a message."},
 		{Name: v1alpha1.EventHistoryExported, On: timeline(), Meaning: "Somebody exported the history."},

@@ -68,7 +68,7 @@ type Reason struct {
 
 // All returns the table, in the order in which it is printed.
 func All() []Reason {
-	return slices.Concat(ofTasks(), ofDaemons(), ofHistory(), ofOperations(), ofOthers(), ofTimeline())
+	return slices.Concat(ofTasks(), ofDaemons(), ofHistory(), ofOperations(), ofPublishing(), ofOthers(), ofTimeline())
 }
 
 // Find returns the row of a reason. A reason that is not in the table, such as one that
@@ -112,6 +112,9 @@ func fork() []Place { return []Place{{"Fork", v1alpha1.ForkComplete}} }
 
 // operation is the place of the reasons of resumes and rewinds.
 func operation() []Place { return []Place{{"Task", Operation}} }
+
+// published is the place of the reasons of a task's condition Published.
+func published() []Place { return []Place{{"Task", v1alpha1.TaskPublished}} }
 
 // timeline is the place of the reasons of Events and of the timeline.
 func timeline() []Place { return []Place{{"Task", Timeline}} }

@@ -22,6 +22,13 @@ func State(taskUID string, number int64) string {
 	return fmt.Sprintf("%sstate/%d", OfTask(taskUID), number)
 }
 
+// Heads returns the prefix of the refs of the agent's own commits.
+func Heads(taskUID string) string { return OfTask(taskUID) + "head/" }
+
+// Head returns the ref of a commit that HEAD of the agent's repository was at some checkpoint.
+// It is named after the commit: many checkpoints share one.
+func Head(taskUID, commit string) string { return Heads(taskUID) + commit }
+
 // Live returns the ref of a task's files as they were when somebody last asked for them
 // while its agent worked. Unlike a checkpoint's it moves.
 func Live(taskUID string) string { return OfTask(taskUID) + "live" }

@@ -42,6 +42,12 @@ func PodName(task string, attempt int64) string {
 	return fmt.Sprintf("%s-%d", task, attempt)
 }
 
+// PublisherName returns the name of a pod that publishes a task's work. It is no name of a pod
+// of an attempt, of any task.
+func PublisherName(task string, number int64) string {
+	return fmt.Sprintf("%s-%d-publish", task, number)
+}
+
 // ClaimName returns the name of a task's PersistentVolumeClaim.
 func ClaimName(task string) string { return task + "-workspace" }
 

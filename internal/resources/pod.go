@@ -242,14 +242,23 @@ func (b *podBuilder) addVolumes() {
 			},
 		}}},
 	}
-	if secret := b.credentials(); secret != "" {
-		// Optional, so that prepare can report a missing Secret: its folder then exists
-		// and is empty.
-		volumes = append(volumes, corev1.Volume{Name: repositoryVolume, VolumeSource: corev1.VolumeSource{
-			Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: ptr.To(true)},
-		}})
+	if v := b.repositoryVolume(); v != nil {
+		volumes = append(volumes, *v)
 	}
 	b.spec.Volumes = slices.Concat(b.spec.Volumes, volumes, b.masks.volumes)
+}
+
+// repositoryVolume returns the volume with the repository's credentials; nil for none. The
+// Secret is optional, so that the container can report that it is missing: its folder then
+// exists and is empty.
+func (b *podBuilder) repositoryVolume() *corev1.Volume {
+	secret := b.credentials()
+	if secret == "" {
+		return nil
+	}
+	return &corev1.Volume{Name: repositoryVolume, VolumeSource: corev1.VolumeSource{
+		Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: ptr.To(true)},
+	}}
 }
 
 // token returns the source of a token for one audience.

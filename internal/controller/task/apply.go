@@ -66,12 +66,18 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
 			return err
 		}
+		m.publisherRefused = "" // the status says so now
 		if number := newestAttempt(task); number != before {
 			m.reserved, m.attempts.Highest = number, max(number, m.attempts.Highest)
 		}
 	}
 	if p.StartPod != nil {
 		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {
+			return err
+		}
+	}
+	if p.StartPublisher != nil {
+		if err := r.startPublisher(ctx, task, *p.StartPublisher, m); err != nil {
 			return err
 		}
 	}

@@ -157,11 +157,13 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	o := plan.Observed{
 		Task: task, Limits: r.Limits, Blocker: m.blocker, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
 		Stamped: r.Stamped, Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
+		PublisherRefused: m.publisherRefused,
 	}
 	var err error
 	if o.Pods, err = v.pods(ctx, task); err != nil {
 		return o, fmt.Errorf("list the pods of the task: %w", err)
 	}
+	o.Pods, o.Publishers = partition(o.Pods)
 	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimName(task.Name)); err != nil {
 		return o, err
 	}

@@ -43,6 +43,9 @@ type known struct {
 	attempts plan.Attempts
 	// blocker is why the last pod could not be created; nil if it could.
 	blocker *plan.Blocker
+	// publisherRefused is why the pod that publishes could not be created; "" if it could, or
+	// if the status says so.
+	publisherRefused string
 	// lastWrite is when the status was last written.
 	lastWrite time.Time
 }

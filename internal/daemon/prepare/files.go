@@ -2,19 +2,16 @@ package prepare
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/durable"
-	"github.com/clew-dev/clew/internal/worktree"
 )
 
 // shimFile is the path of the shim within the run folder.
@@ -49,27 +46,4 @@ func (p *preparer) writeConversation(ctx context.Context) error {
 			}))
 		})
 	})
-}
-
-// credentials reads the credentials of the task's repository. caFile is the path of its CA
-// certificate, or "".
-func credentials(dir string) (c worktree.Credentials, caFile string, err error) {
-	read := func(key string) string {
-		b, readErr := os.ReadFile(filepath.Join(dir, key))
-		if readErr != nil && !errors.Is(readErr, os.ErrNotExist) {
-			err = fmt.Errorf("read the repository's credentials: %w", readErr)
-		}
-		return strings.TrimSuffix(string(b), "\n")
-	}
-	if dir == "" {
-		return c, "", nil
-	}
-	c.Username, c.Password = read("username"), read("password")
-	if token := read("token"); token != "" && c.Password == "" {
-		c.Password = token
-	}
-	if read("ca.crt") != "" {
-		caFile = filepath.Join(dir, "ca.crt")
-	}
-	return c, caFile, err
 }

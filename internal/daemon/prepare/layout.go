@@ -12,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/origin"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/refname"
@@ -110,7 +111,7 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	if r := p.cfg.Pod.Repository; r != nil {
 		req.URL, req.Ref = r.URL, r.Ref
 		var err error
-		if req.Credentials, req.CAFile, err = credentials(p.cfg.CredentialsDir); err != nil {
+		if req.Credentials, req.CAFile, err = origin.Credentials(p.cfg.CredentialsDir); err != nil {
 			return err
 		}
 		if r.CredentialsSecret != "" && req.Credentials.Password == "" && req.CAFile == "" {
@@ -118,9 +119,9 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 				message: fmt.Sprintf("there are no credentials for %s: create the Secret %q with the keys username and password, or token", r.URL, r.CredentialsSecret)}
 		}
 	}
-	var origin worktree.Origin
+	var cloned worktree.Origin
 	err := p.retry(ctx, func() (err error) {
-		origin, err = p.repo.Clone(ctx, req)
+		cloned, err = p.repo.Clone(ctx, req)
 		return wrapPlace(placeOrigin, err)
 	})
 	if err != nil {
@@ -129,10 +130,10 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	if err := p.startOver(ctx, layout); err != nil {
 		return err
 	}
-	p.log.Info("cloned the repository", "url", origin.URL, "ref", origin.Ref, "commit", origin.Base)
+	p.log.Info("cloned the repository", "url", cloned.URL, "ref", cloned.Ref, "commit", cloned.Base)
 	return p.journal.Update(func(s *journal.State) error {
 		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
-		s.Base, s.Parent, s.Latest, s.Clean = origin.Base, origin.Base, nil, nil
+		s.Base, s.Parent, s.Latest, s.Clean = cloned.Base, cloned.Base, nil, nil
 		s.RestoreSession(nil)
 		return nil
 	})

@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -155,6 +156,9 @@ func (a authentication) identify(r *http.Request) (podidentity.Identity, error) 
 	id, err := a.gateway.authenticator.Verify(ctx, strings.TrimSpace(token))
 	if err != nil {
 		return id, a.gateway.failure(r.Context(), err)
+	}
+	if id.Publishes {
+		return id, a.gateway.failure(r.Context(), fmt.Errorf("%w: a pod that publishes a task's work has nothing to report here", podidentity.ErrForbidden))
 	}
 	return id, nil
 }

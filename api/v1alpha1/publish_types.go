@@ -1,0 +1,182 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// PublishWhen says which checkpoints are published.
+// +kubebuilder:validation:Enum=Completed;Suspended;Checkpoint
+type PublishWhen string
+
+const (
+	// PublishCompleted publishes the last checkpoint of a completed task.
+	PublishCompleted PublishWhen = "Completed"
+	// PublishSuspended does that for a suspended task as well.
+	PublishSuspended PublishWhen = "Suspended"
+	// PublishCheckpoint publishes the newest checkpoint, as often as one is taken.
+	PublishCheckpoint PublishWhen = "Checkpoint"
+)
+
+// PublishUncommitted says what becomes of files that the agent left uncommitted.
+// +kubebuilder:validation:Enum=Commit;Ignore
+type PublishUncommitted string
+
+const (
+	// PublishCommit publishes them in a commit on top of the agent's.
+	PublishCommit PublishUncommitted = "Commit"
+	// PublishIgnore publishes the agent's commits only.
+	PublishIgnore PublishUncommitted = "Ignore"
+)
+
+// OnDiverged says what a push does with commits of others that it would discard.
+// +kubebuilder:validation:Enum=Fail;ForceWithLease
+type OnDiverged string
+
+const (
+	// DivergedFail leaves them alone, and pushes nothing.
+	DivergedFail OnDiverged = "Fail"
+	// DivergedForceWithLease discards what was there when the push began.
+	DivergedForceWithLease OnDiverged = "ForceWithLease"
+)
+
+// CommitAuthor is the author of a commit.
+type CommitAuthor struct {
+	// name of the author.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[<>[:cntrl:]]') && self.matches('[A-Za-z0-9\\u0080-\\uFFFF]')",message="author.name is the name of a person or a program, without angle brackets and control characters"
+	Name string `json:"name"`
+	// email is the address of the author.
+	// +required
+	// +kubebuilder:validation:MinLength=3
+	// +kubebuilder:validation:MaxLength=254
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[^<>[:cntrl:][:space:]@]+@[^<>[:cntrl:][:space:]@]+$')",message="author.email must be an address such as bot@example.com"
+	// +kubebuilder:validation:XValidation:rule="self != 'clew@clew.dev'",message="by clew@clew.dev Clew knows its own checkpoints: give the author another address"
+	Email string `json:"email"`
+}
+
+// Publish is how the task's work gets to a branch of its repository. Clew pushes it with the
+// repository's credentials, from a pod of its own, which ends afterwards; the agent never
+// sees them. Commits of others are not discarded, unless onDiverged allows it. What Clew itself
+// has published for the task before is replaced. The condition Published says how it went. A
+// task that starts from this one or is forked from it publishes nothing by itself.
+type Publish struct {
+	// id makes Clew try again what could not be published: change it once the cause is
+	// removed.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	ID string `json:"id,omitempty"`
+	// branch is pushed to; it is created if it does not exist. A ref for reviews, such as
+	// refs/for/main of Gerrit and Forgejo, is taken as well.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9._/-]+|refs/for/[A-Za-z0-9._/%=,+-]+)$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as clew/fix-login, or a ref for reviews such as refs/for/main"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('refs/') || self.startsWith('refs/heads/') || self.startsWith('refs/for/')",message="branch can only be below refs/heads/ or refs/for/: leave refs/ out to name a branch"
+	Branch string `json:"branch"`
+	// when says which checkpoints are published.
+	// +optional
+	// +kubebuilder:default=Completed
+	When PublishWhen `json:"when,omitempty"`
+	// uncommitted says whether a commit on top of the agent's holds what it left uncommitted:
+	// what git would show as changed or untracked, without the files that .gitignore names.
+	// +optional
+	// +kubebuilder:default=Commit
+	Uncommitted PublishUncommitted `json:"uncommitted,omitempty"`
+	// message of that commit. Clew adds the trailers Clew-Task and Clew-Checkpoint.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]')",message="message must be text without control characters"
+	Message string `json:"message,omitempty"`
+	// author of that commit; Clew when left out.
+	// +optional
+	Author *CommitAuthor `json:"author,omitempty"`
+	// onDiverged says what happens if others have pushed to the branch.
+	// +optional
+	// +kubebuilder:default=Fail
+	OnDiverged OnDiverged `json:"onDiverged,omitempty"`
+	// pushOptions are passed to the host, such as merge_request.create of GitLab.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a push option is one line without control characters"
+	PushOptions []string `json:"pushOptions,omitempty"`
+	// protectedPaths are files that are not published when the work changes them, compared
+	// with what the task started from, until approvedCheckpoint names the checkpoint: a CI system
+	// may run them with the repository's secrets. They are written like the paths of a
+	// rewind. When left out, they are the files of well-known CI systems; [] protects nothing.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:default={".github/workflows/",".github/actions/",".gitlab-ci.yml",".gitlab/",".circleci/",".buildkite/",".forgejo/",".gitea/",".woodpecker/",".woodpecker.y*ml",".drone.y*ml",".drone.jsonnet",".travis.yml",".teamcity/",".tekton/",".harness/",".semaphore/","**/Jenkinsfile*","azure-pipelines*.yml",".azure-pipelines/","bitbucket-pipelines.yml","appveyor.yml",".appveyor.yml",".cirrus.yml",".cirrus.star","buildspec*.yml","cloudbuild*.yaml",".zuul.yaml","zuul.d/",".zuul.d/"}
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('/') && !self.contains('//') && !self.matches('(^|/)[.][.]?(/|$)')",message="a path is relative to the worktree, and contains no empty, . or .. part: write ci/deploy.yml or ci/"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(^|/)[.][gG][iI][tT](/|$)')",message="a path cannot select the files of a git repository itself: leave .git out"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a path contains no control characters"
+	ProtectedPaths []string `json:"protectedPaths,omitempty"`
+	// approvedCheckpoint is the number of a checkpoint that is published although it changes
+	// protected files: somebody has reviewed it.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	ApprovedCheckpoint *int64 `json:"approvedCheckpoint,omitempty"`
+}
+
+// PublishStatus is what is known of publishing the task's work.
+type PublishStatus struct {
+	// number counts the pods that published, or tried to.
+	// +optional
+	Number int64 `json:"number,omitempty"`
+	// podName is the name of the pod that publishes now; empty if none does.
+	// +optional
+	PodName string `json:"podName,omitempty"`
+	// podUID is its UID, once it is known.
+	// +optional
+	PodUID string `json:"podUID,omitempty"`
+	// startTime is when that pod was started.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// checkpoint is the number of the checkpoint that the condition Published is about.
+	// +optional
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+	// request identifies the content of spec.publish that it is about.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Request string `json:"request,omitempty"`
+	// failures is the number of pods in a row that failed to publish it, and are followed by
+	// another one.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// retryTime is when the next one is started; empty if none is.
+	// +optional
+	RetryTime *metav1.Time `json:"retryTime,omitempty"`
+	// ref is the full name of the ref that the task's work was pushed to last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	Ref string `json:"ref,omitempty"`
+	// commit is what was pushed to it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Commit string `json:"commit,omitempty"`
+	// publishedCheckpoint is the number of the checkpoint that commit is from.
+	// +optional
+	PublishedCheckpoint int64 `json:"publishedCheckpoint,omitempty"`
+	// answer is what the repository's host said about it, such as the address of a merge
+	// request.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Answer string `json:"answer,omitempty"`
+	// protectedFiles are the first protected files that the checkpoint changes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=256
+	ProtectedFiles []string `json:"protectedFiles,omitempty"`
+}

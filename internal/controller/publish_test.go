@@ -1,0 +1,69 @@
+package controller_test
+
+import (
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
+)
+
+// publisher waits for the pod that publishes, and returns what it is told.
+func (w *world) publisher(task string, number int64) (*corev1.Pod, daemonapi.PublishConfig) {
+	w.Helper()
+	p := &corev1.Pod{}
+	key := client.ObjectKey{Namespace: w.namespace, Name: resources.PublisherName(task, number)}
+	w.Eventually(func() error { return w.client.Get(w.ctx, key, p) }).Should(Succeed(), "pod %s", key.Name)
+	config, err := daemonapi.DecodePublishConfig(p.Spec.Containers[0].Env[0].Value)
+	w.Expect(err).NotTo(HaveOccurred())
+	return p, config
+}
+
+// publishEnds ends the pod that publishes with a result.
+func (w *world) publishEnds(p *corev1.Pod, result daemonapi.PublishResult) {
+	w.Helper()
+	message, err := json.Marshal(result)
+	w.Expect(err).NotTo(HaveOccurred())
+	p.Status.Phase = corev1.PodSucceeded
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: daemonapi.PublishContainer, State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Message: string(message), FinishedAt: metav1.Now()},
+	}}}
+	w.Expect(w.client.Status().Update(w.ctx, p)).To(Succeed())
+}
+
+var _ = Describe("publishing", func() {
+	It("takes one pod for a completed task, whoever restarts, and none is left", func() {
+		w := newWorld()
+		p := w.running("fix", func(t *v1alpha1.Task) { t.Spec.Publish = &v1alpha1.Publish{Branch: "clew/fix"} })
+		w.Eventually(w.objects.Object(w.task("fix"))).Should(HaveReason(v1alpha1.TaskPublished, v1alpha1.ReasonPublishPending))
+		w.complete("fix", p)
+		pod, config := w.publisher("fix", 1)
+		w.Expect(config.Checkpoint).To(BeEquivalentTo(1))
+		w.Expect(config.ProtectedPaths).To(ContainElement(".github/workflows/"))
+
+		By("restarting the manager while the pod runs")
+		w.restartManager()
+		w.Eventually(w.objects.Object(w.task("fix"))).Should(HaveReason(v1alpha1.TaskPublished, v1alpha1.ReasonPublishing))
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonDiverged, Message: "others have pushed to it"})
+		w.Eventually(w.objects.Object(w.task("fix"))).Should(HaveReason(v1alpha1.TaskPublished, v1alpha1.ReasonDiverged))
+		w.untilGone(pod)
+
+		By("naming another branch")
+		w.change("fix", func(t *v1alpha1.Task) { t.Spec.Publish.Branch = "clew/fix-2" })
+		pod, config = w.publisher("fix", 2)
+		w.Expect(config.Ref).To(Equal("refs/heads/clew/fix-2"))
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: config.Ref, Commit: "0123456789012345678901234567890123456789"})
+		w.Eventually(w.objects.Object(w.task("fix"))).Should(HaveCondition(v1alpha1.TaskPublished, metav1.ConditionTrue))
+		w.untilGone(pod)
+		w.untilRecorded("fix")
+		w.Expect(w.reasons("fix")).To(ContainElements(v1alpha1.EventTaskNotPublished, v1alpha1.EventTaskPublished))
+		w.Expect(w.task("fix").Status.Attempts).To(HaveLen(1), "the pods that publish are no attempts")
+	})
+})

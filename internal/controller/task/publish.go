@@ -1,0 +1,45 @@
+package task
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// partition separates the pods of attempts from those that publish.
+func partition(all []corev1.Pod) (attempts, publishers []corev1.Pod) {
+	for _, pod := range all {
+		if pod.Labels[v1alpha1.LabelPublication] != "" {
+			publishers = append(publishers, pod)
+		} else {
+			attempts = append(attempts, pod)
+		}
+	}
+	return attempts, publishers
+}
+
+// startPublisher creates the pod that the status names. A refusal is remembered, and reported
+// by the next decision.
+func (r *Reconciler) startPublisher(ctx context.Context, task *v1alpha1.Task, want plan.Publisher, m *known) error {
+	if err := r.ensureServiceAccount(ctx, task.Namespace); err != nil {
+		return err
+	}
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces}, r.Pods)
+	if err != nil {
+		return err
+	}
+	err = r.Client.Create(ctx, pod)
+	if refused(err) || apierrors.IsAlreadyExists(err) {
+		m.publisherRefused = "the pod that publishes was refused: " + err.Error()
+	}
+	if err != nil {
+		return fmt.Errorf("create pod %s: %w", pod.Name, err)
+	}
+	return nil
+}

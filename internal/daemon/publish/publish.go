@@ -1,0 +1,176 @@
+// Package publish is the program of the pod that publishes a checkpoint: it fetches the
+// checkpoint from the gitstore, and pushes it to the origin. The pod has the credentials of
+// the origin and a token for the gitstore; it has none of the task's volumes, and runs nothing
+// of the task.
+package publish
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/backoff"
+	"github.com/clew-dev/clew/internal/capacity"
+	"github.com/clew-dev/clew/internal/daemon/origin"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/refname"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// Config configures one run.
+type Config struct {
+	Pod daemonapi.PublishConfig
+	// ScratchDir is an empty folder for the repository.
+	ScratchDir string
+	// CredentialsDir holds the credentials of the origin; empty if there are none.
+	CredentialsDir string
+	// Remote returns the gitstore's address and credentials.
+	Remote func() (worktree.Remote, error)
+	// RetryFor is how long a step is retried that may succeed later; 0 means a minute.
+	RetryFor time.Duration
+	Log      logr.Logger
+}
+
+// maxProtected is the number of protected files that a result names.
+const maxProtected = 10
+
+// publisher is one run.
+type publisher struct {
+	Config
+	repo   *worktree.Repo
+	result daemonapi.PublishResult
+}
+
+// Run publishes the checkpoint and returns the outcome. It can be repeated: what has been
+// published is not pushed again.
+func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
+	if cfg.RetryFor == 0 {
+		cfg.RetryFor = time.Minute
+	}
+	p := &publisher{Config: cfg, result: daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: cfg.Pod.Ref}}
+	if err := p.run(ctx); err != nil {
+		p.Log.Error(err, "the checkpoint was not published")
+		p.result.Reason, p.result.Message, p.result.Retryable = describe(err)
+	}
+	return p.result
+}
+
+func (p *publisher) run(ctx context.Context) error {
+	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Force: p.Pod.Force, Options: p.Pod.PushOptions}
+	var err error
+	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
+		return err
+	}
+	if secret := p.Pod.Repository.CredentialsSecret; secret != "" && push.Credentials == (worktree.Credentials{}) && push.CAFile == "" {
+		return &failure{reason: v1alpha1.ReasonCredentialsNotFound, message: fmt.Sprintf(
+			"there are no credentials for %s: create the Secret %q with the keys username and password, or token, then change publish.id", push.URL, secret)}
+	}
+	work := filepath.Join(p.ScratchDir, "worktree") // stays empty
+	if err := os.MkdirAll(work, 0o700); err != nil {
+		return fmt.Errorf("make the worktree's folder: %w", err)
+	}
+	p.repo, err = worktree.Open(ctx, worktree.Config{GitDir: filepath.Join(p.ScratchDir, "git"), Worktree: work,
+		GitMemoryBytes: capacity.ForGit(capacity.MemoryLimit())})
+	if err != nil {
+		return err
+	}
+	defer p.repo.Close()
+	made, err := p.commit(ctx)
+	if err != nil {
+		return err
+	}
+	if made.Commit == "" || made.Unchanged() {
+		return &failure{reason: v1alpha1.ReasonNothingToPublish, message: fmt.Sprintf("checkpoint %d has nothing that the repository did not have when the task started", p.Pod.Checkpoint)}
+	}
+	p.result.Commit = made.Commit
+	if err := p.checkProtected(ctx, made); err != nil {
+		return err
+	}
+	push.Commit = made.Commit
+	return p.push(ctx, push)
+}
+
+// commit fetches the checkpoint, and returns the commit to publish.
+func (p *publisher) commit(ctx context.Context) (worktree.Publication, error) {
+	code, state := refname.Code(p.Pod.TaskUID, p.Pod.Checkpoint), refname.State(p.Pod.TaskUID, p.Pod.Checkpoint)
+	if err := p.fetch(ctx, code, state); err != nil {
+		return worktree.Publication{}, err
+	}
+	meta, err := p.repo.ReadMeta(ctx, state)
+	if err != nil {
+		return worktree.Publication{}, err
+	}
+	if head := meta.Agent.Head; head != "" && head != meta.Origin.Base {
+		err := p.fetch(ctx, refname.Head(p.Pod.TaskUID, head))
+		// Without such a ref, the commit may be in the history of the checkpoint.
+		if err != nil && worktree.ReasonOf(err) != worktree.RefNotFound {
+			return worktree.Publication{}, err
+		}
+	}
+	return p.repo.PublishCommit(ctx, worktree.PublishRequest{
+		Target: worktree.Target{Code: code, State: state}, Uncommitted: p.Pod.Uncommitted,
+		Message: p.message(), AuthorName: p.Pod.AuthorName, AuthorEmail: p.Pod.AuthorEmail,
+	})
+}
+
+// message returns the message of the commit on top.
+func (p *publisher) message() string {
+	return fmt.Sprintf("%s\n\nClew-Task: %s/%s\nClew-Checkpoint: %d\n", p.Pod.Message, p.Pod.Namespace, p.Pod.Task, p.Pod.Checkpoint)
+}
+
+// fetch fetches refs from the gitstore.
+func (p *publisher) fetch(ctx context.Context, refs ...string) error {
+	return p.retry(ctx, func() error {
+		remote, err := p.Remote()
+		if err != nil {
+			return err
+		}
+		return fromGitStore(p.repo.Fetch(ctx, remote, refs...))
+	})
+}
+
+// checkProtected returns an error if the commit changes protected files.
+func (p *publisher) checkProtected(ctx context.Context, made worktree.Publication) error {
+	if len(p.Pod.ProtectedPaths) == 0 {
+		return nil
+	}
+	found, err := p.repo.ProtectedChanges(ctx, made.Base, made.Commit, p.Pod.ProtectedPaths, maxProtected)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	p.result.Protected = found
+	return &failure{reason: v1alpha1.ReasonProtectedPaths, message: fmt.Sprintf(
+		"checkpoint %d changes files that protectedPaths selects, such as %s: review it, and to agree set publish.approvedCheckpoint to %d", p.Pod.Checkpoint, clipped(found[0]), p.Pod.Checkpoint)}
+}
+
+// push pushes to the origin.
+func (p *publisher) push(ctx context.Context, push worktree.OriginPush) error {
+	return p.retry(ctx, func() error {
+		pushed, err := p.repo.PushOrigin(ctx, push)
+		if err == nil {
+			p.result.Already, p.result.Answer = pushed.Already, pushed.Answer
+			p.Log.Info("the checkpoint is published", "checkpoint", p.Pod.Checkpoint, "ref", push.Ref, "commit", push.Commit, "already", pushed.Already)
+		}
+		return err
+	})
+}
+
+// retry repeats a step while its failure may pass.
+func (p *publisher) retry(ctx context.Context, step func() error) error {
+	begun, wait := time.Now(), backoff.Backoff{}
+	for {
+		err := step()
+		if err == nil || worktree.ReasonOf(err) != worktree.Unreachable || time.Since(begun) > p.RetryFor {
+			return err
+		}
+		p.Log.Info("retrying", "error", err.Error())
+		if wait.Wait(ctx) != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package plan
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// publishes makes a task publish its work.
+func publishes(change ...func(*v1alpha1.Publish)) func(*v1alpha1.Task) {
+	return func(t *v1alpha1.Task) {
+		t.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"}
+		t.Spec.Publish = &v1alpha1.Publish{Branch: "clew/work", When: v1alpha1.PublishCompleted}
+		for _, f := range change {
+			f(t.Spec.Publish)
+		}
+	}
+}
+
+// startPublisher creates the pod of a plan.
+func (s *scene) startPublisher(p *Publisher) {
+	s.Helper()
+	for i := range s.o.Publishers {
+		if !inspect(&s.o.Publishers[i]).finished {
+			s.Fatalf("pod %d was started while %s publishes", p.Number, s.o.Publishers[i].Name)
+		}
+	}
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces}, resources.Options{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	pod.UID, pod.CreationTimestamp, pod.Status.Phase = types.UID("uid-of-"+pod.Name), metav1.NewTime(s.now), corev1.PodPending
+	s.o.Publishers = append(s.o.Publishers, *pod)
+}
+
+// publisherEnds ends the pod that publishes, with a result, and decides again.
+func (s *scene) publisherEnds(result daemonapi.PublishResult) *scene {
+	s.Helper()
+	if len(s.o.Publishers) != 1 {
+		s.Fatalf("%d pods publish, want one", len(s.o.Publishers))
+	}
+	message, _ := json.Marshal(result)
+	pod := &s.o.Publishers[0]
+	pod.Status.Phase = corev1.PodSucceeded
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: daemonapi.PublishContainer, State: corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{Message: string(message), ExitCode: 1},
+	}}}
+	return s.step()
+}
+
+// wantPublisher fails unless this is the only pod that publishes.
+func (s *scene) wantPublisher(number, checkpoint int64, replaces string) {
+	s.Helper()
+	if len(s.o.Publishers) != 1 || s.o.Publishers[0].Name != resources.PublisherName(s.o.Task.Name, number) {
+		s.Fatalf("the pods that publish are %d, want number %d", len(s.o.Publishers), number)
+	}
+	got, err := daemonapi.DecodePublishConfig(s.o.Publishers[0].Spec.Containers[0].Env[0].Value)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if got.Checkpoint != checkpoint || got.Replaces != replaces {
+		s.Errorf("checkpoint %d is published over %q, want %d over %q", got.Checkpoint, got.Replaces, checkpoint, replaces)
+	}
+}
+
+// wantNoPublisher fails if a pod publishes.
+func (s *scene) wantNoPublisher() {
+	s.Helper()
+	if len(s.o.Publishers) > 0 {
+		s.Errorf("the pod %s publishes", s.o.Publishers[0].Name)
+	}
+}
+
+const somewhere = "refs/heads/clew/work"
+
+func pushed(commit string) daemonapi.PublishResult {
+	return daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: somewhere, Commit: commit, Answer: "https://git.example.com/mr/1"}
+}
+
+func TestACompletedTaskIsPublishedOnce(t *testing.T) {
+	s := running(t, publishes())
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	s.wantNoPublisher()
+	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishPending, "when it is completed")
+	s.record(v1alpha1.TriggerCompletion)
+	s.agentExits(0)
+	s.podFinishes()
+	s.wantPublisher(1, 2, "")
+	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishing, "checkpoint 2")
+	s.publisherEnds(pushed("c1"))
+	s.wantNoPublisher()
+	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 2 is at refs/heads/clew/work as c1")
+	want := &v1alpha1.PublishStatus{Number: 1, Checkpoint: 2, Request: s.status().Publish.Request, Ref: somewhere, Commit: "c1", PublishedCheckpoint: 2, Answer: "https://git.example.com/mr/1"}
+	if diff := cmp.Diff(want, s.status().Publish); diff != "" {
+		t.Errorf("status.publish (-want +got):\n%s", diff)
+	}
+	if e := s.entries(v1alpha1.EventTaskPublished); len(e) != 1 || e[0].Checkpoint != 2 {
+		t.Errorf("the entries are %+v", e)
+	}
+	s.after(time.Hour).step()
+	s.managerRestarts().step()
+	s.wantNoPublisher()
+}
+
+func TestEachCheckpointIsPublishedOverTheLast(t *testing.T) {
+	s := running(t, publishes(func(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCheckpoint }))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.after(time.Minute).step()
+	s.wantPublisher(1, 1, "")
+	s.record(v1alpha1.TriggerToolCalls)
+	s.record(v1alpha1.TriggerToolCalls)
+	s.after(time.Minute).step()
+	s.wantPublisher(1, 1, "")
+	s.publisherEnds(pushed("c1"))
+	s.wantPublisher(2, 3, "c1")
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.Branch = "another" })
+	s.publisherEnds(pushed("c3"))
+	s.wantPublisher(3, 3, "")
+}
+
+func TestASuspendedTaskIsPublishedIfAskedFor(t *testing.T) {
+	for when, want := range map[v1alpha1.PublishWhen]bool{v1alpha1.PublishSuspended: true, v1alpha1.PublishCompleted: false} {
+		t.Run(string(when), func(t *testing.T) {
+			s := running(t, publishes(func(p *v1alpha1.Publish) { p.When = when }))
+			s.change(func(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeSuspended })
+			s.record(v1alpha1.TriggerSuspend)
+			s.agentExits(143)
+			s.podFinishes()
+			s.podGone()
+			s.wantState(v1alpha1.ReasonSuspended)
+			if got := len(s.o.Publishers) == 1; got != want {
+				t.Errorf("it is published: %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestWhatAPersonMustCureIsTriedAgainOnRequest(t *testing.T) {
+	s := completedTask(t, publishes())
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonDiverged, Message: "others have pushed"})
+	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionFalse, v1alpha1.ReasonDiverged, "others have pushed")
+	s.after(24 * time.Hour).step()
+	s.wantNoPublisher()
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ID = "again" }).step()
+	s.wantPublisher(2, 1, "")
+	s.publisherEnds(pushed("c1"))
+	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished)
+	if e := s.entries(v1alpha1.EventTaskNotPublished); len(e) != 1 {
+		t.Errorf("the entries are %+v", e)
+	}
+}
+
+func TestWhatMayPassIsTriedAgainAfterAPause(t *testing.T) {
+	s := completedTask(t, publishes())
+	for n := int64(1); n <= 4; n++ {
+		s.wantPublisher(n, 1, "")
+		s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonRepositoryUnreachable, Message: "no route", Retryable: true})
+		s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable, "trying again")
+		s.wantNoPublisher()
+		s.after(s.o.Limits.RetryBase << (n - 1)).step()
+	}
+	if e := s.entries(v1alpha1.EventTaskNotPublished); len(e) != 1 {
+		t.Errorf("%d entries say that it failed, want 1", len(e))
+	}
+	s.wantPublisher(5, 1, "")
+	s.publisherEnds(pushed("c1"))
+	if f := s.status().Publish.Failures; f != 0 {
+		t.Errorf("%d failures remain", f)
+	}
+}
+
+func TestAPublisherThatIsLostIsFollowedByAnother(t *testing.T) {
+	for name, lose := range map[string]func(s *scene){
+		"gone":             func(s *scene) { s.o.Publishers = nil },
+		"without a result": func(s *scene) { s.publisherEnds(daemonapi.PublishResult{}) },
+		"evicted": func(s *scene) {
+			s.o.Publishers[0].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
+		},
+		"hanging":             func(s *scene) { s.after(publishPatience) },
+		"another of its name": func(s *scene) { s.o.Publishers[0].UID = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := completedTask(t, publishes())
+			s.step()
+			s.status().Publish.PodUID = string(s.o.Publishers[0].UID)
+			lose(s)
+			s.step()
+			s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionFalse, v1alpha1.ReasonPublishFailed, "trying again")
+			s.after(time.Minute).step()
+			s.wantPublisher(2, 1, "")
+		})
+	}
+}
+
+func TestAPublisherThatWasNeverCreatedIsCreated(t *testing.T) {
+	s := completedTask(t, publishes())
+	s.o.Publishers = nil
+	s.step()
+	s.wantPublisher(1, 1, "")
+}
+
+func TestARefusedPublisherIsReported(t *testing.T) {
+	s := completedTask(t, publishes())
+	s.o.Publishers, s.o.PublisherRefused = nil, "exceeded quota"
+	s.step()
+	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionFalse, v1alpha1.ReasonPodRefused, "exceeded quota")
+	s.after(time.Minute).step()
+	s.wantPublisher(2, 1, "")
+}
+
+func TestProtectedFilesAreNamedUntilSomebodyAgrees(t *testing.T) {
+	s := completedTask(t, publishes(func(p *v1alpha1.Publish) { p.ProtectedPaths = []string{".github/workflows/"} }))
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonProtectedPaths, Message: "changes", Protected: []string{".github/workflows/a.yml"}})
+	if diff := cmp.Diff([]string{".github/workflows/a.yml"}, s.status().Publish.ProtectedFiles); diff != "" {
+		t.Errorf("protectedFiles (-want +got):\n%s", diff)
+	}
+	protected := func() int {
+		config, _ := daemonapi.DecodePublishConfig(s.o.Publishers[0].Spec.Containers[0].Env[0].Value)
+		return len(config.ProtectedPaths)
+	}
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ApprovedCheckpoint = ptr.To[int64](7) }).step()
+	if protected() != 1 {
+		t.Error("the approval of another checkpoint counts")
+	}
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonProtectedPaths, Message: "changes"})
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ApprovedCheckpoint = ptr.To[int64](1) }).step()
+	if protected() != 0 {
+		t.Error("the approval does not count")
+	}
+	s.publisherEnds(pushed("c1"))
+	if s.status().Publish.ProtectedFiles != nil {
+		t.Error("the protected files are still named")
+	}
+}
+
+func TestATaskThatNoLongerPublishesForgetsTheCondition(t *testing.T) {
+	s := completedTask(t, publishes())
+	s.publisherEnds(pushed("c1"))
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish = nil }).step()
+	for _, c := range s.status().Conditions {
+		if c.Type == v1alpha1.TaskPublished {
+			t.Errorf("the condition is %+v", c)
+		}
+	}
+	s.change(publishes()).step()
+	s.wantNoPublisher()
+}
+
+func TestNothingIsPublishedThatIsNotDurable(t *testing.T) {
+	s := running(t, publishes(func(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCheckpoint }))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.o.History.State.Latest.Durable = false
+	s.after(time.Minute).step()
+	s.wantNoPublisher()
+	s.o.History.State.Latest.Durable = true
+	s.after(time.Minute).step()
+	s.wantPublisher(1, 1, "")
+}

@@ -1,0 +1,125 @@
+package resources
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// publishSeconds is how long a pod that publishes may run.
+const publishSeconds = 1800
+
+// PublisherRequest describes a pod that publishes a checkpoint. The task has spec.publish and
+// a repository.
+type PublisherRequest struct {
+	Task *v1alpha1.Task
+	// Number of the pod among those that publish the task's work.
+	Number int64
+	// Checkpoint is the number of the checkpoint.
+	Checkpoint int64
+	// Replaces is the commit that the task published to the same ref last; empty for none.
+	Replaces string
+}
+
+// PublishRef returns the full name of the ref that spec.publish.branch names.
+func PublishRef(branch string) string {
+	if strings.HasPrefix(branch, "refs/") {
+		return branch
+	}
+	return "refs/heads/" + branch
+}
+
+// NewPublisher returns the pod that publishes a checkpoint. It is scheduled and reaches the
+// network as the template says. It has the credentials of the repository and a token for the
+// gitstore, and neither a container nor a volume of the task. It fails only if the
+// configuration cannot be encoded.
+func NewPublisher(request PublisherRequest, options Options) (*corev1.Pod, error) {
+	config, err := publishConfig(request, options).Encode()
+	if err != nil {
+		return nil, err
+	}
+	task := request.Task
+	labels := Labels(task)
+	labels[v1alpha1.LabelPublication] = strconv.FormatInt(request.Number, 10)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: task.Namespace, Name: PublisherName(task.Name, request.Number),
+			Labels: labels, OwnerReferences: []metav1.OwnerReference{Owner(task)},
+		},
+		Spec: *task.Spec.Template.Spec.DeepCopy(),
+	}
+	b := podBuilder{request: PodRequest{Task: task}, options: options, spec: &pod.Spec}
+	b.setPodDefaults()
+	b.spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
+	b.spec.ActiveDeadlineSeconds = ptr.To[int64](publishSeconds)
+	b.spec.InitContainers, b.spec.EphemeralContainers = nil, nil
+	b.spec.ResourceClaims, b.spec.Resources = nil, nil
+	b.spec.Volumes = b.publisherVolumes()
+	b.spec.Containers = []corev1.Container{b.publishContainer(config)}
+	b.restrictContainers()
+	return pod, nil
+}
+
+// publishConfig returns the configuration of a pod that publishes.
+func publishConfig(request PublisherRequest, options Options) daemonapi.PublishConfig {
+	task, spec := request.Task, request.Task.Spec.Publish
+	common := Config(PodRequest{Task: task}, options)
+	author := ptr.Deref(spec.Author, v1alpha1.CommitAuthor{Name: "Clew", Email: "noreply@clew.dev"})
+	config := daemonapi.PublishConfig{
+		Namespace: task.Namespace, Task: task.Name, TaskUID: string(task.UID), Checkpoint: request.Checkpoint,
+		GitStoreURL: common.GitStoreURL, CABundle: common.CABundle, Repository: *common.Repository,
+		Ref: PublishRef(spec.Branch), Replaces: request.Replaces,
+		Uncommitted: spec.Uncommitted != v1alpha1.PublishIgnore,
+		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
+		AuthorName:  author.Name, AuthorEmail: author.Email,
+		Force: spec.OnDiverged == v1alpha1.DivergedForceWithLease, PushOptions: spec.PushOptions,
+	}
+	if ptr.Deref(spec.ApprovedCheckpoint, 0) != request.Checkpoint {
+		config.ProtectedPaths = spec.ProtectedPaths
+	}
+	return config
+}
+
+// publisherVolumes returns the volumes of a pod that publishes.
+func (b *podBuilder) publisherVolumes() []corev1.Volume {
+	volumes := []corev1.Volume{
+		{Name: scratchVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+		{Name: tokenVolume, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{token(daemonapi.GitStoreAudience, daemonapi.GitStoreTokenFile)},
+		}}},
+	}
+	if v := b.repositoryVolume(); v != nil {
+		volumes = append(volumes, *v)
+	}
+	return volumes
+}
+
+// publishContainer returns the container publish.
+func (b *podBuilder) publishContainer(config string) corev1.Container {
+	mounts := []corev1.VolumeMount{
+		{Name: tokenVolume, MountPath: daemonapi.TokenPath, ReadOnly: true},
+		{Name: scratchVolume, MountPath: "/tmp"},
+	}
+	if b.credentials() != "" {
+		mounts = append(mounts, corev1.VolumeMount{Name: repositoryVolume, MountPath: daemonapi.RepositoryPath, ReadOnly: true})
+	}
+	return corev1.Container{
+		Name:            daemonapi.PublishContainer,
+		Image:           b.options.DaemonImage,
+		ImagePullPolicy: b.options.PullPolicy,
+		Command:         []string{"clew-daemon", "publish"},
+		Env:             []corev1.EnvVar{literal(daemonapi.PublishEnv, config)},
+		VolumeMounts:    mounts,
+		Resources:       b.options.Prepare,
+		// If it could not write its result, the end of its log takes its place.
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		SecurityContext:          ownSecurity(),
+	}
+}
