@@ -12,6 +12,8 @@
 //   - A checkpoint's ref never changes once it exists.
 //   - The difference between two points of a task is that of commits which the task's own
 //     refs reach, within limits for the memory, time and size that a page takes.
+//   - A verification of a checkpoint finds every object of it that is missing or differs from
+//     what was stored. It reads each file once a day. Indexes of packs are made again.
 //   - Only the newest attempt of a task writes (see fences): once a newer attempt
 //     has been seen, no push of an older one lands, not even one in progress.
 //   - Deleting a task's checkpoints removes its refs at once, and then every object

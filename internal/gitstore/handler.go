@@ -73,6 +73,8 @@ type Handler struct {
 	// free returns how many bytes of the volume are free.
 	free   func() (int64, error)
 	purges *purges
+	// verified is what verifications need not read again.
+	verified *verified
 	// onPush is called with each repository that has received a push.
 	onPush func(Repository)
 	// slotTimeout is how long a request waits for a slot.
@@ -103,6 +105,7 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		log:           log,
 		usage:         newUsage(time.Now),
 		purges:        &purges{last: map[string]time.Time{}},
+		verified:      newVerified(time.Now),
 		pushes:        newSlots(limits.ConcurrentPushes),
 		fetches:       newSlots(limits.ConcurrentFetches),
 		rates:         newRates(limits.RequestsPerSecond),
@@ -193,9 +196,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(ctx)
 	}
 	if namespace, uid, operation, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
-		if operation == "diff" {
+		switch operation {
+		case "diff":
 			h.serveDiff(recorder, r, namespace, uid)
-		} else {
+		case "verify":
+			h.serveVerification(recorder, r, namespace, uid)
+		default:
 			h.serveDeletion(recorder, r, namespace, uid)
 		}
 		return

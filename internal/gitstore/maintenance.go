@@ -26,7 +26,8 @@ const (
 
 // Maintainer keeps repositories small and fast: it merges packs and packs refs, and
 // removes what killed processes left behind. It removes no ref, and only objects
-// that an interrupted deletion has left (see Store.purge). It may be killed at any
+// that an interrupted deletion has left (see Store.purge). It makes lost indexes of packs
+// again. It may be killed at any
 // instant: git only ever replaces a file with a complete one.
 type Maintainer struct {
 	handler *Handler
@@ -167,6 +168,9 @@ func (m *Maintainer) reap(ctx context.Context, repository Repository) {
 func (m *Maintainer) maintain(ctx context.Context, repository Repository) {
 	log := m.log.WithValues("namespace", repository.Namespace, "repository", repository.Name)
 	m.finishDeletion(ctx, repository, log)
+	if err := m.handler.store.indexPacks(ctx, m.handler.store.gitFor(repository), repository); err != nil && ctx.Err() == nil {
+		log.Error(err, "cannot make a pack's missing index")
+	}
 	packs, err := countPacks(repository)
 	if err != nil {
 		log.Error(err, "cannot count the packs")

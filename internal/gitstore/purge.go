@@ -133,6 +133,9 @@ func (s *Store) purge(ctx, waiting context.Context, repository Repository) error
 	if _, err := repository.clear(); err != nil {
 		return err
 	}
+	if err := s.indexPacks(ctx, s.gitFor(repository), repository); err != nil {
+		return err
+	}
 	objects := filepath.Join(repository.Path, "objects")
 	// The commit graph must not name removed commits; it is rewritten below.
 	for _, name := range []string{"commit-graph", "commit-graphs"} {

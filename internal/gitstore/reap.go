@@ -68,10 +68,13 @@ func (r Repository) leftover(path string, entry fs.DirEntry) (bool, error) {
 		// point to it.
 		return true, nil
 	case strings.HasSuffix(name, ".pack"):
-		// The index is written last: a pack without one was never part of the repository,
-		// and its push was not acknowledged.
-		_, err := os.Lstat(strings.TrimSuffix(path, ".pack") + ".idx")
-		return errors.Is(err, fs.ErrNotExist), ignoreMissing(err)
+		// The index is written last: the push of a pack without one was not acknowledged. But
+		// the index may also have been lost, so a whole pack stays, see indexPacks.
+		if _, err := os.Lstat(strings.TrimSuffix(path, ".pack") + ".idx"); !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		whole, err := hasChecksum(func() error { return nil }, path)
+		return err == nil && !whole, ignoreMissing(err)
 	}
 	return false, nil
 }

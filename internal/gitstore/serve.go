@@ -47,8 +47,8 @@ type Options struct {
 	// Audiences lists audiences; a token must have one of them.
 	Audiences []string
 	// ServerServiceAccount is the ServiceAccount of Clew's server, as
-	// <namespace>:<name>, which may delete and compare what tasks have stored. Nobody may if
-	// it is empty.
+	// <namespace>:<name>, which may delete, compare and verify what tasks have stored. Nobody
+	// may if it is empty.
 	ServerServiceAccount string
 	Limits               Limits
 	// GitMemoryBytes is how much memory one git process may use; 0 for no limit.
@@ -78,7 +78,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "sustained rate of requests to the API server, per second")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")
 	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.GitStoreAudience, daemonapi.FormerAudience}, "audiences of which a token must have at least one; the last default is that of pods created by earlier versions")
-	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, the only one that may delete and compare what tasks have stored; if empty, nobody may")
+	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, the only one that may delete, compare and verify what tasks have stored; if empty, nobody may")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
 	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may contain; 0 for no limit")
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused when less is free")

@@ -1,0 +1,83 @@
+package gitstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// verifiedFor is how long what was verified is not read again. Every checkpoint is verified
+	// once a day.
+	verifiedFor = 20 * time.Hour
+	// maxVerifiedTips is how many of the last verified commits are remembered: what they reach
+	// is left out of the next verification, which is usually that of the next checkpoint.
+	maxVerifiedTips = 200
+)
+
+// verified remembers what was verified, by the repository's path.
+type verified struct {
+	now func() time.Time
+
+	mu           sync.Mutex
+	repositories map[string]*verifiedParts
+}
+
+func newVerified(now func() time.Time) *verified {
+	return &verified{now: now, repositories: map[string]*verifiedParts{}}
+}
+
+// verifiedParts are the parts of one repository that were verified.
+type verifiedParts struct {
+	// busy holds a value while a request uses the other fields.
+	busy  chan struct{}
+	since time.Time
+	// files are the files whose checksum was right, as they were then; damaged are the others.
+	files   map[string]stamp
+	damaged map[string]stamp
+	tips    []string
+}
+
+// stamp tells whether a file has changed.
+type stamp struct {
+	size     int64
+	modified time.Time
+}
+
+// take waits for the parts of a repository, which the caller uses until it calls release.
+func (v *verified) take(ctx context.Context, repository Repository) (parts *verifiedParts, release func(), err error) {
+	v.mu.Lock()
+	parts = v.repositories[repository.Path]
+	if parts == nil {
+		parts = &verifiedParts{busy: make(chan struct{}, 1)}
+		parts.forget()
+		v.repositories[repository.Path] = parts
+	}
+	v.mu.Unlock()
+	select {
+	case parts.busy <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	if now := v.now(); now.Sub(parts.since) > verifiedFor {
+		parts.forget()
+		parts.since = now
+	}
+	return parts, func() { <-parts.busy }, nil
+}
+
+// forget makes everything be verified again.
+func (p *verifiedParts) forget() {
+	p.files, p.damaged, p.tips = map[string]stamp{}, map[string]stamp{}, nil
+}
+
+// add remembers commits whose objects are all intact.
+func (p *verifiedParts) add(commits ...string) {
+	for _, commit := range commits {
+		if !slices.Contains(p.tips, commit) {
+			p.tips = append(p.tips, commit)
+		}
+	}
+	p.tips = p.tips[max(0, len(p.tips)-maxVerifiedTips):]
+}
