@@ -201,7 +201,8 @@ const (
 	CheckpointReady = "Ready"
 	// CheckpointDurable is True when the gitstore has it.
 	CheckpointDurable = "Durable"
-	// CheckpointIntact is False when the stored objects were found damaged.
+	// CheckpointIntact is True when every object in the gitstore and every message was found to
+	// be as it was stored, which is verified once a day, and False when one was found damaged.
 	CheckpointIntact = "Intact"
 
 	ReasonTaken          = "Taken"
@@ -257,6 +258,8 @@ const (
 	EventFilesChanged        = "FilesChanged"
 	EventCheckpointRequested = "CheckpointRequested"
 	EventCheckpointCorrupted = "CheckpointCorrupted"
+	// EventCheckpointHealed: a damaged checkpoint is as it was stored again.
+	EventCheckpointHealed = "CheckpointHealed"
 	// EventCheckpointNamed: somebody made an object for a checkpoint that the history has.
 	EventCheckpointNamed = "CheckpointNamed"
 	// EventCheckpointNotPointInTime: the agent ran while a checkpoint was taken.

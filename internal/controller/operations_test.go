@@ -11,6 +11,8 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/go-logr/logr"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -163,6 +165,58 @@ var _ = Describe("a rewind", func() {
 		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(HaveField("ID", "again"))))
 		w.Expect(w.rewind("work").State).To(Equal(v1alpha1.OperationRefused))
 		w.Expect(w.rewind("work").Reason).To(Equal(v1alpha1.ReasonCheckpointCorrupted))
+	})
+})
+
+var _ = Describe("the verification of a checkpoint", func() {
+	It("is shown by its object, with the nearest earlier checkpoint that is intact, and by Events", func() {
+		w := newWorld()
+		w.complete("work", w.running("work"))
+		c := w.checkpoint("work-1")
+		told := func(g Gomega) (reasons []string) {
+			list := &eventsv1.EventList{}
+			g.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(Succeed())
+			for _, e := range list.Items {
+				if e.Regarding.Name == "work-1" {
+					reasons = append(reasons, e.Reason)
+				}
+			}
+			return reasons
+		}
+		intact := func(status metav1.ConditionStatus, message string) {
+			GinkgoHelper()
+			w.Eventually(w.objects.Object(c)).Should(HaveField("Status.Conditions", ContainElement(SatisfyAll(
+				HaveField("Type", v1alpha1.CheckpointIntact), HaveField("Status", status), HaveField("Message", ContainSubstring(message))))))
+		}
+		w.Expect(meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointIntact)).To(BeNil(), "nothing is known before it was verified")
+		w.store.SetIntegrity(w.id("work"), 1, history.Integrity{Verified: time.Now()})
+		intact(metav1.ConditionTrue, "verified once a day")
+		By("finding damage")
+		w.store.SetIntegrity(w.id("work"), 1, history.Integrity{Verified: time.Now(), Damage: "in the gitstore, a.txt is missing", IntactBefore: 7})
+		intact(metav1.ConditionFalse, "a.txt is missing; checkpoint 7 is the nearest earlier one that is intact")
+		w.Eventually(told).Should(ContainElement(v1alpha1.EventCheckpointCorrupted))
+		By("refusing to use it")
+		w.change("work", builders.Rewind("back", "work-1"))
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Rewind", HaveValue(SatisfyAll(
+			HaveField("State", v1alpha1.OperationRefused), HaveField("Reason", v1alpha1.ReasonCheckpointCorrupted),
+			HaveField("Message", ContainSubstring("checkpoint 7 is the nearest"))))))
+		By("healing it")
+		w.store.SetIntegrity(w.id("work"), 1, history.Integrity{Verified: time.Now()})
+		intact(metav1.ConditionTrue, "as it was stored")
+		w.Eventually(told).Should(ContainElement(v1alpha1.EventCheckpointHealed))
+	})
+
+	It("clears what a rewind reported", func() {
+		w := newWorld()
+		w.complete("work", w.running("work"))
+		c := w.checkpoint("work-1")
+		w.change("work", builders.Rewind("back", "work-1"))
+		w.Expect(w.kubelet.Prepared(w.ctx, w.pod("work", 2), 1, daemonapi.PrepareResult{
+			Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "an object of checkpoint 1 is damaged",
+		})).To(Succeed())
+		w.Eventually(w.objects.Object(c)).Should(HaveReason(v1alpha1.CheckpointIntact, v1alpha1.ReasonCorrupted))
+		w.store.SetIntegrity(w.id("work"), 1, history.Integrity{Verified: time.Now().Add(time.Minute)})
+		w.Eventually(w.objects.Object(c)).Should(HaveReason(v1alpha1.CheckpointIntact, v1alpha1.ReasonVerified))
 	})
 })
 

@@ -214,8 +214,9 @@ type Checkpoint struct {
 	// Session is the agent's session at the checkpoint; nil if it had none.
 	Session *AgentSession
 	// Changes are the files changed since the parent, at most 1000. Only
-	// Store.Checkpoint fills them in.
-	Changes []FileChange
+	// Store.Checkpoint fills them in, and Integrity.
+	Changes   []FileChange
+	Integrity Integrity
 }
 
 // RiskyTool is a tool call that triggered a checkpoint.

@@ -216,7 +216,7 @@ func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 			"Checkpoint %q belongs to another task: name one of this task's checkpoints and give the rewind a new id", name)}
 	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"Checkpoint %q is damaged: rewind to another one, and give the rewind a new id", name)}
+			"Checkpoint %q is damaged%s: rewind to another one, and give the rewind a new id", name, damageClause(c))}
 	case c.Status.Number == 0 && madeByManager(c):
 		return nil, nil
 	case c.Status.Number == 0 || c.Status.Commit == "":
@@ -224,6 +224,16 @@ func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
 			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the rewind a new id", name)}
 	}
 	return c, nil
+}
+
+// damageClause returns a clause about what is wrong with a damaged Checkpoint, which names the
+// nearest earlier one that is intact; "" if that is not known.
+func damageClause(c *v1alpha1.Checkpoint) string {
+	is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointIntact)
+	if is == nil || is.Message == "" {
+		return ""
+	}
+	return " (" + is.Message + ")"
 }
 
 // madeByManager reports whether the manager created the Checkpoint object, for a

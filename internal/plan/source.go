@@ -77,7 +77,7 @@ func fromObject(task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1
 			"Checkpoint %q does not belong to Task %q: name one of that task's checkpoints", checkpoint.Name, name)}
 	case meta.IsStatusConditionFalse(checkpoint.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"Checkpoint %q is damaged: start from another one", checkpoint.Name)}
+			"Checkpoint %q is damaged%s: start from another one", checkpoint.Name, damageClause(checkpoint))}
 	case isLost(checkpoint):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
 			"Checkpoint %q is lost, since neither the gitstore nor the task's volume has it: start from another one", checkpoint.Name)}

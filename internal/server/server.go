@@ -45,6 +45,7 @@ import (
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 	"github.com/clew-dev/clew/internal/server/live"
+	"github.com/clew-dev/clew/internal/server/verification"
 	"github.com/clew-dev/clew/internal/serving"
 )
 
@@ -124,6 +125,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
 	aside.Go(func() { _ = p.live.Run(work) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
+	aside.Go(func() { _ = p.verifier(stores.archive, log).Run(work) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 
 	servers := serving.NewServers(log)
@@ -255,6 +257,11 @@ func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
 		}
 	}
 	listed()
+}
+
+// verifier returns what verifies checkpoints in the background.
+func (p *parts) verifier(store *postgres.Store, log logr.Logger) *verification.Verifier {
+	return &verification.Verifier{Store: store, Code: p.code, Log: log.WithName("verification")}
 }
 
 // maintain runs the maintenance of the history database until ctx ends.

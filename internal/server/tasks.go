@@ -59,7 +59,7 @@ func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
 	return l.scans.has(ctx, uid)
 }
 
-// codeStore compares and deletes code in the gitstore.
+// codeStore compares, verifies and deletes code in the gitstore.
 type codeStore struct{ client gitstoreapi.Client }
 
 // errNoGitstore is the refusal of everything for which a gitstore is needed.
@@ -73,6 +73,14 @@ func (c codeStore) Diff(ctx context.Context, namespace, uid string, q gitstoreap
 		return gitstoreapi.Diff{}, errNoGitstore()
 	}
 	return c.client.Diff(ctx, namespace, uid, q)
+}
+
+// Verify implements verification.Code.
+func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint int64, whole bool) (gitstoreapi.Verification, error) {
+	if c.client.BaseURL == "" {
+		return gitstoreapi.Verification{}, errNoGitstore()
+	}
+	return c.client.Verify(ctx, namespace, uid, checkpoint, whole)
 }
 
 // DeleteTask implements historyapi.Code.

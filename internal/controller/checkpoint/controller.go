@@ -49,6 +49,12 @@ type Store interface {
 	LostCheckpoints(ctx context.Context, each func([]history.CheckpointKey) error) error
 	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
+	// ReportDamage records that whoever used a checkpoint found it damaged, until it has been
+	// verified.
+	ReportDamage(ctx context.Context, task history.Key, number int64, damage string) error
+	// VerifiedTasks calls each with the tasks whose verdicts have changed since a time, or with
+	// all that were ever verified.
+	VerifiedTasks(ctx context.Context, since time.Time, each func([]history.VerifiedTask) error) error
 }
 
 const (
@@ -149,7 +155,7 @@ func (r *Reconciler) followNumber(ctx context.Context, c *v1alpha1.Checkpoint, n
 	if err != nil {
 		return 0, err
 	}
-	return r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken", "")
+	return r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken")
 }
 
 // noTask reports that the task does not exist.
@@ -160,13 +166,13 @@ func (r *Reconciler) noTask(ctx context.Context, c *v1alpha1.Checkpoint) error {
 
 // follow keeps the status of a taken checkpoint up to date with its record.
 func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string, number int64) (time.Duration, error) {
-	damaged, err := r.damage(ctx, c, taskUID)
+	reported, err := r.reportedDamage(ctx, c, taskUID)
 	if err != nil {
 		return 0, err
 	}
 	key := recordKey(taskUID, number)
 	settled := meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)
-	if settled && damaged == "" && !r.isDoubted(key) {
+	if settled && reported == nil && !r.isDoubted(key) {
 		return 0, nil
 	}
 	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID}, number)
@@ -176,31 +182,17 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	if err != nil {
 		return 0, err
 	}
+	if row, err = r.report(ctx, c, row, reported); err != nil {
+		return 0, err
+	}
 	if wait := cmp.Or(r.PushTime, pushTime) - time.Since(c.CreationTimestamp.Time); wait > 0 && c.Status.Number == 0 && !row.Durable && row.Refused == "" {
 		return wait, nil
 	}
-	after, err := r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken", damaged)
+	after, err := r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken")
 	if err == nil {
 		r.trust(key)
 	}
 	return after, err
-}
-
-// damage returns why the checkpoint is known to be damaged, as a rewind to it reported; ""
-// if no damage is known.
-func (r *Reconciler) damage(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (string, error) {
-	task := &v1alpha1.Task{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
-	if err != nil {
-		return "", client.IgnoreNotFound(err)
-	}
-	rewind := task.Status.Rewind
-	if string(task.UID) == taskUID && rewind != nil && rewind.Reason == v1alpha1.ReasonCheckpointCorrupted &&
-		c.Status.Number != 0 && rewind.ToCheckpoint == c.Status.Number &&
-		!meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
-		return rewind.Message, nil
-	}
-	return "", nil
 }
 
 // await looks for the record of a checkpoint that a person requested.
@@ -218,7 +210,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return 0, err
 	}
 	if row != nil {
-		return r.take(ctx, c, *row, v1alpha1.ReasonTaken, "the checkpoint was taken", "")
+		return r.take(ctx, c, *row, v1alpha1.ReasonTaken, "the checkpoint was taken")
 	}
 	switch {
 	case !atRest(task):
@@ -236,7 +228,7 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return 0, err
 	}
 	return r.take(ctx, c, latest, v1alpha1.ReasonTaskStopped,
-		fmt.Sprintf("the task is not running, so its last checkpoint, number %d, is its current state", latest.Number), "")
+		fmt.Sprintf("the task is not running, so its last checkpoint, number %d, is its current state", latest.Number))
 }
 
 // blockerClause returns a clause for the condition's message about what keeps the task's
@@ -316,23 +308,20 @@ func (r *Reconciler) wait(ctx context.Context, c *v1alpha1.Checkpoint, status me
 
 // take fills the status from the record, and emits Events when it does so for the first
 // time.
-func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, reason, message, damaged string) (time.Duration, error) {
+func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, reason, message string) (time.Duration, error) {
 	updated := c.DeepCopy()
 	fill(&updated.Status, row, c.Generation, reason, message)
 	if err := r.recordRequester(ctx, updated, row); err != nil {
 		return 0, err
 	}
-	if damaged != "" {
-		meta.SetStatusCondition(&updated.Status.Conditions, metav1.Condition{
-			Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCorrupted, Message: damaged, ObservedGeneration: c.Generation,
-		})
-	}
+	setIntact(&updated.Status, row.Integrity, c.Generation)
 	err := r.write(ctx, c, updated, func() error { return r.Client.Status().Update(ctx, updated) })
 	if err != nil {
 		return 0, err
 	}
 	r.forget(c)
-	if c.Spec.Number != nil && damaged == "" {
+	r.tellIntact(c, updated)
+	if c.Spec.Number != nil {
 		return next(row), nil // it was taken, and reported, long ago
 	}
 	if c.Status.Number == 0 && (updated.Status.RequestedBy != "" || !endsAttempt(row.Trigger)) {
@@ -342,9 +331,6 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 	if s := updated.Status.Consistency; c.Status.Number == 0 && s != "" && s != v1alpha1.ConsistencyPointInTime {
 		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointNotPointInTime, "TakeCheckpoint",
 			"the agent ran while checkpoint %d of task %s was taken (%s): its files may be from different moments", row.Number, c.Spec.TaskRef.Name, s)
-	}
-	if damaged != "" {
-		r.Events.Eventf(updated, nil, corev1.EventTypeWarning, v1alpha1.EventCheckpointCorrupted, "VerifyCheckpoint", "%s", damaged)
 	}
 	return next(row), nil
 }

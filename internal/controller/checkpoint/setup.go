@@ -43,12 +43,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, byRecord, durable); err != nil {
 		return err
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, byTaskUID, ofTaskUID); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("checkpoint").
 		For(&v1alpha1.Checkpoint{}).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask)).
 		WatchesRawSource(r.fromHistory(notifications)).
 		WatchesRawSource(r.fromLost(notifications)).
+		WatchesRawSource(r.fromVerified(notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
 		Complete(r)
 }

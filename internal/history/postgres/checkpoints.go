@@ -16,7 +16,8 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// Checkpoint returns a checkpoint with the files it changed; history.ErrNotFound if it is
+// Checkpoint returns a checkpoint with the files it changed and what is known of its
+// integrity; history.ErrNotFound if it is
 // not recorded in that namespace.
 func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error) {
 	doing := fmt.Sprintf("read checkpoint %d of the task with UID %s in namespace %s", number, task.UID, task.Namespace)
@@ -38,7 +39,8 @@ func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) 
 	if c.Changes, err = changesOf(changes); err != nil {
 		return c, fmt.Errorf("%s: its changed files: %w", doing, err)
 	}
-	return c, nil
+	c.Integrity, err = s.integrity(ctx, task.UID, number)
+	return c, wrap(err, doing)
 }
 
 // CheckpointsAfter returns up to limit checkpoints with numbers above after, in ascending

@@ -89,6 +89,15 @@ type CheckpointContext struct {
 	Session   string
 }
 
+type CheckpointVerdict struct {
+	TaskID       int32
+	Number       int32
+	Found        time.Time
+	Verified     time.Time
+	Damage       string
+	Conversation string
+}
+
 type DeletedTask struct {
 	Uid       string
 	DeletedAt time.Time
@@ -314,4 +323,14 @@ type TaskSummary struct {
 	CostMicroUsd int64
 	Checkpoints  int64
 	Tools        []string
+}
+
+type Verification struct {
+	TaskID     int32
+	Due        time.Time
+	Begun      time.Time
+	Verified   pgtype.Timestamptz
+	Changed    time.Time
+	NextNumber int32
+	Through    int32
 }

@@ -1,0 +1,156 @@
+package postgres_test
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+var _ = Describe("The verification of checkpoints", func() {
+	var (
+		dsn string
+		w   *writer
+	)
+	BeforeEach(func() {
+		dsn = pg.Database(GinkgoTB())
+		w = begin(GinkgoTB(), openAt(GinkgoTB(), dsn), taskNamed("a"), 1)
+	})
+	sql := func(ctx context.Context, statement string) {
+		GinkgoHelper()
+		conn, err := pgx.Connect(ctx, dsn)
+		Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = conn.Close(ctx) }()
+		Expect(conn.Exec(ctx, statement)).Error().NotTo(HaveOccurred())
+	}
+	next := func(ctx context.Context) history.Verification {
+		GinkgoHelper()
+		Expect(w.store.EnrollVerifications(ctx)).Error().NotTo(HaveOccurred())
+		v, err := w.store.NextVerification(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		return v
+	}
+	// verdicts says that all checkpoints of a part are intact, except for the given ones.
+	verdicts := func(v history.Verification, damaged map[int64]string) (all []history.Verdict) {
+		for _, n := range v.Numbers {
+			all = append(all, history.Verdict{Number: n, Damage: damaged[n]})
+		}
+		return all
+	}
+	integrity := func(ctx context.Context, number int64) history.Integrity {
+		GinkgoHelper()
+		c, err := w.store.Checkpoint(ctx, w.task.Key(), number)
+		Expect(err).NotTo(HaveOccurred())
+		return c.Integrity
+	}
+
+	It("passes over all durable checkpoints of a task, part by part, once a day", func(ctx SpecContext) {
+		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+		for n := range int64(25) {
+			w.append(durable(n + 1))
+		}
+		w.append(checkpoint(26))
+		v := next(ctx)
+		Expect(v).To(And(HaveField("Task", w.task), HaveField("Pass", true), HaveField("Conversation", true), HaveField("Numbers", HaveLen(20))))
+
+		By("not giving the same part to two servers")
+		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
+		Expect(integrity(ctx, 1).Verified).To(BeZero(), "the pass is not over")
+		v = next(ctx)
+		Expect(v).To(And(HaveField("Pass", true), HaveField("Conversation", false), HaveField("Numbers", Equal([]int64{21, 22, 23, 24, 25}))))
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
+		Expect(integrity(ctx, 25)).To(And(HaveField("Verified", BeTemporally("~", time.Now(), time.Minute)), HaveField("Damage", "")))
+		Expect(integrity(ctx, 26).Verified).To(BeZero(), "only the volume has it")
+		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+
+		By("the next day")
+		sql(ctx, "UPDATE verifications SET due = due - interval '1 day', begun = begun - interval '1 day'")
+		Expect(next(ctx)).To(And(HaveField("Pass", true), HaveField("Numbers", HaveLen(20))))
+	})
+
+	It("goes on where a server that was killed left it", func(ctx SpecContext) {
+		w.append(durable(1))
+		v := next(ctx)
+		sql(ctx, "UPDATE verifications SET due = now()")
+		Expect(next(ctx)).To(BeComparableTo(v))
+	})
+
+	It("names the nearest earlier checkpoint that is intact, until the damage is healed", func(ctx SpecContext) {
+		w.append(durable(1), durable(2), durable(3))
+		v := next(ctx)
+		broken := map[int64]string{2: "a.txt is missing", 3: "b.txt is missing"}
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, broken), nil)).To(ConsistOf(
+			And(HaveField("Number", int64(2)), HaveField("Damage", "a.txt is missing")), HaveField("Number", int64(3))))
+		Expect(integrity(ctx, 3)).To(And(HaveField("Damage", "b.txt is missing"), HaveField("IntactBefore", int64(1))))
+		Expect(integrity(ctx, 1)).To(And(HaveField("Damage", ""), HaveField("IntactBefore", int64(0))))
+
+		By("looking at the damaged ones again soon")
+		sql(ctx, "UPDATE verifications SET due = due - interval '2 minutes'")
+		v = next(ctx)
+		Expect(v).To(And(HaveField("Pass", false), HaveField("Numbers", ConsistOf(int64(2), int64(3)))))
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, map[int64]string{3: "b.txt is missing"}), nil)).To(ConsistOf(
+			And(HaveField("Number", int64(2)), HaveField("Damage", ""))))
+		Expect(integrity(ctx, 2)).To(And(HaveField("Damage", ""), HaveField("Verified", Not(BeZero()))))
+		Expect(integrity(ctx, 3)).To(HaveField("IntactBefore", int64(2)))
+	})
+
+	It("verifies the damage that a user of a checkpoint reports, at once", func(ctx SpecContext) {
+		w.append(durable(1), durable(2))
+		v := next(ctx)
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
+		Expect(w.store.ReportDamage(ctx, w.task.Key(), 2, "a\x00b")).To(Succeed())
+		Expect(integrity(ctx, 2)).To(And(HaveField("Damage", "a␀b"), HaveField("IntactBefore", int64(1))))
+		v = next(ctx)
+		Expect(v).To(And(HaveField("Pass", false), HaveField("Numbers", Equal([]int64{2}))))
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(ConsistOf(HaveField("Damage", "")))
+		Expect(integrity(ctx, 2)).To(HaveField("Damage", ""))
+
+		Expect(w.store.ReportDamage(ctx, w.task.Key(), 9, "x")).To(MatchError(history.ErrNotFound))
+		Expect(w.store.ReportDamage(ctx, history.Key{Namespace: "other", UID: w.task.UID}, 2, "x")).To(MatchError(history.ErrNotFound))
+	})
+
+	It("finds messages that are missing or changed, at the checkpoints that need them", func(ctx SpecContext) {
+		w.append(user("1"), durable(1), agent("2"), durable(2), agent("3"), durable(3))
+		Expect(w.store.DamagedConversations(ctx, w.task.Key())).To(BeEmpty())
+		sql(ctx, `UPDATE messages SET body = 'something else' WHERE body = '2'`)
+		damaged, err := w.store.DamagedConversations(ctx, w.task.Key())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(damaged).To(And(HaveLen(2), HaveKeyWithValue(int64(2), ContainSubstring("message 2 has changed")), HaveKey(int64(3))))
+		v := next(ctx)
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), damaged)).To(HaveLen(2))
+		Expect(integrity(ctx, 3)).To(And(HaveField("Damage", ContainSubstring("message 2")), HaveField("IntactBefore", int64(1))))
+		Expect(integrity(ctx, 1).Damage).To(BeEmpty())
+	})
+
+	It("tells whoever follows it what has changed", func(ctx SpecContext) {
+		w.append(durable(1), durable(2))
+		changed := func(since time.Time) (all []history.VerifiedTask) {
+			GinkgoHelper()
+			Expect(w.store.VerifiedTasks(ctx, since, func(some []history.VerifiedTask) error {
+				all = append(all, some...)
+				return nil
+			})).To(Succeed())
+			return all
+		}
+		v := next(ctx)
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, map[int64]string{2: "x"}), nil)).To(HaveLen(1))
+		Expect(changed(time.Time{})).To(HaveExactElements(And(
+			HaveField("Task", w.task), HaveField("Through", int64(2)), HaveField("Damaged", []int64{2}))))
+		Expect(changed(time.Now().Add(2 * time.Minute))).To(BeEmpty())
+	})
+
+	It("ends with the task", func(ctx SpecContext) {
+		w.append(durable(1))
+		v := next(ctx)
+		Expect(w.store.DeleteTask(ctx, w.task.UID)).Error().NotTo(HaveOccurred())
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, map[int64]string{1: "x"}), nil)).Error().To(HaveOccurred())
+		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+	})
+})

@@ -1,0 +1,67 @@
+package history
+
+import (
+	"strconv"
+	"time"
+)
+
+// Integrity is what is known about whether a checkpoint is as it was stored: its objects in the
+// gitstore, and its messages.
+type Integrity struct {
+	// Verified is when it was last verified; zero if it never was.
+	Verified time.Time
+	// Damage says what is wrong with it; empty if nothing is known to be. Found is when that
+	// was found, also if the damage is healed by now.
+	Damage string
+	Found  time.Time
+	// IntactBefore is the nearest earlier checkpoint that is not known to be damaged; 0 if there
+	// is none, or if this one is intact.
+	IntactBefore int64
+}
+
+// Verification is a part of the verification of a task's checkpoints, to be done now.
+type Verification struct {
+	Task Task
+	// Pass is true for a part of the daily pass over all of them, and false for a new look at
+	// damaged ones.
+	Pass bool
+	// Conversation is true if the conversation is to be verified as well.
+	Conversation bool
+	// Numbers of the checkpoints to verify, in order. There are no more if it is empty.
+	Numbers []int64
+
+	// TaskID and Next belong to the store.
+	TaskID, Next int32
+	Begun        time.Time
+}
+
+// Verdict says whether a checkpoint is as it was stored.
+type Verdict struct {
+	Number int64
+	// Damage says what is wrong with its objects; empty if nothing is.
+	Damage string
+}
+
+// VerdictChange is a checkpoint that was found damaged, or healed.
+type VerdictChange struct {
+	Number int64
+	// Damage is empty if it was healed.
+	Damage string
+	Found  time.Time
+}
+
+// VerifiedTask says which checkpoints of a task are intact: those up to Through and those in
+// Intact, except for the damaged ones.
+type VerifiedTask struct {
+	Task    Task
+	Through int64
+	Damaged []int64
+	Intact  []int64
+	Changed time.Time
+}
+
+// DamageEventID is the id of the event that a checkpoint was found damaged, or healed after it
+// was found damaged at that time.
+func DamageEventID(taskUID string, number int64, found time.Time, healed bool) string {
+	return eventID("damage", taskUID, strconv.FormatInt(number, 10)+"/"+strconv.FormatInt(found.UnixMicro(), 10)+"/"+strconv.FormatBool(healed))
+}

@@ -1,0 +1,183 @@
+// Package verification verifies that checkpoints are as they were stored: their objects in the
+// gitstore, and their messages in the history.
+//
+// Every durable checkpoint is verified once a day, and a damaged one again soon after, since it
+// may have been healed. Any number of servers may do so: the history hands each part of the work
+// to one of them, and to another one if that is lost. A server does one part after the other,
+// and rests several times as long as it worked. What is found is recorded in the history, from
+// where the manager learns of it.
+package verification
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/backoff"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// Store is the part of the history store that verifications need. Its errors wrap those of
+// package history.
+type Store interface {
+	EnrollVerifications(ctx context.Context) (int64, error)
+	NextVerification(ctx context.Context) (history.Verification, error)
+	DamagedConversations(ctx context.Context, task history.Key) (map[int64]string, error)
+	RecordVerification(ctx context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) ([]history.VerdictChange, error)
+	RecordEvents(ctx context.Context, events []history.Event) error
+}
+
+// Code verifies the objects of a checkpoint. Its refusals are *gitstoreapi.Refusal.
+type Code interface {
+	Verify(ctx context.Context, namespace, uid string, checkpoint int64, whole bool) (gitstoreapi.Verification, error)
+}
+
+const (
+	// idle is how long a verifier waits when nothing is due, and enroll the time between two
+	// looks for new tasks.
+	idle, enroll = 10 * time.Second, 5 * time.Minute
+	// rest is the pause after some work, as a multiple of the time it took, and minRest the
+	// shortest one.
+	rest, minRest = 4, 100 * time.Millisecond
+)
+
+// Verifier verifies checkpoints. All fields but Idle are required.
+type Verifier struct {
+	Store Store
+	Code  Code
+	Log   logr.Logger
+	// Idle is how long to wait when nothing is due; 10 s if 0.
+	Idle time.Duration
+
+	enrolled time.Time
+}
+
+// Run verifies what is due until ctx ends, and returns ctx's error.
+func (v *Verifier) Run(ctx context.Context) error {
+	wait := backoff.Backoff{Min: minWait, Max: maxWait}
+	for ctx.Err() == nil {
+		began := time.Now()
+		worked, err := v.Step(ctx)
+		pause := max(minRest, rest*time.Since(began))
+		switch {
+		case err != nil && ctx.Err() == nil:
+			v.Log.Info("checkpoints could not be verified; trying again", "error", err.Error())
+			pause = wait.Next()
+		case !worked:
+			wait.Reset()
+			pause = idle
+			if v.Idle > 0 {
+				pause = v.Idle
+			}
+		default:
+			wait.Reset()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+	return ctx.Err()
+}
+
+// minWait and maxWait are the shortest and the longest pause after a failure.
+const minWait, maxWait = 5 * time.Second, 5 * time.Minute
+
+// Step does one part of what is due; worked is false if there was none.
+func (v *Verifier) Step(ctx context.Context) (worked bool, err error) {
+	if time.Since(v.enrolled) >= enroll {
+		if _, err := v.Store.EnrollVerifications(ctx); err != nil {
+			return false, err
+		}
+		v.enrolled = time.Now()
+	}
+	part, err := v.Store.NextVerification(ctx)
+	if errors.Is(err, history.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var conversations map[int64]string
+	if part.Conversation {
+		if conversations, err = v.Store.DamagedConversations(ctx, part.Task.Key()); err != nil {
+			return false, err
+		}
+	}
+	verdicts, err := v.objects(ctx, part)
+	if err != nil {
+		return false, err
+	}
+	changes, err := v.Store.RecordVerification(ctx, part, verdicts, conversations)
+	if err != nil {
+		return false, err
+	}
+	return true, v.tell(ctx, part.Task, changes)
+}
+
+// objects verifies the objects of checkpoints.
+func (v *Verifier) objects(ctx context.Context, part history.Verification) ([]history.Verdict, error) {
+	var verdicts []history.Verdict
+	for _, number := range part.Numbers {
+		damage, err := Objects(ctx, v.Code, part.Task.Key(), number, false)
+		if err != nil {
+			return nil, err
+		}
+		verdicts = append(verdicts, history.Verdict{Number: number, Damage: damage})
+	}
+	return verdicts, nil
+}
+
+// Objects verifies the objects of one checkpoint, and says what is wrong with them; nothing if
+// they are intact. With whole set, nothing that was verified before is trusted.
+func Objects(ctx context.Context, code Code, task history.Key, number int64, whole bool) (damage string, err error) {
+	found, err := code.Verify(ctx, task.Namespace, task.UID, number, whole)
+	var refused *gitstoreapi.Refusal
+	if errors.As(err, &refused) && refused.Reason == gitstoreapi.NotFound {
+		return "the gitstore has no checkpoint of the task", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("verify checkpoint %d of the task with UID %s: %w", number, task.UID, err)
+	}
+	switch len(found.Damage) {
+	case 0:
+		return "", nil
+	case 1:
+		return "in the gitstore, " + found.Damage[0].String(), nil
+	}
+	return fmt.Sprintf("in the gitstore, %s, and %d more objects are damaged", found.Damage[0], len(found.Damage)-1), nil
+}
+
+// tell records events about checkpoints that were found damaged, or healed.
+func (v *Verifier) tell(ctx context.Context, task history.Task, changes []history.VerdictChange) error {
+	events := Events(task, changes, time.Now())
+	if len(events) == 0 {
+		return nil
+	}
+	for _, e := range events {
+		v.Log.Info(e.Message, "namespace", task.Namespace, "task", task.Name, "checkpoint", e.Checkpoint, "reason", e.Reason)
+	}
+	return v.Store.RecordEvents(ctx, events)
+}
+
+// Events returns the events of the timeline about checkpoints that were found damaged, or healed.
+func Events(task history.Task, changes []history.VerdictChange, now time.Time) []history.Event {
+	var events []history.Event
+	for _, c := range changes {
+		e := history.Event{
+			ID: history.DamageEventID(task.UID, c.Number, c.Found, c.Damage == ""), Task: task, Time: now,
+			Type: history.EventTypeCheckpoint, Actor: "clew", Checkpoint: c.Number,
+			Reason: v1alpha1.EventCheckpointCorrupted, Message: fmt.Sprintf("checkpoint %d is damaged: %s", c.Number, c.Damage),
+		}
+		if c.Damage == "" {
+			e.Reason, e.Message = v1alpha1.EventCheckpointHealed, fmt.Sprintf("checkpoint %d is intact again", c.Number)
+		}
+		events = append(events, e)
+	}
+	return events
+}
