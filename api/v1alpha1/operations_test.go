@@ -16,9 +16,10 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-func TestANewTaskCannotRequestAResumeOrARewind(t *testing.T) {
-	expectRefused(t, create(builders.Task("new", builders.Resume("a"))), "a new Task has nothing to resume")
-	expectRefused(t, create(builders.Task("new", builders.Rewind("a", "new-1"))), "a new Task has no checkpoint to rewind to")
+func TestAManifestOfAFormerTaskIsAcceptedWithItsResumeAndRewind(t *testing.T) {
+	task := created(t, builders.Task("made-anew", builders.Resume("a"), builders.Rewind("b", "made-anew-1")))
+	task.Labels = map[string]string{"synced": "again"}
+	must(t, server.Client.Update(t.Context(), task))
 }
 
 // No loss is acknowledged before it happens.
@@ -80,6 +81,7 @@ func TestAnEndedAcknowledgementCanBeSetAgainOnceTheManagerHasSeenItsRemoval(t *t
 }
 
 func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
+	asks := func(t *v1alpha1.Task) { builders.Running(t); t.Spec.Resume.Prompt = "And this?" }
 	cases := map[string]struct {
 		status   metav1.ConditionStatus
 		reason   string
@@ -91,7 +93,9 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 		"Running":            {metav1.ConditionUnknown, v1alpha1.ReasonRunning, builders.Running, "only a stopped task can be resumed"},
 		"Rewinding":          {metav1.ConditionUnknown, v1alpha1.ReasonRewinding, builders.Running, "only a stopped task can be resumed"},
 		"Suspending":         {metav1.ConditionUnknown, v1alpha1.ReasonSuspending, builders.Running, "only a stopped task can be resumed"},
-		"Completed":          {metav1.ConditionTrue, v1alpha1.ReasonCompleted, builders.Running, "a completed task has nothing left to resume"},
+		"Completed":          {metav1.ConditionTrue, v1alpha1.ReasonCompleted, builders.Running, "a completed task continues only with a new prompt: set resume.prompt"},
+		"Completed, asked":   {metav1.ConditionTrue, v1alpha1.ReasonCompleted, asks, ""},
+		"Running, asked":     {metav1.ConditionUnknown, v1alpha1.ReasonRunning, asks, "only a stopped task can be resumed"},
 		"suspended, kept so": {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Suspended, "operatingMode is Suspended: set it to Running"},
 		"suspended, woken":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Running, ""},
 		"failed":             {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, builders.Running, ""},
@@ -104,8 +108,8 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 			if c.reason != "" {
 				setSucceeded(t, task, c.status, c.reason)
 			}
-			c.change(task)
 			builders.Resume("again")(task)
+			c.change(task)
 			err := server.Client.Update(t.Context(), task)
 			if c.sentence == "" {
 				if err != nil {

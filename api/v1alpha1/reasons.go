@@ -254,6 +254,7 @@ const (
 	EventVolumeLost          = "VolumeLost"
 	EventOperationRefused    = "OperationRefused"
 	EventOperationFailed     = "OperationFailed"
+	EventNotApplicable       = "OperationNotApplicable"
 	EventCheckpointCreated   = "CheckpointCreated"
 	EventFilesChanged        = "FilesChanged"
 	EventCheckpointRequested = "CheckpointRequested"

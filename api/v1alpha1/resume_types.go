@@ -24,7 +24,8 @@ type Resume struct {
 	// spec.conversation.context.
 	// +optional
 	Context *ContextLimits `json:"context,omitempty"`
-	// prompt is given to the agent as the next user message; at most 32768 bytes.
+	// prompt is given to the agent as the next user message; at most 32768 bytes. A completed
+	// task needs one to continue.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 32768",message="resume.prompt is longer than 32768 bytes: put long material into the repository and name it in the prompt"

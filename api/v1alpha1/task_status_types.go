@@ -141,7 +141,7 @@ type CheckpointSummary struct {
 }
 
 // OperationState is the progress of a one-shot operation.
-// +kubebuilder:validation:Enum=Pending;InProgress;Completed;Refused;Failed
+// +kubebuilder:validation:Enum=Pending;InProgress;Completed;Refused;Failed;NotApplicable
 type OperationState string
 
 const (
@@ -155,6 +155,9 @@ const (
 	OperationRefused OperationState = "Refused"
 	// OperationFailed: it was accepted and could not be carried out, or was withdrawn.
 	OperationFailed OperationState = "Failed"
+	// OperationNotApplicable: the Task was created with it, for example from a manifest that
+	// was applied to another cluster before. It is never carried out.
+	OperationNotApplicable OperationState = "NotApplicable"
 )
 
 // OperationStatus is the outcome of the resume or rewind with the given id.
@@ -377,9 +380,9 @@ type TaskStatus struct {
 	// changes, and every five minutes while the agent runs.
 	// +optional
 	LastActivity *metav1.Time `json:"lastActivity,omitempty"`
-	// handledOperations are the resumes and rewinds that were accepted or refused, as
-	// Resume/ID and Rewind/ID, newest last; beyond 100 the oldest are dropped. None of them is
-	// carried out again.
+	// handledOperations are the resumes and rewinds that were accepted, refused or not
+	// applicable, as Resume/ID and Rewind/ID, newest last; beyond 100 the oldest are dropped
+	// that are not in the spec. None of them is carried out again.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=100

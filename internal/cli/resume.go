@@ -34,9 +34,10 @@ func (p *plugin) resumeCommand() *cobra.Command {
 	o := &resume{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "resume TASK",
-		Short: "Resume a suspended, rewound or failed task",
+		Short: "Resume a stopped task, or give a completed one its next prompt",
 		Long: `Resume a suspended, rewound or failed task from its current state, with its code
-and its conversation. A suspended task is set to Running by the same request.
+and its conversation. A suspended task is set to Running by the same request. A
+completed task continues when it gets a new prompt.
 
 An agent that can resume its own session remembers everything. Other agents get
 the conversation in their prompt, within the limits that the task sets, or that
@@ -44,7 +45,7 @@ the --context flags set for this resume only.`,
 		Example: `  # Resume
   kubectl clew resume fix-login
 
-  # Resume with a new prompt
+  # Resume with a new prompt; a completed task needs one
   kubectl clew resume fix-login --prompt "The tests need Postgres 15."
 
   # If the agent cannot resume its session: give it the last 20 messages, and little tool output
@@ -85,7 +86,7 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkResumable(task); err != nil {
+	if err := o.checkResumable(task); err != nil {
 		return err
 	}
 	id, err := o.newID()
@@ -193,13 +194,13 @@ func orNull(text string) any {
 }
 
 // checkResumable rejects what the API would reject too, but with advice on what to do.
-func checkResumable(task *v1alpha1.Task) error {
+func (o *resume) checkResumable(task *v1alpha1.Task) error {
 	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	switch {
 	case succeeded == nil:
 		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; check it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
-	case succeeded.Status == metav1.ConditionTrue:
-		return fmt.Errorf("task %s is completed, so there is nothing to resume; rewind it with `kubectl clew rewind %s --to NUMBER`, or continue in a new task with `kubectl clew fork %s --name NEW`", task.Name, task.Name, task.Name)
+	case succeeded.Status == metav1.ConditionTrue && o.prompt == "":
+		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or go back with `kubectl clew rewind %s --to NUMBER`", task.Name, task.Name)
 	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason):
 		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl patch tasks.clew.dev %s -n %s --type merge -p '{\"spec\":{\"operatingMode\":\"Suspended\"}}'`", task.Name, succeeded.Reason, task.Name, task.Namespace)
 	}

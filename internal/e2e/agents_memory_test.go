@@ -73,12 +73,12 @@ var _ = Describe("the memory of a real agent", Label("agents"), func() {
 
 		Expect(w.forkRecalls(ctx, "forgets", third.Name, m)).To(Equal(upTo(int(third.Status.Conversation.ToolCalls))),
 			"a fork knows what there was at the checkpoint, and no more")
-		// A completed task is resumed after a rewind, even one to where it is.
-		ckpts := w.untilListed(ctx, "forgets")
-		stay := clewv1.Rewind{ID: "stay", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: ckpts[len(ckpts)-1].Name}}}
-		w.patchSpec(ctx, "forgets", map[string]any{"rewind": stay})
-		w.untilRewound(ctx, "forgets", "stay", 2*time.Minute)
-		Expect(w.resumed(ctx, "forgets", "all", recall+" of all.", &stay, m).Steps).To(Equal(upTo(6)), "the source still knows everything")
+		for _, again := range []string{"all", "all, again"} {
+			followUp := w.resumed(ctx, "forgets", strings.ReplaceAll(again, ", ", "-"), recall+" of "+again+".", nil, m)
+			Expect(followUp.Steps).To(Equal(upTo(6)), "a completed task that is given a follow-up still knows everything")
+			attempts := w.task(ctx, "forgets").Status.Attempts
+			Expect(attempts[len(attempts)-1]).To(HaveField("Memory", clewv1.AgentMemorySession), "it continues its own session")
+		}
 
 		position := afterStep(entries, 3)
 		rewind := clewv1.Rewind{ID: "forget", To: clewv1.RewindTarget{Message: &position}, Scope: clewv1.RewindConversation}
@@ -175,11 +175,15 @@ func (w *world) forkRecalls(ctx context.Context, source, checkpoint string, m *m
 }
 
 // resumed resumes a stopped task with a prompt, waits for its end and returns the
-// first request with the prompt. The rewind stays in the spec.
+// first request with the prompt. A rewind stays in the spec.
 func (w *world) resumed(ctx context.Context, task, id, prompt string, rewind *clewv1.Rewind, m *model) request {
 	GinkgoHelper()
 	attempts := len(w.task(ctx, task).Status.Attempts)
-	w.patchSpec(ctx, task, map[string]any{"rewind": rewind, "resume": clewv1.Resume{ID: id, Prompt: prompt}})
+	spec := map[string]any{"resume": clewv1.Resume{ID: id, Prompt: prompt}}
+	if rewind != nil {
+		spec["rewind"] = rewind
+	}
+	w.patchSpec(ctx, task, spec)
 	Eventually(ctx, func() error {
 		got := w.task(ctx, task)
 		if len(got.Status.Attempts) <= attempts || state(got) != clewv1.ReasonCompleted {

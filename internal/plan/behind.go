@@ -61,7 +61,7 @@ func (d *decision) behindMessage() string {
 	}
 	message += "; the task's volume keeps the rest for some time, and the next pod resends it: "
 	if s := d.settled(); s != nil && s.reason == v1alpha1.ReasonCompleted {
-		return message + "to have it sent, rewind the task to its latest checkpoint"
+		return message + "to have it sent, resume the task with a prompt, or rewind it to its latest checkpoint"
 	}
 	return message + "to have it sent, resume the task"
 }

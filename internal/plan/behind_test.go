@@ -64,7 +64,7 @@ func TestATaskAtRestReportsWhatTheHistoryStoreHasLost(t *testing.T) {
 	}{
 		"a part of it":                  {1, 1, "up to checkpoint 1 of 3", "resume the task"},
 		"all of it":                     {1, 0, "none of this task's 3 checkpoints", "resume the task"},
-		"a part of it, once it is done": {0, 1, "up to checkpoint 1 of 3", "rewind the task to its latest checkpoint"},
+		"a part of it, once it is done": {0, 1, "up to checkpoint 1 of 3", "resume the task with a prompt, or rewind it to its latest checkpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)

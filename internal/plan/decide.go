@@ -22,6 +22,7 @@ func Decide(o Observed, now time.Time) Plan {
 	case d.outboxFull():
 		d.requeue(o.Limits.RetryBase)
 	default:
+		d.passOverOperations()
 		d.catchUp()
 		d.followAttempt()
 		d.considerRewind()

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,17 +17,55 @@ import (
 // maxHandled is the number of handled operations the status remembers.
 const maxHandled = 100
 
-// handled reports whether the operation was accepted or refused before.
+// handled reports whether the operation was accepted, refused or not applicable before.
 func handled(s *v1alpha1.TaskStatus, kind, id string) bool {
 	return slices.Contains(s.HandledOperations, daemonapi.OperationKey(kind, id))
 }
 
-// markHandled records that the operation was accepted or refused.
+// markHandled records that the operation was accepted, refused or not applicable. Of too many
+// the oldest is dropped, but not one that is still in the spec: it would be carried out again.
 func (d *decision) markHandled(kind, id string) {
 	d.s.HandledOperations = append(d.s.HandledOperations, daemonapi.OperationKey(kind, id))
-	if extra := len(d.s.HandledOperations) - maxHandled; extra > 0 {
-		d.s.HandledOperations = d.s.HandledOperations[extra:]
+	requested := requestedOperations(&d.task.Spec)
+	for len(d.s.HandledOperations) > maxHandled {
+		oldest := slices.IndexFunc(d.s.HandledOperations, func(key string) bool { return !slices.Contains(requested, key) })
+		d.s.HandledOperations = slices.Delete(d.s.HandledOperations, oldest, oldest+1)
 	}
+}
+
+// requestedOperations returns the keys of the operations in the spec.
+func requestedOperations(spec *v1alpha1.TaskSpec) (keys []string) {
+	if spec.Rewind != nil {
+		keys = append(keys, daemonapi.OperationKey(daemonapi.OperationRewind, spec.Rewind.ID))
+	}
+	if spec.Resume != nil {
+		keys = append(keys, daemonapi.OperationKey(daemonapi.OperationResume, spec.Resume.ID))
+	}
+	return keys
+}
+
+// passOverOperations records that the operations of a new Task are not applicable: they were
+// requested of a former Task, whose manifest was applied again.
+func (d *decision) passOverOperations() {
+	if d.old.ObservedGeneration != 0 || len(d.old.Attempts) > 0 {
+		return
+	}
+	const message = "the Task was created with this %s, and a new Task has nothing to %s: it is never carried out; to request one, give it a new id"
+	if r := d.task.Spec.Rewind; r != nil && !handled(d.s, daemonapi.OperationRewind, r.ID) {
+		d.s.Rewind = d.passOver(daemonapi.OperationRewind, r.ID, d.rewindRequester(), fmt.Sprintf(message, "rewind", "rewind"))
+	}
+	if r := d.task.Spec.Resume; r != nil && !handled(d.s, daemonapi.OperationResume, r.ID) {
+		d.s.Resume = d.passOver(daemonapi.OperationResume, r.ID, d.resumeRequester(), fmt.Sprintf(message, "resume", "resume"))
+	}
+}
+
+// passOver records an operation as not applicable, and returns its status.
+func (d *decision) passOver(kind, id, requester, message string) *v1alpha1.OperationStatus {
+	d.markHandled(kind, id)
+	d.addEntry(v1alpha1.EventNotApplicable, actorOf(requester), fmt.Sprintf("%s %s is not applicable: %s", kind, id, message))
+	op := d.newOperation(id, requester)
+	d.closeOperation(op, v1alpha1.OperationNotApplicable, "", message)
+	return op
 }
 
 // considerResume accepts or refuses a new resume. It waits for a rewind, and for a pod
@@ -53,8 +92,8 @@ func (d *decision) considerResume() {
 		refuse("operatingMode is Suspended: set it to Running in the same change, with a new id")
 	case a != nil:
 		refuse("the task is running: suspend it first, or wait until it has stopped, and give the resume a new id")
-	case settled != nil && settled.reason == v1alpha1.ReasonCompleted:
-		refuse("a completed task has nothing left to resume: rewind it to a checkpoint first, or fork it")
+	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "":
+		refuse("a completed task continues only with a new prompt: set resume.prompt, or rewind the task to a checkpoint first, and give the resume a new id")
 	case settled == nil && d.last() != nil && !d.atRest():
 		refuse("the task is about to be restarted automatically: wait until it has stopped, and give the resume a new id")
 	default:
@@ -103,7 +142,7 @@ func (d *decision) operation(attempt int64) *daemonapi.Operation {
 // prompt returns the prompt of the last accepted resume; "" if it had none.
 func (d *decision) prompt() string {
 	r, s := d.task.Spec.Resume, d.s.Resume
-	if r == nil || s == nil || r.ID != s.ID || s.State == v1alpha1.OperationRefused {
+	if r == nil || s == nil || r.ID != s.ID || s.State == v1alpha1.OperationRefused || s.State == v1alpha1.OperationNotApplicable {
 		return ""
 	}
 	return r.Prompt

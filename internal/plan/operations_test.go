@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -315,7 +316,7 @@ func TestAResumeIsRefusedUnlessTheTaskIsAtRest(t *testing.T) {
 		word  string
 	}{
 		"running":   {func(t *testing.T) *scene { return running(t) }, "the task is running"},
-		"completed": {func(t *testing.T) *scene { return completedTask(t) }, "a completed task has nothing left to resume"},
+		"completed": {func(t *testing.T) *scene { return completedTask(t) }, "a completed task continues only with a new prompt"},
 		"suspended": {func(t *testing.T) *scene {
 			s := running(t)
 			s.change(builders.Suspended).step()
@@ -340,6 +341,42 @@ func TestAResumeIsRefusedUnlessTheTaskIsAtRest(t *testing.T) {
 			s.wantState(before.Reason)
 		})
 	}
+}
+
+func TestACompletedTaskContinuesWithAPromptAsOftenAsItIsAsked(t *testing.T) {
+	s := completedTask(t)
+	want := []v1alpha1.AttemptTrigger{v1alpha1.AttemptStart}
+	for n := int64(2); n <= 6; n++ {
+		prompt := fmt.Sprintf("Question %d?", n)
+		s.change(resume(fmt.Sprintf("ask-%d", n), prompt)).step()
+		p := s.wantStarted(n)
+		if p.PrepareOnly || p.Prompt != prompt || p.Operation.Prompt != prompt {
+			t.Fatalf("attempt %d is started with %+v and the operation %+v", n, p, p.Operation)
+		}
+		s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: fmt.Sprintf("ask-%d", n), Memory: v1alpha1.AgentMemorySession})
+		s.agentRuns()
+		s.wantState(v1alpha1.ReasonRunning)
+		s.record(v1alpha1.TriggerCompletion)
+		s.agentExits(0)
+		s.podFinishes()
+		s.wantState(v1alpha1.ReasonCompleted)
+		want = append(want, v1alpha1.AttemptResume)
+	}
+	var got []v1alpha1.AttemptTrigger
+	for i, a := range s.status().Attempts {
+		got = append(got, a.Trigger)
+		if a.Number != int64(i)+1 || a.Outcome != v1alpha1.AttemptCompleted {
+			t.Errorf("attempt %d of the chain is %+v", i+1, a)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the chain of attempts (-want +got):\n%s", diff)
+	}
+}
+
+// resume requests a resume with a prompt.
+func resume(id, prompt string) builders.TaskOption {
+	return func(t *v1alpha1.Task) { builders.Resume(id)(t); t.Spec.Resume.Prompt = prompt }
 }
 
 func TestASuspendedTaskIsResumedWithAPrompt(t *testing.T) {
@@ -459,4 +496,49 @@ func TestTheUserThatAdmissionWroteIsRecorded(t *testing.T) {
 	if s.status().Rewind.RequestedBy != e.Actor {
 		t.Errorf("the status names %q", s.status().Rewind.RequestedBy)
 	}
+}
+
+func TestANewTaskDoesNotCarryOutTheOperationsOfItsManifest(t *testing.T) {
+	s := newScene(t, resume("on", "Go on."), builders.Rewind("back", "tidy-up-3"))
+	s.step()
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationNotApplicable, "")
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationNotApplicable, "")
+	s.wantMessage(s.status().Resume.Message, "a new Task has nothing to resume", "give it a new id")
+	s.wantEntries(v1alpha1.EventNotApplicable, v1alpha1.EventNotApplicable, v1alpha1.EventTaskStarted)
+	s.wantPod(Pod{Attempt: 1})
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	s.record(v1alpha1.TriggerCompletion)
+	s.agentExits(0)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonCompleted)
+	attempts := len(s.status().Attempts)
+	s.change(func(t *v1alpha1.Task) { t.Labels = map[string]string{"synced": "again"} }).step()
+	if len(s.status().Attempts) != attempts {
+		t.Error("an operation was carried out after all")
+	}
+	t.Run("a new id is another request", func(t *testing.T) {
+		s.change(resume("further", "Go on.")).step()
+		s.wantOperation(s.status().Resume, "further", v1alpha1.OperationInProgress, "")
+	})
+}
+
+func TestAnOperationInTheSpecIsNeverForgotten(t *testing.T) {
+	s := completedTask(t)
+	s.rewind("stays", 1).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "stays", ToCheckpoint: 1})
+	s.wantState(v1alpha1.ReasonRewound)
+	for n := range 150 {
+		s.change(builders.Running, builders.Resume(fmt.Sprintf("on-%d", n))).step()
+		s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: fmt.Sprintf("on-%d", n)})
+		s.agentRuns()
+		s.recorded()
+		s.change(builders.Suspended).step()
+		s.podGone()
+	}
+	handled := s.status().HandledOperations
+	if len(handled) != 100 || handled[0] != "Rewind/stays" || handled[99] != "Resume/on-149" {
+		t.Errorf("%d operations are remembered: %q", len(handled), handled)
+	}
+	s.wantOperation(s.status().Rewind, "stays", v1alpha1.OperationCompleted, "")
 }

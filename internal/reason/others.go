@@ -105,6 +105,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventVolumeLost, On: timeline(), Meaning: "The task's volume was lost; the work is restored from the gitstore."},
 		{Name: v1alpha1.EventOperationRefused, On: timeline(), Meaning: "A resume or rewind was refused, and nothing was changed."},
 		{Name: v1alpha1.EventOperationFailed, On: timeline(), Meaning: "A resume or rewind failed."},
+		{Name: v1alpha1.EventNotApplicable, On: timeline(), Meaning: "The Task was created with a resume or rewind, which is never carried out."},
 		{Name: v1alpha1.EventCheckpointCreated, On: checkpoint, AboutCheckpoint: true, Meaning: "A checkpoint was taken."},
 		{Name: v1alpha1.EventCheckpointHealed, On: checkpoint, AboutCheckpoint: true, Meaning: "A checkpoint that was damaged is as it was stored again."},
 		{Name: v1alpha1.EventFilesChanged, On: timeline(), Meaning: "Files changed between a checkpoint and the one before it."},
