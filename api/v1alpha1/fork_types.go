@@ -27,7 +27,7 @@ type ForkVariant struct {
 	Agent *VariantAgent `json:"agent,omitempty"`
 	// branch is the name of the new branch on which the agent's repository starts, at the
 	// commit that was checked out; clew/NAME when left out, with a number if the source has
-	// that branch.
+	// that branch, and clew-NAME if it has a branch clew.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=200

@@ -49,7 +49,8 @@ type StartFrom struct {
 	Conversation ConversationMode `json:"conversation,omitempty"`
 	// branch is the name of a new branch on which the agent's repository starts, at the commit
 	// that was checked out; when left out, the branch that was checked out. clew/NAME, with the
-	// task's own name, gets a number if the source has that branch; any other name must be unused.
+	// task's own name, gets a number if the source has that branch, and is clew-NAME if the source
+	// has a branch clew; any other name must be unused.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=200

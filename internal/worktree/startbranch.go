@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -17,8 +18,9 @@ const maxBranchNumber = 100
 // StartBranch makes the agent's repository continue on a new branch, as `git switch -c`
 // does: the branch begins at HEAD, files and index stay. It writes files and runs no git
 // there. If numbered is set and the name is in use, it appends the first number from 2 that
-// makes the name unused. It returns the branch; "" if the agent has no repository of its own
-// that keeps refs in files, which is then left alone.
+// makes the name unused; if a branch has the name of one of its folders, it uses a name
+// without folders, for example clew-try in place of clew/try. It returns the branch; "" if
+// the agent has no repository of its own that keeps refs in files, which is then left alone.
 //
 // It may be killed at any instant. Called again, it may find the branch that it made and
 // HEAD elsewhere: restore the checkpoint first, which removes that branch.
@@ -67,9 +69,12 @@ func refsInFiles(work *beneath) bool {
 	return err != nil
 }
 
-// freeBranch returns the name, or the name with a number, that no branch of the agent's
-// repository has or conflicts with.
+// freeBranch returns the name, or with numbered set one made from it, that no branch of the
+// agent's repository has or conflicts with.
 func freeBranch(work *beneath, name string, numbered bool) (string, error) {
+	if numbered && folderTaken(work, name) {
+		name = strings.ReplaceAll(name, "/", "-")
+	}
 	for n := 1; n <= maxBranchNumber; n++ {
 		candidate := name
 		if n > 1 {
@@ -84,6 +89,17 @@ func freeBranch(work *beneath, name string, numbered bool) (string, error) {
 		}
 	}
 	return "", fail(ReferenceExists, nil, "the source's repository has the branch %q and those with the numbers 2 to %d already: start a new task on a branch of another name", name, maxBranchNumber)
+}
+
+// folderTaken reports whether a branch has the name of a folder of the given name, so that no
+// branch can be made below it.
+func folderTaken(work *beneath, name string) bool {
+	for end, c := range name {
+		if c == '/' && agentRef(work, "refs/heads/"+name[:end]) != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // writeAgentFile replaces a small file of the agent's repository.

@@ -47,6 +47,32 @@ func TestStartBranch(t *testing.T) {
 	f.git("fsck", "--full")
 }
 
+// TestStartBranchBelowABranch: git can have no branch clew/try beside a branch clew, whether
+// its ref is a file or packed. A name that Clew made up gives way; one that a user gave does not.
+func TestStartBranchBelowABranch(t *testing.T) {
+	ctx := context.Background()
+	for name, pack := range map[string]bool{"loose": false, "packed": true} {
+		t.Run(name, func(t *testing.T) {
+			f := cloned(t, makeOrigin(t, 1))
+			f.git("branch", "clew")
+			if pack {
+				f.git("pack-refs", "--all")
+			}
+			if _, err := f.repo.StartBranch(ctx, "clew/try", false); ReasonOf(err) != ReferenceExists {
+				t.Errorf("a name that a user gave: the error is %v, want %s", err, ReferenceExists)
+			}
+			for _, want := range []string{"clew-try", "clew-try-2"} {
+				got, err := f.repo.StartBranch(ctx, "clew/try", true)
+				must(t, err)
+				wantEqual(t, "the branch", want, got)
+				wantEqual(t, "HEAD", want+"\n", f.git("symbolic-ref", "--short", "HEAD"))
+				f.git("commit", "-q", "--allow-empty", "-m", "goes on")
+			}
+			f.git("fsck", "--full")
+		})
+	}
+}
+
 // TestStartBranchElsewhere: on a detached HEAD the branch begins there; an unborn branch
 // stays unborn; without a repository nothing is made.
 func TestStartBranchElsewhere(t *testing.T) {
