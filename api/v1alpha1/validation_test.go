@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -145,8 +146,6 @@ func TestImmutableFields(t *testing.T) {
 		change   change
 		sentence string
 	}{
-		"repository":         {url("https://git.example.com/other.git"), "repository is immutable"},
-		"repository removed": {spec(func(s *v1alpha1.TaskSpec) { s.Repository = nil }), "repository is immutable"},
 		"prompt":             {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("Other.") }), "prompt is immutable"},
 		"startFrom":          {builders.StartFrom("another", ""), "startFrom is immutable"},
 		"startFrom removed":  {spec(func(s *v1alpha1.TaskSpec) { s.StartFrom = nil }), "startFrom is immutable"},
@@ -164,6 +163,50 @@ func TestImmutableFields(t *testing.T) {
 	same.Spec.Workspace.Size = resource.MustParse("5120Mi")
 	if err := server.Client.Update(t.Context(), same, client.DryRunAll); err != nil {
 		t.Errorf("the same size in another unit is refused: %v", err)
+	}
+}
+
+// TestARepositoryMayBeCorrectedUntilTheWorkspaceIsLaidOut: afterwards, and while a pod tries,
+// it is immutable.
+func TestARepositoryMayBeCorrectedUntilTheWorkspaceIsLaidOut(t *testing.T) {
+	ready := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
+		return []metav1.Condition{{Type: v1alpha1.TaskWorkspaceReady, Status: status, Reason: reason, LastTransitionTime: metav1.Now()}}
+	}
+	ended := func(outcome v1alpha1.AttemptOutcome) []v1alpha1.Attempt { return []v1alpha1.Attempt{{Number: 1, Outcome: outcome}} }
+	created(t, builders.Task("corrected"))
+	for name, c := range map[string]struct {
+		status  v1alpha1.TaskStatus
+		refused bool
+	}{
+		"not started":           {v1alpha1.TaskStatus{}, false},
+		"not found":             {v1alpha1.TaskStatus{Attempts: ended(v1alpha1.AttemptBlocked), Conditions: ready(metav1.ConditionFalse, v1alpha1.ReasonRepositoryNotFound)}, false},
+		"not reached":           {v1alpha1.TaskStatus{Attempts: ended(v1alpha1.AttemptPrepareFailed), Conditions: ready(metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable)}, false},
+		"suspended on the way":  {v1alpha1.TaskStatus{Attempts: ended(v1alpha1.AttemptSuspended), Conditions: ready(metav1.ConditionUnknown, v1alpha1.ReasonPreparing)}, false},
+		"a pod tries":           {v1alpha1.TaskStatus{Attempts: ended(""), Conditions: ready(metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable)}, true},
+		"laid out":              {v1alpha1.TaskStatus{Attempts: ended(v1alpha1.AttemptSuspended), Conditions: ready(metav1.ConditionTrue, v1alpha1.ReasonWorkspacePrepared)}, true},
+		"laid out, then broken": {v1alpha1.TaskStatus{Attempts: ended(v1alpha1.AttemptBlocked), Conditions: ready(metav1.ConditionFalse, v1alpha1.ReasonVolumeFull)}, true},
+		"has checkpoints":       {v1alpha1.TaskStatus{CheckpointCount: 1}, true},
+		"starts from another":   {v1alpha1.TaskStatus{Source: &v1alpha1.SourceStatus{TaskUID: "u", Checkpoint: 1, Commit: "c"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := live(t, "corrected")
+			task.Status = c.status
+			must(t, server.Client.Status().Update(t.Context(), task))
+			for change, do := range map[string]change{
+				"another url": url("https://git.example.com/other.git"),
+				"another ref": ref("other"),
+				"none":        spec(func(s *v1alpha1.TaskSpec) { s.Repository = nil }),
+			} {
+				updated := task.DeepCopy()
+				do(updated)
+				err := server.Client.Update(t.Context(), updated, client.DryRunAll)
+				if c.refused {
+					expectRefused(t, err, "repository is immutable once the workspace was laid out")
+				} else if err != nil {
+					t.Errorf("%s is refused: %v", change, err)
+				}
+			}
+		})
 	}
 }
 

@@ -62,6 +62,13 @@ type Layout struct {
 	Move string `json:"move,omitempty"`
 }
 
+// Cloned is what the task's spec named when the worktree was cloned; empty for a task
+// without a repository.
+type Cloned struct {
+	URL string `json:"url,omitempty"`
+	Ref string `json:"ref,omitempty"`
+}
+
 // Stages of a Rewind; each is journalled once what it names is done.
 const (
 	// RewindBegun: the rewind is accepted; nothing was changed.
@@ -198,6 +205,9 @@ type State struct {
 	PodUID string `json:"podUID,omitempty"`
 	// Layout is nil on an empty volume.
 	Layout *Layout `json:"layout,omitempty"`
+	// Cloned is the repository that the worktree was cloned from; nil if it was not cloned, or
+	// by an older daemon.
+	Cloned *Cloned `json:"cloned,omitempty"`
 	// Base is the commit of the origin that the task started from.
 	Base string `json:"base,omitempty"`
 	// Parent is the code commit that the next checkpoint continues.

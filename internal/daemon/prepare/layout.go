@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
@@ -46,6 +48,9 @@ func (p *preparer) layOut(ctx context.Context) error {
 			return err
 		}
 		state = p.journal.State()
+	}
+	if err := p.checkCloned(state.Cloned); err != nil {
+		return err
 	}
 	layout := *state.Layout
 	switch layout.Stage {
@@ -105,6 +110,24 @@ func (p *preparer) remoteCheckpoints(ctx context.Context) (points map[int64]jour
 	return points, err
 }
 
+// checkCloned refuses a worktree that was cloned from another repository than the one that the
+// task names: its spec was corrected while a pod that nobody had heard of laid out the volume.
+func (p *preparer) checkCloned(cloned *journal.Cloned) error {
+	if cloned == nil || *cloned == p.named() {
+		return nil
+	}
+	return &failure{reason: v1alpha1.ReasonRepositoryMismatch, permanent: true, message: fmt.Sprintf(
+		"the workspace was already laid out from the repository %q, ref %q: name that one in repository again, or create a new Task", cloned.URL, cloned.Ref)}
+}
+
+// named returns what the task's spec names to clone from.
+func (p *preparer) named() journal.Cloned {
+	if r := p.cfg.Pod.Repository; r != nil {
+		return journal.Cloned{URL: r.URL, Ref: r.Ref}
+	}
+	return journal.Cloned{}
+}
+
 // clone lays out the worktree from the origin, or empty if the task has no repository.
 func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	req := worktree.CloneRequest{}
@@ -132,7 +155,7 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 	}
 	p.log.Info("cloned the repository", "url", cloned.URL, "ref", cloned.Ref, "commit", cloned.Base)
 	return p.journal.Update(func(s *journal.State) error {
-		s.Layout = &journal.Layout{Stage: journal.LayoutReady}
+		s.Layout, s.Cloned = &journal.Layout{Stage: journal.LayoutReady}, ptr.To(p.named())
 		s.Base, s.Parent, s.Latest, s.Clean = cloned.Base, cloned.Base, nil, nil
 		s.RestoreSession(nil)
 		return nil

@@ -192,6 +192,36 @@ func TestFailures(t *testing.T) {
 	}
 }
 
+// TestACorrectedRepository: a clone that failed goes on with the repository that the task names
+// by then; a workspace that is laid out stays as it is.
+func TestACorrectedRepository(t *testing.T) {
+	t.Parallel()
+	for name, mistake := range map[string]func(*daemonapi.Repository){
+		"another repository": func(r *daemonapi.Repository) { r.URL += "x" },
+		"another ref":        func(r *daemonapi.Repository) { r.Ref = "nowhere" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := daemontest.NewWorld(t, files)
+			wrong := w.PrepareConfig(1, nil)
+			mistake(wrong.Pod.Repository)
+			if r := prepare.Run(t.Context(), wrong); !r.Permanent {
+				t.Fatalf("the wrong repository: %+v", r)
+			}
+			w.Prepare(2, nil)
+			expect(t, "a.txt", w.Read("a.txt"), files["a.txt"])
+
+			wrong = w.PrepareConfig(3, nil)
+			mistake(wrong.Pod.Repository)
+			r := prepare.Run(t.Context(), wrong)
+			expect(t, "reason", r.Reason, v1alpha1.ReasonRepositoryMismatch)
+			expect(t, "permanent", r.Permanent, true)
+			w.Prepare(4, nil)
+			expect(t, "a.txt", w.Read("a.txt"), files["a.txt"])
+		})
+	}
+}
+
 // secret creates a folder like a Secret mounted by the kubelet.
 func secret(t *testing.T, keys map[string]string) string {
 	t.Helper()
