@@ -142,6 +142,7 @@ func cacheOptions() cache.Options {
 			&corev1.Pod{}:                   ours,
 			&corev1.PersistentVolumeClaim{}: ours,
 			&v1alpha1.Checkpoint{}:          {Transform: checkpoint.Cached},
+			&v1alpha1.Fork{}:                {Transform: fork.Cached},
 		},
 	}
 }
@@ -191,9 +192,9 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	}
 	forks := &fork.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded, Events: mgr.GetEventRecorder("clew-manager"),
-		Stamped: o.stamped,
+		Clock: clock.RealClock{}, Stamped: o.stamped,
 	}
-	if err := forks.SetupWithManager(mgr, 1); err != nil {
+	if err := forks.SetupWithManager(mgr, hub, 1); err != nil {
 		return fmt.Errorf("add the fork controller: %w", err)
 	}
 	return nil

@@ -116,9 +116,33 @@ var _ = Describe("a Fork", func() {
 		}}
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonCheckpointNotFound))
+	})
+
+	It("is tried again when something that it waits for happens", func() {
+		w := newWorld()
+		fork := func(name string, at *v1alpha1.StartPoint) *v1alpha1.Fork {
+			f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ForkSpec{
+				SourceRef: v1alpha1.NameReference{Name: "source"}, At: at, Variants: []v1alpha1.ForkVariant{{Name: name}},
+			}}
+			w.create(f)
+			return f
+		}
+		latest, named := fork("latest", nil), fork("named", &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: "source-1"}})
+		numbered := fork("numbered", &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](1)})
+		for _, f := range []*v1alpha1.Fork{latest, named, numbered} {
+			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonSourceNotFound))
+		}
+		By("making the source, and its checkpoint")
+		w.complete("source", w.running("source"))
+		for _, f := range []*v1alpha1.Fork{latest, named, numbered} {
+			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonForked))
+		}
+		By("restarting the history store")
 		w.store.SetDown(true)
-		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonHistoryUnavailable))
+		early := fork("early", &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](1)})
+		w.Eventually(w.objects.Object(early)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonHistoryUnavailable))
 		w.store.SetDown(false)
+		w.Eventually(w.objects.Object(early)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonForked))
 	})
 
 	// The task that the Fork created has the only copy of its work: a backup has the Task

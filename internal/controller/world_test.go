@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -134,7 +135,9 @@ func (w *world) startManager() {
 		Cache: cache.Options{
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: namespaces,
-			ByObject:          map[client.Object]cache.ByObject{&v1alpha1.Checkpoint{}: {Transform: checkpoint.Cached}},
+			ByObject: map[client.Object]cache.ByObject{
+				&v1alpha1.Checkpoint{}: {Transform: checkpoint.Cached}, &v1alpha1.Fork{}: {Transform: fork.Cached},
+			},
 		},
 	})
 	w.Expect(err).NotTo(HaveOccurred())
@@ -159,8 +162,9 @@ func (w *world) startManager() {
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())
-	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Stamped: true}
-	w.Expect(forks.SetupWithManager(mgr, 1)).To(Succeed())
+	// By this clock each Fork has waited for long, and is not tried again by itself for minutes.
+	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Clock: clocktesting.NewFakePassiveClock(time.Now().Add(time.Hour)), Stamped: true}
+	w.Expect(forks.SetupWithManager(mgr, hub, 1)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
 	done := make(chan error, 1)

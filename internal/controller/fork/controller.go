@@ -19,20 +19,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/controller/fairqueue"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/plan"
 )
-
-// retryAfter is the pause before a Fork that waits for something is reconciled again.
-const retryAfter = 5 * time.Second
 
 // Reconciler is the controller of Forks. All fields are required.
 type Reconciler struct {
@@ -44,25 +40,10 @@ type Reconciler struct {
 	Store startpoint.Store
 	// Events emits Kubernetes Events.
 	Events events.EventRecorder
+	// Clock is the source of the time.
+	Clock clock.PassiveClock
 	// Stamped is true when an admission policy writes requesters into applied objects.
 	Stamped bool
-}
-
-// The controller's permissions.
-//
-// +kubebuilder:rbac:groups=clew.dev,resources=forks,verbs=get;list;watch
-// +kubebuilder:rbac:groups=clew.dev,resources=forks/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch;create
-// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
-
-// SetupWithManager adds the controller to the manager.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, workers int) error {
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("fork").
-		For(&v1alpha1.Fork{}).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
-		Complete(r)
 }
 
 // Reconcile creates the missing tasks of one Fork.
@@ -94,7 +75,7 @@ func (r *Reconciler) fork(ctx context.Context, f *v1alpha1.Fork) (time.Duration,
 		return 0, err
 	}
 	if blocker != nil {
-		return retryAfter, r.wait(ctx, f, blocker.Reason, blocker.Message)
+		return r.wait(ctx, f, blocker.Reason, blocker.Message)
 	}
 	return r.makeTasks(ctx, f, source)
 }
@@ -134,7 +115,8 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 		return nil, blocker, nil
 	}
 	f.Status.Source = point
-	return source, nil, r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
+	_, err = r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
+	return source, nil, err
 }
 
 // makeTasks creates the tasks of the Fork that it has not created yet: one that was deleted
@@ -158,7 +140,7 @@ func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1
 		addTask(f, made)
 	}
 	if blocked != nil {
-		return retryAfter, r.wait(ctx, f, blocked.Reason, blocked.Message)
+		return r.wait(ctx, f, blocked.Reason, blocked.Message)
 	}
 	meta.SetStatusCondition(&f.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ForkComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonForked,
@@ -219,21 +201,38 @@ func addTask(f *v1alpha1.Fork, task *v1alpha1.Task) {
 	f.Status.TaskCount = int32(len(f.Status.Tasks)) //nolint:gosec // at most 16
 }
 
-// wait reports in the condition Complete what the Fork waits for.
-func (r *Reconciler) wait(ctx context.Context, f *v1alpha1.Fork, reason, message string) error {
+// wait reports in the condition Complete what the Fork waits for, and returns when to try
+// again if nothing that is watched happens before.
+func (r *Reconciler) wait(ctx context.Context, f *v1alpha1.Fork, reason, message string) (time.Duration, error) {
 	current := &v1alpha1.Fork{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(f), current); err != nil {
-		return err
+		return 0, err
 	}
 	f.Status.ObservedGeneration = f.Generation
 	meta.SetStatusCondition(&f.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: f.Generation,
 	})
+	after := pause(f, r.Clock.Now())
 	if equality.Semantic.DeepEqual(current.Status, f.Status) {
-		return nil
+		return after, nil
 	}
 	if err := r.Client.Status().Update(ctx, f); err != nil {
-		return fmt.Errorf("write the fork's status: %w", err)
+		return 0, fmt.Errorf("write the fork's status: %w", err)
 	}
-	return nil
+	return after, nil
+}
+
+const (
+	// minPause and maxPause bound the pause before a Fork that waits is tried again.
+	minPause = time.Second
+	maxPause = 10 * time.Minute
+)
+
+// pause returns how long a Fork that is not complete rests: as long as it has waited so far.
+func pause(f *v1alpha1.Fork, now time.Time) time.Duration {
+	waited := time.Duration(0)
+	if c := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete); c != nil {
+		waited = now.Sub(c.LastTransitionTime.Time)
+	}
+	return min(max(waited, minPause), maxPause)
 }

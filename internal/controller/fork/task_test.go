@@ -1,11 +1,14 @@
 package fork
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -75,5 +78,40 @@ func TestWhatAVariantChanges(t *testing.T) {
 				t.Errorf("the source was changed (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestAForkThatWaitsIsTriedLessAndLessOften: something that is not watched, such as a quota, may
+// let it go on.
+func TestAForkThatWaitsIsTriedLessAndLessOften(t *testing.T) {
+	since := time.Now()
+	f := &v1alpha1.Fork{Status: v1alpha1.ForkStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ForkComplete, LastTransitionTime: metav1.NewTime(since)}}}}
+	for waited, want := range map[time.Duration]time.Duration{
+		0: time.Second, 8 * time.Second: 8 * time.Second, 5 * time.Minute: 5 * time.Minute, 24 * time.Hour: 10 * time.Minute,
+	} {
+		if got := pause(f, since.Add(waited)); got != want {
+			t.Errorf("after %s the pause is %s, want %s", waited, got, want)
+		}
+	}
+}
+
+// TestTheCacheKeepsLittleOfAFork: a Fork may have 16 prompts of 64 KiB each.
+func TestTheCacheKeepsLittleOfAFork(t *testing.T) {
+	prompt := strings.Repeat("x", 1000)
+	f := &v1alpha1.Fork{
+		ObjectMeta: metav1.ObjectMeta{Name: "try", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
+		Spec:       v1alpha1.ForkSpec{SourceRef: v1alpha1.NameReference{Name: "source"}, Variants: []v1alpha1.ForkVariant{{Name: "one", Prompt: &prompt}}},
+		Status:     v1alpha1.ForkStatus{Tasks: []v1alpha1.ForkedTask{{Name: "one"}}},
+	}
+	kept, err := Cached(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &v1alpha1.Fork{
+		ObjectMeta: metav1.ObjectMeta{Name: "try"},
+		Spec:       v1alpha1.ForkSpec{SourceRef: v1alpha1.NameReference{Name: "source"}, Variants: []v1alpha1.ForkVariant{{Name: "one"}}},
+	}
+	if diff := cmp.Diff(want, kept); diff != "" {
+		t.Errorf("the cached Fork (-want +got):\n%s", diff)
 	}
 }
