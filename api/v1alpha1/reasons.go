@@ -241,14 +241,16 @@ const (
 
 // Reasons of Events and of entries in status.history.
 const (
-	EventTaskStarted         = "TaskStarted"
-	EventTaskCompleted       = "TaskCompleted"
-	EventTaskFailed          = "TaskFailed"
-	EventTaskSuspended       = "TaskSuspended"
-	EventTaskResumed         = "TaskResumed"
-	EventTaskRetried         = "TaskRetried"
-	EventTaskRewound         = "TaskRewound"
-	EventTaskForked          = "TaskForked"
+	EventTaskStarted   = "TaskStarted"
+	EventTaskCompleted = "TaskCompleted"
+	EventTaskFailed    = "TaskFailed"
+	EventTaskSuspended = "TaskSuspended"
+	EventTaskResumed   = "TaskResumed"
+	EventTaskRetried   = "TaskRetried"
+	EventTaskRewound   = "TaskRewound"
+	EventTaskForked    = "TaskForked"
+	// EventTaskBranched: another task starts from this one.
+	EventTaskBranched        = "TaskBranched"
 	EventTaskDeleted         = "TaskDeleted"
 	EventPodLost             = "PodLost"
 	EventVolumeLost          = "VolumeLost"

@@ -245,6 +245,21 @@ type SourceStatus struct {
 	Position int64 `json:"position,omitempty"`
 }
 
+// StartedTask is a task that starts from another one.
+type StartedTask struct {
+	// name of the task.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the task.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	UID string `json:"uid"`
+	// checkpoint is the number of the checkpoint that it starts from.
+	// +required
+	Checkpoint int64 `json:"checkpoint"`
+}
+
 // HistoryEntry is one transition of a task. The history store copies it.
 type HistoryEntry struct {
 	// sequence of the entry in its task, from 1.
@@ -316,6 +331,14 @@ type TaskStatus struct {
 	// source is the resolved checkpoint of startFrom.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`
+	// startedTasks are the tasks that start from this one, newest last: those of Forks, and
+	// those whose startFrom names it. When there are more than 100, those that no longer exist
+	// leave the list; if 100 exist, later ones are neither listed nor in the history of this task.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=100
+	StartedTasks []StartedTask `json:"startedTasks,omitempty"`
 	// latestCheckpoint is the newest checkpoint.
 	// +optional
 	LatestCheckpoint *CheckpointSummary `json:"latestCheckpoint,omitempty"`

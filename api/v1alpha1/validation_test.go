@@ -146,12 +146,12 @@ func TestImmutableFields(t *testing.T) {
 		change   change
 		sentence string
 	}{
-		"prompt":             {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("Other.") }), "prompt is immutable"},
-		"startFrom":          {builders.StartFrom("another", ""), "startFrom is immutable"},
-		"startFrom removed":  {spec(func(s *v1alpha1.TaskSpec) { s.StartFrom = nil }), "startFrom is immutable"},
-		"size":               {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("6Gi") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
-		"access mode":        {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = v1alpha1.WorkspaceReadWriteOncePod }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
-		"storage class":      {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("fast") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
+		"prompt":            {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("Other.") }), "prompt is immutable"},
+		"startFrom":         {builders.StartFrom("another", ""), "startFrom is immutable"},
+		"startFrom removed": {spec(func(s *v1alpha1.TaskSpec) { s.StartFrom = nil }), "startFrom is immutable"},
+		"size":              {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("6Gi") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
+		"access mode":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = v1alpha1.WorkspaceReadWriteOncePod }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
+		"storage class":     {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("fast") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			updated := existing.DeepCopy()
@@ -172,7 +172,9 @@ func TestARepositoryMayBeCorrectedUntilTheWorkspaceIsLaidOut(t *testing.T) {
 	ready := func(status metav1.ConditionStatus, reason string) []metav1.Condition {
 		return []metav1.Condition{{Type: v1alpha1.TaskWorkspaceReady, Status: status, Reason: reason, LastTransitionTime: metav1.Now()}}
 	}
-	ended := func(outcome v1alpha1.AttemptOutcome) []v1alpha1.Attempt { return []v1alpha1.Attempt{{Number: 1, Outcome: outcome}} }
+	ended := func(outcome v1alpha1.AttemptOutcome) []v1alpha1.Attempt {
+		return []v1alpha1.Attempt{{Number: 1, Outcome: outcome}}
+	}
 	created(t, builders.Task("corrected"))
 	for name, c := range map[string]struct {
 		status  v1alpha1.TaskStatus

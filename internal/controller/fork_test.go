@@ -43,7 +43,16 @@ var _ = Describe("a Fork", func() {
 		w.Expect(*task.Spec.StartFrom.Fork).To(Equal(v1alpha1.ForkOrigin{Name: "try", UID: string(f.UID), FieldManager: f.ManagedFields[0].Manager}))
 		w.Expect(task.Status.Source).To(Equal(f.Status.Source))
 		w.Expect(p.Name).To(Equal("branched-1"))
-		w.Expect(w.task("source").ResourceVersion).To(Equal(before.ResourceVersion), "the source is not written")
+		By("naming the new task in the status and history of its source, and changing nothing else there")
+		branched := HaveField("Reason", v1alpha1.EventTaskBranched)
+		w.Eventually(w.current).WithArguments("source").Should(HaveField("Status.History", ContainElement(branched)))
+		source := w.untilRecorded("source")
+		w.Expect(source.Spec).To(Equal(before.Spec))
+		w.Expect(source.Status.StartedTasks).To(Equal([]v1alpha1.StartedTask{{Name: "branched", UID: string(task.UID), Checkpoint: 1}}))
+		w.Expect(source.Status.History).To(ContainElement(And(branched, HaveField("Message", "task branched starts from checkpoint 1, for Fork try"))))
+		w.restartManager()
+		w.Eventually(w.current).WithArguments("branched").Should(HaveReason(v1alpha1.TaskSucceeded, v1alpha1.ReasonPreparing))
+		w.Expect(w.task("source").ResourceVersion).To(Equal(source.ResourceVersion), "once")
 	})
 
 	It("waits for its source, and reports why its task cannot be created", func() {

@@ -25,6 +25,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.passOverOperations()
 		d.catchUp()
 		d.followAttempt()
+		d.noteStarted()
 		d.considerRewind()
 		d.considerResume()
 		d.steer()

@@ -39,6 +39,9 @@ type Observed struct {
 	RewindPosition RewindPosition
 	// Source is what was found of an unresolved startFrom. See UnresolvedSource.
 	Source Source
+	// Started are the tasks of the namespace that start from this one, as their status says.
+	// They are only read.
+	Started []v1alpha1.Task
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
 	Stamped bool

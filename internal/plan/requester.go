@@ -78,14 +78,20 @@ func (d *decision) acknowledgeRequester() string {
 	return Requester(d.task, d.stamps().Acknowledge, "spec", "acknowledge", "lostRecords")
 }
 
-// forkRequester returns who created a task that starts from another one. The tasks of a
+// forkRequester is startRequester of this task.
+func (d *decision) forkRequester() string { return startRequester(d.task, d.o.Stamped) }
+
+// startRequester returns who created a task that starts from another one. The tasks of a
 // Fork are created by the manager, whose own field manager says nothing about the user:
 // it passes on the field manager of the Fork.
-func (d *decision) forkRequester() string {
-	from, stamp := ForkOf(d.task), d.stamps().Created
+func startRequester(task *v1alpha1.Task, stamped bool) string {
+	from, stamp := ForkOf(task), ""
+	if r := task.Spec.RequestedBy; r != nil && stamped {
+		stamp = r.Created
+	}
 	switch {
 	case stamp != "" || from == nil:
-		return Requester(d.task, stamp, "spec", "startFrom", "taskRef", "name")
+		return Requester(task, stamp, "spec", "startFrom", "taskRef", "name")
 	case from.FieldManager != "":
 		return byManager(from.FieldManager)
 	}

@@ -100,6 +100,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventTaskRetried, On: timeline(), Meaning: "Another attempt follows one that failed."},
 		{Name: v1alpha1.EventTaskRewound, On: timeline(), Meaning: "The task was rewound."},
 		{Name: v1alpha1.EventTaskForked, On: append(timeline(), Place{"Fork", Timeline}), Meaning: "The task was created from another one."},
+		{Name: v1alpha1.EventTaskBranched, On: timeline(), AboutCheckpoint: true, Meaning: "Another task was created that starts from this one."},
 		{Name: v1alpha1.EventTaskDeleted, On: timeline(), Meaning: "The Task was deleted."},
 		{Name: v1alpha1.EventPodLost, On: timeline(), Meaning: "An attempt's pod is gone; another attempt follows."},
 		{Name: v1alpha1.EventVolumeLost, On: timeline(), Meaning: "The task's volume was lost; the work is restored from the gitstore."},

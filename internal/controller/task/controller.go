@@ -170,6 +170,9 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if err := r.observeSource(ctx, task, &o); err != nil {
 		return o, err
 	}
+	if o.Started, err = r.started(ctx, task); err != nil {
+		return o, err
+	}
 	if err := resources.ValidateTemplate(task); err != nil {
 		o.TemplateProblem = err.Error()
 	}

@@ -105,7 +105,7 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 	switch e.Reason {
 	case v1alpha1.EventTaskRewound:
 		kind = history.EventTypeRewind
-	case v1alpha1.EventTaskForked:
+	case v1alpha1.EventTaskForked, v1alpha1.EventTaskBranched:
 		kind = history.EventTypeFork
 	}
 	return history.Event{
