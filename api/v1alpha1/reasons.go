@@ -86,6 +86,7 @@ const (
 	ReasonVolumeFull            = "VolumeFull"
 	ReasonDriftDetected         = "DriftDetected"
 	ReasonSourceNotFound        = "SourceNotFound"
+	ReasonSourceAmbiguous       = "SourceAmbiguous"
 	ReasonRepositoryMismatch    = "RepositoryMismatch"
 	ReasonServerUnreachable     = "ServerUnreachable"
 	ReasonGitStoreUnreachable   = "GitStoreUnreachable"

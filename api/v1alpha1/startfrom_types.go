@@ -33,9 +33,16 @@ type StartPoint struct {
 // StartFrom makes a new task start from a moment of another one.
 // +kubebuilder:validation:XValidation:rule="!has(self.at) || !has(self.checkpointRef)",message="startFrom has both at and checkpointRef: set only one of them"
 type StartFrom struct {
-	// taskRef names the source task.
+	// taskRef names the source task. It may be gone, if its history is kept.
 	// +required
 	TaskRef NameReference `json:"taskRef"`
+	// taskUID is the UID of the source, for when several tasks had its name; when left out, the
+	// Task of that name, or the only one whose history is kept.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-A-Za-z0-9]+$')",message="taskUID must be the UID of a task, such as kubectl clew task list -o yaml shows it"
+	TaskUID string `json:"taskUID,omitempty"`
 	// checkpointRef names one of its checkpoints; the latest when left out. The same as
 	// at.checkpointRef.
 	// +optional

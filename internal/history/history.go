@@ -71,6 +71,13 @@ type Task struct {
 	UID       string
 }
 
+// NamedTask is one of the tasks that had the same name.
+type NamedTask struct {
+	UID string
+	// Began is when its first attempt began.
+	Began time.Time
+}
+
 // Position is a place in a task's conversation.
 type Position struct {
 	// Branch is the branch's id.

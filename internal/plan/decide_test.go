@@ -402,7 +402,9 @@ func TestATaskThatStartsFromAnother(t *testing.T) {
 			{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue},
 		}},
 	}
-	s := newScene(t, builders.StartFrom("source", "source-3")).step()
+	s := newScene(t, builders.StartFrom("source", "source-3"))
+	s.o.Source.Known = true
+	s.step()
 	s.wantState(v1alpha1.ReasonSourceNotFound)
 	s.o.Source.Task = source
 	s.step()

@@ -92,6 +92,11 @@ type Attempts struct {
 type Source struct {
 	// Task is the source; nil if it does not exist.
 	Task *v1alpha1.Task
+	// Kept are the UIDs of the tasks of this name that are gone and whose history is kept,
+	// newest first, if Task is nil. If there is only one, Record and Found belong to it.
+	Kept []string
+	// Deleted reports that the history of the UID that is named was deleted.
+	Deleted bool
 	// Checkpoint is the object that is named, or the source's latest one if no moment is;
 	// nil if it does not exist.
 	Checkpoint *v1alpha1.Checkpoint

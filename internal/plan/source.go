@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -53,8 +54,7 @@ func ResolveSource(repository *v1alpha1.Repository, from *v1alpha1.StartFrom, fo
 	task, name := found.Task, from.TaskRef.Name
 	switch {
 	case task == nil:
-		return nil, &Blocker{v1alpha1.ReasonSourceNotFound, fmt.Sprintf(
-			"there is no Task %q in this namespace to start from", name)}
+		return fromKept(from, found)
 	case originOf(repository) != originOf(task.Spec.Repository):
 		return nil, &Blocker{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
 			"Task %q works on another repository: a task can only start from a task with the same repository.url", name)}
@@ -63,6 +63,38 @@ func ResolveSource(repository *v1alpha1.Repository, from *v1alpha1.StartFrom, fo
 		return fromRecord(name, string(task.UID), from.Point(), query, found)
 	}
 	return fromObject(task, found.Checkpoint)
+}
+
+// maxNamed bounds the UIDs that a message lists.
+const maxNamed = 10
+
+// fromKept returns the point of a task that is gone, of which the history store alone knows.
+func fromKept(from *v1alpha1.StartFrom, found Source) (*v1alpha1.SourceStatus, *Blocker) {
+	name, uid := from.TaskRef.Name, from.TaskUID
+	blocked := func(reason, format string, args ...any) (*v1alpha1.SourceStatus, *Blocker) {
+		return nil, &Blocker{reason, fmt.Sprintf(format, args...)}
+	}
+	at := from.Point()
+	switch c := found.Record; {
+	case !found.Known:
+		return blocked(v1alpha1.ReasonHistoryUnavailable, "there is no Task %q in this namespace, and the history store cannot be reached, which knows whether the history of one is kept: the task starts when it can", name)
+	case found.Deleted:
+		return blocked(v1alpha1.ReasonSourceNotFound, "the history of Task %q with the UID %s was deleted: nothing is left to start from", name, uid)
+	case len(found.Kept) == 0 && uid != "":
+		return blocked(v1alpha1.ReasonSourceNotFound, "there is no Task %q with the UID %s in this namespace to start from, and no history of one is kept", name, uid)
+	case len(found.Kept) == 0:
+		return blocked(v1alpha1.ReasonSourceNotFound, "there is no Task %q in this namespace to start from, and no history of one is kept", name)
+	case len(found.Kept) > 1:
+		return blocked(v1alpha1.ReasonSourceAmbiguous, "there is no Task %q in this namespace any more, and several had this name: start from one of them by its UID, newest first: %s", name, strings.Join(found.Kept[:min(len(found.Kept), maxNamed)], ", "))
+	case c == nil && at == nil && found.Damaged == "":
+		return blocked(v1alpha1.ReasonCheckpointNotFound, "Task %q is gone, and the gitstore has no checkpoint of it: nothing is left to start from", name)
+	case c == nil && at != nil && at.CheckpointRef != nil:
+		return blocked(v1alpha1.ReasonCheckpointNotFound, "Task %q is gone, and with it the Checkpoint %q: name the checkpoint by its number, with at.checkpointNumber", name, at.CheckpointRef.Name)
+	case c != nil && !c.Lost && !c.Durable:
+		return blocked(v1alpha1.ReasonCheckpointLost, "Task %q is gone, and its checkpoint %d never reached the gitstore: start from another one", name, c.Number)
+	}
+	query, _ := RecordedPoint(at)
+	return fromRecord(name, found.Kept[0], at, query, found)
 }
 
 // fromObject returns the point of a Checkpoint of the task.

@@ -77,3 +77,50 @@ func TestMomentsThatOnlyTheHistoryKnows(t *testing.T) {
 		})
 	}
 }
+
+// TestSourcesThatAreGone: what only the history store knows of is started from as well, unless
+// it is unclear which task is meant.
+func TestSourcesThatAreGone(t *testing.T) {
+	kept := func(c *history.Checkpoint) Source { return Source{Known: true, Kept: []string{"u"}, Record: c} }
+	lost, early := threeRecorded(), threeRecorded()
+	lost.Lost, lost.Durable, early.Durable = true, false, false
+	number, object := &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](3)}, &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: "source-3"}}
+	for name, test := range map[string]struct {
+		at      *v1alpha1.StartPoint
+		uid     string
+		found   Source
+		reason  string
+		message string
+	}{
+		"its latest":       {found: kept(threeRecorded())},
+		"a number":         {at: number, found: kept(threeRecorded())},
+		"a kept object":    {at: object, found: kept(threeRecorded())},
+		"by its UID":       {at: number, uid: "u", found: kept(threeRecorded())},
+		"store down":       {nil, "", Source{}, v1alpha1.ReasonHistoryUnavailable, "whether the history of one is kept"},
+		"nothing kept":     {nil, "", Source{Known: true}, v1alpha1.ReasonSourceNotFound, "no history of one is kept"},
+		"another UID":      {nil, "u", Source{Known: true}, v1alpha1.ReasonSourceNotFound, "with the UID u"},
+		"deleted":          {nil, "u", Source{Known: true, Deleted: true}, v1alpha1.ReasonSourceNotFound, "was deleted"},
+		"several":          {nil, "", Source{Known: true, Kept: []string{"u2", "u1"}}, v1alpha1.ReasonSourceAmbiguous, "newest first: u2, u1"},
+		"no checkpoint":    {nil, "", kept(nil), v1alpha1.ReasonCheckpointNotFound, "nothing is left to start from"},
+		"no such number":   {number, "", kept(nil), v1alpha1.ReasonCheckpointNotFound, "does not have checkpoint 3"},
+		"object gone":      {object, "", kept(nil), v1alpha1.ReasonCheckpointNotFound, "by its number"},
+		"lost":             {number, "", kept(lost), v1alpha1.ReasonCheckpointLost, "is lost"},
+		"never pushed":     {number, "", kept(early), v1alpha1.ReasonCheckpointLost, "never reached the gitstore"},
+		"damaged messages": {&v1alpha1.StartPoint{Message: ptr.To[int64](9)}, "", Source{Known: true, Kept: []string{"u"}, Damaged: "message 4 is missing"}, v1alpha1.ReasonCorrupted, "message 4 is missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, builders.StartFrom("source", ""), func(t *v1alpha1.Task) { t.Spec.StartFrom.At, t.Spec.StartFrom.TaskUID = test.at, test.uid })
+			s.o.Source = test.found
+			s.step()
+			if test.reason != "" {
+				s.wantState(test.reason)
+				s.wantMessage(meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskSucceeded).Message, test.message)
+				return
+			}
+			want := &v1alpha1.SourceStatus{TaskUID: "u", Checkpoint: 3, Commit: "c3", Position: 8}
+			if diff := cmp.Diff(want, s.status().Source); diff != "" {
+				t.Errorf("the resolved source (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -26,6 +26,13 @@ type Store interface {
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	// Checkpoint returns the record of one checkpoint.
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	// CheckpointsBefore lists the checkpoints before a number, or the newest if that is 0, in
+	// descending order.
+	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
+	// TasksNamed returns the tasks of a name that have a history, newest first.
+	TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error)
+	// RecordedTransitions returns math.MaxInt64 for a task whose history was deleted.
+	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
 	// ResolvePosition finds the turn boundary at or before a position in the active branch,
 	// and the newest checkpoint that is not after it.
 	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)
@@ -36,8 +43,11 @@ func Find(ctx context.Context, live client.Reader, store Store, namespace string
 	found := plan.Source{}
 	task := &v1alpha1.Task{}
 	exists, err := get(ctx, live, namespace, from.TaskRef.Name, task)
-	if err != nil || !exists {
+	if err != nil {
 		return found, err
+	}
+	if !exists || from.TaskUID != "" && from.TaskUID != string(task.UID) {
+		return found, fromKept(ctx, live, store, namespace, from, &found)
 	}
 	found.Task = task
 	at := from.Point()
@@ -85,13 +95,18 @@ func fromStore(ctx context.Context, store Store, task *v1alpha1.Task, at *v1alph
 		found.Behind = plan.Lags(&task.Status, state)
 		err = lookUp(ctx, store, history.Key{Namespace: task.Namespace, UID: uid}, at, query, found)
 	}
+	answered(ctx, task.Name, err, found)
+}
+
+// answered notes whether the history store could answer.
+func answered(ctx context.Context, source string, err error, found *plan.Source) {
 	switch {
 	case err == nil, errors.Is(err, history.ErrNotFound), errors.Is(err, history.ErrInvalid):
 		found.Known = true
 	case errors.Is(err, history.ErrCorrupted):
 		found.Known, found.Damaged = true, err.Error()
 	default:
-		logf.FromContext(ctx).Info("could not resolve the moment to start from", "source", task.Name, "error", err.Error())
+		logf.FromContext(ctx).Info("could not resolve the moment to start from", "source", source, "error", err.Error())
 	}
 }
 

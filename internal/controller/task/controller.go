@@ -38,6 +38,11 @@ type Store interface {
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
+	// CheckpointsBefore lists the checkpoints before a number, or the newest if that is 0, in
+	// descending order.
+	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
+	// TasksNamed returns the tasks of a name that have a history, newest first.
+	TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// RecordedTransitions returns the number up to which all transitions are recorded.

@@ -80,6 +80,22 @@ func (g *guard) Checkpoint(ctx context.Context, task history.Key, number int64) 
 	return row, err
 }
 
+func (g *guard) CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) (rows []history.Checkpoint, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		rows, err = g.store.CheckpointsBefore(ctx, task, before, limit)
+		return err
+	})
+	return rows, err
+}
+
+func (g *guard) TasksNamed(ctx context.Context, namespace, name string) (tasks []history.NamedTask, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		tasks, err = g.store.TasksNamed(ctx, namespace, name)
+		return err
+	})
+	return tasks, err
+}
+
 func (g *guard) Rewind(ctx context.Context, task history.Key, id string) (found history.Rewind, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		found, err = g.store.Rewind(ctx, task, id)

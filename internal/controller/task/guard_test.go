@@ -33,6 +33,16 @@ func (c *counting) Checkpoint(context.Context, history.Key, int64) (history.Chec
 	return history.Checkpoint{}, c.err
 }
 
+func (c *counting) CheckpointsBefore(context.Context, history.Key, int64, int) ([]history.Checkpoint, error) {
+	c.calls++
+	return nil, c.err
+}
+
+func (c *counting) TasksNamed(context.Context, string, string) ([]history.NamedTask, error) {
+	c.calls++
+	return nil, c.err
+}
+
 func (c *counting) Rewind(context.Context, history.Key, string) (history.Rewind, error) {
 	c.calls++
 	return history.Rewind{}, c.err

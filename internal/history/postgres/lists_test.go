@@ -34,6 +34,21 @@ func namesOf(tasks []history.TaskSummary) (names []string) {
 	return names
 }
 
+var _ = Describe("The tasks of a name", func() {
+	It("are listed newest first, without those of other names and namespaces", func(ctx SpecContext) {
+		store := open(GinkgoTB())
+		for _, task := range []history.Task{
+			{Namespace: "team", Name: "fix", UID: "2-older"}, {Namespace: "team", Name: "fix", UID: "1-newer"},
+			{Namespace: "team", Name: "fix-2", UID: "3"}, {Namespace: "elsewhere", Name: "fix", UID: "4"},
+		} {
+			begin(GinkgoTB(), store, task, 1)
+		}
+		Expect(store.TasksNamed(ctx, "team", "fix")).To(HaveExactElements(
+			SatisfyAll(HaveField("UID", "1-newer"), HaveField("Began", BeTemporally("~", time.Now(), time.Minute))), HaveField("UID", "2-older")))
+		Expect(store.TasksNamed(ctx, "team", "none")).To(BeEmpty())
+	})
+})
+
 var _ = Describe("A list of tasks", func() {
 	Describe("of a namespace", Ordered, ContinueOnFailure, func() {
 		start := time.Now().Add(-time.Hour).Truncate(time.Microsecond)

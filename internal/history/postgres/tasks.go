@@ -225,6 +225,20 @@ func (s *Store) RecordedTransitions(ctx context.Context, namespace, taskUID stri
 	return n, wrap(err, "read which transitions of the task with UID "+taskUID+" are recorded")
 }
 
+// maxNamed bounds the tasks of one name that TasksNamed returns.
+const maxNamed = 100
+
+// TasksNamed returns the tasks of a name that have begun, newest first; of many, only the
+// newest ones.
+func (s *Store) TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error) {
+	rows, err := s.read().TasksNamed(ctx, sqlc.TasksNamedParams{Namespace: namespace, Name: name, UpToRows: maxNamed})
+	tasks := make([]history.NamedTask, 0, len(rows))
+	for _, row := range rows {
+		tasks = append(tasks, history.NamedTask{UID: row.Uid, Began: row.CreatedAt})
+	}
+	return tasks, wrap(err, fmt.Sprintf("list the tasks named %s/%s", namespace, name))
+}
+
 // Attempt returns the newest attempt that has begun; history.ErrNotFound if none has.
 func (s *Store) Attempt(ctx context.Context, taskUID string) (int64, error) {
 	attempt, err := s.read().TaskAttempt(ctx, taskUID)

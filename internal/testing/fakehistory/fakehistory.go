@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -247,6 +248,34 @@ func (s *Store) CheckpointsAfter(_ context.Context, taskUID string, after int64,
 	}
 	rows := k.checkpoints[after:]
 	return slices.Clone(rows[:min(limit, len(rows))]), nil
+}
+
+// CheckpointsBefore implements the controllers' stores.
+func (s *Store) CheckpointsBefore(_ context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.find(task)
+	if err := s.unavailable(); err != nil || k == nil {
+		return nil, err
+	}
+	older := slices.DeleteFunc(slices.Clone(k.checkpoints), func(c history.Checkpoint) bool { return before > 0 && c.Number >= before })
+	slices.Reverse(older)
+	return older[:min(limit, len(older))], nil
+}
+
+// TasksNamed implements the controllers' stores. Its order is not that of the tasks'
+// creation, and it does not know when they began.
+func (s *Store) TasksNamed(_ context.Context, namespace, name string) ([]history.NamedTask, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var tasks []history.NamedTask
+	for uid, k := range s.tasks {
+		if k.state.Namespace == namespace && k.state.Name == name {
+			tasks = append(tasks, history.NamedTask{UID: uid})
+		}
+	}
+	slices.SortFunc(tasks, func(a, b history.NamedTask) int { return strings.Compare(a.UID, b.UID) })
+	return tasks, s.unavailable()
 }
 
 // RecordedTransitions implements the manager's store.

@@ -37,6 +37,13 @@ WHERE namespace = @namespace AND name = @name
 ORDER BY created_at DESC, uid DESC
 LIMIT 1;
 
+-- name: TasksNamed :many
+-- The tasks of a name that have begun, newest first; imports choose created_at.
+SELECT uid, created_at FROM tasks
+WHERE namespace = @namespace AND name = @name
+ORDER BY id DESC
+LIMIT @up_to_rows;
+
 -- name: SetTaskHead :exec
 UPDATE tasks
 SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,

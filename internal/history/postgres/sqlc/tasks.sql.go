@@ -459,3 +459,42 @@ func (q *Queries) TaskAttempt(ctx context.Context, uid string) (int64, error) {
 	err := row.Scan(&attempt)
 	return attempt, err
 }
+
+const tasksNamed = `-- name: TasksNamed :many
+SELECT uid, created_at FROM tasks
+WHERE namespace = $1 AND name = $2
+ORDER BY id DESC
+LIMIT $3
+`
+
+type TasksNamedParams struct {
+	Namespace string
+	Name      string
+	UpToRows  int32
+}
+
+type TasksNamedRow struct {
+	Uid       string
+	CreatedAt time.Time
+}
+
+// The tasks of a name that have begun, newest first; imports choose created_at.
+func (q *Queries) TasksNamed(ctx context.Context, arg TasksNamedParams) ([]TasksNamedRow, error) {
+	rows, err := q.db.Query(ctx, tasksNamed, arg.Namespace, arg.Name, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TasksNamedRow
+	for rows.Next() {
+		var i TasksNamedRow
+		if err := rows.Scan(&i.Uid, &i.CreatedAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

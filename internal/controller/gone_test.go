@@ -1,0 +1,60 @@
+package controller_test
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+var _ = Describe("A task that is gone, and whose history is kept", func() {
+	// gone completes a task with a checkpoint, and deletes it.
+	gone := func(w *world, name string) string {
+		GinkgoHelper()
+		p := w.running(name)
+		w.store.Begin(w.id(name), 1)
+		w.complete(name, p)
+		w.untilRecorded(name)
+		task := w.task(name)
+		w.Expect(w.client.Delete(w.ctx, task)).To(Succeed())
+		w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
+		w.untilGone(task)
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: resources.ClaimName(name)}}
+		w.Expect(w.client.Delete(w.ctx, claim)).To(Succeed(), "as the garbage collector does")
+		w.Expect(w.client.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "IsNotFound")))
+		return string(task.UID)
+	}
+
+	It("is started from by its name, and by its UID where names repeat", func() {
+		w := newWorld()
+		first := gone(w, "source")
+		w.apply("second", builders.StartFrom("source", ""))
+		w.Expect(w.config(w.pod("second", 1)).Source).To(HaveField("TaskUID", first))
+		w.Expect(w.task("second").Status.Source).To(HaveField("Checkpoint", BeEquivalentTo(1)))
+
+		By("using the name again")
+		other := gone(w, "source")
+		w.apply("third", builders.StartFrom("source", ""))
+		w.until("third", v1alpha1.ReasonSourceAmbiguous)
+		w.Expect(w.task("third")).To(haveMessage(v1alpha1.TaskSucceeded, SatisfyAll(ContainSubstring(first), ContainSubstring(other))))
+		w.apply("fourth", builders.StartFrom("source", ""), func(t *v1alpha1.Task) { t.Spec.StartFrom.TaskUID = other })
+		w.Expect(w.config(w.pod("fourth", 1)).Source).To(HaveField("TaskUID", other))
+	})
+
+	It("is not taken for another task of its name", func() {
+		w := newWorld()
+		first := gone(w, "source")
+		w.apply("source", builders.Suspended)
+		w.apply("second", builders.StartFrom("source", ""), func(t *v1alpha1.Task) { t.Spec.StartFrom.TaskUID = first })
+		w.Expect(w.config(w.pod("second", 1)).Source).To(HaveField("TaskUID", first))
+		w.apply("third", builders.StartFrom("none", ""), func(t *v1alpha1.Task) { t.Spec.StartFrom.TaskUID = first })
+		w.until("third", v1alpha1.ReasonSourceNotFound)
+	})
+})
