@@ -178,18 +178,20 @@ func (h *Handler) purge(ctx context.Context, repository Repository) (freed int64
 	}
 	h.purges.record(repository, time.Now())
 	h.usage.changed(repository)
+	h.replaced.removed(repository)
 	after, err := diskUse(repository.Path)
 	return max(0, before-after), true, err
 }
 
-// finishDeletion finishes an interrupted deletion in a repository.
+// finishDeletion removes the objects of a marked repository that no ref reaches: those of an
+// interrupted deletion, and of files that were replaced.
 func (m *Maintainer) finishDeletion(ctx context.Context, repository Repository, log logr.Logger) {
 	freed, purged, err := m.handler.purge(ctx, repository)
 	switch {
 	case err != nil && ctx.Err() == nil:
-		log.Info("objects of deleted tasks could not be removed yet", "error", err.Error())
+		log.Info("objects that no ref reaches could not be removed yet", "error", err.Error())
 	case purged:
-		log.Info("removed objects of deleted tasks", "bytes", freed)
+		log.Info("removed objects that no ref reached", "bytes", freed)
 	}
 }
 
@@ -223,6 +225,6 @@ func (h *Handler) overtaken(c *call, head pushHead, report []byte) []byte {
 	if len(head.Commands) == 0 || !head.SideBand || stored(report) || !lacking || !h.purges.recent(c.repository) {
 		return report
 	}
-	refused := gitstoreapi.New(gitstoreapi.Unavailable, "objects that this push builds on have just been deleted with another task; push again")
+	refused := gitstoreapi.New(gitstoreapi.Unavailable, "objects that this push builds on have just been removed, since no ref reached them; push again")
 	return errorPacket(refused)
 }

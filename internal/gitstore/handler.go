@@ -71,8 +71,9 @@ type Handler struct {
 	// rates are the rate limits of callers, which are tasks and readers.
 	rates *fairshare.Rates
 	// free returns how many bytes of the volume are free.
-	free   func() (int64, error)
-	purges *purges
+	free     func() (int64, error)
+	purges   *purges
+	replaced *replaced
 	// verified is what verifications need not read again.
 	verified *verified
 	// onPush is called with each repository that has received a push.
@@ -106,6 +107,7 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		usage:         newUsage(time.Now),
 		purges:        &purges{last: map[string]time.Time{}},
 		verified:      newVerified(time.Now),
+		replaced:      &replaced{least: leastReplaced, bytes: map[string]int64{}},
 		pushes:        newSlots(limits.ConcurrentPushes),
 		fetches:       newSlots(limits.ConcurrentFetches),
 		rates:         newRates(limits.RequestsPerSecond),

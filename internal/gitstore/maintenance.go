@@ -25,9 +25,9 @@ const (
 )
 
 // Maintainer keeps repositories small and fast: it merges packs and packs refs, and
-// removes what killed processes left behind. It removes no ref, and only objects
-// that an interrupted deletion has left (see Store.purge). It makes lost indexes of packs
-// again. It may be killed at any
+// removes what killed processes left behind. It removes no ref, and only objects that no
+// ref reaches: those that an interrupted deletion has left, and live files that were replaced
+// (see Store.purge). It makes lost indexes of packs again. It may be killed at any
 // instant: git only ever replaces a file with a complete one.
 type Maintainer struct {
 	handler *Handler

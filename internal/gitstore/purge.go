@@ -39,8 +39,8 @@ func (r Repository) exclusive(ctx context.Context) (release func(), err error) {
 	return func() { closeAll([]*os.File{used, gate}) }, nil
 }
 
-// mark returns the path of the file that marks a repository which may contain unreachable
-// objects because refs were deleted. The mark survives a killed process.
+// mark returns the path of the file that marks a repository which may contain many unreachable
+// objects because refs were deleted or replaced. The mark survives a killed process.
 func (r Repository) mark() string { return filepath.Join(r.Path, "clew-purge") }
 
 // marked reports whether the repository has its mark.

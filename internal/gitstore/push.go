@@ -225,6 +225,9 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 		h.metrics.pushes.WithLabelValues("failed").Inc()
 		return h.finish(w, c, err)
 	}
+	if stored(report) {
+		h.countReplaced(c, head, received)
+	}
 	h.recordPush(c, head, stored(report), time.Since(started))
 	c.decided, c.answer = true, h.overtaken(c, head, report)
 	return nil

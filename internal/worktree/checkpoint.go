@@ -183,6 +183,10 @@ func (q *CheckpointRequest) check() error {
 // checkpoint takes a checkpoint; quick allows it to build on the trees of the
 // previous one.
 func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, refs refPair, quick bool) (*taking, error) {
+	count, err := r.countReplaced()
+	if err != nil {
+		return nil, err
+	}
 	im, err := r.startImport(ctx)
 	if err != nil {
 		return nil, err
@@ -204,6 +208,7 @@ func (r *Repo) checkpoint(ctx context.Context, req *CheckpointRequest, refs refP
 		}
 		return nil, failGit(err, "write checkpoint %d of %s", req.Number, r.cfg.Worktree)
 	}
+	count()
 	if want := rootTree(t.snap.work); t.codeTree != want {
 		return nil, fail(GitFailed, nil, "checkpoint %d has the tree %s, but the worktree is %s; the repository %s may be damaged", req.Number, t.codeTree, want, r.cfg.GitDir)
 	}

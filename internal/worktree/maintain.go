@@ -19,13 +19,14 @@ type Maintenance struct {
 	Reaped                  int // files left behind by killed processes
 }
 
-// dropMarker is the file that records that refs were deleted, so that the next
+// dropMarker is the file that records that refs were deleted or replaced, so that the next
 // repack drops unreachable objects.
 const dropMarker = "drop"
 
 // Maintain keeps the repository small and fast. Once there are Config.MaxPacks
 // packs, it joins the small ones, so that their number grows with the logarithm of
-// the content, packs the refs, and drops objects that only deleted refs reached.
+// the content, packs the refs, and drops objects that only deleted refs reached. It does
+// so earlier if much of what Warm has stored was replaced.
 // Call it between checkpoints: with nothing to do it only lists a folder, and
 // during a push or fetch it does nothing. It can be killed at any time.
 func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
@@ -37,10 +38,19 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 		return m, err
 	}
 	m.PacksAfter = m.PacksBefore
-	if m.PacksBefore < r.cfg.MaxPacks || !r.packs.TryLock() {
+	drop, err := r.tooMuchReplaced()
+	if err != nil {
+		return m, err
+	}
+	if m.PacksBefore < r.cfg.MaxPacks && !drop || !r.packs.TryLock() {
 		return m, nil
 	}
 	defer r.packs.Unlock()
+	if drop {
+		if err := r.markDrop(); err != nil {
+			return m, err
+		}
+	}
 	r.seen.forget()
 	if m.Reaped, err = r.reap(); err != nil {
 		return m, err
@@ -60,7 +70,7 @@ func (r *Repo) Maintain(ctx context.Context) (Maintenance, error) {
 	return m, err
 }
 
-// repack joins the small packs or, if refs were deleted, all packs except the origin's.
+// repack joins the small packs or, if objects are to be dropped, all packs except the origin's.
 func (r *Repo) repack(ctx context.Context) error {
 	args := []string{"repack", "-d", "-q", "--no-write-bitmap-index"}
 	_, err := os.Stat(r.own(dropMarker))
@@ -81,15 +91,23 @@ func (r *Repo) repack(ctx context.Context) error {
 		return failGit(err, "repack %s", r.cfg.GitDir)
 	}
 	if drop {
+		r.replaced = 0
 		return failIO(os.Remove(r.own(dropMarker)), "remove %s", r.own(dropMarker))
 	}
 	return nil
 }
 
+// markDrop makes the next repack drop unreachable objects.
+func (r *Repo) markDrop() error {
+	return failIO(durable.WriteShared(r.own(dropMarker), tempPattern, nil, 0o600), "write %s", r.own(dropMarker))
+}
+
 func (r *Repo) countPacks() (int, error) {
-	names, err := filepath.Glob(filepath.Join(r.cfg.GitDir, "objects/pack/pack-*.pack"))
+	names, err := filepath.Glob(r.packPattern())
 	return len(names), failIO(err, "list the packs of %s", r.cfg.GitDir)
 }
+
+func (r *Repo) packPattern() string { return filepath.Join(r.cfg.GitDir, "objects/pack/pack-*.pack") }
 
 // reap removes lock files and unfinished files and returns their number. No process
 // can be using them: the caller holds the lock of the repository, which every git

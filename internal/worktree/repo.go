@@ -44,6 +44,9 @@ type Config struct {
 	MaxListed int
 	// MaxPacks is the number of packs at which Maintain repacks; 0 means 40.
 	MaxPacks int
+	// MaxReplacedBytes is how much of what Warm has stored may be replaced before Maintain
+	// drops it; 0 means 64 MiB. It is never less than a tenth of all packs.
+	MaxReplacedBytes int64
 	// Git is the git binary; "" means git in PATH.
 	Git string
 	// LockWait is how long Open waits for the lock of GitDir; 0 means 30 seconds.
@@ -85,6 +88,9 @@ func (c *Config) setDefaults() {
 	if c.MaxPacks == 0 {
 		c.MaxPacks = 40
 	}
+	if c.MaxReplacedBytes == 0 {
+		c.MaxReplacedBytes = 64 << 20
+	}
 	if c.Git == "" {
 		c.Git = "git"
 	}
@@ -114,6 +120,7 @@ type Repo struct {
 	ahead    *ahead   // the commit that Warm built on; nil if it stored nothing since the last checkpoint
 	throttle func()   // the argument of Warm while it runs, otherwise nil
 	unsaved  int      // number of files read since the cache was saved
+	replaced int64    // bytes of packs that replaced what Warm had stored, since Maintain dropped objects
 	pristine *pristine
 	index    *indexTree // the agent's index, as last parsed
 	synced   sync.Map   // folders of refs whose own names are durable

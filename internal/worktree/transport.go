@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/refname"
 )
@@ -351,8 +350,8 @@ func (r *Repo) DeleteRefs(ctx context.Context, refs ...string) error {
 		}
 		in.WriteString("delete " + ref + "\n")
 	}
-	if err := durable.WriteShared(r.own(dropMarker), tempPattern, nil, 0o600); err != nil {
-		return failIO(err, "write %s", r.own(dropMarker))
+	if err := r.markDrop(); err != nil {
+		return err
 	}
 	_, err := r.git(ctx, gitCall{args: []string{"update-ref", "--stdin"}, stdin: strings.NewReader(in.String())})
 	return failGit(err, "delete refs of %s", r.cfg.GitDir)

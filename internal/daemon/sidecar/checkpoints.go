@@ -82,6 +82,7 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			continue
 		case id := <-d.live:
 			d.storeLive(ctx, id)
+			d.maintain(ctx)
 			continue
 		}
 		if errors.Is(err, spool.ErrBroken) {
