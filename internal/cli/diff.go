@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/pathmatch"
@@ -210,7 +212,7 @@ func (o *diff) pages(ctx context.Context, s *session, task string, params url.Va
 	}
 	for {
 		page := &historyv1.Diff{}
-		if err := s.historyGet(ctx, []string{"tasks", task, "diff"}, params, page); err != nil {
+		if err := o.page(ctx, s, task, params, page); err != nil {
 			return err
 		}
 		if err := take(page); err != nil {
@@ -222,6 +224,43 @@ func (o *diff) pages(ctx context.Context, s *session, task string, params url.Va
 		}
 		params.Set("continue", page.Continue)
 	}
+}
+
+// longestLiveWait bounds how long a difference waits until the files of a task may be read again.
+const longestLiveWait = 10 * time.Minute
+
+// page reads one page. If the files of a running task have just been read for somebody else,
+// which takes long, it waits until they may be read again.
+func (o *diff) page(ctx context.Context, s *session, task string, params url.Values, into *historyv1.Diff) error {
+	ctx, cancel := context.WithTimeout(ctx, longestLiveWait)
+	defer cancel()
+	for {
+		request, err := s.historyRequest("GET", []string{"tasks", task, "diff"}, params)
+		if err != nil {
+			return err
+		}
+		if isLive(params.Get("from")) || isLive(params.Get("to")) {
+			request = request.MaxRetries(0) // it would wait without a word
+		}
+		stop := s.progressIfSlow("waiting for the history")
+		result := request.Do(ctx)
+		stop()
+		after, waits := apierrors.SuggestsClientDelay(result.Error())
+		if !waits || !apierrors.HasStatusCause(result.Error(), historyv1.CauseLiveResting) {
+			return s.answer(result, into)
+		}
+		fmt.Fprintf(o.ErrOut, "the files of task %s were read just now, which took long; trying again in %d s\n", task, after)
+		select {
+		case <-ctx.Done():
+			return s.answer(result, into)
+		case <-time.After(time.Duration(after) * time.Second):
+		}
+	}
+}
+
+// isLive reports whether a moment is the present of a task.
+func isLive(moment string) bool {
+	return moment == historyv1.WordLive || strings.HasSuffix(moment, ":"+historyv1.WordLive)
 }
 
 // tellIgnored says how many files are left out.

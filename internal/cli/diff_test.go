@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -38,6 +40,26 @@ func TestDiffAsPatch(t *testing.T) {
 	wantText(t, "query", "format=patch&from=base&to=latest", r.query())
 	b.must("diff", "fix-login", "previous", "other:4", "--uid", "u", "--", "src", "*.go")
 	wantText(t, "query", "format=patch&from=previous&path=src&path=%2A.go&to=other%3A4&uid=u", r.query())
+}
+
+// TestADiffToLiveWaitsUntilTheFilesMayBeReadAgain: somebody else's request has just read them.
+func TestADiffToLiveWaitsUntilTheFilesMayBeReadAgain(t *testing.T) {
+	b := newBench(t)
+	r := b.withHistory(nil)
+	r.answers = map[string]any{diffRequest: func(w http.ResponseWriter) {
+		if len(r.asked) > 1 {
+			_ = json.NewEncoder(w).Encode(someDiff())
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+			Details: &metav1.StatusDetails{RetryAfterSeconds: 1, Causes: []metav1.StatusCause{{Type: historyv1.CauseLiveResting}}}})
+	}}
+	out, errOut := b.must("diff", "fix-login", "latest", "live", "--name-only")
+	if !strings.HasPrefix(out, "a.go\n") {
+		t.Errorf("the files are %q", out)
+	}
+	wantText(t, "standard error", "the files of task fix-login were read just now, which took long; trying again in 1 s\n", errOut)
 }
 
 func TestDiffNamesCheckpoints(t *testing.T) {

@@ -85,6 +85,8 @@ func (r *requests) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 			page = answer[1]
 		}
 		_ = json.NewEncoder(w).Encode(page)
+	case func(http.ResponseWriter):
+		answer(w)
 	default:
 		_ = json.NewEncoder(w).Encode(answer)
 	}

@@ -18,6 +18,11 @@ const (
 // the deletion continues where it stopped.
 const CauseDeletionUnfinished metav1.CauseType = "DeletionUnfinished"
 
+// CauseLiveResting is the type of the cause in the details of a Status that says after how many
+// seconds a difference to the present may be requested again: the task's files have just been
+// read for another request, and reading them takes long.
+const CauseLiveResting metav1.CauseType = "LiveResting"
+
 // ConversationList is a page of a task's conversation, oldest message first.
 type ConversationList struct {
 	metav1.TypeMeta `json:",inline"`

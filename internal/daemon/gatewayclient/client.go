@@ -292,10 +292,9 @@ func (c *Client) Conversation(ctx context.Context, each func(*daemonv1.Conversat
 	return classify(what, stream.Err())
 }
 
-// ReportLive answers the request for the files as they are with that id: with the commit that
-// was pushed, or the problem that prevented it.
-func (c *Client) ReportLive(ctx context.Context, id, commit, problem string) error {
-	_, err := c.rpc.ReportLive(ctx, connect.NewRequest(&daemonv1.ReportLiveRequest{Id: id, Commit: commit, Problem: problem}))
+// ReportLive answers a request for the files as they are.
+func (c *Client) ReportLive(ctx context.Context, report *daemonv1.ReportLiveRequest) error {
+	_, err := c.rpc.ReportLive(ctx, connect.NewRequest(report))
 	return classify("report the files as they are", err)
 }
 

@@ -81,8 +81,14 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			d.reportOverflow()
 			continue
 		case id := <-d.live:
-			d.storeLive(ctx, id)
-			d.maintain(ctx)
+			d.considerLive(ctx, id)
+			continue
+		case <-d.livePushed:
+			d.liveTurns.ended(time.Now())
+			d.considerLive(ctx, "")
+			continue
+		case <-d.liveTurns.next():
+			d.considerLive(ctx, "")
 			continue
 		}
 		if errors.Is(err, spool.ErrBroken) {

@@ -61,7 +61,7 @@ type Server interface {
 	MarkBegun()
 	Commands(context.Context, func(*daemonv1.Command)) error
 	Report(context.Context, *daemonv1.Problem) error
-	ReportLive(ctx context.Context, id, commit, problem string) error
+	ReportLive(ctx context.Context, report *daemonv1.ReportLiveRequest) error
 }
 
 // Config configures the sidecar.
@@ -134,7 +134,9 @@ type daemon struct {
 	live    chan string   // the newest request for the files as they are
 	refused refusedCheckpoints
 
-	livePushes chan livePush
+	liveTurns  liveTurns               // of takeCheckpoints
+	livePushes chan livePush           // what pushLive pushes or reports
+	livePushed chan struct{}           // pushLive has pushed
 	fail       context.CancelCauseFunc // ends the work with a cause
 }
 
@@ -211,7 +213,7 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 			ProcessorTime: cfg.ProcessorTime, ProcessorsShort: cfg.ProcessorsShort, Agent: shim}),
 		fail: fail, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1),
-		live: make(chan string, 1), livePushes: make(chan livePush, 1),
+		live: make(chan string, 1), livePushes: make(chan livePush, 8), livePushed: make(chan struct{}, 1),
 	}, bad
 }
 

@@ -2689,7 +2689,7 @@ func (*Command_PublishLive) isCommand_Command() {}
 
 // PublishLive requests that the files are pushed to the gitstore as they are, without
 // stopping the agent: to the ref refs/clew/<task UID>/live. The daemon answers with
-// ReportLive. Older daemons ignore it.
+// ReportLive; one answer stands for all requests before it. Older daemons ignore it.
 type PublishLive struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 64 bytes.
@@ -2741,9 +2741,12 @@ type ReportLiveRequest struct {
 	// The commit that the ref was set to; empty if that failed.
 	Commit string `protobuf:"bytes,2,opt,name=commit,proto3" json:"commit,omitempty"`
 	// Why it failed, for people; at most 1024 bytes.
-	Problem       string `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Problem string `protobuf:"bytes,3,opt,name=problem,proto3" json:"problem,omitempty"`
+	// After how many seconds the request may be repeated, if the files were not read because
+	// they have just been; 0 otherwise.
+	RetryAfterSeconds int32 `protobuf:"varint,4,opt,name=retry_after_seconds,json=retryAfterSeconds,proto3" json:"retry_after_seconds,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ReportLiveRequest) Reset() {
@@ -2795,6 +2798,13 @@ func (x *ReportLiveRequest) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *ReportLiveRequest) GetRetryAfterSeconds() int32 {
+	if x != nil {
+		return x.RetryAfterSeconds
+	}
+	return 0
 }
 
 type ReportLiveResponse struct {
@@ -3106,11 +3116,12 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\fpublish_live\x18\x02 \x01(\v2\x1b.clew.daemon.v1.PublishLiveH\x00R\vpublishLiveB\t\n" +
 	"\acommand\"\x1d\n" +
 	"\vPublishLive\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"U\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x85\x01\n" +
 	"\x11ReportLiveRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x18\n" +
-	"\aproblem\x18\x03 \x01(\tR\aproblem\"\x14\n" +
+	"\aproblem\x18\x03 \x01(\tR\aproblem\x12.\n" +
+	"\x13retry_after_seconds\x18\x04 \x01(\x05R\x11retryAfterSeconds\"\x14\n" +
 	"\x12ReportLiveResponse\"P\n" +
 	"\x0eTakeCheckpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +

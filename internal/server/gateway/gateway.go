@@ -105,8 +105,8 @@ type Requests interface {
 type Live interface {
 	// Requests returns a channel that receives the ids of requests, until leave is called.
 	Requests(taskUID string) (ids <-chan string, leave func())
-	// Answer ends a request with a commit, or with a problem.
-	Answer(ctx context.Context, taskUID, id, commit, problem string) error
+	// Answer ends a request, and all before it, with a commit, or with a problem.
+	Answer(ctx context.Context, answer history.LiveMessage) error
 }
 
 // Options of a Gateway. Store, Authenticator and Requests are required.

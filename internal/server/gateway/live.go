@@ -9,10 +9,15 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/history"
 )
 
-// maxLiveProblem bounds the problem in an answer, in bytes.
-const maxLiveProblem = 1024
+const (
+	// maxLiveProblem bounds the problem in an answer, in bytes.
+	maxLiveProblem = 1024
+	// maxLiveRest bounds after how many seconds a request may be repeated.
+	maxLiveRest = 600
+)
 
 // commitID matches the full id of a commit.
 var commitID = regexp.MustCompile(`^[0-9a-f]{40}$`)
@@ -24,8 +29,10 @@ func (g *Gateway) ReportLive(ctx context.Context, req *connect.Request[daemonv1.
 		return nil, invalid("the commit is not an id of 40 hexadecimal digits")
 	}
 	if g.live != nil && m.GetId() != "" {
-		problem := clip.Bytes(conversation.CleanText(m.GetProblem()), maxLiveProblem)
-		if err := g.live.Answer(ctx, identityOf(ctx).TaskUID, m.GetId(), m.GetCommit(), problem); err != nil {
+		answer := history.LiveMessage{TaskUID: identityOf(ctx).TaskUID, ID: m.GetId(), Commit: m.GetCommit(),
+			Problem:           clip.Bytes(conversation.CleanText(m.GetProblem()), maxLiveProblem),
+			RetryAfterSeconds: min(max(m.GetRetryAfterSeconds(), 0), maxLiveRest)}
+		if err := g.live.Answer(ctx, answer); err != nil {
 			return nil, g.failure(ctx, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
@@ -17,7 +18,7 @@ import (
 type askers struct {
 	ids     chan string
 	of      string
-	answers [][4]string
+	answers []history.LiveMessage
 }
 
 func (a *askers) Requests(taskUID string) (<-chan string, func()) {
@@ -25,8 +26,8 @@ func (a *askers) Requests(taskUID string) (<-chan string, func()) {
 	return a.ids, func() {}
 }
 
-func (a *askers) Answer(_ context.Context, taskUID, id, commit, problem string) error {
-	a.answers = append(a.answers, [4]string{taskUID, id, commit, problem})
+func (a *askers) Answer(_ context.Context, answer history.LiveMessage) error {
+	a.answers = append(a.answers, answer)
 	return nil
 }
 
@@ -39,7 +40,7 @@ var _ = Describe("A request for the files as they are", func() {
 	})
 
 	report := func(id, commit, problem string) error {
-		_, err := f.client("a1").ReportLive(f.ctx, connect.NewRequest(&daemonv1.ReportLiveRequest{Id: id, Commit: commit, Problem: problem}))
+		_, err := f.client("a1").ReportLive(f.ctx, connect.NewRequest(&daemonv1.ReportLiveRequest{Id: id, Commit: commit, Problem: problem, RetryAfterSeconds: 1 << 30}))
 		return err
 	}
 
@@ -57,9 +58,9 @@ var _ = Describe("A request for the files as they are", func() {
 		Expect(report("request", commit, "")).To(Succeed())
 		Expect(report("request", "", strings.Repeat("x\x00", 2000))).To(Succeed())
 		Expect(who.answers).To(HaveLen(2))
-		Expect(who.answers[0]).To(Equal([4]string{"uid-of-a", "request", commit, ""}), "the task is that of the token")
-		Expect(len(who.answers[1][3])).To(BeNumerically("<=", 1024))
-		Expect(who.answers[1][3]).NotTo(ContainSubstring("\x00"))
+		Expect(who.answers[0]).To(Equal(history.LiveMessage{TaskUID: "uid-of-a", ID: "request", Commit: commit, RetryAfterSeconds: 600}), "the task is that of the token")
+		Expect(len(who.answers[1].Problem)).To(BeNumerically("<=", 1024))
+		Expect(who.answers[1].Problem).NotTo(ContainSubstring("\x00"))
 	})
 
 	It("is not answered by what is no commit", func() {

@@ -40,6 +40,11 @@ func (a *api) diff(w http.ResponseWriter, c *call) error {
 			return err
 		}
 	}
+	return a.withAnswerSlot(func(w http.ResponseWriter, c *call) error { return a.compare(w, c, q, of) })(w, c)
+}
+
+// compare answers a request for a page of the difference between two moments.
+func (a *api) compare(w http.ResponseWriter, c *call, q diffParameters, of moments) error {
 	from, to := of.from.point(of.task), of.to.point(of.task)
 	found, err := a.Code.Diff(c.Context(), c.access.Namespace, of.task.UID, gitstoreapi.DiffQuery{
 		From: from, To: to, FromCommit: cmp.Or(q.at.Commits[0], of.from.commit), ToCommit: cmp.Or(q.at.Commits[1], of.to.commit),

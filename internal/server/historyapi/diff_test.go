@@ -139,8 +139,18 @@ var _ = Describe("The difference between two moments of a task", func() {
 		},
 			Entry("no answer", history.ErrNoAnswer, "the daemon of task a does not answer: its pod may be starting or ending"),
 			Entry("a problem", &history.LiveProblem{Problem: "the volume is full"}, "cannot push its files: the volume is full"),
+			Entry("a rest", &history.LiveProblem{Problem: "try again in 40 s", RetryAfterSeconds: 40}, "cannot be shown yet: try again in 40 s"),
 			Entry("no connection", http.ErrServerClosed, "cannot be asked for its files; try again"),
 		)
+	})
+
+	It("says when the files of a busy task may be read again", func() {
+		for i := range f.archive.tasks {
+			f.archive.tasks[i].State = "Running"
+		}
+		f.live.err = &history.LiveProblem{Problem: "try again in 40 s", RetryAfterSeconds: 40}
+		Expect(decoded[metav1.Status](f.get("ann", diffPath+"?to=live")).Details).To(And(
+			HaveField("RetryAfterSeconds", BeEquivalentTo(40)), HaveField("Causes", ConsistOf(metav1.StatusCause{Type: historyv1alpha1.CauseLiveResting}))))
 	})
 
 	It("returns patches as text, or as bytes when they are none", func() {

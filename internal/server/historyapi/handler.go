@@ -180,7 +180,7 @@ func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	a.read(mux, task+"/"+subresourceCheckpoints, checkpoints, a.checkpoints)
 	a.read(mux, task+"/"+subresourceCheckpoints+"/{number}", checkpoints, a.checkpoint)
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff, requestTimeout,
-		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.withAnswerSlot(a.diff))
+		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.diff)
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff+"/rewind", requestTimeout,
 		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.withAnswerSlot(a.rewindPreview))
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -35,12 +39,18 @@ func (a *api) live(c *call, found history.TaskSummary) (moment, error) {
 }
 
 // publish brings the files of moments that are the present to the gitstore. It takes seconds,
-// so it holds no slot.
+// so it holds no slot that other requests need.
 func (a *api) publish(c *call, moments ...*moment) error {
+	moments = slices.DeleteFunc(moments, func(m *moment) bool { return m.live == nil })
+	if len(moments) == 0 {
+		return nil
+	}
+	release, err := a.enter(c, a.waits)
+	if err != nil {
+		return err
+	}
+	defer release()
 	for _, m := range moments {
-		if m.live == nil {
-			continue
-		}
 		commit, err := a.Live.Publish(c.Context(), m.task.UID)
 		if err != nil {
 			return a.liveError(c, m.task, err)
@@ -53,6 +63,11 @@ func (a *api) publish(c *call, moments ...*moment) error {
 func (a *api) liveError(c *call, task history.Task, err error) error {
 	var problem *history.LiveProblem
 	switch {
+	case errors.As(err, &problem) && problem.RetryAfterSeconds > 0:
+		status := unavailable(fmt.Sprintf("the files of task %s cannot be shown yet: %s", task.Name, problem.Problem))
+		status.ErrStatus.Details.RetryAfterSeconds = problem.RetryAfterSeconds
+		status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: historyv1alpha1.CauseLiveResting}}
+		return status
 	case errors.As(err, &problem):
 		return unavailable(fmt.Sprintf("the daemon of task %s cannot push its files: %s", task.Name, problem.Problem))
 	case errors.Is(err, history.ErrNoAnswer):

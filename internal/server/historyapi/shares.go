@@ -16,7 +16,9 @@ import (
 // A reader holds an answer slot until its response is written, and a read slot only while
 // the history store is queried: a caller that reads slowly uses up the share of its own
 // namespace. There are as many read slots as the store has connections, less one for
-// audit events. A search holds a search slot as well.
+// audit events. A search holds a search slot as well. A difference to the present holds neither,
+// but a slot for that, while it waits for the task's daemon, which costs the server next to
+// nothing.
 const (
 	defaultConnections                   = 6
 	spareConnections                     = 1
@@ -25,6 +27,7 @@ const (
 	exportsOfNamespace, exportsInAll     = 1, 3
 	uploadsOfNamespace, uploadsInAll     = 1, 4
 	deletionsOfNamespace, deletionsInAll = 1, 2
+	waitsOfNamespace, waitsInAll         = 8, 40
 	// patience is how long a request waits for a slot, and answerTimeout how long a
 	// caller may take to read a response.
 	patience      = 10 * time.Second
@@ -37,7 +40,7 @@ type share struct {
 	ofNamespace int
 }
 
-type shares struct{ answers, reads, searches, exports, uploads, deletions share }
+type shares struct{ answers, reads, searches, exports, uploads, deletions, waits share }
 
 func newShares(connections int) shares {
 	if connections <= 0 {
@@ -52,6 +55,7 @@ func newShares(connections int) shares {
 		exports:   share{fairshare.NewSlots(exportsInAll), exportsOfNamespace},
 		uploads:   share{fairshare.NewSlots(uploadsInAll), uploadsOfNamespace},
 		deletions: share{fairshare.NewSlots(deletionsInAll), deletionsOfNamespace},
+		waits:     share{fairshare.NewSlots(waitsInAll), waitsOfNamespace},
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,12 +82,14 @@ type shared struct {
 	mux   *http.ServeMux
 	store *busyStore
 	codes chan int
+	// daemon is that of every running task.
+	daemon *busyDaemon
 }
 
 func share(t *testing.T) *shared {
-	s := &shared{t: t, mux: http.NewServeMux(), store: newBusyStore(), codes: make(chan int, 1000)}
+	s := &shared{t: t, mux: http.NewServeMux(), store: newBusyStore(), codes: make(chan int, 1000), daemon: &busyDaemon{answer: make(chan struct{})}}
 	historyapi.Register(s.mux, historyapi.Options{
-		Store: s.store, Connections: 6, Archive: s.store, Tasks: tasks{}, Code: &code{},
+		Store: s.store, Connections: 6, Archive: s.store, Tasks: tasks{}, Code: &code{}, Live: s.daemon,
 		Authenticator: authenticator.RequestFunc(byHeader), Authorizer: everything{}, Log: logr.Discard(),
 	})
 	return s
@@ -139,6 +142,42 @@ func TestReadsOfOneNamespaceLeaveConnectionsToOthers(t *testing.T) {
 			g.Expect(s.answered()).To(gomega.HaveKeyWithValue(http.StatusOK, 5))
 		})
 	}
+}
+
+// TestWhoeverWaitsForATasksDaemonKeepsNoSlotThatOthersNeed: it takes seconds.
+func TestWhoeverWaitsForATasksDaemonKeepsNoSlotThatOthersNeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := gomega.NewWithT(t)
+		s := share(t)
+		for i := range s.store.tasks {
+			s.store.tasks[i].State = "Running"
+		}
+		s.send(30, http.MethodGet, "team", "/tasks/a/diff?to=live", nil)
+		g.Expect(s.daemon.at()).To(gomega.Equal(8), "a namespace's share of waits")
+		s.send(1, http.MethodGet, "team", "/tasks/a/conversation", nil)
+		g.Expect(s.store.at()).To(gomega.HaveLen(1), "another read is served meanwhile")
+		close(s.store.answer)
+		close(s.daemon.answer)
+		synctest.Wait()
+	})
+}
+
+// busyDaemon blocks its callers until it is told to answer.
+type busyDaemon struct {
+	waiting atomic.Int32
+	answer  chan struct{}
+}
+
+func (d *busyDaemon) Publish(context.Context, string) (string, error) {
+	d.waiting.Add(1)
+	<-d.answer
+	return "now", nil
+}
+
+// at returns the number of callers that have come.
+func (d *busyDaemon) at() int {
+	synctest.Wait()
+	return int(d.waiting.Load())
 }
 
 func TestSearchesOfANamespaceLeaveSlotsForItsOtherReads(t *testing.T) {

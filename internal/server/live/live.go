@@ -8,6 +8,9 @@
 //   - A task's daemon is asked by each server at most once at a time, however many callers
 //     wait. What a caller gets was asked for after its call, so that it has what was written
 //     before.
+//   - All servers that wait for a task get an answer: one to a request is also one to all
+//     requests before it, which the daemon may have skipped. All servers see requests in the
+//     same order.
 //   - A request reaches a daemon that reconnects while somebody waits.
 //   - Nothing is stored: what is lost on the way ends as an error after patience, and may be
 //     asked for again.
@@ -17,6 +20,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,8 +46,9 @@ type Broker struct {
 	mu sync.Mutex
 	// publications are those in progress, by the task's UID.
 	publications map[string]*publication
-	// asked holds the requests of all servers that are not answered, by the task's UID.
-	asked map[string]string
+	// asked holds the requests of all servers that are not answered, oldest first, by the
+	// task's UID.
+	asked map[string][]string
 	// daemons are the streams to daemons at this server, by the task's UID.
 	daemons map[string]map[chan string]struct{}
 }
@@ -59,7 +64,7 @@ type publication struct {
 // New returns a Broker. Run must run.
 func New(bus Bus) *Broker {
 	return &Broker{bus: bus, patience: patience, publications: map[string]*publication{},
-		asked: map[string]string{}, daemons: map[string]map[chan string]struct{}{}}
+		asked: map[string][]string{}, daemons: map[string]map[chan string]struct{}{}}
 }
 
 // Run passes on requests and answers until ctx ends.
@@ -142,32 +147,44 @@ func (b *Broker) handle(m history.LiveMessage) {
 		b.ask(m.TaskUID, m.ID)
 		return
 	}
-	b.answered(m.TaskUID, m.ID)
+	// Its own request may have been lost on the way to this server.
+	b.conclude(m, append(b.answered(m.TaskUID, m.ID), m.ID))
+}
+
+// conclude ends the publications of the requests that a message answers.
+func (b *Broker) conclude(m history.LiveMessage, ids []string) {
 	var err error
 	if m.Commit == "" {
-		err = &history.LiveProblem{Problem: m.Problem}
+		err = &history.LiveProblem{Problem: m.Problem, RetryAfterSeconds: m.RetryAfterSeconds}
 	}
-	b.finish(m.TaskUID, m.ID, m.Commit, err)
+	for _, id := range ids {
+		b.finish(m.TaskUID, id, m.Commit, err)
+	}
 }
 
 // ask sends a request to the daemon, now or when it connects.
 func (b *Broker) ask(taskUID, id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.asked[taskUID] = id
+	b.asked[taskUID] = append(b.asked[taskUID], id)
 	time.AfterFunc(b.patience, func() { b.answered(taskUID, id) })
 	for daemon := range b.daemons[taskUID] {
 		replace(daemon, id)
 	}
 }
 
-// answered ends a request.
-func (b *Broker) answered(taskUID, id string) {
+// answered ends a request and all before it, and returns them.
+func (b *Broker) answered(taskUID, id string) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.asked[taskUID] == id {
+	asked := b.asked[taskUID]
+	n := slices.Index(asked, id) + 1
+	if n == len(asked) {
 		delete(b.asked, taskUID)
+	} else {
+		b.asked[taskUID] = asked[n:]
 	}
+	return slices.Clone(asked[:n])
 }
 
 // replace sends the newest id on a channel of capacity 1 that has no other sender.
@@ -185,8 +202,8 @@ func (b *Broker) Requests(taskUID string) (ids <-chan string, leave func()) {
 	c := make(chan string, 1)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if id, waits := b.asked[taskUID]; waits {
-		c <- id
+	if asked := b.asked[taskUID]; len(asked) > 0 {
+		c <- asked[len(asked)-1]
 	}
 	if b.daemons[taskUID] == nil {
 		b.daemons[taskUID] = map[chan string]struct{}{}
@@ -202,18 +219,16 @@ func (b *Broker) Requests(taskUID string) (ids <-chan string, leave func()) {
 	}
 }
 
-// Answer passes on what the task's daemon says: the commit that it has pushed, or the problem
+// Answer passes on what a task's daemon says: the commit that it has pushed, or the problem
 // that prevented it. An answer that nobody has asked the task for, or to which there was one,
 // is ignored, so that a daemon cannot flood the Bus.
-func (b *Broker) Answer(ctx context.Context, taskUID, id, commit, problem string) error {
-	b.mu.Lock()
-	wanted := b.asked[taskUID] == id
-	if wanted {
-		delete(b.asked, taskUID)
-	}
-	b.mu.Unlock()
-	if !wanted {
+func (b *Broker) Answer(ctx context.Context, m history.LiveMessage) error {
+	answered := b.answered(m.TaskUID, m.ID)
+	if len(answered) == 0 {
 		return nil
 	}
-	return b.bus.NotifyLive(ctx, history.LiveMessage{TaskUID: taskUID, ID: id, Answered: true, Commit: commit, Problem: problem})
+	m.Answered = true
+	err := b.bus.NotifyLive(ctx, m)
+	b.conclude(m, answered) // when the message comes back, this server knows none of them
+	return err
 }
