@@ -13,6 +13,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
 	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
@@ -37,6 +38,38 @@ func (w *world) as(uid, name, label string) metav1.ObjectMeta {
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Task", Name: "work", UID: types.UID(uid), Controller: ptr.To(true),
 		}},
 	}
+}
+
+var _ = Describe("an object with the name of a task's checkpoint or snapshot", func() {
+	It("does not hold up the task, whose checkpoint goes by its number", func() {
+		w := newWorld()
+		w.running("work", func(t *v1alpha1.Task) { t.Spec.Conversation.SnapshotEveryMessages = ptr.To[int32](5) })
+		uid := w.id("work").UID
+		others := v1alpha1.NameReference{Name: "another"}
+		for _, name := range []string{"work-1", "work-1-" + uid[:5], "work-2", "work-3", "work-3-" + uid[:5]} {
+			w.create(&v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.CheckpointSpec{TaskRef: others}})
+		}
+		w.create(&v1alpha1.ConversationSnapshot{ObjectMeta: metav1.ObjectMeta{Name: "work-snapshot-1"}, Spec: v1alpha1.ConversationSnapshotSpec{TaskRef: others}})
+		w.say("work", 5)
+		w.note("work", 5)
+		w.checkpointAt("work", 2)
+		w.Eventually(w.latestCheckpoint).WithArguments("work").Should(And(HaveField("Number", BeEquivalentTo(1)), HaveField("Name", "")))
+		w.checkpointAt("work", 2)
+		w.Eventually(w.latestCheckpoint).WithArguments("work").Should(And(HaveField("Number", BeEquivalentTo(2)), HaveField("Name", "work-2-"+uid[:5])))
+		w.checkpoint("work-2-" + uid[:5])
+		w.Eventually(func() int64 { return w.task("work").Status.SnapshotCount }).Should(BeEquivalentTo(1))
+
+		By("starting from the latest checkpoint, which has no object")
+		w.checkpointAt("work", 2)
+		w.Eventually(w.latestCheckpoint).WithArguments("work").Should(HaveField("Number", BeEquivalentTo(3)))
+		w.apply("next", builders.StartFrom("work", ""))
+		w.Eventually(func() *v1alpha1.SourceStatus { return w.task("next").Status.Source }).Should(HaveField("Checkpoint", BeEquivalentTo(3)))
+	})
+})
+
+// latestCheckpoint is the one in a task's status; the zero value for none.
+func (w *world) latestCheckpoint(name string) v1alpha1.CheckpointSummary {
+	return ptr.Deref(w.task(name).Status.LatestCheckpoint, v1alpha1.CheckpointSummary{})
 }
 
 var _ = Describe("an object that names another namespace's task", func() {

@@ -47,6 +47,17 @@ func RecordedPoint(at *v1alpha1.StartPoint) (query *history.PositionQuery, recor
 	return nil, true
 }
 
+// StartPoint returns the moment of a task from which to start: the one given, or, if none is and
+// the task's latest checkpoint has no object, the number of that. It is nil if the object of the
+// latest checkpoint says what is needed.
+func StartPoint(from *v1alpha1.StartFrom, task *v1alpha1.Task) *v1alpha1.StartPoint {
+	at, latest := from.Point(), task.Status.LatestCheckpoint
+	if at == nil && latest != nil && latest.Name == "" && latest.Number > 0 {
+		return &v1alpha1.StartPoint{CheckpointNumber: &latest.Number}
+	}
+	return at
+}
+
 // ResolveSource returns the point from which a task starts that continues from another
 // one, or what blocks that. A message and a time lead to the newest checkpoint at or before
 // the end of their turn.
@@ -59,8 +70,9 @@ func ResolveSource(repository *v1alpha1.Repository, from *v1alpha1.StartFrom, fo
 		return nil, &Blocker{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
 			"Task %q works on another repository: a task can only start from a task with the same repository.url", name)}
 	}
-	if query, recorded := RecordedPoint(from.Point()); recorded {
-		return fromRecord(name, string(task.UID), from.Point(), query, found)
+	at := StartPoint(from, task)
+	if query, recorded := RecordedPoint(at); recorded {
+		return fromRecord(name, string(task.UID), at, query, found)
 	}
 	return fromObject(task, found.Checkpoint)
 }

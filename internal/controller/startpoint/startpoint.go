@@ -50,7 +50,7 @@ func Find(ctx context.Context, live client.Reader, store Store, namespace string
 		return found, fromKept(ctx, live, store, namespace, from, &found)
 	}
 	found.Task = task
-	at := from.Point()
+	at := plan.StartPoint(from, task)
 	if query, recorded := plan.RecordedPoint(at); recorded {
 		fromStore(ctx, store, task, at, query, &found)
 		return found, nil

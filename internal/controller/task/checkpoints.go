@@ -7,6 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
@@ -20,8 +21,8 @@ import (
 const checkpointsPerPage = 50
 
 // makeCheckpoints creates objects for a page of recorded checkpoints and for the newest
-// one. It returns the name of the newest object, and the number up to which every
-// checkpoint has an object. Their status belongs to the checkpoint controller.
+// one. It returns the name of the newest object, which is empty if that checkpoint has none, and
+// the number up to which none is missing. Their status belongs to the checkpoint controller.
 func (r *Reconciler) makeCheckpoints(ctx context.Context, task *v1alpha1.Task, of plan.Range) (newest string, through int64, err error) {
 	newest, through, err = r.makeCheckpointPage(ctx, task, of.After, of.UpTo, checkpointsPerPage)
 	if err == nil && through < of.UpTo {
@@ -53,7 +54,9 @@ func (r *Reconciler) makeCheckpointPage(ctx context.Context, task *v1alpha1.Task
 }
 
 // makeCheckpoint creates the object for one recorded checkpoint and returns its name,
-// unless the object that requested it, or one created before, represents it already.
+// unless the object that requested it, or one created before, represents it already. If other
+// objects have its names, the checkpoint has no object, as if retention had deleted it, and
+// goes by its number: the task must not wait until somebody deletes them.
 func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, row history.Checkpoint) (string, error) {
 	if row.RequestedByUID != "" && row.RequestedByName != "" {
 		requested, err := read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, row.RequestedByName)
@@ -77,14 +80,12 @@ func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, ro
 		if err != nil {
 			return "", err
 		}
-		if found == nil {
-			continue
-		}
-		if represents(found, task, row.Number) {
+		if found != nil && represents(found, task, row.Number) {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("checkpoint %d of the task has no object, because other objects have the names %q and %q: delete one of them", row.Number, names[0], names[1])
+	logf.FromContext(ctx).Info("a checkpoint has no object, because other objects have its names", "checkpoint", row.Number, "names", names)
+	return "", nil
 }
 
 // represents reports whether an object stands for the task's checkpoint with that number.
