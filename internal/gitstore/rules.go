@@ -37,7 +37,8 @@ const (
 var checkpointRest = regexp.MustCompile(`^(?:code|state)/([1-9][0-9]{0,9})$`)
 
 // checkCommands returns a refusal if one of the commands is not allowed to the task.
-// A task may create refs/clew/<its UID>/{code,state}/<number>, once, and create
+// A task may create refs/clew/<its UID>/{code,state}/<number>, once, and
+// refs/clew/<its UID>/head/<commit> for that commit, and create
 // or move refs/clew/<its UID>/live and refs/heads/clew/<its name>/<branch>; it may delete
 // nothing.
 func checkCommands(task Task, commands []Command) *gitstoreapi.Refusal {
@@ -75,6 +76,9 @@ func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 	if command.Ref == refname.Live(task.UID) {
 		return nil
 	}
+	if id, ok := strings.CutPrefix(command.Ref, refname.Heads(task.UID)); ok {
+		return checkHead(command, id)
+	}
 	if rest, ok := strings.CutPrefix(command.Ref, refname.OfTask(task.UID)); ok {
 		return checkCheckpoint(command, rest)
 	}
@@ -87,6 +91,14 @@ func checkCommand(task Task, command Command) *gitstoreapi.Refusal {
 	}
 	return gitstoreapi.New(gitstoreapi.RefNotAllowed, "%s is not a ref that a task may write; the task %s may write only below %s%s/ and %s%s/",
 		command.Ref, task.Name, checkpointRefs, task.UID, branchRefs, task.Name)
+}
+
+// checkHead returns a refusal if the ref of one of the agent's own commits names another one.
+func checkHead(command Command, id string) *gitstoreapi.Refusal {
+	if !isObjectID(id) || command.New != id {
+		return gitstoreapi.New(gitstoreapi.RefNotAllowed, "%s cannot be %s: the ref of an agent's commit is named after the commit", command.Ref, shortID(command.New))
+	}
+	return nil
 }
 
 // checkCheckpoint returns a refusal if a checkpoint's ref is malformed, or already has

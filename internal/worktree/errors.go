@@ -42,6 +42,8 @@ const (
 	CheckpointNotFound Reason = "CheckpointNotFound"
 	// CheckpointCorrupted: an object of the checkpoint is missing or damaged.
 	CheckpointCorrupted Reason = "CheckpointCorrupted"
+	// HeadNotStored: the agent's own commit, or something that it reaches, cannot be stored.
+	HeadNotStored Reason = "HeadNotStored"
 	// TooManyFiles: the worktree holds more entries than Config.MaxFiles.
 	TooManyFiles Reason = "TooManyFiles"
 	// TooMuchChanged: a brief checkpoint would have to read too much.

@@ -27,6 +27,11 @@ func (r *Repo) failCorrupt(err error, format string, args ...any) error {
 // while it is read. An object that is missing or does not match its id is
 // CheckpointCorrupted.
 func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind string, size int64, content io.Reader) error) error {
+	return r.eachObjectIn(ctx, nil, ids, f)
+}
+
+// eachObjectIn is eachObject with an environment in which git finds more objects.
+func (r *Repo) eachObjectIn(ctx context.Context, env []string, ids []oid, f func(i int, kind string, size int64, content io.Reader) error) error {
 	if len(ids) == 0 {
 		return nil
 	}
@@ -37,7 +42,7 @@ func (r *Repo) eachObject(ctx context.Context, ids []oid, f func(i int, kind str
 		list.WriteString(id.String())
 		list.WriteByte('\n')
 	}
-	cmd, stderr := r.command(ctx, gitCall{args: []string{"cat-file", "--batch", "--buffer"}, stdin: &list})
+	cmd, stderr := r.command(ctx, gitCall{args: []string{"cat-file", "--batch", "--buffer"}, env: env, stdin: &list})
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return failIO(err, "start git cat-file")

@@ -51,6 +51,7 @@ type Repo interface {
 	Checkpoint(context.Context, worktree.CheckpointRequest) (worktree.Checkpoint, error)
 	Warm(ctx context.Context, parent string, rest func()) (commit string, err error)
 	Cold() bool
+	StoreHead(context.Context, worktree.HeadRequest) error
 	Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error
 	CheckSendable(ctx context.Context, ids, has []string) error
 	Refs(context.Context, string) (map[string]string, error)
@@ -75,6 +76,7 @@ type Taker struct {
 	taking, pushing sync.Mutex
 	recovering      sync.Mutex // held while the journal's Unspooled is spooled
 	compared        time.Time  // guarded by pushing; zero before the first push and after a failed one
+	heads           heads      // guarded by pushing
 }
 
 // Request describes the checkpoint to take.
@@ -128,7 +130,7 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	if err != nil {
 		return journal.Point{}, fmt.Errorf("take checkpoint %d: %w", number, err)
 	}
-	point := journal.Point{Number: number, Code: taken.Code, State: taken.State, Tree: taken.Tree}
+	point := journal.Point{Number: number, Code: taken.Code, State: taken.State, Tree: taken.Tree, Head: taken.Agent.Head}
 	record := t.record(req, taken, &state, now)
 	consistency, frozen := v1alpha1.ConsistencyPointInTime, time.Duration(0)
 	if req.Consistency != nil {

@@ -23,17 +23,20 @@ func (t *Taker) mustCompare(s *journal.State) bool {
 }
 
 // compare queues for pushing all checkpoints of the volume that the gitstore lacks, and
-// keeps numbers that only the gitstore has from being given again.
-func (t *Taker) compare(ctx context.Context) error {
+// keeps numbers that only the gitstore has from being given again. It returns the agent's
+// commits that the gitstore lacks.
+func (t *Taker) compare(ctx context.Context) (heads []string, err error) {
 	now := time.Now()
-	here, err := t.OnVolume(ctx)
+	last := t.Journal.State().LastNumber // before the refs are read
+	refsHere, err := t.Repo.Refs(ctx, t.prefix())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	there, err := t.InGitstore(ctx)
+	refsThere, err := t.refsInGitstore(ctx)
 	if err != nil {
-		return GitError(err)
+		return nil, GitError(err)
 	}
+	here, there := upTo(last, Whole(refsHere, t.prefix())), Whole(refsThere, t.prefix())
 	state := t.Journal.State()
 	var lacking []journal.Point
 	for number, point := range here {
@@ -42,10 +45,10 @@ func (t *Taker) compare(ctx context.Context) error {
 		}
 	}
 	if err := errors.Join(t.Reserve(ctx, Highest(there)), t.QueuePush(lacking)); err != nil {
-		return err
+		return nil, err
 	}
 	t.compared = now
-	return nil
+	return t.lostHeads(refsHere, refsThere), nil
 }
 
 // Reserve keeps the numbers up to through from being given, or given again: the gitstore or
@@ -122,8 +125,13 @@ func (t *Taker) QueuePush(points []journal.Point) error {
 func (t *Taker) OnVolume(ctx context.Context) (map[int64]journal.Point, error) {
 	last := t.Journal.State().LastNumber // before the refs are read
 	points, err := t.RefsOnVolume(ctx)
+	return upTo(last, points), err
+}
+
+// upTo deletes the points with a higher number.
+func upTo(last int64, points map[int64]journal.Point) map[int64]journal.Point {
 	maps.DeleteFunc(points, func(n int64, _ journal.Point) bool { return n > last })
-	return points, err
+	return points
 }
 
 // RefsOnVolume is OnVolume without the journal's bound, for callers that cannot trust the
@@ -136,6 +144,12 @@ func (t *Taker) RefsOnVolume(ctx context.Context) (map[int64]journal.Point, erro
 // InGitstore lists this task's checkpoints that the gitstore has, by number; none if it has
 // no such repository.
 func (t *Taker) InGitstore(ctx context.Context) (map[int64]journal.Point, error) {
+	refs, err := t.refsInGitstore(ctx)
+	return Whole(refs, t.prefix()), err
+}
+
+// refsInGitstore lists this task's refs that the gitstore has.
+func (t *Taker) refsInGitstore(ctx context.Context) (map[string]string, error) {
 	remote, err := t.Remote()
 	if err != nil {
 		return nil, err
@@ -144,7 +158,7 @@ func (t *Taker) InGitstore(ctx context.Context) (map[int64]journal.Point, error)
 	if worktree.ReasonOf(err) == worktree.RepositoryNotFound {
 		return nil, nil
 	}
-	return Whole(refs, t.prefix()), err
+	return refs, err
 }
 
 func (t *Taker) prefix() string { return refname.OfTask(t.TaskUID) }

@@ -18,6 +18,21 @@ import (
 // damaged on the volume; nil if the push may succeed later. It can answer only while the
 // gitstore is reachable.
 func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []journal.Point) *RefusedError {
+	var ids []string
+	for _, p := range points {
+		ids = append(ids, p.Code, p.State)
+	}
+	err := t.sendable(ctx, remote, ids...)
+	if worktree.ReasonOf(err) != worktree.CheckpointCorrupted {
+		return nil
+	}
+	return &RefusedError{Reason: string(worktree.CheckpointCorrupted), Err: err,
+		Message: "it, or a checkpoint that it builds on, is damaged on the volume and cannot be pushed; a later checkpoint starts afresh"}
+}
+
+// sendable returns an error if the volume lacks an object that a push of some commits would
+// send. It returns nil if that cannot be known.
+func (t *Taker) sendable(ctx context.Context, remote worktree.Remote, ids ...string) error {
 	prefix := t.prefix()
 	there, err := t.Repo.RemoteRefs(ctx, remote, prefix)
 	if err != nil && worktree.ReasonOf(err) != worktree.RepositoryNotFound {
@@ -27,21 +42,13 @@ func (t *Taker) damaged(ctx context.Context, remote worktree.Remote, points []jo
 	if err != nil {
 		return nil //nolint:nilerr // unknown, so the push's own error is returned
 	}
-	var ids, has []string
+	var has []string
 	for ref, id := range here {
 		if there[ref] == id {
 			has = append(has, id)
 		}
 	}
-	for _, p := range points {
-		ids = append(ids, p.Code, p.State)
-	}
-	err = t.Repo.CheckSendable(ctx, ids, has)
-	if worktree.ReasonOf(err) != worktree.CheckpointCorrupted {
-		return nil
-	}
-	return &RefusedError{Reason: string(worktree.CheckpointCorrupted), Err: err,
-		Message: "it, or a checkpoint that it builds on, is damaged on the volume and cannot be pushed; a later checkpoint starts afresh"}
+	return t.Repo.CheckSendable(ctx, ids, has)
 }
 
 // giveUp gives up a checkpoint that is damaged on the volume.

@@ -35,8 +35,10 @@ func (t *Taker) pushPending(ctx context.Context) error {
 	if len(state.Pending) == 0 {
 		return nil
 	}
+	var lost []string
 	if t.mustCompare(&state) {
-		if err := t.compare(ctx); err != nil {
+		var err error
+		if lost, err = t.compare(ctx); err != nil {
 			return err
 		}
 		state = t.Journal.State()
@@ -46,6 +48,9 @@ func (t *Taker) pushPending(ctx context.Context) error {
 		if err := t.pushSlice(ctx, slice, all); err != nil {
 			return err
 		}
+	}
+	if err := t.pushHeads(ctx, lost); err != nil {
+		return err
 	}
 	if all.Err == nil {
 		return nil
@@ -78,18 +83,20 @@ func (t *Taker) pushSlice(ctx context.Context, points []journal.Point, all *Refu
 	return nil
 }
 
+// push pushes some checkpoints, and the agent's own commits with them.
 func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 	remote, err := t.Remote()
 	if err != nil {
 		return err
 	}
-	var updates []worktree.RefUpdate
-	for _, p := range points {
-		updates = append(updates,
-			worktree.RefUpdate{Source: p.Code, Name: refname.Code(t.TaskUID, p.Number)},
-			worktree.RefUpdate{Source: p.State, Name: refname.State(t.TaskUID, p.Number)})
+	heads, err := t.storeHeads(ctx, points)
+	if err != nil {
+		return err
 	}
-	if err = GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
+	if err = t.pushRefs(ctx, remote, points, heads); err != nil {
+		if t.dropHeads(ctx, remote, heads, len(points) == 1, err) {
+			return t.pushWithout(ctx, heads, points)
+		}
 		var refused *RefusedError
 		if ctx.Err() == nil && !errors.As(err, &refused) && !errors.Is(err, gatewayclient.ErrFenced) {
 			if lost := t.damaged(ctx, remote, points); lost != nil {
@@ -98,14 +105,52 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 		}
 		return err
 	}
+	return t.pushed(points)
+}
+
+// pushWithout is push once commits of the agent were left out. If the checkpoints are refused
+// nevertheless, the commits were not to blame.
+func (t *Taker) pushWithout(ctx context.Context, heads []string, points []journal.Point) error {
+	err := t.push(ctx, points)
+	var refused *RefusedError
+	if errors.As(err, &refused) && !refused.Retryable {
+		for _, id := range heads {
+			delete(t.heads, id)
+		}
+	}
+	return err
+}
+
+// pushRefs pushes the refs of some checkpoints and of some of the agent's commits.
+func (t *Taker) pushRefs(ctx context.Context, remote worktree.Remote, points []journal.Point, heads []string) error {
+	var updates []worktree.RefUpdate
+	for _, p := range points {
+		updates = append(updates,
+			worktree.RefUpdate{Source: p.Code, Name: refname.Code(t.TaskUID, p.Number)},
+			worktree.RefUpdate{Source: p.State, Name: refname.State(t.TaskUID, p.Number)})
+	}
+	for _, id := range heads {
+		updates = append(updates, worktree.RefUpdate{Source: id, Name: refname.Head(t.TaskUID, id)})
+	}
+	if err := GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
+		return err
+	}
+	for _, id := range heads {
+		t.heads.set(id, head{pushed: true})
+	}
+	return nil
+}
+
+// pushed records that the gitstore has some checkpoints.
+func (t *Taker) pushed(points []journal.Point) error {
 	// The server keeps what a checkpoint's first record says of it, so the full record must
 	// precede that of RecordDurable.
 	if err := t.Recover(); err != nil {
 		return err
 	}
-	pushed := map[int64]bool{}
+	done := map[int64]bool{}
 	for _, p := range points {
-		pushed[p.Number] = true
+		done[p.Number] = true
 		if err := t.RecordDurable(p); err != nil {
 			return err
 		}
@@ -114,7 +159,7 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 	return t.Journal.Update(func(s *journal.State) error {
 		left := s.Pending[:0]
 		for _, p := range s.Pending {
-			if !pushed[p.Number] {
+			if !done[p.Number] {
 				left = append(left, p)
 			}
 		}

@@ -37,6 +37,8 @@ func (n *notebook) Checkpoint(_ context.Context, r worktree.CheckpointRequest) (
 
 func (*notebook) Warm(context.Context, string, func()) (string, error) { return "", nil }
 
+func (*notebook) StoreHead(context.Context, worktree.HeadRequest) error { return nil }
+
 func (*notebook) Cold() bool { return false }
 
 func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }

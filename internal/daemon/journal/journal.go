@@ -36,6 +36,9 @@ type Point struct {
 	Code   string `json:"code"`
 	State  string `json:"state,omitempty"`
 	Tree   string `json:"tree,omitempty"`
+	// Head is the commit that the agent's HEAD was; empty if it had none, or in points that
+	// were not taken here.
+	Head string `json:"head,omitempty"`
 	// Ran is set if the agent ran, or may have run, while the checkpoint was taken.
 	Ran bool `json:"ran,omitempty"`
 }

@@ -17,8 +17,8 @@ func TestARewindIsKeptAsItWasAskedFor(t *testing.T) {
 	filled.In(&op)
 	begun := newRewind(&op, journal.RewindBegun)
 	// These fields are set while the rewind runs.
-	if empty := filled.Empty(begun, "Target.State", "Target.Tree", "Target.Ran",
-		"From.Number", "From.Code", "From.State", "From.Tree", "From.Ran", "Preserved", "MovedTo", "Failure", "Restored"); empty != nil {
+	if empty := filled.Empty(begun, "Target.State", "Target.Tree", "Target.Head", "Target.Ran",
+		"From.Number", "From.Code", "From.State", "From.Tree", "From.Head", "From.Ran", "Preserved", "MovedTo", "Failure", "Restored"); empty != nil {
 		t.Errorf("not kept: %v", empty)
 	}
 	encoded, err := json.Marshal(journal.State{Rewind: begun})
