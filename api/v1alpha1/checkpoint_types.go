@@ -128,7 +128,8 @@ type ChangedFile struct {
 
 // GitPosition is the state of the agent's own repository.
 type GitPosition struct {
-	// head is the commit of the agent's HEAD; empty before the first commit.
+	// head is the commit of the agent's HEAD; empty before the first commit. The gitstore has
+	// it as refs/clew/TASK-UID/head/COMMIT, unless an event HeadNotStored says why not.
 	// +optional
 	Head string `json:"head,omitempty"`
 	// branch the agent was on; empty when HEAD was detached.

@@ -268,6 +268,9 @@ const (
 	EventCheckpointNamed = "CheckpointNamed"
 	// EventCheckpointNotPointInTime: the agent ran while a checkpoint was taken.
 	EventCheckpointNotPointInTime = "CheckpointNotPointInTime"
+	// EventHeadNotStored: the gitstore does not get a commit of the agent's own, which a
+	// checkpoint's status.git.head names.
+	EventHeadNotStored = "HeadNotStored"
 	// EventCheckpointRefused: a checkpoint was not taken, or will never be in the gitstore.
 	EventCheckpointRefused       = "CheckpointRefused"
 	EventDriftDetected           = "DriftDetected"

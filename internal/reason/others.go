@@ -114,6 +114,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventCheckpointNamed, On: timeline(), AboutCheckpoint: true, Meaning: "Somebody made an object for a checkpoint that the history has, by its number."},
 		{Name: v1alpha1.EventCheckpointNotPointInTime, On: checkpoint, AboutCheckpoint: true, Meaning: "The agent ran while a checkpoint was taken, so its files may be from different moments."},
 		{Name: v1alpha1.EventCheckpointRefused, On: timeline(), AboutCheckpoint: true, Meaning: "A checkpoint was not taken, or will never be in the gitstore."},
+		{Name: v1alpha1.EventHeadNotStored, On: timeline(), AboutCheckpoint: true, Meaning: "The agent's own commit at a checkpoint is not in the gitstore: it, or one before it, holds a secret or a file above `checkpointPolicy.maxFileBytes`, or is not whole. The checkpoint itself is."},
 		{Name: v1alpha1.EventTaskHindered, On: timeline(), Meaning: "The task is blocked; the condition Succeeded says by what."},
 		{Name: v1alpha1.EventWorkspaceRestored, On: timeline(), Meaning: "The volume was lost, and the workspace was restored from the gitstore."},
 		{Name: v1alpha1.EventDriftPreserved, On: timeline(), Meaning: "Files that were changed while the task was not running were kept."},

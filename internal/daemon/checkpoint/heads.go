@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/refname"
@@ -16,12 +19,14 @@ import (
 
 // With a checkpoint goes the commit that the agent's own HEAD was, under a ref of its own, so
 // that it can be published and rewound to. A commit that cannot be stored, or that the
-// gitstore refuses, never holds back its checkpoint: it is left out, and the checkpoint's
-// record says why.
+// gitstore refuses, never holds back its checkpoint: it is left out, and an event says why.
 
 // storeTimeout bounds how long the pushes wait for one of the agent's commits to be stored. Its
 // history is the agent's to make as large as it likes.
 const storeTimeout = time.Minute
+
+// maxProblem bounds, in bytes, what an event says of a commit.
+const maxProblem = 768
 
 // maxHeads bounds how many of the agent's commits are remembered.
 const maxHeads = 10_000
@@ -32,6 +37,7 @@ type heads map[string]head
 type head struct {
 	pushed  bool
 	problem string // why it is not stored; "" if it is
+	told    bool   // an event has said so
 }
 
 // set remembers what is known of a commit.
@@ -86,6 +92,26 @@ func (t *Taker) storeHead(ctx context.Context, p journal.Point) (head, error) {
 func (t *Taker) leaveOut(commit, problem string) head {
 	t.Log.Info("the agent's own commit is not stored", "commit", commit, "why", problem)
 	return head{problem: problem}
+}
+
+// tellOfHeads records an event for each of the agent's commits that did not go with its
+// checkpoint.
+func (t *Taker) tellOfHeads(points []journal.Point) error {
+	for _, p := range points {
+		known, ok := t.heads[p.Head]
+		if !ok || known.problem == "" || known.told {
+			continue
+		}
+		why := clip.Bytes(known.problem, maxProblem)
+		err := t.Event(v1alpha1.EventHeadNotStored, fmt.Sprintf("the agent's own commit at checkpoint %d cannot be published, nor rewound to once the volume is lost: %s", p.Number, why),
+			map[string]string{"checkpoint": strconv.FormatInt(p.Number, 10), "commit": p.Head, "message": why})
+		if err != nil {
+			return err
+		}
+		known.told = true
+		t.heads.set(p.Head, known)
+	}
+	return nil
 }
 
 // dropHeads leaves out those of the agent's commits because of which a push can never succeed,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onsi/gomega"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/worktree"
@@ -60,6 +61,18 @@ func hasHead(refs []string) bool {
 	return slices.ContainsFunc(refs, func(ref string) bool { return strings.HasPrefix(ref, "refs/clew/uid/head/") })
 }
 
+// events lists the reasons of the events that a Taker has recorded.
+func events(g *gomega.WithT, taker *checkpoint.Taker) (reasons []string) {
+	records, err := taker.Spool.Read(0, 1000, 1<<20)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	for _, r := range records {
+		if e := r.GetEvent(); e != nil {
+			reasons = append(reasons, e.GetReason())
+		}
+	}
+	return reasons
+}
+
 func TestTheAgentsCommitsGoWithTheirCheckpoints(t *testing.T) {
 	g := gomega.NewWithT(t)
 	repo := &committing{store: &store{}}
@@ -91,6 +104,7 @@ func TestACommitThatCannotBeStoredHoldsBackNoCheckpoint(t *testing.T) {
 			g.Expect(taker.Pending()).To(gomega.BeFalse())
 			g.Expect(hasHead(slices.Concat(repo.pushes...))).To(gomega.BeFalse())
 			g.Expect(repo.stored).To(gomega.HaveLen(1))
+			g.Expect(events(g, taker)).To(gomega.Equal([]string{v1alpha1.EventHeadNotStored}), "once for each commit")
 		})
 	}
 }
@@ -141,6 +155,7 @@ func TestADamagedCommitHoldsBackNoCheckpoint(t *testing.T) {
 	g.Expect(taker.Push(t.Context())).To(gomega.Succeed())
 	g.Expect(repo.pushes).To(gomega.HaveLen(1))
 	g.Expect(repo.pushes[0]).To(gomega.ContainElement("refs/clew/uid/head/h2"))
+	g.Expect(events(g, taker)).To(gomega.HaveLen(1))
 }
 
 func TestAnOlderGitstoreGetsTheCommitsThatItLost(t *testing.T) {

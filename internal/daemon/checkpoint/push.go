@@ -155,6 +155,9 @@ func (t *Taker) pushed(points []journal.Point) error {
 			return err
 		}
 	}
+	if err := t.tellOfHeads(points); err != nil {
+		return err
+	}
 	t.Log.Info("pushed checkpoints", "through", points[len(points)-1].Number)
 	return t.Journal.Update(func(s *journal.State) error {
 		left := s.Pending[:0]
