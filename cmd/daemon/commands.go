@@ -249,12 +249,18 @@ func newHook() *cobra.Command {
 
 func newReady() *cobra.Command {
 	var runDir string
+	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "ready",
-		Short: "Check that the daemon is up, for its startup probe",
+		Short: "Wait until the daemon is up, as the gate in front of the agent",
 		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return socket.Ready(runDir) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
+			defer cancel()
+			return socket.AwaitReady(ctx, runDir)
+		},
 	}
+	cmd.Flags().DurationVar(&wait, "wait", 2*time.Second, "how long the daemon may take")
 	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder shared with the agent's container")
 	return cmd
 }

@@ -1,7 +1,7 @@
 // Command clew-daemon is the part of Clew that runs in a task's pod: prepare (the init
 // container), run (the sidecar), agent (the shim in the user's image), hook (which an agent
-// runs before its tools) and ready (the sidecar's startup probe); and publish, which runs in
-// a pod of its own.
+// runs before its tools) and ready (the gate between the sidecar's start and the agent's);
+// and publish, which runs in a pod of its own.
 package main
 
 import (

@@ -137,7 +137,7 @@ func (c *process) expectExit(t *testing.T, what string, want int) {
 	}
 }
 
-// startAgent starts the agent when the sidecar's startup probe succeeds.
+// startAgent starts the agent once the sidecar is ready.
 func (p *testPod) startAgent() {
 	p.t.Helper()
 	gomega.NewWithT(p.t).Eventually(func() error { return socket.Ready(p.w.RunDir) }).WithTimeout(30*time.Second).

@@ -3,7 +3,8 @@
 # own with its whole history, plus one commit that vendors its dependencies, for
 # more than a thousand files.
 #
-#   repository.sh OUT      writes OUT/clew.git and OUT/private/clew.git
+#   repository.sh OUT      writes OUT/clew.git, OUT/private/clew.git, an empty.git, and
+#                          large.git: 10,000 small files for `make bench-e2e`
 set -euo pipefail
 out=$(realpath -m "${1:?usage: repository.sh OUT}")
 top=$(git -C "$(dirname "$0")" rev-parse --show-toplevel)
@@ -31,5 +32,13 @@ git -C "$out/clew.git" remote remove origin
 git -C "$out/clew.git" symbolic-ref HEAD refs/heads/main
 cp -r "$out/clew.git" "$out/private/clew.git"
 git init --quiet --bare --initial-branch=main "$out/empty.git"
+git init --quiet --bare --initial-branch=main "$out/large.git"
+awk 'BEGIN {
+  print "commit refs/heads/main\ncommitter Clew <clew@clew.dev> 1700000000 +0000\ndata 12\n10,000 files"
+  for (i = 0; i < 10000; i++) {
+    text = "file " i "\n"; for (line = 0; line < 40; line++) text = text "line " line " of file " i "\n"
+    printf "M 100644 inline %d/%d.txt\ndata %d\n%s\n", i / 100, i, length(text), text
+  }
+}' | git -C "$out/large.git" fast-import --quiet
 echo "$head" > "$out/.made-from"
 printf 'demo repository: %s files, %s commits\n' "$(git ls-files | wc -l)" "$(git rev-list --count HEAD)"

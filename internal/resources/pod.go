@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,6 +22,8 @@ const (
 	defaultGraceSeconds = 120
 	// tokenSeconds is the lifetime of the pod's tokens.
 	tokenSeconds = 3600
+	// daemonWait is how long the daemon may take to be ready; the kubelet then starts it again.
+	daemonWait = 2 * time.Minute
 )
 
 // Options are the same for every pod of an installation.
@@ -322,12 +325,11 @@ func (b *podBuilder) daemonContainer() corev1.Container {
 			{Name: scratchVolume, MountPath: "/tmp", SubPath: daemonapi.DaemonContainer},
 		},
 		Resources: b.options.Daemon,
-		StartupProbe: &corev1.Probe{
-			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{daemonapi.ShimPath, "ready"}}},
-			PeriodSeconds:    1,
-			TimeoutSeconds:   5,
-			FailureThreshold: 120,
-		},
+		// The kubelet starts the agent once this hook has returned. A startup probe would gate it
+		// too, but is asked once a second only.
+		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
+			Exec: &corev1.ExecAction{Command: []string{daemonapi.ShimPath, "ready", "--wait=" + daemonWait.String()}},
+		}},
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext:          ownSecurity(),
 	}

@@ -198,8 +198,11 @@ func TestPrepareAndDaemon(t *testing.T) {
 		"/var/run/secrets/clew": {Name: "clew-token", ReadOnly: true},
 	})
 	d := named(t, pod.Spec.InitContainers, "daemon")
-	if *d.RestartPolicy != corev1.ContainerRestartPolicyAlways || d.StartupProbe == nil {
-		t.Error("the daemon is not a native sidecar with a startup probe")
+	if *d.RestartPolicy != corev1.ContainerRestartPolicyAlways {
+		t.Error("the daemon is not a native sidecar")
+	}
+	if want := []string{"/run/clew/bin/clew-daemon", "ready", "--wait=2m0s"}; !slices.Equal(d.Lifecycle.PostStart.Exec.Command, want) {
+		t.Errorf("the agent is gated by %q, want %q", d.Lifecycle.PostStart.Exec.Command, want)
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == "clew-repository" && !*v.Secret.Optional {

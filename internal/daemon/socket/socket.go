@@ -370,20 +370,3 @@ func (s *Server) Until(ctx context.Context, wanted func(Status) bool) error {
 		}
 	}
 }
-
-// Ready returns nil if the daemon that serves runDir answers a ping.
-func Ready(runDir string) error {
-	c, err := net.DialTimeout("unix", filepath.Join(runDir, Name), 2*time.Second)
-	if err != nil {
-		return fmt.Errorf("connect to the daemon: %w", err)
-	}
-	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(2 * time.Second))
-	if err := wire.Write(c, wire.TypePing, nil); err != nil {
-		return fmt.Errorf("the daemon does not answer: %w", err)
-	}
-	if f, err := wire.Read(c); err != nil || f.Type != wire.TypePong {
-		return fmt.Errorf("the daemon does not answer: %w", err)
-	}
-	return nil
-}
