@@ -18,7 +18,7 @@ import (
 )
 
 // empty is an API server without objects.
-type empty struct{ client.Reader }
+type empty struct{ client.Client }
 
 func (empty) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
@@ -53,7 +53,7 @@ func (h *healing) ResolvePosition(context.Context, string, history.PositionQuery
 // not be taken for a complete one that does not have the message.
 func TestARewindIsResolvedAfterTheStoreIsKnownToBeComplete(t *testing.T) {
 	g := gomega.NewWithT(t)
-	r := &Reconciler{Store: &healing{Store: fakehistory.New()}, Clock: clock.RealClock{}, Live: empty{}}
+	r := &Reconciler{Store: &healing{Store: fakehistory.New()}, Clock: clock.RealClock{}, Client: empty{}, Live: empty{}}
 	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "tidy-up", UID: "uid"}}
 	task.Spec.Rewind = &v1alpha1.Rewind{ID: "r1", To: v1alpha1.RewindTarget{Message: ptr.To[int64](5)}}
 	m := r.memory.of(task)
