@@ -82,6 +82,11 @@ func TestAnEndedAcknowledgementCanBeSetAgainOnceTheManagerHasSeenItsRemoval(t *t
 
 func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 	asks := func(t *v1alpha1.Task) { builders.Running(t); t.Spec.Resume.Prompt = "And this?" }
+	clean := func(t *v1alpha1.Task) { builders.Running(t); t.Spec.Resume.Mode = v1alpha1.ResumeClean }
+	from := func(t *v1alpha1.Task) {
+		builders.Running(t)
+		t.Spec.Resume.Mode, t.Spec.Resume.CheckpointNumber = v1alpha1.ResumeFromCheckpoint, ptr.To[int64](1)
+	}
 	cases := map[string]struct {
 		status   metav1.ConditionStatus
 		reason   string
@@ -95,6 +100,14 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 		"Suspending":         {metav1.ConditionUnknown, v1alpha1.ReasonSuspending, builders.Running, "only a stopped task can be resumed"},
 		"Completed":          {metav1.ConditionTrue, v1alpha1.ReasonCompleted, builders.Running, "a completed task continues only with a new prompt: set resume.prompt"},
 		"Completed, asked":   {metav1.ConditionTrue, v1alpha1.ReasonCompleted, asks, ""},
+		"Completed, clean":   {metav1.ConditionTrue, v1alpha1.ReasonCompleted, clean, "a completed task continues only with a new prompt"},
+		"Completed, from 1":  {metav1.ConditionTrue, v1alpha1.ReasonCompleted, from, ""},
+		"Running, clean":     {metav1.ConditionUnknown, v1alpha1.ReasonRunning, clean, "only a stopped task can be resumed"},
+		"Running, from 1":    {metav1.ConditionUnknown, v1alpha1.ReasonRunning, from, "only a stopped task can be resumed"},
+		"suspended, clean":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, clean, ""},
+		"suspended, from 1":  {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, from, ""},
+		"failed, clean":      {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, clean, ""},
+		"rewound, from 1":    {metav1.ConditionUnknown, v1alpha1.ReasonRewound, from, ""},
 		"Running, asked":     {metav1.ConditionUnknown, v1alpha1.ReasonRunning, asks, "only a stopped task can be resumed"},
 		"suspended, kept so": {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Suspended, "operatingMode is Suspended: set it to Running"},
 		"suspended, woken":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Running, ""},
@@ -226,9 +239,19 @@ func TestABadOperationIsRefused(t *testing.T) {
 		"no id":                   {rewind(func(r *v1alpha1.Rewind) { r.ID = "" }), "spec.rewind.id"},
 		"id with a slash":         {rewind(func(r *v1alpha1.Rewind) { r.ID = "a/b" }), "spec.rewind.id"},
 		"checkpoint elsewhere":    {rewind(func(r *v1alpha1.Rewind) { r.To.CheckpointRef.Name = "other/c" }), "a reference contains no '/'"},
-		"unknown resume mode":     {resume(func(r *v1alpha1.Resume) { r.Mode = "Hop" }), `supported values: "Continue"`},
-		"long resume prompt":      {resume(func(r *v1alpha1.Resume) { r.Prompt = strings.Repeat("€", 20000) }), "resume.prompt is longer than 32768 bytes"},
-		"resume with control":     {resume(func(r *v1alpha1.Resume) { r.Prompt = "\x1b[2J" }), "resume.prompt must be text without control characters"},
+		"unknown resume mode":     {resume(func(r *v1alpha1.Resume) { r.Mode = "Hop" }), `supported values: "Continue", "Clean", "FromCheckpoint"`},
+		"resume from nowhere":     {resume(func(r *v1alpha1.Resume) { r.Mode = v1alpha1.ResumeFromCheckpoint }), "set exactly one of checkpointRef and checkpointNumber for the mode FromCheckpoint"},
+		"resume from two": {resume(func(r *v1alpha1.Resume) {
+			r.Mode, r.CheckpointNumber, r.CheckpointRef = v1alpha1.ResumeFromCheckpoint, ptr.To[int64](1), &v1alpha1.NameReference{Name: "operations-1"}
+		}), "set exactly one of checkpointRef and checkpointNumber for the mode FromCheckpoint"},
+		"clean resume from one": {resume(func(r *v1alpha1.Resume) { r.Mode, r.CheckpointNumber = v1alpha1.ResumeClean, ptr.To[int64](1) }), "only the mode FromCheckpoint has a checkpoint"},
+		"resume from one, no branch": {resume(func(r *v1alpha1.Resume) {
+			r.ID, r.Mode, r.CheckpointNumber = "a..b", v1alpha1.ResumeFromCheckpoint, ptr.To[int64](1)
+		}), "a branch name cannot contain '..'"},
+		"long context":         {resume(func(r *v1alpha1.Resume) { r.AdditionalContext = strings.Repeat("€", 6000) }), "resume.additionalContext is longer than 16384 bytes"},
+		"context with control": {resume(func(r *v1alpha1.Resume) { r.AdditionalContext = "\x1b[2J" }), "resume.additionalContext must be text without control characters"},
+		"long resume prompt":   {resume(func(r *v1alpha1.Resume) { r.Prompt = strings.Repeat("€", 20000) }), "resume.prompt is longer than 32768 bytes"},
+		"resume with control":  {resume(func(r *v1alpha1.Resume) { r.Prompt = "\x1b[2J" }), "resume.prompt must be text without control characters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := task.DeepCopy()

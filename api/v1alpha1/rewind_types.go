@@ -84,11 +84,12 @@ type RewindTarget struct {
 	MessagesBack *int32 `json:"messagesBack,omitempty"`
 	// undoOf is the id of an earlier rewind of this task, which is undone: what it rewound
 	// becomes what the checkpoint from before it holds. An undo is a rewind like any other,
-	// so that undoing it redoes what it has undone.
+	// so that undoing it redoes what it has undone. resume:ID undoes the rewind that a resume
+	// with the mode FromCheckpoint or Clean began with.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=63
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=70
+	// +kubebuilder:validation:Pattern=`^(resume:)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
 	UndoOf string `json:"undoOf,omitempty"`
 }
 

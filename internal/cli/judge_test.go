@@ -30,7 +30,7 @@ func TestCheckResumable(t *testing.T) {
 		{"drifted", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonDriftDetected), ""},
 		{"failed", taskWith(metav1.ConditionFalse, v1alpha1.ReasonAgentFailed), ""},
 		{"running", taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRunning), "is already active (Running)"},
-		{"completed", taskWith(metav1.ConditionTrue, v1alpha1.ReasonCompleted), "give it one with --prompt, or go back with `kubectl clew rewind fix-login"},
+		{"completed", taskWith(metav1.ConditionTrue, v1alpha1.ReasonCompleted), "give it one with --prompt, or continue from a checkpoint with --from-checkpoint"},
 		{"new", &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "fix-login"}}, "has not started yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) { wantError(t, (&resume{}).checkResumable(test.task), test.want) })

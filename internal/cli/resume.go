@@ -23,6 +23,9 @@ import (
 type resume struct {
 	*plugin
 	prompt  string
+	added   string
+	clean   bool
+	from    string
 	context contextFlags
 	onDrift *enumFlag
 	wait    waitFlags
@@ -39,6 +42,11 @@ func (p *plugin) resumeCommand() *cobra.Command {
 and its conversation. A suspended task is set to Running by the same request. A
 completed task continues when it gets a new prompt.
 
+With --clean the agent continues with the code as it is, in a new conversation: it
+gets its prompt and nothing else, and the former conversation is kept. With
+--from-checkpoint code and conversation are rewound to a checkpoint first; what is
+there now is kept as a branch and as a checkpoint.
+
 An agent that can resume its own session remembers everything. Other agents get
 the conversation in their prompt, within the limits that the task sets, or that
 the --context flags set for this resume only.`,
@@ -47,6 +55,12 @@ the --context flags set for this resume only.`,
 
   # Resume with a new prompt; a completed task needs one
   kubectl clew resume fix-login --prompt "The tests need Postgres 15."
+
+  # Keep the code, and forget the conversation
+  kubectl clew resume fix-login --clean --prompt "Review the code."
+
+  # Go back to checkpoint 3, and continue from there
+  kubectl clew resume fix-login --from-checkpoint 3 --prompt "Use the other library."
 
   # If the agent cannot resume its session: give it the last 20 messages, and little tool output
   kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
@@ -63,6 +77,11 @@ the --context flags set for this resume only.`,
 		},
 	}
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Next prompt for the agent.")
+	cmd.Flags().StringVar(&o.added, "additional-context", "", "Text that the agent gets below the prompt.")
+	cmd.Flags().BoolVar(&o.clean, "clean", false, "Continue with the code as it is, in a new conversation.")
+	cmd.Flags().StringVar(&o.from, "from-checkpoint", "", "Continue from this checkpoint: its number or its name.")
+	_ = cmd.RegisterFlagCompletionFunc("from-checkpoint", p.completeCheckpointOf)
+	cmd.MarkFlagsMutuallyExclusive("clean", "from-checkpoint")
 	o.context.add(cmd)
 	o.onDrift = driftFlag(cmd)
 	o.wait.add(cmd, "the agent runs again")
@@ -93,12 +112,12 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	request, err := o.patch(ctx, s, task, id)
+	if err != nil {
+		return err
+	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
-		"operatingMode": v1alpha1.OperatingModeRunning,
-		"resume": map[string]any{
-			"id": id, "mode": v1alpha1.ResumeContinue, "prompt": orNull(o.prompt), "onDrift": o.onDrift.value,
-			"context": o.context.patch(),
-		},
+		"operatingMode": v1alpha1.OperatingModeRunning, "resume": request,
 	}})
 	if err != nil {
 		return err
@@ -119,6 +138,34 @@ func (o *resume) run(ctx context.Context, name string) error {
 	}
 	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
 	return nil
+}
+
+// patch returns the patch of spec.resume. It removes the fields that an earlier resume set.
+func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id string) (map[string]any, error) {
+	request := map[string]any{
+		"id": id, "mode": v1alpha1.ResumeContinue, "checkpointRef": nil, "checkpointNumber": nil,
+		"prompt": orNull(o.prompt), "additionalContext": orNull(o.added), "onDrift": o.onDrift.value, "context": o.context.patch(),
+	}
+	switch {
+	case o.clean:
+		request["mode"] = v1alpha1.ResumeClean
+	case o.from != "":
+		list, err := s.checkpoints(ctx, task.Name)
+		if err != nil {
+			return nil, err
+		}
+		from, err := s.anyCheckpoint(ctx, list, task, o.from)
+		if err != nil {
+			return nil, err
+		}
+		request["mode"] = v1alpha1.ResumeFromCheckpoint
+		if from.Name == "" {
+			request["checkpointNumber"] = from.Status.Number
+		} else {
+			request["checkpointRef"] = map[string]any{"name": from.Name}
+		}
+	}
+	return request, nil
 }
 
 // contextFlags limit how much of the conversation is put into the prompt of an agent that
@@ -199,8 +246,8 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 	switch {
 	case succeeded == nil:
 		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; check it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
-	case succeeded.Status == metav1.ConditionTrue && o.prompt == "":
-		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or go back with `kubectl clew rewind %s --to NUMBER`", task.Name, task.Name)
+	case succeeded.Status == metav1.ConditionTrue && o.prompt == "" && o.from == "":
+		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or continue from a checkpoint with --from-checkpoint NUMBER", task.Name)
 	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason):
 		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl patch tasks.clew.dev %s -n %s --type merge -p '{\"spec\":{\"operatingMode\":\"Suspended\"}}'`", task.Name, succeeded.Reason, task.Name, task.Namespace)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -56,6 +57,37 @@ func TestResumeRemovesThePromptOfAnEarlierRequest(t *testing.T) {
 	if diff := cmp.Diff(want, *task.Spec.Resume); diff != "" {
 		t.Errorf("spec.resume (-want +got):\n%s", diff)
 	}
+}
+
+func TestResumeInAMode(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want v1alpha1.Resume
+	}{
+		"clean": {[]string{"--clean", "--prompt", "Review it."}, v1alpha1.Resume{Mode: v1alpha1.ResumeClean, Prompt: "Review it."}},
+		"from a checkpoint": {[]string{"--from-checkpoint", "1", "--additional-context", "The tests failed."}, v1alpha1.Resume{
+			Mode: v1alpha1.ResumeFromCheckpoint, CheckpointRef: &v1alpha1.NameReference{Name: "again-1"}, AdditionalContext: "The tests failed."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			task := b.task("again", v1alpha1.ReasonSuspended)
+			b.checkpoint(task, 1)
+			// What an earlier resume set is gone.
+			task.Spec.OperatingMode = v1alpha1.OperatingModeRunning
+			task.Spec.Resume = &v1alpha1.Resume{ID: "earlier", Mode: v1alpha1.ResumeFromCheckpoint, CheckpointNumber: ptr.To[int64](7), AdditionalContext: "Old."}
+			b.try(server.Client.Update(b.ctx, task))
+			b.must(append([]string{"resume", "again", "--wait=false"}, test.args...)...)
+			b.get(task)
+			test.want.ID, test.want.OnDrift = "cli-abcdefgh", v1alpha1.OnDriftFail
+			if diff := cmp.Diff(test.want, *task.Spec.Resume); diff != "" {
+				t.Errorf("spec.resume (-want +got):\n%s", diff)
+			}
+		})
+	}
+	b := newBench(t)
+	b.task("again", v1alpha1.ReasonSuspended)
+	_, _, err := b.clew("", "resume", "again", "--from-checkpoint", "9")
+	wantError(t, err, "has no checkpoint number 9")
 }
 
 func TestResumeWithLimits(t *testing.T) {

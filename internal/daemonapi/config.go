@@ -187,6 +187,8 @@ type Operation struct {
 	ID   string `json:"id"`
 	// Prompt is the next user message of a resume.
 	Prompt string `json:"prompt,omitempty"`
+	// AdditionalContext is given to the agent below the prompt of a resume.
+	AdditionalContext string `json:"additionalContext,omitempty"`
 	// OnDrift says how drift is treated.
 	OnDrift v1alpha1.OnDrift `json:"onDrift,omitempty"`
 	// Checkpoint and Commit are the resolved target of a rewind. Checkpoint is 0 if no
@@ -212,6 +214,43 @@ type Operation struct {
 	// Files is the target of a rewind of selected files. Checkpoint and Commit are then left
 	// out, so that daemons that do not know it refuse the rewind, instead of restoring all.
 	Files *RewindFiles `json:"files,omitempty"`
+	// Anew is set for a rewind of the conversation after which it has no message, and the
+	// agent no state. Checkpoint, Commit and Position are then left out.
+	Anew bool `json:"anew,omitempty"`
+	// Rewind is the rewind that a resume begins with; nil if it continues from what is there.
+	Rewind *ResumeRewind `json:"rewind,omitempty"`
+}
+
+// ResumeRewind is the rewind that a resume begins with: to a checkpoint, or of the
+// conversation to nothing.
+type ResumeRewind struct {
+	// Checkpoint, Commit and CheckpointPosition are those of Operation; empty with Anew.
+	Checkpoint         int64  `json:"checkpoint,omitempty"`
+	Commit             string `json:"commit,omitempty"`
+	CheckpointPosition int64  `json:"checkpointPosition,omitempty"`
+	// Branch keeps the code from before; empty with Anew, which leaves the code as it is.
+	Branch string `json:"branch,omitempty"`
+	// Anew is set if the agent begins a new conversation.
+	Anew bool `json:"anew,omitempty"`
+}
+
+// FirstRewind returns the rewind that the operation is or begins with; nil for none.
+func (o *Operation) FirstRewind() *Operation {
+	switch {
+	case o == nil || o.Kind == OperationRewind:
+		return o
+	case o.Rewind == nil:
+		return nil
+	}
+	r := &Operation{
+		Kind: OperationRewind, ID: ResumeRewindID(o.ID), OnDrift: o.OnDrift,
+		Checkpoint: o.Rewind.Checkpoint, Commit: o.Rewind.Commit, CheckpointPosition: o.Rewind.CheckpointPosition,
+		Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, Branch: o.Rewind.Branch,
+	}
+	if o.Rewind.Anew {
+		r.Scope, r.Preserve, r.Anew = v1alpha1.RewindConversation, v1alpha1.PreserveDiscard, true
+	}
+	return r
 }
 
 // RewindFiles is the target of a rewind that leaves the agent's repository as it is.

@@ -26,6 +26,13 @@ const (
 	NoteRewindUndone   = "rewind undone"
 )
 
+// ResumeRewindID returns the id of the rewind that a resume begins with. No user can choose
+// it for a rewind: the API allows no colon in an id.
+func ResumeRewindID(resume string) string { return ResumeRewindPrefix + resume }
+
+// ResumeRewindPrefix begins the id of the rewind that a resume begins with.
+const ResumeRewindPrefix = "resume:"
+
 // OperationKey returns the key of an operation where operations of several kinds are kept
 // together: in a Task's status, in the journal, in the history store. Users choose the ids
 // of resumes and rewinds independently, so the id alone does not identify an operation.
@@ -67,6 +74,9 @@ func UnknownCommit(id string) string {
 // PreservedBranch returns the branch that keeps what a rewind discards: the requested
 // branch, or one named after the rewind's id.
 func PreservedBranch(branch, id string) string { return cmp.Or(branch, "clew/before-"+id) }
+
+// ResumeBranch returns the branch that keeps what a resume from a checkpoint discards.
+func ResumeBranch(resume string) string { return "clew/before-resume-" + resume }
 
 // What the paths of a rewind are bounded by, as in the API.
 const (

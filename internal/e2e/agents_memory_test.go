@@ -90,15 +90,18 @@ var _ = Describe("the memory of a real agent", Label("agents"), func() {
 
 		// With the code, the next step lists the files.
 		m.script(ctx, script{Steps: 6, Commands: map[int]string{4: "cat notes.txt; ls src"}})
-		both := clewv1.Rewind{ID: "both", To: clewv1.RewindTarget{CheckpointRef: &clewv1.NameReference{Name: third.Name}}, Scope: clewv1.RewindBoth}
-		w.patchSpec(ctx, "forgets", map[string]any{"rewind": both})
-		w.untilRewound(ctx, "forgets", "both", 2*time.Minute)
-		next := w.resumed(ctx, "forgets", "go-on", "Go on then.", &both, m)
+		next := w.resumedBy(ctx, "forgets", clewv1.Resume{
+			ID: "go-on", Prompt: "Go on then.", Mode: clewv1.ResumeFromCheckpoint, CheckpointRef: &clewv1.NameReference{Name: third.Name},
+		}, nil, m)
 		Expect(next.Steps).To(Equal(upTo(3)))
 		Expect(next.Answer).To(HavePrefix("step 4:"))
 		seen := outputOf(w.conversation(ctx, "forgets"), 4)
 		Expect(seen).To(ContainSubstring("line of 1\nline of 3\nfile2.txt"), "the files are those of the checkpoint")
 		Expect(seen).NotTo(Or(ContainSubstring("line of 5"), ContainSubstring("file4.txt")))
+
+		clean := w.resumedBy(ctx, "forgets", clewv1.Resume{ID: "clean", Prompt: recall + " of nothing.", Mode: clewv1.ResumeClean}, nil, m)
+		Expect(clean.Steps).To(BeEmpty(), "a clean resume begins a new conversation")
+		Expect(texts(w.conversation(ctx, "forgets"), "user")).To(Equal([]string{recall + " of nothing."}))
 	}, agentEntries())
 
 	DescribeTable("is rendered into its prompt, within limits, when its session is lost", Label("slow"), func(ctx SpecContext, a realAgent) {
@@ -178,8 +181,14 @@ func (w *world) forkRecalls(ctx context.Context, source, checkpoint string, m *m
 // first request with the prompt. A rewind stays in the spec.
 func (w *world) resumed(ctx context.Context, task, id, prompt string, rewind *clewv1.Rewind, m *model) request {
 	GinkgoHelper()
+	return w.resumedBy(ctx, task, clewv1.Resume{ID: id, Prompt: prompt}, rewind, m)
+}
+
+// resumedBy is resumed, for any kind of resume with a prompt.
+func (w *world) resumedBy(ctx context.Context, task string, resume clewv1.Resume, rewind *clewv1.Rewind, m *model) request {
+	GinkgoHelper()
 	attempts := len(w.task(ctx, task).Status.Attempts)
-	spec := map[string]any{"resume": clewv1.Resume{ID: id, Prompt: prompt}}
+	spec := map[string]any{"resume": resume}
 	if rewind != nil {
 		spec["rewind"] = rewind
 	}
@@ -191,7 +200,7 @@ func (w *world) resumed(ctx context.Context, task, id, prompt string, rewind *cl
 		}
 		return nil
 	}).WithTimeout(2*time.Minute).Should(Succeed(), "task %s was resumed and is completed", task)
-	return m.first(ctx, prompt)
+	return m.first(ctx, resume.Prompt)
 }
 
 // emptyHome removes folders of a stopped task's home, in a pod that mounts its volume.

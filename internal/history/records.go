@@ -132,6 +132,9 @@ type MoveOperation struct {
 	// KeepPosition leaves the conversation unchanged and only records that the operation
 	// is done.
 	KeepPosition bool
+	// Anew continues the conversation without any message, not even those that a fork
+	// inherited. Checkpoint and Position are then 0.
+	Anew bool
 	// Rewound is set at the end of a rewind; nil for other moves, and for those of older
 	// daemons. A store keeps it with the operation.
 	Rewound *Rewound

@@ -274,7 +274,7 @@ func (d *decision) markPrepared(a *v1alpha1.Attempt, v *podView) {
 		d.completeRewind(result)
 	}
 	if d.resuming() && done(daemonapi.OperationResume, d.s.Resume) {
-		d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", "the task continues")
+		d.completeResume(result)
 	}
 }
 

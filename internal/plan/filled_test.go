@@ -37,17 +37,18 @@ func asked(t *testing.T) *decision {
 // Task and its pod.
 func TestPrepareGetsEveryFieldOfAnOperation(t *testing.T) {
 	d := asked(t)
-	if empty := filled.Empty(d.operation(2), "Prompt", "Context", "Checkpoint", "Commit"); empty != nil {
+	if empty := filled.Empty(d.operation(2), "Prompt", "AdditionalContext", "Context", "Checkpoint", "Commit", "Anew", "Rewind"); empty != nil {
 		t.Errorf("these fields of a rewind of files are empty: %v", empty)
 	}
 	d.s.Rewind.Paths, d.task.Spec.Rewind.To.Commit = nil, ""
-	if empty := filled.Empty(d.operation(2), "Prompt", "Context", "Files"); empty != nil {
+	if empty := filled.Empty(d.operation(2), "Prompt", "AdditionalContext", "Context", "Files", "Anew", "Rewind"); empty != nil {
 		t.Errorf("these fields of a rewind are empty: %v", empty)
 	}
 	d.task.Spec.Resume.Context.Summary = v1alpha1.ConversationInclude
 	d.s.Rewind = nil
 	d.task.Spec.Rewind = nil
-	if empty := filled.Empty(d.operation(2), "Checkpoint", "Commit", "CheckpointPosition", "Position", "AfterSequence", "Scope", "Preserve", "Branch", "Files"); empty != nil {
+	d.task.Spec.Resume.Mode = v1alpha1.ResumeFromCheckpoint
+	if empty := filled.Empty(d.operation(2), "Checkpoint", "Commit", "CheckpointPosition", "Position", "AfterSequence", "Scope", "Preserve", "Branch", "Files", "Anew", "Rewind.Anew"); empty != nil {
 		t.Errorf("these fields of a resume are empty: %v", empty)
 	}
 }

@@ -32,6 +32,10 @@ type Observed struct {
 	// RewindRecord is the history store's answer to a rewind that goes to a checkpoint by its
 	// number. See CheckpointOf.
 	RewindRecord RewindRecord
+	// ResumeTarget and ResumeRecord are the same for a new resume from a checkpoint. See
+	// NewResume.
+	ResumeTarget *v1alpha1.Checkpoint
+	ResumeRecord RewindRecord
 	// RewindUndone is the history store's answer to a rewind that undoes another one.
 	RewindUndone RewindUndone
 	// RewindPosition is the history store's answer to a rewind that names a message or

@@ -11,7 +11,6 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/reason"
-	"github.com/clew-dev/clew/internal/resources"
 )
 
 // maxHandled is the number of handled operations the status remembers.
@@ -68,42 +67,6 @@ func (d *decision) passOver(kind, id, requester, message string) *v1alpha1.Opera
 	return op
 }
 
-// considerResume accepts or refuses a new resume. It waits for a rewind, and for a pod
-// that is being suspended.
-func (d *decision) considerResume() {
-	r := d.task.Spec.Resume
-	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
-		return
-	}
-	a := d.active()
-	if a != nil && a.Reason == v1alpha1.ReasonSuspending {
-		return
-	}
-	d.markHandled(daemonapi.OperationResume, r.ID)
-	refuse := func(message string) {
-		d.s.Resume = d.refuseOperation(daemonapi.OperationResume, r.ID, v1alpha1.ReasonInvalidOperation, message)
-	}
-	settled := d.settled()
-	switch {
-	case d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
-		// prepare would consider it completed, and ignore its prompt.
-		refuse("a resume with this id was carried out before the Kubernetes API was restored from an older copy: give it a new id")
-	case d.suspended():
-		refuse("operatingMode is Suspended: set it to Running in the same change, with a new id")
-	case a != nil:
-		refuse("the task is running: suspend it first, or wait until it has stopped, and give the resume a new id")
-	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "":
-		refuse("a completed task continues only with a new prompt: set resume.prompt, or rewind the task to a checkpoint first, and give the resume a new id")
-	case settled == nil && d.last() != nil && !d.atRest():
-		refuse("the task is about to be restarted automatically: wait until it has stopped, and give the resume a new id")
-	default:
-		d.s.Failures, d.s.RateLimit = 0, nil
-		d.s.Resume = &v1alpha1.OperationStatus{
-			ID: r.ID, State: v1alpha1.OperationInProgress, StartTime: ptr.To(metav1.NewTime(d.now)), RequestedBy: d.resumeRequester(),
-		}
-	}
-}
-
 // atRest reports whether the stored status has the task as suspended or ended, without
 // having completed.
 func (d *decision) atRest() bool {
@@ -127,14 +90,7 @@ func (d *decision) operation(attempt int64) *daemonapi.Operation {
 		return d.rewindOperation()
 	}
 	if r := d.task.Spec.Resume; d.resuming() && d.s.Resume.Attempt == attempt && r != nil && r.ID == d.s.Resume.ID {
-		op := &daemonapi.Operation{
-			Kind: daemonapi.OperationResume, ID: r.ID, Prompt: r.Prompt, OnDrift: r.OnDrift,
-		}
-		if r.Context != nil {
-			limits := resources.ContextLimits(*r.Context, &d.task.Spec.Conversation.Context)
-			op.Context = &limits
-		}
-		return op
+		return d.resumeOperation(r)
 	}
 	return nil
 }

@@ -66,6 +66,9 @@ func (d *decision) succeededCondition() (metav1.ConditionStatus, string, string)
 	if s := d.settled(); s != nil {
 		return statusOf(s.reason), s.reason, s.message + d.advice(s.reason)
 	}
+	if message := d.heldBack(); message != "" {
+		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message
+	}
 	if d.suspended() {
 		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "the task is suspended: set operatingMode to Running to continue it"
 	}

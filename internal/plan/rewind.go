@@ -166,32 +166,46 @@ func branchBlocker(r *v1alpha1.Rewind) *Blocker {
 
 // toCheckpoint resolves a rewind that names a Checkpoint.
 func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
-	target, refusal := d.rewindTarget(r.To.CheckpointRef.Name)
+	target, refusal := d.targetOf("rewind", r.To.CheckpointRef.Name, d.o.RewindTarget)
 	if target == nil {
 		return nil, refusal
 	}
+	return atObject(r, target), nil
+}
+
+// atObject returns the status of a rewind to a Checkpoint that was taken.
+func atObject(r *v1alpha1.Rewind, target *v1alpha1.Checkpoint) *v1alpha1.OperationStatus {
 	position := int64(0)
 	if c := target.Status.Conversation; c != nil {
 		position = c.Position
 	}
-	return atCheckpoint(r, target.Status.Number, target.Status.Commit, position), nil
+	return atCheckpoint(r, target.Status.Number, target.Status.Commit, position)
 }
 
 // toNumber resolves a rewind to the checkpoint of a number: from the history, since the
 // checkpoint need not have an object any more.
 func (d *decision) toNumber(r *v1alpha1.Rewind, number int64) (*v1alpha1.OperationStatus, *Blocker) {
-	answer := d.o.RewindRecord
+	found, refusal := d.recordOf("rewind", number, d.o.RewindRecord)
+	if found == nil {
+		return nil, refusal
+	}
+	return atCheckpoint(r, number, found.Commit, found.Position.Position), nil
+}
+
+// recordOf returns the recorded checkpoint that an operation (rewind or resume) names by its
+// number, or what blocks it; neither while that is unknown.
+func (d *decision) recordOf(operation string, number int64, answer RewindRecord) (*history.Checkpoint, *Blocker) {
 	switch {
 	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Found == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"the task has no checkpoint %d: name one that kubectl clew checkpoint list shows, and give the rewind a new id", number)}
+			"the task has no checkpoint %d: name one that kubectl clew checkpoint list shows, and give the %s a new id", number, operation)}
 	case answer.Found.Lost:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"neither the gitstore nor the task's volume has checkpoint %d any more: rewind to another one, and give the rewind a new id", number)}
+			"neither the gitstore nor the task's volume has checkpoint %d any more: name another one, and give the %s a new id", number, operation)}
 	}
-	return atCheckpoint(r, number, answer.Found.Commit, answer.Found.Position.Position), nil
+	return answer.Found, nil
 }
 
 // atCheckpoint returns the status of a rewind to a checkpoint at a position in the conversation.
@@ -203,25 +217,24 @@ func atCheckpoint(r *v1alpha1.Rewind, number int64, commit string, position int6
 	return s
 }
 
-// rewindTarget returns the Checkpoint to rewind to, or what blocks that; neither while the
-// manager has not written the status of one that it created.
-func (d *decision) rewindTarget(name string) (*v1alpha1.Checkpoint, *Blocker) {
-	c := d.o.RewindTarget
+// targetOf returns the Checkpoint that an operation (rewind or resume) names, or what blocks
+// it; neither while the manager has not written the status of one that it created.
+func (d *decision) targetOf(operation, name string, c *v1alpha1.Checkpoint) (*v1alpha1.Checkpoint, *Blocker) {
 	switch {
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints and give the rewind a new id", name)}
+			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints and give the %s a new id", name, operation)}
 	case c.Spec.TaskRef.Name != d.task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(d.task.UID)):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
-			"Checkpoint %q belongs to another task: name one of this task's checkpoints and give the rewind a new id", name)}
+			"Checkpoint %q belongs to another task: name one of this task's checkpoints and give the %s a new id", name, operation)}
 	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"Checkpoint %q is damaged%s: rewind to another one, and give the rewind a new id", name, damageClause(c))}
+			"Checkpoint %q is damaged%s: name another one, and give the %s a new id", name, damageClause(c), operation)}
 	case c.Status.Number == 0 && madeByManager(c):
 		return nil, nil
 	case c.Status.Number == 0 || c.Status.Commit == "":
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the rewind a new id", name)}
+			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the %s a new id", name, operation)}
 	}
 	return c, nil
 }

@@ -42,7 +42,7 @@ func (d *decision) want() want {
 		return wantNothing
 	case d.resuming():
 		return wantAgent
-	case d.settled() != nil:
+	case d.settled() != nil, d.heldBack() != "":
 		return wantNothing
 	}
 	return wantAgent

@@ -368,7 +368,11 @@ func (b *podBuilder) agentEnv() []corev1.EnvVar {
 	task := b.request.Task
 	resumed := b.request.Attempt > 1 ||
 		(task.Spec.StartFrom != nil && task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude)
-	return []corev1.EnvVar{
+	op := b.request.Operation
+	if op != nil && op.Rewind != nil && op.Rewind.Anew {
+		resumed = false
+	}
+	env := []corev1.EnvVar{
 		b.prompt(true),
 		literal("CLEW_TASK", task.Name),
 		literal("CLEW_ATTEMPT", strconv.FormatInt(b.request.Attempt, 10)),
@@ -376,6 +380,10 @@ func (b *podBuilder) agentEnv() []corev1.EnvVar {
 		literal("CLEW_RESUMED", strconv.FormatBool(resumed)),
 		literal("HOME", daemonapi.HomePath),
 	}
+	if op != nil && op.AdditionalContext != "" {
+		env = append(env, literal("CLEW_ADDITIONAL_CONTEXT", op.AdditionalContext))
+	}
+	return env
 }
 
 // prompt returns the variable with the task's prompt. For the agent, the prompt of the last

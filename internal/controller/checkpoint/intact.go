@@ -75,7 +75,17 @@ func (r *Reconciler) tellIntact(before, after *v1alpha1.Checkpoint) {
 	}
 }
 
-// reportedDamage returns the rewind that found the checkpoint damaged; nil if none did, or if
+// foundDamage returns the operations of a task that found their checkpoint damaged.
+func foundDamage(task *v1alpha1.Task) (found []*v1alpha1.OperationStatus) {
+	for _, op := range []*v1alpha1.OperationStatus{task.Status.Rewind, task.Status.Resume} {
+		if op != nil && op.Reason == v1alpha1.ReasonCheckpointCorrupted && op.ToCheckpoint > 0 {
+			found = append(found, op)
+		}
+	}
+	return found
+}
+
+// reportedDamage returns the rewind or resume that found the checkpoint damaged; nil if none did, or if
 // the condition already says so.
 func (r *Reconciler) reportedDamage(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (*v1alpha1.OperationStatus, error) {
 	task := &v1alpha1.Task{}
@@ -83,11 +93,13 @@ func (r *Reconciler) reportedDamage(ctx context.Context, c *v1alpha1.Checkpoint,
 	if err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	rewind := task.Status.Rewind
-	if string(task.UID) == taskUID && rewind != nil && rewind.Reason == v1alpha1.ReasonCheckpointCorrupted &&
-		c.Status.Number != 0 && rewind.ToCheckpoint == c.Status.Number &&
-		!meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
-		return rewind, nil
+	if string(task.UID) != taskUID || c.Status.Number == 0 || meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
+		return nil, nil
+	}
+	for _, op := range foundDamage(task) {
+		if op.ToCheckpoint == c.Status.Number {
+			return op, nil
+		}
 	}
 	return nil, nil
 }

@@ -70,9 +70,10 @@ func unsettled(object client.Object) []string {
 // ofTask returns requests for the Checkpoints that a change of the task may affect.
 func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
 	requests := r.listed(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
-	if task, ok := object.(*v1alpha1.Task); ok && task.Status.Rewind != nil && task.Status.Rewind.Reason == v1alpha1.ReasonCheckpointCorrupted &&
-		task.Status.Rewind.ToCheckpoint > 0 {
-		requests = append(requests, r.withNumber(ctx, task, task.Status.Rewind.ToCheckpoint)...)
+	if task, ok := object.(*v1alpha1.Task); ok {
+		for _, op := range foundDamage(task) {
+			requests = append(requests, r.withNumber(ctx, task, op.ToCheckpoint)...)
+		}
 	}
 	return requests
 }

@@ -188,7 +188,29 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		m.attempts = plan.Attempts{Known: true, Highest: max(m.attempts.Highest, o.History.State.Attempt)}
 	}
 	o.Attempts = m.attempts
+	if err := r.observeResume(ctx, task, &o); err != nil {
+		return o, err
+	}
 	return o, r.observeRewind(ctx, task, &o)
+}
+
+// observeResume reads the checkpoint that a new resume continues from.
+func (r *Reconciler) observeResume(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) (err error) {
+	resume := plan.NewResume(task)
+	switch {
+	case resume == nil:
+	case resume.CheckpointRef != nil:
+		o.ResumeTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, resume.CheckpointRef.Name)
+	case resume.CheckpointNumber != nil:
+		found := plan.Observed{Task: task}
+		rewind := &v1alpha1.Rewind{To: v1alpha1.RewindTarget{CheckpointNumber: resume.CheckpointNumber}}
+		if err := rewindtarget.Observe(ctx, r.Store, rewind, &found); err != nil {
+			// The task is reconciled all the same; the resume waits.
+			logf.FromContext(ctx).Info("could not resolve the resume's checkpoint", "error", err.Error())
+		}
+		o.ResumeRecord = found.RewindRecord
+	}
+	return err
 }
 
 // observeRewind resolves the target of a new rewind.

@@ -397,6 +397,9 @@ func (t *Task) move(m *daemonv1.Move) error {
 		if m.GetCheckpoint() == 0 {
 			to, ok = t.inherited, true
 		}
+		if m.GetAnew() {
+			to = nil
+		}
 		at := m.GetPosition()
 		byPosition := at != 0 || !ok
 		if after := m.GetAfterSequence(); after != 0 && byPosition {

@@ -111,6 +111,8 @@ type Rewind struct {
 	// that was named.
 	FilesOnly bool     `json:"filesOnly,omitempty"`
 	Paths     []string `json:"paths,omitempty"`
+	// Anew is set if the conversation then has no message.
+	Anew bool `json:"anew,omitempty"`
 	// Position is where the conversation moves, if not to the target's position, which is
 	// CheckpointPosition (0 if unknown).
 	Position           int64 `json:"position,omitempty"`

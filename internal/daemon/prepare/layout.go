@@ -39,7 +39,7 @@ func (p *preparer) layOut(ctx context.Context) error {
 		}
 		err = p.journal.Update(func(s *journal.State) error {
 			s.Layout = &plan
-			if op := p.cfg.Pod.Operation; p.halfRewound(op) {
+			if op := p.cfg.Pod.Operation.FirstRewind(); p.halfRewound(op) {
 				s.Rewind = newRewind(op, journal.RewindSaved)
 			}
 			return nil
@@ -67,7 +67,7 @@ func (p *preparer) layOut(ctx context.Context) error {
 // planLayout decides which source the files come from.
 func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
 	move := daemonapi.OperationKey(daemonapi.OperationRestore, p.podKey())
-	if op := p.cfg.Pod.Operation; p.halfRewound(op) {
+	if op := p.cfg.Pod.Operation.FirstRewind(); p.halfRewound(op) {
 		move = "" // the rewind has already moved the conversation
 	}
 	latest := p.begun.GetLatestCheckpoint()

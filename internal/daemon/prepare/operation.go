@@ -86,11 +86,16 @@ func (p *preparer) reportFailed(kind, id string, f journal.Failure) {
 // maxFailure, in bytes, leaves room for the rest of the result.
 const maxFailure = 1024
 
-// resume records the next prompt, once.
+// resume carries out the rewind that the resume begins with, if any, and records the next
+// prompt, once.
 func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
+	rewound, err := p.rewindFirst(ctx, op.FirstRewind())
+	if err != nil {
+		return err
+	}
 	key := daemonapi.OperationKey(op.Kind, op.ID)
-	if op.Prompt != "" && !p.recorded(op.ID) {
-		if err := p.once(key, func() error { return p.userMessage(op.Prompt) }); err != nil {
+	if prompt := p.nextPrompt(op); prompt != "" && !p.recorded(op.ID) {
+		if err := p.once(key, func() error { return p.userMessage(prompt) }); err != nil {
 			return err
 		}
 	}
@@ -101,11 +106,50 @@ func (p *preparer) resume(ctx context.Context, op *daemonapi.Operation) error {
 	if _, err := p.move(ctx, &daemonv1.Move{OperationId: key, Reason: daemonapi.NoteResume, KeepPosition: true}); err != nil {
 		return err
 	}
-	p.reportDone(op.Kind, op.ID, journal.Done{})
+	p.reportDone(op.Kind, op.ID, rewound)
 	return p.journal.Update(func(s *journal.State) error {
-		s.Complete(journal.Done{ID: key})
+		s.Complete(journal.Done{ID: key, From: rewound.From, To: rewound.To, Preserved: rewound.Preserved, Position: rewound.Position})
 		return nil
 	})
+}
+
+// rewindFirst carries out the rewind that a resume begins with, unless an earlier pod has,
+// and returns its outcome. If it fails for good, so does the resume: the agent must not
+// continue from where nobody wants it to.
+func (p *preparer) rewindFirst(ctx context.Context, op *daemonapi.Operation) (journal.Done, error) {
+	if op == nil {
+		return journal.Done{}, nil
+	}
+	if !p.operationDone(op) {
+		if err := p.rewind(ctx, op); err != nil {
+			return journal.Done{}, err
+		}
+	}
+	state := p.journal.State()
+	done, _ := state.Operation(op.Kind, op.ID) // the server may know it alone, after the loss of a volume
+	f := done.Failure
+	if f == nil && p.result.Failed != nil {
+		f = &journal.Failure{Reason: p.result.Failed.Reason, Message: p.result.Failed.Message}
+	}
+	if f != nil {
+		p.result.Operation, p.result.Failed = "", nil
+		return done, &failure{reason: f.Reason, permanent: true, message: "files and conversation are as they were before: " + f.Message}
+	}
+	return done, nil
+}
+
+// nextPrompt returns the user message that a resume brings: its prompt and the additional
+// context. A new conversation begins with the task's own prompt, if the resume has none.
+func (p *preparer) nextPrompt(op *daemonapi.Operation) string {
+	prompt := op.Prompt
+	switch {
+	case prompt != "":
+	case op.Rewind != nil && op.Rewind.Anew:
+		prompt = p.cfg.Prompt
+	case op.AdditionalContext != "":
+		prompt = continuePrompt
+	}
+	return join(prompt, op.AdditionalContext)
 }
 
 // once appends one record, once per id. The journal is told the record's sequence

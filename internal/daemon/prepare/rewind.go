@@ -39,7 +39,7 @@ func (p *preparer) rewind(ctx context.Context, op *daemonapi.Operation) error {
 func newRewind(op *daemonapi.Operation, stage string) *journal.Rewind {
 	r := &journal.Rewind{ID: op.ID, Stage: stage, Target: journal.Point{Number: op.Checkpoint, Code: op.Commit},
 		Scope: op.Scope, Preserve: op.Preserve, Branch: op.Branch, OnDrift: op.OnDrift,
-		Position: op.Position, CheckpointPosition: op.CheckpointPosition, AfterSequence: op.AfterSequence}
+		Anew: op.Anew, Position: op.Position, CheckpointPosition: op.CheckpointPosition, AfterSequence: op.AfterSequence}
 	if f := op.Files; f != nil {
 		r.FilesOnly, r.Paths, r.Target = true, f.Paths, journal.Point{Number: f.Checkpoint, Code: f.Commit}
 	}
@@ -49,6 +49,8 @@ func newRewind(op *daemonapi.Operation, stage string) *journal.Rewind {
 // destination describes where a rewind goes, in words.
 func destination(r *journal.Rewind) string {
 	switch {
+	case r.Anew:
+		return "an empty conversation"
 	case r.Target.Number == 0 && r.FilesOnly:
 		return "commit " + clip.Bytes(r.Target.Code, 12)
 	case r.Target.Number == 0:
@@ -231,7 +233,7 @@ func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string
 // rewound, and may go to a later position if only the conversation is.
 func (p *preparer) moveBack(ctx context.Context, r *journal.Rewind) error {
 	m := &daemonv1.Move{OperationId: daemonapi.OperationKey(daemonapi.OperationRewind, r.ID),
-		Checkpoint: r.Target.Number, AfterSequence: r.Restored, Reason: daemonapi.NoteRewind}
+		Checkpoint: r.Target.Number, AfterSequence: r.Restored, Reason: daemonapi.NoteRewind, Anew: r.Anew}
 	switch {
 	case r.Scope == v1alpha1.RewindCode:
 		m.KeepPosition = true

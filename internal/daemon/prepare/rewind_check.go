@@ -15,6 +15,9 @@ import (
 // requested.
 func (p *preparer) checkRewind(ctx context.Context, op *daemonapi.Operation) error {
 	head, asked := p.begun.GetPosition().GetPosition(), op.Position > 0 && op.Scope == v1alpha1.RewindConversation
+	if op.Anew {
+		return nil
+	}
 	if op.Files != nil {
 		return p.checkFiles(ctx, op)
 	}

@@ -1038,7 +1038,11 @@ type Move struct {
 	AfterSequence int64 `protobuf:"varint,6,opt,name=after_sequence,json=afterSequence,proto3" json:"after_sequence,omitempty"`
 	// With the end of a rewind: what a rewind that undoes it has to know. Older daemons
 	// send none.
-	Rewound       *Rewound `protobuf:"bytes,7,opt,name=rewound,proto3" json:"rewound,omitempty"`
+	Rewound *Rewound `protobuf:"bytes,7,opt,name=rewound,proto3" json:"rewound,omitempty"`
+	// The conversation continues without any message, not even those that a fork
+	// inherited. Checkpoint and position are 0: older servers move it to the beginning of
+	// the task's own messages.
+	Anew          bool `protobuf:"varint,8,opt,name=anew,proto3" json:"anew,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1120,6 +1124,13 @@ func (x *Move) GetRewound() *Rewound {
 		return x.Rewound
 	}
 	return nil
+}
+
+func (x *Move) GetAnew() bool {
+	if x != nil {
+		return x.Anew
+	}
+	return false
 }
 
 // Rewound is what a completed rewind has done.
@@ -2977,7 +2988,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\xfc\x01\n" +
+	"\x13retry_after_seconds\x18\x04 \x01(\x03R\x11retryAfterSeconds\"\x90\x02\n" +
 	"\x04Move\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x1e\n" +
 	"\n" +
@@ -2987,7 +2998,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\rkeep_position\x18\x04 \x01(\bR\fkeepPosition\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\x03R\bposition\x12%\n" +
 	"\x0eafter_sequence\x18\x06 \x01(\x03R\rafterSequence\x121\n" +
-	"\arewound\x18\a \x01(\v2\x17.clew.daemon.v1.RewoundR\arewound\"\x83\x01\n" +
+	"\arewound\x18\a \x01(\v2\x17.clew.daemon.v1.RewoundR\arewound\x12\x12\n" +
+	"\x04anew\x18\b \x01(\bR\x04anew\"\x83\x01\n" +
 	"\aRewound\x12\x14\n" +
 	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n" +
 	"\x05paths\x18\x02 \x03(\tR\x05paths\x12'\n" +

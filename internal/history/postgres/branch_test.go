@@ -55,6 +55,25 @@ var _ = Describe("Branches of a conversation", func() {
 		Expect(w.state().CompletedOperations).To(HaveExactElements("op", "op2", "op3"))
 	})
 
+	It("a move may begin anew, without what a fork inherited", func() {
+		w.append(user("prompt"), agent("1"), checkpoint(1))
+		fork := w.fork("forked", 1)
+		fork.append(user("another way"), agent("2"), checkpoint(1))
+		Expect(fork.texts()).To(HaveExactElements("U prompt", "A 1", "U another way", "A 2"))
+
+		Expect(fork.moveTo("Rewind/resume:on", history.MoveOperation{Anew: true})).To(HaveField("Position", int64(0)))
+		fork.append(checkpoint(2))
+		Expect(fork.texts()).To(BeEmpty())
+		Expect(fork.state().Totals).To(BeZero())
+		fork.append(user("clean"), agent("3"), checkpoint(3))
+		Expect(fork.texts()).To(HaveExactElements("U clean", "A 3"))
+
+		By("going back to what was said before")
+		fork.move("undo", 1)
+		Expect(fork.texts()).To(HaveExactElements("U prompt", "A 1", "U another way", "A 2"))
+		Expect(w.texts()).To(HaveExactElements("U prompt", "A 1"))
+	})
+
 	// A task that starts over says the prompt again, so it must not be stored already.
 	It("a move may go to the beginning", func() {
 		w.append(user("prompt"), usage(1, 2, 3), agent("1"), checkpoint(1), call("x"))

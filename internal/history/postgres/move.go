@@ -21,7 +21,7 @@ import (
 // there, makes it the active one and records the operation. Checkpoint 0 is the beginning
 // of the task's first branch: before the first message, including the prompt, or, for a
 // task forked with its conversation, after the last inherited message. After a move
-// there, the prompt is said again. A completed operation is not repeated; its position is
+// there, the prompt is said again. Anew, the branch begins with no message at all. A completed operation is not repeated; its position is
 // returned. Errors: history.ErrNotFound if the task, the checkpoint or the position is
 // unknown, history.ErrFenced, history.ErrLimitReached, history.ErrUnavailable.
 func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
@@ -145,6 +145,8 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 // movePoint returns the point that the operation leads to.
 func (l *locked) movePoint(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (point, error) {
 	switch {
+	case op.Anew:
+		return point{}, nil
 	case op.Position != 0 && op.AfterSequence > 0:
 		return l.recordPoint(ctx, q, op.AfterSequence)
 	case op.Position != 0:

@@ -143,7 +143,7 @@ func recordOf(m *daemonv1.Record) history.Record {
 		r.Move = &history.MoveOperation{
 			ID: body.Move.GetOperationId(), Checkpoint: body.Move.GetCheckpoint(), Position: body.Move.GetPosition(),
 			Reason: body.Move.GetReason(), KeepPosition: body.Move.GetKeepPosition(), AfterSequence: body.Move.GetAfterSequence(),
-			Rewound: rewoundOf(body.Move.GetRewound()),
+			Anew: body.Move.GetAnew(), Rewound: rewoundOf(body.Move.GetRewound()),
 		}
 	case *daemonv1.Record_Gap:
 		r.Gap = &history.Gap{Through: body.Gap.GetThrough(), Reason: body.Gap.GetReason()}

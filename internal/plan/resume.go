@@ -1,0 +1,183 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// NewResume returns the resume in the spec that is not in the status yet; nil for none. Its
+// checkpoint, if it names one, has to be observed before Decide.
+func NewResume(task *v1alpha1.Task) *v1alpha1.Resume {
+	r := task.Spec.Resume
+	if r == nil || handled(&task.Status, daemonapi.OperationResume, r.ID) {
+		return nil
+	}
+	return r
+}
+
+// considerResume accepts or refuses a new resume. It waits for a rewind, and for a pod
+// that is being suspended.
+func (d *decision) considerResume() {
+	r := d.task.Spec.Resume
+	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
+		return
+	}
+	if a := d.active(); a != nil && a.Reason == v1alpha1.ReasonSuspending {
+		return
+	}
+	var accepted *v1alpha1.OperationStatus
+	refusal := d.resumeBlocker(r)
+	if refusal == nil {
+		accepted, refusal = d.resolveResume(r)
+	}
+	switch {
+	case refusal != nil:
+		d.markHandled(daemonapi.OperationResume, r.ID)
+		d.s.Resume = d.refuseOperation(daemonapi.OperationResume, r.ID, refusal.Reason, refusal.Message)
+	case accepted == nil:
+		d.reportPendingResume(r)
+	default:
+		d.markHandled(daemonapi.OperationResume, r.ID)
+		accepted.ID, accepted.State, accepted.RequestedBy = r.ID, v1alpha1.OperationInProgress, d.resumeRequester()
+		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
+		d.s.Failures, d.s.RateLimit, d.s.Resume = 0, nil, accepted
+	}
+}
+
+// resumeBlocker returns why a task cannot be resumed in its state; nil if it can.
+func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
+	blocker := func(message string) *Blocker { return &Blocker{v1alpha1.ReasonInvalidOperation, message} }
+	settled := d.settled()
+	switch {
+	case d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
+		// prepare would consider it completed, and ignore its prompt.
+		return blocker("a resume with this id was carried out before the Kubernetes API was restored from an older copy: give it a new id")
+	case d.suspended():
+		return blocker("operatingMode is Suspended: set it to Running in the same change, with a new id")
+	case d.active() != nil:
+		return blocker("the task is running: suspend it first, or wait until it has stopped, and give the resume a new id")
+	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
+		return blocker("a completed task continues only with a new prompt: set resume.prompt, or resume it from a checkpoint, and give the resume a new id")
+	case settled == nil && d.last() != nil && !d.atRest():
+		return blocker("the task is about to be restarted automatically: wait until it has stopped, and give the resume a new id")
+	}
+	return nil
+}
+
+// resolveResume returns the status of a new resume, with the checkpoint that it continues
+// from, or what blocks it; neither while that is unknown.
+func (d *decision) resolveResume(r *v1alpha1.Resume) (*v1alpha1.OperationStatus, *Blocker) {
+	if r.Mode != v1alpha1.ResumeFromCheckpoint {
+		return &v1alpha1.OperationStatus{}, nil
+	}
+	rewind := &v1alpha1.Rewind{ID: r.ID, Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, Branch: daemonapi.ResumeBranch(r.ID)}
+	if b := branchBlocker(rewind); b != nil {
+		return nil, &Blocker{b.Reason, fmt.Sprintf("the current state would be kept as branch %s, which is no valid name: give the resume another id", rewind.Branch)}
+	}
+	if h := d.o.History; h.Known && !d.behind() && h.State.CheckpointCount == 0 {
+		return nil, &Blocker{v1alpha1.ReasonInvalidState,
+			"the task has no checkpoint yet: set the mode to Continue or Clean, and give the resume a new id"}
+	}
+	switch {
+	case r.CheckpointRef != nil:
+		target, b := d.targetOf("resume", r.CheckpointRef.Name, d.o.ResumeTarget)
+		if target == nil {
+			return nil, b
+		}
+		return atObject(rewind, target), nil
+	case r.CheckpointNumber != nil:
+		found, b := d.recordOf("resume", *r.CheckpointNumber, d.o.ResumeRecord)
+		if found == nil {
+			return nil, b
+		}
+		return atCheckpoint(rewind, *r.CheckpointNumber, found.Commit, found.Position.Position), nil
+	}
+	return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
+		"the resume names no checkpoint: set checkpointRef or checkpointNumber, and give it a new id"}
+}
+
+// reportPendingResume reports, once, that a resume waits until its checkpoint is known. Until
+// then the task stays where it is.
+func (d *decision) reportPendingResume(r *v1alpha1.Resume) {
+	retry, reason, message := d.o.Limits.RetryBase, v1alpha1.ReasonHistoryUnavailable, "the checkpoint is looked up when the history store can be reached"
+	switch {
+	case r.CheckpointRef != nil:
+		retry, reason, message = time.Second, v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
+			"Checkpoint %q has just been taken: the task is resumed from it when its status is written", r.CheckpointRef.Name)
+	case d.behind():
+		reason, message = v1alpha1.ReasonHistoryStoreWentBack,
+			"the history store was restored from an older copy: name a Checkpoint with checkpointRef, or resume the task with the mode Continue first"
+	}
+	d.requeue(retry)
+	if s := d.s.Resume; s == nil || s.ID != r.ID || s.State != v1alpha1.OperationPending {
+		d.s.Resume = &v1alpha1.OperationStatus{ID: r.ID, State: v1alpha1.OperationPending, Reason: reason, Message: message}
+	}
+}
+
+// heldBack returns why a suspended task stays so although it is to run: it was to continue
+// from a checkpoint that is not known yet, or cannot be used, and must not continue from
+// anywhere else instead. It is "" if nothing holds the task back.
+func (d *decision) heldBack() string {
+	r, s, last := d.task.Spec.Resume, d.s.Resume, d.last()
+	stored := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
+	if r == nil || s == nil || r.ID != s.ID || r.Mode != v1alpha1.ResumeFromCheckpoint ||
+		last == nil || last.EndTime == nil || stored == nil || stored.Reason != v1alpha1.ReasonSuspended {
+		return ""
+	}
+	switch {
+	case s.State == v1alpha1.OperationPending:
+		return "the task stays suspended until its resume starts: " + s.Message
+	case s.State == v1alpha1.OperationRefused && !s.StartTime.Before(last.EndTime):
+		return "the task stays suspended, since its resume was refused: " + s.Message + "; or remove the resume to continue from where the task is"
+	}
+	return ""
+}
+
+// resumeOperation returns the resume in progress in the form that prepare receives.
+func (d *decision) resumeOperation(r *v1alpha1.Resume) *daemonapi.Operation {
+	op := &daemonapi.Operation{
+		Kind: daemonapi.OperationResume, ID: r.ID, Prompt: r.Prompt, AdditionalContext: r.AdditionalContext, OnDrift: r.OnDrift,
+	}
+	if r.Context != nil {
+		limits := resources.ContextLimits(*r.Context, &d.task.Spec.Conversation.Context)
+		op.Context = &limits
+	}
+	switch s := d.s.Resume; r.Mode {
+	case v1alpha1.ResumeFromCheckpoint:
+		op.Rewind = &daemonapi.ResumeRewind{
+			Checkpoint: s.ToCheckpoint, Commit: s.ToCommit, CheckpointPosition: s.CheckpointPosition, Branch: daemonapi.ResumeBranch(r.ID),
+		}
+	case v1alpha1.ResumeClean:
+		op.Rewind = &daemonapi.ResumeRewind{Anew: true}
+	}
+	return op
+}
+
+// completeResume closes a resume whose agent is about to start, and adds an entry if it began
+// with a rewind.
+func (d *decision) completeResume(result daemonapi.PrepareResult) {
+	op := d.s.Resume
+	op.FromCheckpoint, op.Preserved = result.FromCheckpoint, result.Preserved
+	message := "the task continues"
+	if op.ToCheckpoint != 0 {
+		message = "the task was rewound to " + destination(op) + ", and continues from there"
+	}
+	if op.FromCheckpoint != 0 {
+		message += fmt.Sprintf("; checkpoint %d holds the state before the resume", op.FromCheckpoint)
+	}
+	if op.Preserved != "" {
+		message += ", and so does " + op.Preserved
+	}
+	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
+	if op.ToCheckpoint != 0 {
+		d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (%s)", message, daemonapi.ResumeRewindID(op.ID)), op.ToCheckpoint)
+	}
+}

@@ -1,0 +1,208 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// mode sets the mode of the resume that the Task requests.
+func mode(m v1alpha1.ResumeMode) builders.TaskOption {
+	return func(t *v1alpha1.Task) { t.Spec.Resume.Mode = m }
+}
+
+// fromNumber continues from the checkpoint of a number.
+func fromNumber(n int64) builders.TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.Resume.Mode, t.Spec.Resume.CheckpointNumber = v1alpha1.ResumeFromCheckpoint, &n
+	}
+}
+
+// atRestTask returns a scene whose task is suspended, with one checkpoint.
+func atRestTask(t *testing.T) *scene {
+	t.Helper()
+	s := running(t)
+	s.record(v1alpha1.TriggerSuspend)
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.wantState(v1alpha1.ReasonSuspended)
+	return s
+}
+
+// failedTask returns a scene whose agent has failed, with one checkpoint.
+func failedTask(t *testing.T) *scene {
+	t.Helper()
+	s := running(t, builders.BackoffLimit(0))
+	s.record(v1alpha1.TriggerFailure)
+	s.agentExits(1)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonAgentFailed)
+	return s
+}
+
+// rewoundTask returns a scene whose completed task was rewound.
+func rewoundTask(t *testing.T) *scene {
+	t.Helper()
+	s := completedTask(t)
+	s.rewind("back", 1).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})
+	s.wantState(v1alpha1.ReasonRewound)
+	return s
+}
+
+func TestWhichModesResumeATaskInWhichState(t *testing.T) {
+	const (
+		yes     = ""
+		invalid = v1alpha1.ReasonInvalidOperation
+	)
+	pending := func(t *testing.T) *scene {
+		s := newScene(t)
+		s.o.Blocker = &Blocker{v1alpha1.ReasonPodRefused, "no quota"}
+		s.step()
+		return s
+	}
+	for name, c := range map[string]struct {
+		scene func(*testing.T) *scene
+		// want is the reason for which each mode is refused; "" if it is accepted.
+		want map[v1alpha1.ResumeMode]string
+	}{
+		"pending":   {pending, map[v1alpha1.ResumeMode]string{v1alpha1.ResumeContinue: invalid, v1alpha1.ResumeClean: invalid, v1alpha1.ResumeFromCheckpoint: invalid}},
+		"running":   {func(t *testing.T) *scene { return running(t) }, map[v1alpha1.ResumeMode]string{v1alpha1.ResumeContinue: invalid, v1alpha1.ResumeClean: invalid, v1alpha1.ResumeFromCheckpoint: invalid}},
+		"suspended": {atRestTask, map[v1alpha1.ResumeMode]string{v1alpha1.ResumeContinue: yes, v1alpha1.ResumeClean: yes, v1alpha1.ResumeFromCheckpoint: yes}},
+		"failed":    {failedTask, map[v1alpha1.ResumeMode]string{v1alpha1.ResumeContinue: yes, v1alpha1.ResumeClean: yes, v1alpha1.ResumeFromCheckpoint: yes}},
+		"rewound":   {rewoundTask, map[v1alpha1.ResumeMode]string{v1alpha1.ResumeContinue: yes, v1alpha1.ResumeClean: yes, v1alpha1.ResumeFromCheckpoint: yes}},
+		"completed": {func(t *testing.T) *scene { return completedTask(t) },
+			map[v1alpha1.ResumeMode]string{v1alpha1.ResumeContinue: invalid, v1alpha1.ResumeClean: invalid, v1alpha1.ResumeFromCheckpoint: yes}},
+		"completed, with a prompt": {func(t *testing.T) *scene { s := completedTask(t); s.change(resume("on", "And now?")); return s },
+			map[v1alpha1.ResumeMode]string{v1alpha1.ResumeContinue: yes, v1alpha1.ResumeClean: yes, v1alpha1.ResumeFromCheckpoint: yes}},
+	} {
+		for m, refusal := range c.want {
+			t.Run(name+", "+string(m), func(t *testing.T) {
+				s := c.scene(t)
+				if s.o.Task.Spec.Resume == nil {
+					s.change(builders.Resume("on"))
+				}
+				s.change(builders.Running, mode(m))
+				if m == v1alpha1.ResumeFromCheckpoint {
+					s.change(fromNumber(1))
+					s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
+				}
+				s.step()
+				state := v1alpha1.OperationInProgress
+				if refusal != "" {
+					state = v1alpha1.OperationRefused
+				}
+				s.wantOperation(s.status().Resume, "on", state, refusal)
+			})
+		}
+	}
+	t.Run("deleted", func(t *testing.T) {
+		s := atRestTask(t)
+		s.change(builders.Running, builders.Resume("on"), func(t *v1alpha1.Task) { t.DeletionTimestamp = ptr.To(metav1.Now()) }).step()
+		if s.status().Resume != nil || s.started() != nil {
+			t.Errorf("a task that is being deleted was resumed: %+v", s.status().Resume)
+		}
+	})
+}
+
+func TestACleanResumeBeginsANewConversation(t *testing.T) {
+	s := completedTask(t)
+	s.change(resume("on", "Write tests."), mode(v1alpha1.ResumeClean)).step()
+	s.wantPod(Pod{Attempt: 2, Prompt: "Write tests.", Operation: &daemonapi.Operation{
+		Kind: daemonapi.OperationResume, ID: "on", Prompt: "Write tests.", OnDrift: v1alpha1.OnDriftFail,
+		Rewind: &daemonapi.ResumeRewind{Anew: true},
+	}})
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "on", FromCheckpoint: 1})
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationCompleted, "")
+	s.wantMessage(s.status().Resume.Message, "the task continues; checkpoint 1 holds the state before the resume")
+}
+
+func TestATaskIsResumedFromACheckpoint(t *testing.T) {
+	byName := func(t *v1alpha1.Task) {
+		t.Spec.Resume.Mode, t.Spec.Resume.CheckpointRef = v1alpha1.ResumeFromCheckpoint, &v1alpha1.NameReference{Name: "tidy-up-1"}
+	}
+	for name, from := range map[string]builders.TaskOption{"by its name": byName, "by its number": fromNumber(1)} {
+		t.Run(name, func(t *testing.T) {
+			s := failedTask(t)
+			s.o.ResumeTarget = s.checkpoint(1)
+			s.o.ResumeTarget.Status.Conversation = &v1alpha1.CheckpointConversation{ConversationPosition: v1alpha1.ConversationPosition{Position: 4}}
+			s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1", Position: history.Position{Position: 4}}}
+			s.change(resume("on", "The other way."), from).step()
+			s.wantPod(Pod{Attempt: 2, Prompt: "The other way.", Operation: &daemonapi.Operation{
+				Kind: daemonapi.OperationResume, ID: "on", Prompt: "The other way.", OnDrift: v1alpha1.OnDriftFail,
+				Rewind: &daemonapi.ResumeRewind{Checkpoint: 1, Commit: "c1", CheckpointPosition: 4, Branch: "clew/before-resume-on"},
+			}})
+			s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "on", FromCheckpoint: 5, ToCheckpoint: 1, Preserved: "clew/before-resume-on"})
+			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationCompleted, "")
+			s.wantMessage(s.status().Resume.Message, "rewound to checkpoint 1", "checkpoint 5 holds the state before", "so does clew/before-resume-on")
+			s.agentRuns()
+			s.wantState(v1alpha1.ReasonRunning)
+			s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskFailed, v1alpha1.EventTaskResumed, v1alpha1.EventTaskRewound)
+		})
+	}
+}
+
+func TestAResumeFromACheckpointThatCannotBeUsedIsRefused(t *testing.T) {
+	found := history.Checkpoint{Number: 1, Commit: "c1"}
+	lost := found
+	lost.Lost = true
+	for name, c := range map[string]struct {
+		observe func(*scene)
+		reason  string
+	}{
+		"there is none of that number": {func(s *scene) { s.o.ResumeRecord = RewindRecord{Known: true} }, v1alpha1.ReasonCheckpointNotFound},
+		"it is lost":                   {func(s *scene) { s.o.ResumeRecord = RewindRecord{Known: true, Found: &lost} }, v1alpha1.ReasonInvalidState},
+		"the task has none": {func(s *scene) {
+			s.o.History.State.CheckpointCount, s.o.History.State.Latest, s.o.Task.Status.LatestCheckpoint = 0, nil, nil
+			s.o.ResumeRecord = RewindRecord{Known: true}
+		}, v1alpha1.ReasonInvalidState},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := atRestTask(t)
+			c.observe(s)
+			s.change(builders.Running, builders.Resume("on"), fromNumber(1)).step()
+			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationRefused, c.reason)
+			if s.started() != nil {
+				t.Fatal("the agent continues from where nobody asked it to")
+			}
+			s.wantState(v1alpha1.ReasonSuspended)
+			s.wantMessage(s.wantCondition(v1alpha1.TaskSucceeded).Message, "stays suspended", "resume was refused")
+			s.change(builders.Resume("simply")).step()
+			s.wantOperation(s.status().Resume, "simply", v1alpha1.OperationInProgress, "")
+			s.wantStarted(2)
+		})
+	}
+}
+
+func TestASuspendedTaskWaitsUntilTheCheckpointOfItsResumeIsKnown(t *testing.T) {
+	s := atRestTask(t)
+	s.change(builders.Running, builders.Resume("on"), fromNumber(1)).step()
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationPending, v1alpha1.ReasonHistoryUnavailable)
+	s.wantState(v1alpha1.ReasonSuspended)
+	s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
+	s.after(time.Minute).step()
+	if got := s.startedOperation().Rewind.Checkpoint; got != 1 {
+		t.Errorf("the task continues from checkpoint %d", got)
+	}
+}
+
+func TestAResumeWhoseRewindFailsDoesNotStartTheAgent(t *testing.T) {
+	s := completedTask(t)
+	s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
+	s.change(resume("on", "Go on."), fromNumber(1)).step()
+	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "files and conversation are as they were before: an object is damaged"})
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
+	s.wantState(v1alpha1.ReasonCheckpointCorrupted)
+	s.change(resume("simply", "Go on.")).step()
+	if op := s.startedOperation(); op.ID != "simply" || op.Rewind != nil {
+		t.Errorf("the next resume is carried out as %s", cmp.Diff(daemonapi.Operation{}, op))
+	}
+}
