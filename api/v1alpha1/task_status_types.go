@@ -260,6 +260,45 @@ type StartedTask struct {
 	Checkpoint int64 `json:"checkpoint"`
 }
 
+// DriftStatus is what was changed in a worktree while its task was not running.
+type DriftStatus struct {
+	// attempt that found it.
+	// +required
+	Attempt int64 `json:"attempt"`
+	// checkpoint number that the worktree was left at.
+	// +optional
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+	// fileCount is the number of changed files; 0 if only the HEAD was moved.
+	// +required
+	FileCount int64 `json:"fileCount"`
+	// files are the first 50 of them by path, as many as fit into 2 KiB.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=50
+	Files []ChangedFile `json:"files,omitempty"`
+	// commit in the gitstore with the files as they were found, with which kubectl clew drift
+	// compares them; empty if it could not be stored, and if the task continued.
+	// +optional
+	Commit string `json:"commit,omitempty"`
+	// expectedHead is the HEAD of the agent's repository as it was left; absent if it was not
+	// moved.
+	// +optional
+	ExpectedHead *HeadStatus `json:"expectedHead,omitempty"`
+	// head is the HEAD as it was found; absent if it was not moved.
+	// +optional
+	Head *HeadStatus `json:"head,omitempty"`
+}
+
+// HeadStatus is the HEAD of the agent's repository.
+type HeadStatus struct {
+	// branch that it names; empty if it was detached.
+	// +optional
+	Branch string `json:"branch,omitempty"`
+	// commit that it is at; empty before the first one.
+	// +optional
+	Commit string `json:"commit,omitempty"`
+}
+
 // HistoryEntry is one transition of a task. The history store copies it.
 type HistoryEntry struct {
 	// sequence of the entry in its task, from 1.
@@ -420,6 +459,9 @@ type TaskStatus struct {
 	// publish is what is known of publishing the task's work.
 	// +optional
 	Publish *PublishStatus `json:"publish,omitempty"`
+	// drift is what the newest attempt found changed; absent if it found nothing.
+	// +optional
+	Drift *DriftStatus `json:"drift,omitempty"`
 	// history lists the task's transitions; entries leave the list after the
 	// history store has them, never before.
 	// +optional

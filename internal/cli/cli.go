@@ -86,6 +86,7 @@ Everything these commands do can also be done by applying manifests: see
 	group(root,
 		p.checkpointCommand(),
 		p.diffCommand(),
+		p.driftCommand(),
 		p.resumeCommand(),
 		p.rewindCommand(),
 		p.forkCommand(),

@@ -38,7 +38,8 @@ func (p *plugin) diffCommand() *cobra.Command {
 
 FROM and TO are each the number or name of a checkpoint, "base" for what the task
 started from, "latest", or "live", which is now: the files of a running task are read
-without stopping its agent. And of another task of the same repository, such as a fork,
+without stopping its agent; and "drift", what was changed while the task was not running
+and waits for a decision. And of another task of the same repository, such as a fork,
 its name, a colon and one of these. FROM may also be "previous": what TO was made on,
 which is the checkpoint before it, or the target of a rewind. Without FROM and TO,
 everything that the task has changed so far is shown.
@@ -184,7 +185,7 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 	}
 	text = strings.TrimPrefix(text, "#")
 	if _, err := strconv.ParseInt(text, 10, 64); err == nil ||
-		slices.Contains([]string{historyv1.WordBase, historyv1.WordPrevious, historyv1.WordLatest, historyv1.WordLive}, text) {
+		slices.Contains([]string{historyv1.WordBase, historyv1.WordPrevious, historyv1.WordLatest, historyv1.WordLive, historyv1.WordDrift}, text) {
 		return prefix + text, nil
 	}
 	list, err := s.checkpoints(ctx, task)

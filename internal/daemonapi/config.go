@@ -318,10 +318,34 @@ type PrepareResult struct {
 	MemoryMessage string `json:"memoryMessage,omitempty"`
 	// ToPosition is the conversation's position after a rewind.
 	ToPosition int64 `json:"toPosition,omitempty"`
-	// DriftCount and DriftedFiles are the number and the names of the files that drifted.
-	DriftCount   int      `json:"driftCount,omitempty"`
-	DriftedFiles []string `json:"driftedFiles,omitempty"`
+	// DriftCount and DriftedFiles are the number and the names of the files that drifted, and
+	// DriftedActions is what became of each of these: A (added), M (modified) or D (deleted).
+	DriftCount     int      `json:"driftCount,omitempty"`
+	DriftedFiles   []string `json:"driftedFiles,omitempty"`
+	DriftedActions string   `json:"driftedActions,omitempty"`
+	// DriftFrom is the number of the checkpoint that the worktree was left at, and DriftCommit
+	// what the task's ref Live has in the gitstore if the drifted files could be pushed there.
+	DriftFrom   int64  `json:"driftFrom,omitempty"`
+	DriftCommit string `json:"driftCommit,omitempty"`
+	// MovedHead is set if the HEAD of the agent's repository is not what Clew left there.
+	MovedHead *MovedHead `json:"movedHead,omitempty"`
 }
+
+// MovedHead is where the HEAD of the agent's repository was, and where it is. A branch is empty
+// for a detached HEAD.
+type MovedHead struct {
+	FromBranch string `json:"fromBranch,omitempty"`
+	FromCommit string `json:"fromCommit,omitempty"`
+	Branch     string `json:"branch,omitempty"`
+	Commit     string `json:"commit,omitempty"`
+}
+
+// The letters of PrepareResult.DriftedActions.
+const (
+	DriftAdded    = 'A'
+	DriftModified = 'M'
+	DriftDeleted  = 'D'
+)
 
 // Encode renders the configuration for ConfigEnv.
 func (c Config) Encode() (string, error) {

@@ -79,6 +79,8 @@ type ending struct {
 	retryTime *metav1.Time
 	// rateLimit is set when a rate limit ended the attempt.
 	rateLimit *v1alpha1.RateLimitStatus
+	// drift is what stopped prepare; nil for anything else.
+	drift *v1alpha1.DriftStatus
 }
 
 // ending returns how the attempt ended; nil while it runs. If that depends on what the
@@ -166,7 +168,7 @@ func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
 		}
 		return ptr.To(d.lostEnding(a, fmt.Sprintf("prepare was killed (exit code %d)", v.prepare.ExitCode)))
 	}
-	e := ending{outcome: v1alpha1.AttemptPrepareFailed, reason: result.Reason, message: result.Message}
+	e := ending{outcome: v1alpha1.AttemptPrepareFailed, reason: result.Reason, message: result.Message, drift: driftOf(a.Number, result)}
 	if e.reason == "" {
 		e.reason = v1alpha1.ReasonPrepareFailed
 		e.message = fmt.Sprintf("prepare exited with code %d: %s", v.prepare.ExitCode, v.prepare.Message)
@@ -259,9 +261,7 @@ func (d *decision) markPrepared(a *v1alpha1.Attempt, v *podView) {
 		message = "the workspace was restored from the gitstore"
 	}
 	d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspacePrepared, message)
-	if d.findCondition(v1alpha1.TaskDrifted) != nil {
-		d.setCondition(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.ReasonNoDrift, "the worktree is as Clew last left it")
-	}
+	d.reportSettledDrift(a, result)
 	a.Memory, a.MemoryMessage = memoryOf(result)
 	done := func(kind string, op *v1alpha1.OperationStatus) bool {
 		named := result.Operation == op.ID && (result.OperationKind == "" || result.OperationKind == kind)
@@ -310,6 +310,7 @@ func (d *decision) markUnprepared(a *v1alpha1.Attempt, e ending) {
 	if e.reason == v1alpha1.ReasonDriftDetected {
 		reason = v1alpha1.EventDriftDetected
 		d.setCondition(v1alpha1.TaskDrifted, metav1.ConditionTrue, e.reason, e.message)
+		d.s.Drift = e.drift
 	}
 	if d.rewinding() && d.s.Rewind.Attempt == a.Number {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, e.reason, e.message)

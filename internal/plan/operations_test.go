@@ -290,12 +290,18 @@ func TestDriftStopsATaskUntilSomebodyDecides(t *testing.T) {
 	s.podGone()
 	s.change(builders.Running).step()
 	s.prepareExits(1, daemonapi.PrepareResult{
-		Reason: v1alpha1.ReasonDriftDetected, Permanent: true, DriftCount: 1, DriftedFiles: []string{"a.txt"},
-		Message: "1 file was changed while the task was suspended: a.txt",
+		Reason: v1alpha1.ReasonDriftDetected, Permanent: true, DriftCount: 2, DriftedFiles: []string{"a.txt"}, DriftedActions: "D", DriftFrom: 3, DriftCommit: "d0d0",
+		MovedHead: &daemonapi.MovedHead{FromBranch: "main", FromCommit: "c1", Commit: "c2"},
+		Message:   "1 file was changed while the task was suspended: a.txt",
 	})
 	s.wantState(v1alpha1.ReasonDriftDetected)
 	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "a.txt") {
 		t.Errorf("Drifted: %+v", c)
+	}
+	want := &v1alpha1.DriftStatus{Attempt: 2, Checkpoint: 3, FileCount: 2, Files: []v1alpha1.ChangedFile{{Path: "a.txt", Action: v1alpha1.FileDeleted}}, Commit: "d0d0",
+		ExpectedHead: &v1alpha1.HeadStatus{Branch: "main", Commit: "c1"}, Head: &v1alpha1.HeadStatus{Commit: "c2"}}
+	if diff := cmp.Diff(want, s.status().Drift); diff != "" {
+		t.Errorf("status.drift (-want +got):\n%s", diff)
 	}
 	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "onDrift") {
 		t.Errorf("Succeeded: %+v", c)
@@ -304,9 +310,39 @@ func TestDriftStopsATaskUntilSomebodyDecides(t *testing.T) {
 	if op := s.startedOperation(); op.OnDrift != v1alpha1.OnDriftPreserve {
 		t.Fatalf("prepare gets onDrift %q, want Preserve", op.OnDrift)
 	}
-	s.prepared(daemonapi.PrepareResult{Operation: "keep"})
+	s.prepared(daemonapi.PrepareResult{Operation: "keep", DriftCount: 1, DriftedFiles: []string{"a.txt"}, DriftFrom: 3})
 	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Status != metav1.ConditionFalse {
 		t.Errorf("Drifted: %+v", c)
+	}
+	if got := s.status().Drift; got == nil || got.Attempt != 3 || got.FileCount != 1 || got.Commit != "" {
+		t.Errorf("status.drift is %+v, want the file that was kept", got)
+	}
+}
+
+func TestAMovedHeadIsAWarning(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Resume("on"), builders.Running).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "on", DriftFrom: 3,
+		MovedHead: &daemonapi.MovedHead{FromBranch: "main", FromCommit: "0123456789abcdef", Branch: "by-hand", Commit: "0123456789abcdef"}})
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationCompleted, "")
+	c := s.wantCondition(v1alpha1.TaskDrifted)
+	if c.Status != metav1.ConditionFalse || c.Reason != v1alpha1.ReasonHeadMoved {
+		t.Errorf("Drifted: %+v", c)
+	}
+	s.wantMessage(c.Message, "from commit 0123456789ab of branch main to commit 0123456789ab of branch by-hand; the task continues with it")
+	if got := s.status().Drift; got == nil || got.Head.Branch != "by-hand" || got.FileCount != 0 {
+		t.Errorf("status.drift is %+v", got)
+	}
+	// The next attempt that finds the worktree as it was left ends the warning.
+	s.agentRuns()
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Resume("again"), builders.Running).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "again"})
+	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Reason != v1alpha1.ReasonNoDrift || s.status().Drift != nil {
+		t.Errorf("Drifted: %+v, %+v", c, s.status().Drift)
 	}
 }
 

@@ -31,6 +31,9 @@ const (
 	// MomentCommit is the commit that a checkpoint was made on, if it is not one of the
 	// task's checkpoints.
 	MomentCommit = "Commit"
+	// MomentDrift is what was found on the volume of a task that had been changed while the
+	// task was not running, and that waits for a decision about it.
+	MomentDrift = "Drift"
 	// MomentLive is now, of a running task: its files, read while the agent works.
 	MomentLive = "Live"
 )
@@ -43,13 +46,16 @@ const (
 	WordPrevious = "previous"
 	// WordLive is now; the latest checkpoint if the task is not running.
 	WordLive = "live"
+	// WordDrift is what has drifted, as status.drift says. What is previous to it is the
+	// checkpoint that the worktree was left at.
+	WordDrift = "drift"
 )
 
 // DiffMoment is a moment of a task.
 type DiffMoment struct {
 	Task    string `json:"task"`
 	TaskUID string `json:"taskUID"`
-	// Type: Checkpoint, Base, Commit or Live.
+	// Type: Checkpoint, Base, Commit, Drift or Live.
 	Type string `json:"type"`
 	// Checkpoint is the number of the checkpoint.
 	Checkpoint int64  `json:"checkpoint,omitempty"`

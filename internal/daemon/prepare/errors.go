@@ -213,6 +213,7 @@ func Encode(r daemonapi.PrepareResult) ([]byte, error) {
 			return b, nil
 		case len(r.DriftedFiles) > 0:
 			r.DriftedFiles = r.DriftedFiles[:len(r.DriftedFiles)-1-len(r.DriftedFiles)/16]
+			r.DriftedActions = r.DriftedActions[:min(len(r.DriftedActions), len(r.DriftedFiles))]
 		default:
 			r.Message = truncate(r.Message, len(r.Message)/2)
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 var files = map[string]string{"a.txt": "a\n", "dir/b.txt": "b\n", ".gitignore": "ignored\n"}
@@ -439,10 +440,13 @@ func TestDrift(t *testing.T) {
 	}
 	t.Run("fail", func(t *testing.T) {
 		w := drifted(t)
+		store := filepath.Join(w.Git.Dir, "store.git")
 		for _, op := range []*daemonapi.Operation{nil, {Kind: daemonapi.OperationResume, ID: "r", Prompt: "go", OnDrift: "Fail"}, rewindTo(1, "Both", "Discard")} {
 			r := prepare.Run(t.Context(), w.PrepareConfig(2, op))
 			expect(t, "result", r, daemonapi.PrepareResult{Reason: "DriftDetected", Permanent: true, Message: r.Message,
-				DriftCount: 2, DriftedFiles: []string{"new", "one.txt"}})
+				DriftCount: 2, DriftedFiles: []string{"new", "one.txt"}, DriftedActions: "AM", DriftFrom: latest(w).GetNumber(), DriftCommit: r.DriftCommit})
+			expect(t, "the drifted file in the gitstore", strings.TrimSpace(w.Git.Run(t, store, "show", refname.Live(w.UID)+":one.txt")), "edited by hand")
+			expect(t, "the commit in the gitstore", strings.TrimSpace(w.Git.Run(t, store, "rev-parse", refname.Live(w.UID))), r.DriftCommit)
 		}
 		expect(t, "one.txt", w.Read("one.txt"), "edited by hand\n")
 		expect(t, "conversation", w.Lines(), callsOfThree)
@@ -450,17 +454,28 @@ func TestDrift(t *testing.T) {
 	t.Run("preserve", func(t *testing.T) {
 		w := drifted(t)
 		r := w.Prepare(2, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", Prompt: "go", OnDrift: "Preserve"})
-		if r.DriftCount != 2 {
-			t.Fatalf("the drift count is %v, want 2: %+v", r.DriftCount, r)
+		if r.DriftCount != 2 || r.DriftedActions != "AM" || r.DriftCommit != "" {
+			t.Fatalf("the result is %+v, want 2 drifted files, and no commit beside the checkpoint", r)
 		}
 		expect(t, "one.txt", w.Read("one.txt"), "edited by hand\n")
 		expect(t, "trigger", latest(w).GetTrigger(), "Drift")
 		expect(t, "files changed", latest(w).GetFilesChanged(), 2)
 		w.Prepare(3, nil)
 	})
+	t.Run("a HEAD that was moved is a warning", func(t *testing.T) {
+		w := three(t)
+		before := gitIn(t, w, "rev-parse", "HEAD")
+		branch := gitIn(t, w, "symbolic-ref", "--short", "HEAD")
+		gitIn(t, w, "switch", "--quiet", "-c", "by-hand")
+		r := w.Prepare(2, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", OnDrift: "Fail"})
+		expect(t, "files", r.DriftCount, 0)
+		expect(t, "HEAD", *r.MovedHead, daemonapi.MovedHead{FromBranch: branch, FromCommit: before, Branch: "by-hand", Commit: before})
+		expect(t, "the agent's branch", gitIn(t, w, "symbolic-ref", "--short", "HEAD"), "by-hand")
+	})
 	t.Run("override", func(t *testing.T) {
 		w := drifted(t)
-		w.Prepare(2, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", OnDrift: "Override"})
+		r := w.Prepare(2, &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", OnDrift: "Override"})
+		expect(t, "the files that drifted", r.DriftedFiles, []string{"new", "one.txt"})
 		expect(t, "one.txt", w.Read("one.txt"), "1\n")
 		expect(t, "new", w.Read("new"), "")
 	})
@@ -512,6 +527,19 @@ func TestEncodeFitsTheTerminationMessage(t *testing.T) {
 	if len(b) > 4096 || len(b) < 2000 {
 		t.Fatalf("the result has %d bytes, want 2000 to 4096", len(b))
 	}
+}
+
+// gitIn runs git in the worktree.
+func gitIn(t *testing.T, w *daemontest.World, args ...string) string {
+	t.Helper()
+	cmd := exec.Command("git", args...)
+	cmd.Dir = w.Path("")
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func gitStatus(t *testing.T, w *daemontest.World) string {

@@ -161,7 +161,7 @@ func momentOf(m moment, commit string) historyv1alpha1.DiffMoment {
 // conversationDiff returns what was said and used between two moments on one branch of a
 // conversation; nil for others.
 func conversationDiff(from, to moment) *historyv1alpha1.ConversationDiff {
-	if from.task.UID != to.task.UID || from.parent || to.parent || from.branch() != to.branch() && from.kind() != historyv1alpha1.MomentBase && to.kind() != historyv1alpha1.MomentBase {
+	if from.task.UID != to.task.UID || from.parent || to.parent || from.drifted != 0 || to.drifted != 0 || from.branch() != to.branch() && from.kind() != historyv1alpha1.MomentBase && to.kind() != historyv1alpha1.MomentBase {
 		return nil
 	}
 	before, after := from.totals(), to.totals()

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -151,6 +152,33 @@ var _ = Describe("The difference between two moments of a task", func() {
 		f.live.err = &history.LiveProblem{Problem: "try again in 40 s", RetryAfterSeconds: 40}
 		Expect(decoded[metav1.Status](f.get("ann", diffPath+"?to=live")).Details).To(And(
 			HaveField("RetryAfterSeconds", BeEquivalentTo(40)), HaveField("Causes", ConsistOf(metav1.StatusCause{Type: historyv1alpha1.CauseLiveResting}))))
+	})
+
+	When("the files of a task have drifted", func() {
+		BeforeEach(func() {
+			f.objects.task.Status.Drift = &v1alpha1.DriftStatus{Attempt: 2, Checkpoint: 1, FileCount: 3, Commit: "found"}
+		})
+
+		It("compares what was found with what was left", func() {
+			f.code.diff = gitstoreapi.Diff{FromCommit: "new-1", ToCommit: "found", Totals: gitstoreapi.DiffTotals{Files: 2}, Files: []gitstoreapi.DiffFile{{Path: "a"}}, Next: 1}
+			got := ask("from=previous&to=drift&limit=1")
+			Expect(f.live.asked).To(BeEmpty(), "the task is not running")
+			Expect([]string{f.code.compared.From, f.code.compared.To, f.code.compared.ToCommit}).To(Equal([]string{"checkpoint/1", "live", "found"}))
+			Expect(got.To).To(And(HaveField("Type", "Drift"), HaveField("Commit", "found")))
+			Expect(got.Conversation).To(BeNil())
+			f.code.diff = gitstoreapi.Diff{}
+			ask("continue=" + url.QueryEscape(got.Continue))
+			Expect([]string{f.code.compared.From, f.code.compared.To, f.code.compared.ToCommit}).To(Equal([]string{"checkpoint/1", "live", "found"}))
+		})
+
+		DescribeTable("says why it cannot", func(drift *v1alpha1.DriftStatus, sentence string) {
+			f.objects.task.Status.Drift = drift
+			Expect(f.get("ann", diffPath+"?to=drift")).To(beRefused(http.StatusNotFound, saying(sentence)))
+		},
+			Entry("nothing drifted", nil, "no files of task a have drifted"),
+			Entry("only the HEAD was moved", &v1alpha1.DriftStatus{Attempt: 2, Checkpoint: 1}, "no files of task a have drifted"),
+			Entry("the files are nowhere else", &v1alpha1.DriftStatus{Attempt: 2, Checkpoint: 1, FileCount: 1}, "are not in the gitstore"),
+		)
 	})
 
 	It("returns patches as text, or as bytes when they are none", func() {

@@ -23,6 +23,8 @@ type moment struct {
 	parent     bool
 	// live is set for the present of a running task.
 	live *present
+	// drifted is set for the drifted files of a task: the checkpoint that they were left at.
+	drifted int64
 	// commit is the one that was recorded; empty if none was.
 	commit string
 }
@@ -45,6 +47,8 @@ func (m moment) kind() string {
 	switch {
 	case m.live != nil:
 		return historyv1alpha1.MomentLive
+	case m.drifted != 0:
+		return historyv1alpha1.MomentDrift
 	case m.checkpoint == nil:
 		return historyv1alpha1.MomentBase
 	case m.parent:
@@ -57,7 +61,7 @@ func (m moment) kind() string {
 func (m moment) point(about history.Task) string {
 	point := gitstoreapi.PointBase
 	switch {
-	case m.live != nil:
+	case m.live != nil, m.drifted != 0:
 		point = gitstoreapi.PointLive
 	case m.kind() == historyv1alpha1.MomentCheckpoint:
 		point = gitstoreapi.PointCheckpoint + strconv.FormatInt(m.checkpoint.Number, 10)
@@ -76,6 +80,8 @@ func (m moment) word(about history.Task) string {
 	switch m.kind() {
 	case historyv1alpha1.MomentLive:
 		word = historyv1alpha1.WordLive
+	case historyv1alpha1.MomentDrift:
+		word = historyv1alpha1.WordDrift
 	case historyv1alpha1.MomentCommit:
 		word = parentPrefix + strconv.FormatInt(m.checkpoint.Number, 10)
 	case historyv1alpha1.MomentCheckpoint:
@@ -100,6 +106,8 @@ func (m moment) String() string {
 	switch m.kind() {
 	case historyv1alpha1.MomentLive:
 		return "the present files of task " + m.task.Name
+	case historyv1alpha1.MomentDrift:
+		return "the drifted files of task " + m.task.Name
 	case historyv1alpha1.MomentBase:
 		return "the base of task " + m.task.Name
 	case historyv1alpha1.MomentCommit:
@@ -148,6 +156,8 @@ func (a *api) moments(c *call, q diffParameters) (of moments, err error) {
 		of.from, err = a.moment(c, found, q.at.From)
 	case of.to.live != nil:
 		of.from, err = a.latest(c, of.to.task)
+	case of.to.drifted != 0:
+		of.from, err = a.moment(c, history.TaskSummary{Task: of.to.task}, strconv.FormatInt(of.to.drifted, 10))
 	case of.to.checkpoint == nil:
 		err = badRequest("there is nothing before %s", of.to)
 	default:
@@ -157,7 +167,7 @@ func (a *api) moments(c *call, q diffParameters) (of moments, err error) {
 }
 
 // moment resolves a moment: base, latest (the newest checkpoint that the gitstore has), live,
-// or the number of a checkpoint; of another task, after its name and a colon.
+// drift, or the number of a checkpoint; of another task, after its name and a colon.
 func (a *api) moment(c *call, found history.TaskSummary, text string) (moment, error) {
 	task := found.Task
 	if name, rest, other := strings.Cut(text, ":"); other {
@@ -177,6 +187,8 @@ func (a *api) moment(c *call, found history.TaskSummary, text string) (moment, e
 		return a.latest(c, task)
 	case historyv1alpha1.WordLive:
 		return a.live(c, found)
+	case historyv1alpha1.WordDrift:
+		return a.drift(c, task)
 	}
 	number, parent := strings.CutPrefix(text, parentPrefix)
 	n, err := strconv.ParseInt(number, 10, 32)
@@ -197,7 +209,7 @@ func (a *api) moment(c *call, found history.TaskSummary, text string) (moment, e
 }
 
 func noSuchWord(text string) error {
-	return badRequest("%q is no moment of a task: name the number of a checkpoint, base, latest or live, or another task and one of these, such as other-task:3; from may also be previous", text)
+	return badRequest("%q is no moment of a task: name the number of a checkpoint, base, latest, live or drift, or another task and one of these, such as other-task:3; from may also be previous", text)
 }
 
 // stored returns why the gitstore does not have a checkpoint; nil if it has.

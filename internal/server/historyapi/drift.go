@@ -1,0 +1,22 @@
+package historyapi
+
+import (
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// drift returns the files of a task's volume that were changed while the task was not
+// running. Its pod brought them to the gitstore when it found them, as the Task says.
+func (a *api) drift(c *call, task history.Task) (moment, error) {
+	object, err := a.Objects.Task(c.Context(), task.Namespace, task.Name)
+	if err != nil {
+		return moment{}, err
+	}
+	if object == nil || string(object.UID) != task.UID || object.Status.Drift == nil || object.Status.Drift.FileCount == 0 {
+		return moment{}, noMoment(c.access, "no files of task %s have drifted: when its newest pod started, they were as Clew had left them", task.Name)
+	}
+	found := object.Status.Drift
+	if found.Commit == "" || found.Checkpoint == 0 {
+		return moment{}, noMoment(c.access, "the drifted files of task %s are not in the gitstore: the task has continued, or they could not be pushed; status.drift of the Task names them", task.Name)
+	}
+	return moment{task: task, drifted: found.Checkpoint, commit: found.Commit}, nil
+}
