@@ -31,6 +31,9 @@ type Caller struct {
 	// Namespace is the namespace of the calling service account; empty for people, who
 	// belong to none.
 	Namespace string
+	// CodeOnly is set for a reader who may not read conversations, and thus not what agents
+	// remember of them, which the refs of their state contain.
+	CodeOnly bool
 	// Task is set if the caller is the pod of a task in that namespace. Such a caller may
 	// push; all others may only read.
 	Task *Task
@@ -48,7 +51,8 @@ type Authenticator interface {
 }
 
 // PodAuthenticator is the Authenticator of a cluster: it accepts task pods by their
-// identity, and others by their permission to get checkpoints.
+// identity, and others by their permission to get checkpoints, and conversations for more than
+// the code.
 type PodAuthenticator struct {
 	Verifier *podidentity.Verifier
 	// Sources looks up which other tasks' checkpoints a task may read; none if nil.
@@ -86,7 +90,7 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 	identity, err := a.Verifier.Verify(ctx, token)
 	if errors.Is(err, podidentity.ErrNotTask) {
 		reader, err := a.Verifier.VerifyReader(ctx, token, namespace)
-		return Caller{Name: reader.Username, Namespace: reader.ServiceAccountNamespace()}, err
+		return Caller{Name: reader.Username, Namespace: reader.ServiceAccountNamespace(), CodeOnly: !reader.Conversations}, err
 	}
 	if err != nil {
 		return Caller{}, err

@@ -390,15 +390,19 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 		return gitstoreapi.New(gitstoreapi.BadRequest, "the content encoding %q is not supported; use gzip or none", encoding)
 	}
 	request := h.backendRequest(c)
-	request.env = withConfig(viewOf(c.caller).hide()...)
 	used, err := c.repository.use(r.Context())
 	if err != nil {
 		return h.unavailable(c, err)
 	}
 	defer used.Close()
+	shown, err := h.store.viewOf(r.Context(), c.caller, c.repository)
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	request.env = withConfig(shown.hide()...)
 	if !c.advertise {
 		request.body = http.MaxBytesReader(w, r.Body, maxFetchRequestBytes)
-		unseen, refused := h.checkWants(c, &request, encoding == "gzip")
+		unseen, refused := h.checkWants(c, shown, &request, encoding == "gzip")
 		if refused != nil {
 			return refused
 		}

@@ -56,8 +56,8 @@ func testHook() []string {
 
 // wordOfToken is an Authenticator that believes what a token says: it has the form
 // task:<namespace>:<name>:<uid>:<attempt>, with the :<uid> of the task's source if it has
-// one; an attempt of 0 stands for the pod that publishes. Others are reader:<namespace>, and
-// account:<namespace>:<name>.
+// one; an attempt of 0 stands for the pod that publishes. Others are reader:<namespace>,
+// code:<namespace>, and account:<namespace>:<name>.
 type wordOfToken struct{}
 
 // Authenticate implements Authenticator.
@@ -73,6 +73,8 @@ func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Cal
 			return Caller{}, podidentity.ErrForbidden
 		}
 		return Caller{Name: "ada"}, nil
+	case parts[0] == "code" && len(parts) == 2:
+		return Caller{Name: "bob", CodeOnly: true}, nil
 	case parts[0] == "account" && len(parts) == 3: // a service account that may read every namespace
 		return Caller{Name: "system:serviceaccount:" + parts[1] + ":" + parts[2], Namespace: parts[1]}, nil
 	case parts[0] == "task" && slices.Contains([]int{5, 6}, len(parts)):
@@ -114,6 +116,7 @@ func forkToken(name, source string) string {
 
 const (
 	readerToken = "reader:team"
+	codeToken   = "code:team" // a reader who may not read conversations
 	serverToken = "server"
 	repository  = "r-0123456789abcdef0123"
 )

@@ -103,7 +103,7 @@ func hookConnectivity(ctx context.Context, task Task, commands []Command, getenv
 		tips = append(tips, command.New)
 	}
 	g := git{binary: getenv(hookGit), config: getenv(hookConfig), memory: memory}
-	err = checkConnectivity(ctx, g, path, getenv("GIT_QUARANTINE_PATH"), viewOf(Caller{Task: &task}), tips, objects)
+	err = checkConnectivity(ctx, g, path, getenv("GIT_QUARANTINE_PATH"), viewOf(task), tips, objects)
 	switch {
 	case errors.Is(err, errMissingObjects), errors.Is(err, errThinPack):
 		return gitstoreapi.New(gitstoreapi.ObjectsRefused, "%v", err)

@@ -80,7 +80,7 @@ func (h *Handler) push(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	}
 	defer closeAll(files)
 	request.files = files
-	shown, first := viewOf(c.caller), false
+	shown, first := viewOf(task), false
 	if c.advertise {
 		shown, first = h.advertised(c)
 	}
@@ -127,7 +127,7 @@ func closeAll(files []*os.File) {
 // what to send. Before that it also sees those of its source, so that a fork does not send
 // their objects again.
 func (h *Handler) advertised(c *call) (v view, first bool) {
-	v = viewOf(c.caller)
+	v = viewOf(*c.caller.Task)
 	own := checkpointRefs + c.caller.Task.UID
 	if c.repository.hasLooseRef(own+"/code") && c.repository.hasLooseRef(own+"/state") {
 		return view{folders: v.folders[:2]}, false // the usual case, without running git

@@ -18,14 +18,37 @@ import (
 // see, everything that its refs reach (see checkConnectivity).
 type view struct{ folders []string }
 
-// viewOf returns the view of a caller. A task sees its own refs and those of the tasks
-// it was started from; a reader of the namespace sees all refs.
-func viewOf(caller Caller) view {
-	if caller.Task == nil {
-		return view{}
+// viewOf returns the view of a caller in a repository. A task sees its own refs and those of
+// the tasks it was started from; a reader of the namespace sees all refs, or all but those of
+// the agents' state.
+func (s *Store) viewOf(ctx context.Context, caller Caller, repository Repository) (view, error) {
+	switch {
+	case caller.Task != nil:
+		return viewOf(*caller.Task), nil
+	case caller.CodeOnly:
+		return codeView(ctx, s.gitFor(repository), repository.Path)
 	}
-	v := view{folders: []string{checkpointRefs + caller.Task.UID, branchRefs + caller.Task.Name}}
-	for _, uid := range caller.Task.Sources {
+	return view{}, nil
+}
+
+// codeView returns the view of a reader of code. It names what is seen and not what is hidden,
+// so that what a task pushes meanwhile stays hidden.
+func codeView(ctx context.Context, g git, path string) (view, error) {
+	listed, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(refname)", checkpointRefs+"*/code/*")
+	v := view{folders: []string{strings.TrimSuffix(branchRefs, "/")}}
+	for ref := range strings.Lines(listed) {
+		uid, _, _ := strings.Cut(strings.TrimPrefix(ref, checkpointRefs), "/")
+		if folder := checkpointRefs + uid + "/code"; v.folders[len(v.folders)-1] != folder {
+			v.folders = append(v.folders, folder)
+		}
+	}
+	return v, err
+}
+
+// viewOf returns the view of a task.
+func viewOf(task Task) view {
+	v := view{folders: []string{checkpointRefs + task.UID, branchRefs + task.Name}}
+	for _, uid := range task.Sources {
 		if taskUID.MatchString(uid) {
 			v.folders = append(v.folders, checkpointRefs+uid)
 		}
@@ -47,12 +70,17 @@ func (v view) hide() []string {
 
 // refs lists the objects that the view's refs point to, the newest first.
 func (v view) refs(ctx context.Context, g git, path string) ([]string, error) {
-	args := []string{"--git-dir=.", "for-each-ref", "--sort=-creatordate", "--format=%(objectname)"}
-	for _, folder := range v.folders {
-		args = append(args, folder+"/")
-	}
-	listed, err := g.run(ctx, path, args...)
+	listed, err := g.run(ctx, path, append([]string{"--git-dir=.", "for-each-ref", "--sort=-creatordate", "--format=%(objectname)"}, v.patterns()...)...)
 	return strings.Fields(listed), err
+}
+
+// patterns returns the folders as arguments of git.
+func (v view) patterns() []string {
+	var patterns []string
+	for _, folder := range v.folders {
+		patterns = append(patterns, folder+"/")
+	}
+	return patterns
 }
 
 // checkpointCommitter is the committer address of checkpoint commits.

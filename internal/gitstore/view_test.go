@@ -75,6 +75,39 @@ func TestNobodyGetsObjectsByTheirHash(t *testing.T) {
 	}
 }
 
+// TestAReaderOfCodeDoesNotSeeWhatAgentsRemember: the refs of agents' state have files with their
+// conversations.
+func TestAReaderOfCodeDoesNotSeeWhatAgentsRemember(t *testing.T) {
+	s := newTestServer(t, Limits{})
+	task := s.client(taskToken("fix", 1))
+	code := task.commit("a.go", "code")
+	task.push("HEAD:"+codeRef("fix", 1), "HEAD:refs/heads/clew/fix/branch")
+	task.git("checkout", "--quiet", "--orphan", "state")
+	state := task.commit("session.jsonl", "what the user said")
+	task.push("HEAD:" + stateRef("fix", 1))
+	blob := task.git("rev-parse", "HEAD:session.jsonl")
+
+	reader := s.client(codeToken)
+	want := code + "\trefs/clew/uid-fix/code/1\n" + code + "\trefs/heads/clew/fix/branch"
+	if got := reader.git("ls-remote", reader.url); got != want {
+		t.Errorf("a reader of code sees the refs\n%s\nwant\n%s", got, want)
+	}
+	reader.git("fetch", "--quiet", reader.url, codeRef("fix", 1), "refs/heads/clew/*:refs/heads/clew/*")
+	for _, version := range []string{"0", "2"} {
+		for what, object := range map[string]string{"state": state, "ref of the state": stateRef("fix", 1), "session": blob} {
+			if _, _, err := s.client(codeToken).try("-c", "protocol.version="+version, "fetch", "--quiet", reader.url, object); err == nil {
+				t.Errorf("a reader of code got the %s by version %s", what, version)
+			}
+		}
+		if _, _, err := s.client(codeToken).try("-c", "protocol.version="+version, "fetch", "--quiet", "--depth=1", reader.url, codeRef("fix", 1)); err == nil {
+			t.Errorf("a shallow fetch of a reader of code by version %s succeeded", version)
+		}
+	}
+	if s.client(readerToken).git("ls-remote", reader.url, stateRef("fix", 1)) == "" {
+		t.Error("a reader who may read conversations does not see the agent's state")
+	}
+}
+
 // A client other than git, which need not keep to the protocol, gets the same answer.
 func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 	s := twoTasks(t)

@@ -21,10 +21,11 @@ var (
 	shallowLine = regexp.MustCompile(`^shallow ([0-9a-f]+)\n?$`)
 )
 
-// taskCapabilities are the protocol capabilities that a task's client may request. They change
+// boundCapabilities are the protocol capabilities that a client may request which sees only a
+// part of the repository. They change
 // how git sends objects, not which. Thin packs are not among them: a delta against an object
 // that the client merely claims to have would reveal an object that it may not see.
-var taskCapabilities = []string{
+var boundCapabilities = []string{
 	"multi_ack", "multi_ack_detailed", "no-done", "side-band", "side-band-64k", "ofs-delta", "no-progress", "include-tag",
 	"agent", "object-format", "session-id",
 }
@@ -33,16 +34,17 @@ var (
 	// errNotWants is returned for a fetch request that is not of version 0 of the
 	// protocol.
 	errNotWants = errors.New("the body does not begin with a list of wanted objects as git sends it")
-	// errShallow is returned for a task's shallow fetch: git sends the parents of any
-	// commit that a client calls shallow, without checking that the client may see them.
-	errShallow = errors.New("a task can fetch only whole histories: fetch without --depth, and into a repository that is not shallow")
+	// errShallow is returned for a shallow fetch of a client that sees only a part: git sends
+	// the parents of any commit that a client calls shallow, without checking that the client
+	// may see them.
+	errShallow = errors.New("a task, and a reader who may not get tasks/conversation, can fetch only whole histories: fetch without --depth, and into a repository that is not shallow")
 )
 
 // readWants reads the beginning of a git-upload-pack request, up to and including the
 // flush packet. It returns the wanted objects, the commits that the client calls shallow,
-// and the bytes to pass on to git. For a task, these bytes contain only what was
-// understood here.
-func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, err error) {
+// and the bytes to pass on to git. For a bound client, which sees only a part of the
+// repository, these bytes contain only what was understood here.
+func readWants(body io.Reader, bound bool) (wants, shallow []string, raw []byte, err error) {
 	taken := 0
 	for {
 		line, whole, err := readPacket(body, maxWantBytes-taken)
@@ -56,14 +58,14 @@ func readWants(body io.Reader, task bool) (wants, shallow []string, raw []byte, 
 		match := matchID(wantLine, line)
 		commit := matchID(shallowLine, line)
 		switch {
-		case match != nil && task:
+		case match != nil && bound:
 			wants = append(wants, string(match[1]))
 			whole = packet(fmt.Appendf(nil, "want %s%s\n", match[1], allowedCapabilities(string(match[2]))))
 		case match != nil:
 			wants = append(wants, string(match[1]))
 		case len(wants) == 0 || commit == nil && !bytes.HasPrefix(line, []byte("deepen")):
 			return nil, nil, raw, errNotWants
-		case task:
+		case bound:
 			return nil, nil, raw, errShallow
 		case commit != nil:
 			shallow = append(shallow, string(commit[1]))
@@ -82,12 +84,12 @@ func matchID(form *regexp.Regexp, line []byte) [][]byte {
 	return match
 }
 
-// allowedCapabilities returns the requested capabilities that a task may use, each preceded by a
+// allowedCapabilities returns the requested capabilities that a bound client may use, each preceded by a
 // space.
 func allowedCapabilities(asked string) string {
 	var kept strings.Builder
 	for _, capability := range strings.Fields(asked) {
-		if name, _, _ := strings.Cut(capability, "="); slices.Contains(taskCapabilities, name) {
+		if name, _, _ := strings.Cut(capability, "="); slices.Contains(boundCapabilities, name) {
 			kept.WriteString(" " + capability)
 		}
 	}
@@ -98,7 +100,7 @@ func allowedCapabilities(asked string) string {
 // the request for git. A caller may fetch the objects that visible refs point to, and
 // commits that they reach, which git itself checks. Of anything else it returns the id, to
 // be answered like an object that does not exist.
-func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (unseen string, refused *gitstoreapi.Refusal) {
+func (h *Handler) checkWants(c *call, shown view, request *backendRequest, zipped bool) (unseen string, refused *gitstoreapi.Refusal) {
 	body := request.body
 	if zipped {
 		unpacked, err := gzip.NewReader(body)
@@ -107,12 +109,12 @@ func (h *Handler) checkWants(c *call, request *backendRequest, zipped bool) (uns
 		}
 		body = io.LimitReader(unpacked, maxFetchRequestBytes)
 	}
-	wants, shallow, raw, err := readWants(body, c.caller.Task != nil)
+	wants, shallow, raw, err := readWants(body, shown.folders != nil)
 	if err != nil {
 		return "", gitstoreapi.New(gitstoreapi.BadRequest, "%v", err)
 	}
 	request.body = io.MultiReader(bytes.NewReader(raw), body)
-	seen, err := viewOf(c.caller).refs(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path)
+	seen, err := shown.refs(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path)
 	if err != nil {
 		return "", h.unavailable(c, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
+	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
@@ -58,6 +59,8 @@ type Reader struct {
 	Username string
 	// Namespace is the one whose checkpoints the caller may read.
 	Namespace string
+	// Conversations is set if the caller may read the conversations of its tasks as well.
+	Conversations bool
 }
 
 // ServiceAccountNamespace returns the namespace of the reader's service account, which
@@ -156,7 +159,12 @@ func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (R
 		if err := v.authorizeReader(ctx, user, namespace); err != nil {
 			return nil, err
 		}
-		return Reader{Username: user.Username, Namespace: namespace}, nil
+		conversations, err := v.allowed(ctx, user, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get",
+			Group: historyv1alpha1.Group, Version: historyv1alpha1.Version, Resource: "tasks", Subresource: "conversation"})
+		if err != nil {
+			return nil, err
+		}
+		return Reader{Username: user.Username, Namespace: namespace, Conversations: conversations}, nil
 	})
 	reader, _ := found.(Reader)
 	return reader, err
@@ -399,29 +407,29 @@ func identityOf(pod *corev1.Pod) (Identity, error) {
 // authorizeReader asks the API server whether the user may get checkpoints in the
 // namespace.
 func (v *Verifier) authorizeReader(ctx context.Context, user authenticationv1.UserInfo, namespace string) error {
+	allowed, err := v.allowed(ctx, user, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get",
+		Group: clewv1alpha1.GroupVersion.Group, Version: clewv1alpha1.GroupVersion.Version, Resource: "checkpoints"})
+	if err == nil && !allowed {
+		err = fail(ErrForbidden, "%q may not get checkpoints.clew.dev in the namespace %q; a role that allows it gives read access", user.Username, namespace)
+	}
+	return err
+}
+
+// allowed asks the API server whether the user may do something.
+func (v *Verifier) allowed(ctx context.Context, user authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error) {
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 	for key, values := range user.Extra {
 		extra[key] = authorizationv1.ExtraValue(values)
 	}
 	review, err := v.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: namespace,
-				Verb:      "get",
-				Group:     clewv1alpha1.GroupVersion.Group,
-				Version:   clewv1alpha1.GroupVersion.Version,
-				Resource:  "checkpoints",
-			},
+			User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra, ResourceAttributes: &what,
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fail(ErrUnavailable, "the permissions of %q could not be checked with the Kubernetes API (SubjectAccessReview): %v; try again", user.Username, err)
+		return false, fail(ErrUnavailable, "the permissions of %q could not be checked with the Kubernetes API (SubjectAccessReview): %v; try again", user.Username, err)
 	}
-	if !review.Status.Allowed || review.Status.Denied {
-		return fail(ErrForbidden, "%q may not get checkpoints.clew.dev in the namespace %q; a role that allows it gives read access", user.Username, namespace)
-	}
-	return nil
+	return review.Status.Allowed && !review.Status.Denied, nil
 }
 
 // serviceAccountNamespace returns the namespace in a service account's user name. It

@@ -33,7 +33,8 @@ type cluster struct {
 	status  authenticationv1.TokenReviewStatus
 	reviews int
 	allowed bool
-	access  *authorizationv1.SubjectAccessReviewSpec
+	denied  string // a resource that is denied though others are allowed
+	access  []authorizationv1.SubjectAccessReviewSpec
 	failing error
 }
 
@@ -56,8 +57,8 @@ func newCluster(t *testing.T, change func(*corev1.Pod)) *cluster {
 	})
 	c.client.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview).DeepCopy()
-		c.access = &review.Spec
-		review.Status.Allowed = c.allowed
+		c.access = append(c.access, review.Spec)
+		review.Status.Allowed = c.allowed && review.Spec.ResourceAttributes.Resource != c.denied
 		return true, review, c.failing
 	})
 	return c
@@ -291,17 +292,24 @@ func TestVerifyReader(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a caller with permission: %v", err)
 	}
-	if diff := cmp.Diff(podidentity.Reader{Username: "ada", Namespace: "team"}, reader); diff != "" {
+	if diff := cmp.Diff(podidentity.Reader{Username: "ada", Namespace: "team", Conversations: true}, reader); diff != "" {
 		t.Errorf("reader (-want +got):\n%s", diff)
 	}
-	want := &authorizationv1.SubjectAccessReviewSpec{
-		User: "ada", UID: "7", Groups: []string{"devs"}, Extra: map[string]authorizationv1.ExtraValue{"k": {"v"}},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: "team", Verb: "get", Group: "clew.dev", Version: "v1alpha1", Resource: "checkpoints",
-		},
+	var want []authorizationv1.SubjectAccessReviewSpec
+	for _, of := range []authorizationv1.ResourceAttributes{
+		{Namespace: "team", Verb: "get", Group: "clew.dev", Version: "v1alpha1", Resource: "checkpoints"},
+		{Namespace: "team", Verb: "get", Group: "history.clew.dev", Version: "v1alpha1", Resource: "tasks", Subresource: "conversation"},
+	} {
+		want = append(want, authorizationv1.SubjectAccessReviewSpec{
+			User: "ada", UID: "7", Groups: []string{"devs"}, Extra: map[string]authorizationv1.ExtraValue{"k": {"v"}}, ResourceAttributes: &of,
+		})
 	}
-	if diff := cmp.Diff(want, c.access); diff != "" {
-		t.Errorf("SubjectAccessReview (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, c.access[1:]); diff != "" {
+		t.Errorf("SubjectAccessReviews (-want +got):\n%s", diff)
+	}
+	c.denied = "tasks"
+	if reader, err = verifier.VerifyReader(t.Context(), token, "code-only"); err != nil || reader.Conversations {
+		t.Errorf("a caller who may not read conversations: got %+v, %v", reader, err)
 	}
 	// Permission in one namespace gives none in another.
 	c.allowed = false
