@@ -191,6 +191,8 @@ type TimelineQuery struct {
 	// Before continues after the event with that time and id, unless zero.
 	Before EventKey
 	Limit  int
+	// WithoutFileNames makes the entries of changed files say only how many there are.
+	WithoutFileNames bool
 }
 
 // EventKey is an event's place in a timeline.

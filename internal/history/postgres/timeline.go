@@ -209,7 +209,7 @@ func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (hist
 		}
 		params.TaskUid = uid
 	}
-	events, err := s.timeline(ctx, params)
+	events, err := s.timeline(ctx, params, !query.WithoutFileNames)
 	if err != nil {
 		return history.EventPage{}, wrap(err, doing)
 	}
@@ -220,8 +220,9 @@ func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (hist
 	return page, nil
 }
 
-// timeline reads the events of a task, or of the namespace if no task is given.
-func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams) ([]history.Event, error) {
+// timeline reads the events of a task, or of the namespace if no task is given; fileNames
+// includes the names of changed files.
+func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams, fileNames bool) ([]history.Event, error) {
 	var rows []sqlc.NamespaceTimelineRow
 	var err error
 	if params.TaskUid == "" {
@@ -241,6 +242,9 @@ func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams) ([
 	}
 	events := make([]history.Event, 0, len(rows))
 	for _, row := range rows {
+		if !fileNames {
+			row.Changes = ""
+		}
 		event, err := eventOf(row)
 		if err != nil {
 			return nil, err

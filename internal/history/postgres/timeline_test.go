@@ -117,6 +117,9 @@ var _ = Describe("The timeline", func() {
 		It("has one entry for all files that changed up to a checkpoint", func() {
 			Expect(read(history.TimelineQuery{Types: []string{"file"}})).To(ConsistOf(drift, files))
 		})
+		It("says only how many files changed, if their names are not wanted", func() {
+			Expect(read(history.TimelineQuery{Types: []string{"file"}, WithoutFileNames: true})).To(ConsistOf(drift, MatchRegexp(`^file \w+ \d+ files? changed$`)))
+		})
 		It("can be read since a time", func() {
 			Expect(read(history.TimelineQuery{Since: start.Add(time.Minute)})).To(ConsistOf(moved, drift, created, files, ofAgent, ofUser))
 		})

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
@@ -99,6 +100,24 @@ var _ = Describe("The history API", func() {
 				HaveField("Task", "a"), HaveField("TaskUID", "u"), HaveField("Checkpoint", int64(1)), HaveField("Type", "checkpoint"),
 				HaveField("Actor", "clew"), HaveField("Attempt", int64(1)), HaveField("ID", Not(BeEmpty())))))
 		})
+	})
+
+	It("a timeline names changed files only to those who may read checkpoints", func() {
+		f := serve()
+		f.fill()
+		task := history.Task{Namespace: "team", Name: "a", UID: "u"}
+		_, err := f.store.Append(f.ctx, task, 1, []history.Record{{Sequence: 7, Time: time.Now(), Checkpoint: &history.Checkpoint{
+			Number: 2, Trigger: "Manual", Time: time.Now(), FilesChanged: 1, Changes: []history.FileChange{{Path: "secret-plan.md", Action: "Added"}},
+		}}})
+		Expect(err).NotTo(HaveOccurred())
+		messages := func(path string) (texts []string) {
+			for _, e := range read[historyv1alpha1.TimelineEventList](f, path+"?type=file").Items {
+				texts = append(texts, e.Message)
+			}
+			return texts
+		}
+		Expect(messages(timelinePath)).To(ConsistOf("added secret-plan.md"))
+		Expect(messages(base+"/timelines")).To(ConsistOf("1 file changed"), "ann may not read the checkpoints of all tasks")
 	})
 
 	It("invalid requests are refused", func() {

@@ -18,7 +18,8 @@ import (
 // maxLimit is the maximum and the default number of items in a page.
 const maxLimit = 500
 
-// timeline returns a page of the timeline of a task, or of the namespace. Parameters:
+// timeline returns a page of the timeline of a task, or of the namespace. The names of changed
+// files are in it only if the caller may read checkpoints, which have them as well. Parameters:
 // limit, continue, type (several, repeated or separated by commas), since (RFC 3339),
 // uid.
 func (a *api) timeline(c *call) (any, error) {
@@ -43,6 +44,12 @@ func (a *api) timeline(c *call) (any, error) {
 		}
 		query.UID, query.Before = from.UID, history.EventKey{Time: from.Time, ID: from.ID}
 	}
+	ofFiles := Access{Verb: "get", Resource: "tasks", Subresource: subresourceCheckpoints, Namespace: access.Namespace, Name: access.Name}
+	names, _, err := a.Authorizer.Authorize(c.Context(), c.caller, ofFiles)
+	if err != nil {
+		return nil, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, c.caller.GetName(), err)
+	}
+	query.WithoutFileNames = !names
 	page, err := a.Store.Timeline(c.Context(), query)
 	if err != nil {
 		return nil, err
