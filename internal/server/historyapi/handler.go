@@ -182,7 +182,7 @@ func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff, requestTimeout,
 		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.diff)
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff+"/rewind", requestTimeout,
-		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.withAnswerSlot(a.rewindPreview))
+		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.rewindPreview)
 	a.read(mux, task+"/snapshots", Access{Verb: "get", Resource: "tasks", Subresource: "snapshots"}, a.snapshots)
 	a.serve(mux, "GET "+versionPath+"/namespaces/{namespace}/search", requestTimeout,
 		Access{Verb: "list", Resource: "search"}, a.searchHandler)

@@ -52,16 +52,22 @@ func (a *api) rewindPreview(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
-	if answer.Files, err = p.files(); err != nil {
+	of, err := p.compared()
+	if err != nil {
 		return err
 	}
-	if f := answer.Files; f != nil {
-		if left := f.Totals.Files - int64(len(f.Items)); left > 0 {
-			answer.RemainingItemCount = &left
+	return a.withAnswerSlot(func(w http.ResponseWriter, _ *call) error {
+		if answer.Files, err = p.files(of); err != nil {
+			return err
 		}
-	}
-	writeJSON(w, http.StatusOK, answer)
-	return nil
+		if f := answer.Files; f != nil {
+			if left := f.Totals.Files - int64(len(f.Items)); left > 0 {
+				answer.RemainingItemCount = &left
+			}
+		}
+		writeJSON(w, http.StatusOK, answer)
+		return nil
+	})(w, c)
 }
 
 // mayReadConversation checks the permission that a preview needs beside that for differences.
@@ -168,13 +174,36 @@ func (p *preview) answer() historyv1alpha1.RewindPreview {
 }
 
 // files compares the present with what the rewind leads to; nil if it leaves the files alone.
-func (p *preview) files() (*historyv1alpha1.RewoundFiles, error) {
-	op := p.decided.Operation
-	if op.Scope == v1alpha1.RewindConversation {
+func (p *preview) files(of *moments) (*historyv1alpha1.RewoundFiles, error) {
+	if of == nil {
+		return nil, nil
+	}
+	task, op := of.task, p.decided.Operation
+	q := gitstoreapi.DiffQuery{From: of.from.point(task), To: of.to.point(task), FromCommit: of.from.commit, ToCommit: of.to.commit,
+		Restored: true, Limit: p.limit}
+	if op.Files != nil {
+		q.Paths = op.Files.Paths
+	}
+	found, err := p.Code.Diff(p.Context(), task.Namespace, task.UID, q)
+	if err != nil {
+		return nil, p.filesError(err, *of)
+	}
+	files := &historyv1alpha1.RewoundFiles{From: momentOf(of.from, found.FromCommit), Totals: historyv1alpha1.DiffTotals(found.Totals),
+		Items: make([]historyv1alpha1.FileDiff, 0, len(found.Files))}
+	for _, f := range found.Files {
+		files.Items = append(files.Items, fileDiffOf(f))
+	}
+	return files, nil
+}
+
+// compared returns the moments whose files the rewind changes and restores; nil if it changes
+// none. It brings those of a running agent to the gitstore.
+func (p *preview) compared() (*moments, error) {
+	if p.decided.Operation.Scope == v1alpha1.RewindConversation {
 		return nil, nil
 	}
 	task := p.taskOf()
-	of := moments{task: task}
+	of := &moments{task: task}
 	err := p.inReadSlot(p.call, func() (err error) {
 		if of.from, err = p.present(task); err == nil {
 			of.to, err = p.target(task)
@@ -184,24 +213,7 @@ func (p *preview) files() (*historyv1alpha1.RewoundFiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := p.publish(p.call, &of.from); err != nil {
-		return nil, err
-	}
-	q := gitstoreapi.DiffQuery{From: of.from.point(task), To: of.to.point(task), FromCommit: of.from.commit, ToCommit: of.to.commit,
-		Restored: true, Limit: p.limit}
-	if op.Files != nil {
-		q.Paths = op.Files.Paths
-	}
-	found, err := p.Code.Diff(p.Context(), task.Namespace, task.UID, q)
-	if err != nil {
-		return nil, p.filesError(err, of)
-	}
-	files := &historyv1alpha1.RewoundFiles{From: momentOf(of.from, found.FromCommit), Totals: historyv1alpha1.DiffTotals(found.Totals),
-		Items: make([]historyv1alpha1.FileDiff, 0, len(found.Files))}
-	for _, f := range found.Files {
-		files.Items = append(files.Items, fileDiffOf(f))
-	}
-	return files, nil
+	return of, p.publish(p.call, &of.from)
 }
 
 // filesError converts an error of the gitstore. That the task does not know a commit is said
