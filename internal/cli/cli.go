@@ -85,15 +85,18 @@ Everything these commands do can also be done by applying manifests: see
 	p.completeFlags(root)
 	group(root,
 		p.checkpointCommand(),
+		p.compareCommand(),
 		p.diffCommand(),
 		p.driftCommand(),
 		p.resumeCommand(),
 		p.rewindCommand(),
 		p.forkCommand(),
+		p.pickCommand(),
 		p.searchCommand(),
 		p.snapshotCommand(),
 		p.taskCommand(),
 		p.timelineCommand(),
+		p.treeCommand(),
 		p.undoCommand(),
 	)
 	completionCommand(root)

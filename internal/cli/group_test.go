@@ -12,7 +12,7 @@ import (
 func TestAnUnknownCommandIsAnError(t *testing.T) {
 	for line, want := range map[string]string{
 		"rewnd":                 `unknown command "rewnd" for "kubectl clew"; did you mean ` + "`kubectl clew rewind`?",
-		"frobnicate":            `unknown command "frobnicate" for "kubectl clew"; the commands are checkpoint, completion, diff, drift, fork,`,
+		"frobnicate":            `unknown command "frobnicate" for "kubectl clew"; the commands are checkpoint, compare, completion, diff, drift, fork,`,
 		"rollback x":            `unknown command "rollback" for "kubectl clew"; did you mean ` + "`kubectl clew rewind`?",
 		"restore":               "did you mean `kubectl clew rewind`?",
 		"completion tcsh":       `unknown command "tcsh" for "kubectl clew completion"; did you mean ` + "`kubectl clew completion bash`",
@@ -67,7 +67,7 @@ func TestHelpHasExamples(t *testing.T) {
 	b := newBench(t)
 	for _, args := range [][]string{
 		{"search"}, {"task", "list"}, {"task", "export"}, {"task", "import"}, {"task", "delete-history"}, {"task", "history"},
-		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"timeline"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"},
+		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"tree"}, {"compare"}, {"pick"}, {"timeline"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"},
 	} {
 		out, _ := b.must(append(args, "--help")...)
 		command := "kubectl clew " + strings.Join(args, " ")

@@ -1,0 +1,188 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// States of tasks of a tree that have no object.
+const (
+	stateDeleted  = "Deleted"
+	stateNotFound = "NotFound"
+)
+
+// taskTree is what `tree` prints as JSON.
+type taskTree struct {
+	Namespace string      `json:"namespace"`
+	Tasks     []*taskNode `json:"tasks"`
+}
+
+// taskNode is a task of a tree, with those that start from it.
+type taskNode struct {
+	Name string `json:"name"`
+	UID  string `json:"uid,omitempty"`
+	// Fork, Checkpoint and Position say where the task starts: for which Fork, and at which
+	// checkpoint and message of the task above it.
+	Fork       string `json:"fork,omitempty"`
+	Checkpoint int64  `json:"checkpoint,omitempty"`
+	Position   int64  `json:"position,omitempty"`
+	State      string `json:"state"`
+	// Exists is false if the task has no object: it is deleted, or its Fork has not made it.
+	Exists       bool         `json:"exists"`
+	Agent        string       `json:"agent,omitempty"`
+	Model        string       `json:"model,omitempty"`
+	Checkpoints  int64        `json:"checkpoints"`
+	Messages     int64        `json:"messages"`
+	InputTokens  int64        `json:"inputTokens"`
+	OutputTokens int64        `json:"outputTokens"`
+	CostMicroUSD int64        `json:"costMicroUSD"`
+	Created      *metav1.Time `json:"created,omitempty"`
+	Tasks        []*taskNode  `json:"tasks,omitempty"`
+
+	above *taskNode
+}
+
+// lineage is which tasks of a namespace start from which.
+type lineage struct {
+	nodes  []*taskNode
+	byUID  map[string]*taskNode
+	byName map[string]*taskNode // those that exist
+	forks  map[string]*taskNode // the source of each Fork
+}
+
+// newLineage connects tasks with those that they start from. One that is gone is added, and so
+// are the tasks that a Fork has not made yet.
+func newLineage(tasks []v1alpha1.Task, forks []v1alpha1.Fork) *lineage {
+	l := &lineage{byUID: map[string]*taskNode{}, byName: map[string]*taskNode{}, forks: map[string]*taskNode{}}
+	for i := range tasks {
+		node := nodeOf(&tasks[i])
+		l.nodes, l.byUID[node.UID], l.byName[node.Name] = append(l.nodes, node), node, node
+	}
+	for i := range tasks {
+		if from := tasks[i].Spec.StartFrom; from != nil {
+			l.connect(l.byUID[string(tasks[i].UID)], l.source(tasks[i].Status.Source, from.TaskRef.Name))
+		}
+	}
+	for i := range forks {
+		l.addFork(&forks[i])
+	}
+	for _, node := range l.nodes {
+		slices.SortFunc(node.Tasks, func(a, b *taskNode) int {
+			return cmp.Or(cmp.Compare(a.Checkpoint, b.Checkpoint), cmp.Compare(a.Name, b.Name))
+		})
+	}
+	return l
+}
+
+// nodeOf returns the node of a task.
+func nodeOf(t *v1alpha1.Task) *taskNode {
+	n := &taskNode{
+		Name: t.Name, UID: string(t.UID), State: "Pending", Exists: true, Agent: string(t.Spec.Agent.Type), Model: t.Spec.Agent.Model,
+		Checkpoints: t.Status.CheckpointCount, Messages: t.Status.MessageCount, InputTokens: t.Status.InputTokens,
+		OutputTokens: t.Status.OutputTokens, CostMicroUSD: t.Status.CostMicroUSD, Created: &t.CreationTimestamp,
+	}
+	if succeeded := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.TaskSucceeded); succeeded != nil {
+		n.State = succeeded.Reason
+	}
+	if from := t.Status.Source; from != nil {
+		n.Checkpoint, n.Position = from.Checkpoint, from.Position
+	}
+	if from := t.Spec.StartFrom; from != nil && from.Fork != nil {
+		n.Fork = from.Fork.Name
+	}
+	return n
+}
+
+// source returns the node of the task that another one, or a Fork, names.
+func (l *lineage) source(resolved *v1alpha1.SourceStatus, name string) *taskNode {
+	node, state := l.byName[name], stateNotFound
+	uid := ""
+	if resolved != nil {
+		uid, state = resolved.TaskUID, stateDeleted
+		node = l.byUID[uid]
+	}
+	if node == nil {
+		key := cmp.Or(uid, "name "+name)
+		if node = l.byUID[key]; node == nil {
+			node = &taskNode{Name: name, UID: uid, State: state}
+			l.nodes, l.byUID[key] = append(l.nodes, node), node
+		}
+	}
+	return node
+}
+
+// connect puts a task below another one, unless that one is below it: two that name each other
+// never start.
+func (l *lineage) connect(node, above *taskNode) {
+	for at := above; at != nil; at = at.above {
+		if at == node {
+			return
+		}
+	}
+	node.above = above
+	above.Tasks = append(above.Tasks, node)
+}
+
+// addFork adds the tasks that a Fork has not made yet.
+func (l *lineage) addFork(f *v1alpha1.Fork) {
+	source := l.source(f.Status.Source, f.Spec.SourceRef.Name)
+	l.forks[f.Name] = source
+	for _, t := range f.Status.Tasks {
+		if node := l.byUID[t.UID]; node != nil {
+			node.Fork = f.Name
+		}
+	}
+	complete := apimeta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete)
+	if complete != nil && complete.Status == metav1.ConditionTrue {
+		return
+	}
+	for _, v := range f.Spec.Variants {
+		made := slices.ContainsFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == v.Name })
+		if own := l.byName[v.Name]; made || own != nil && own.Fork == f.Name {
+			continue
+		}
+		node := &taskNode{Name: v.Name, Fork: f.Name, State: "Pending"}
+		if complete != nil {
+			node.State = complete.Reason
+		}
+		if at := f.Status.Source; at != nil {
+			node.Checkpoint, node.Position = at.Checkpoint, at.Position
+		}
+		l.nodes = append(l.nodes, node)
+		l.connect(node, source)
+	}
+}
+
+// roots returns the tasks that start from no other one, by name.
+func (l *lineage) roots() []*taskNode {
+	found := []*taskNode{}
+	for _, node := range l.nodes {
+		if node.above == nil {
+			found = append(found, node)
+		}
+	}
+	slices.SortFunc(found, func(a, b *taskNode) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
+	return found
+}
+
+// selected returns the tree of one task, or of one Fork.
+func (l *lineage) selected(namespace, name string) ([]*taskNode, error) {
+	fork, explicit := strings.CutPrefix(name, "fork/")
+	if node := l.byName[name]; node != nil && !explicit {
+		return []*taskNode{node}, nil
+	}
+	source := l.forks[fork]
+	if source == nil {
+		return nil, fmt.Errorf("there is no task and no fork %q in namespace %s; `kubectl clew tree -n %s` draws all of them", name, namespace, namespace)
+	}
+	only := *source
+	only.Tasks = slices.DeleteFunc(slices.Clone(source.Tasks), func(n *taskNode) bool { return n.Fork != fork })
+	return []*taskNode{&only}, nil
+}

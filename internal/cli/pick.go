@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// pick holds the flags of `pick`.
+type pick struct {
+	*plugin
+	yes    bool
+	dryRun dryRunFlag
+	print  *genericclioptions.PrintFlags
+}
+
+func (p *plugin) pickCommand() *cobra.Command {
+	o := &pick{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "pick FORK TASK",
+		Short: "Go on with one task of a fork, and suspend the others",
+		Long: `Go on with one task of a fork, and suspend the others: each takes a last checkpoint,
+keeps its work, and can be resumed. Tasks that have ended stay as they are.`,
+		Example: `  # Compare the tasks, and go on with one of them
+  kubectl clew compare approaches
+  kubectl clew pick approaches with-oauth
+
+  # In a script
+  kubectl clew pick approaches with-oauth --yes -o name`,
+		Args:              exactly("FORK", "TASK"),
+		ValidArgsFunction: p.completePick,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
+	}
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
+	o.dryRun.add(cmd)
+	o.print = p.printFlags(cmd)
+	return cmd
+}
+
+func (o *pick) run(ctx context.Context, forkName, picked string) error {
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	f, err := s.fork(ctx, forkName)
+	if err != nil {
+		return err
+	}
+	others, err := o.others(ctx, s, f, picked)
+	if err != nil {
+		return err
+	}
+	if len(others) == 0 {
+		fmt.Fprintf(o.ErrOut, "Nothing to suspend: no other task of fork %s is active.\n", f.Name)
+	} else if !o.dryRun.server && !o.yes {
+		fmt.Fprintf(o.ErrOut, "Picks task %s, and suspends %s: %s.\n", picked, plural(int64(len(others)), "other task"), strings.Join(namesOf(others), ", "))
+		if err := o.confirm("Suspend?"); err != nil {
+			return err
+		}
+	}
+	changed := &v1alpha1.TaskList{}
+	for i := range others {
+		if err := o.suspend(ctx, s, &others[i]); err != nil {
+			return err
+		}
+		changed.Items = append(changed.Items, others[i])
+	}
+	if done, err := o.printed(o.print, changed); done {
+		return err
+	}
+	for _, name := range namesOf(others) {
+		fmt.Fprintf(o.Out, "task.clew.dev/%s suspended%s\n", name, o.dryRun.suffix())
+	}
+	fmt.Fprintf(o.Out, "task.clew.dev/%s picked%s\n", picked, o.dryRun.suffix())
+	return nil
+}
+
+// others returns the active tasks of a Fork but the picked one.
+func (o *pick) others(ctx context.Context, s *session, f *v1alpha1.Fork, picked string) ([]v1alpha1.Task, error) {
+	if !apimeta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
+		return nil, fmt.Errorf("fork %s has not made all of its tasks, and would go on making them; wait for it with `kubectl wait --for=condition=Complete forks.clew.dev/%s -n %s`, or delete the Fork, which keeps its tasks, and suspend them by hand", f.Name, f.Name, s.namespace)
+	}
+	if !slices.ContainsFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == picked }) {
+		var names []string
+		for _, t := range f.Status.Tasks {
+			names = append(names, t.Name)
+		}
+		return nil, fmt.Errorf("fork %s has no task %q; its tasks are %s", f.Name, picked, strings.Join(names, ", "))
+	}
+	var active []v1alpha1.Task
+	for _, made := range f.Status.Tasks {
+		task := &v1alpha1.Task{}
+		err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: made.Name}, task)
+		gone := err != nil && client.IgnoreNotFound(err) == nil || err == nil && string(task.UID) != made.UID
+		switch {
+		case gone && made.Name == picked:
+			return nil, fmt.Errorf("task %s was deleted; start a new one from its history, or pick another", picked)
+		case gone, made.Name == picked && err == nil:
+		case err != nil:
+			return nil, s.explain(err, "task", made.Name)
+		case isActive(task):
+			active = append(active, *task)
+		}
+	}
+	return active, nil
+}
+
+// isActive reports whether a task runs, or would start to.
+func isActive(task *v1alpha1.Task) bool {
+	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	ended := succeeded != nil && succeeded.Status != metav1.ConditionUnknown
+	return task.DeletionTimestamp == nil && task.Spec.OperatingMode != v1alpha1.OperatingModeSuspended && !ended
+}
+
+// suspend suspends one task; another one of the same name is left alone.
+func (o *pick) suspend(ctx context.Context, s *session, task *v1alpha1.Task) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": task.UID},
+		"spec":     map[string]any{"operatingMode": v1alpha1.OperatingModeSuspended},
+	})
+	if err != nil {
+		return err
+	}
+	name := task.Name
+	err = s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...)
+	return s.explain(err, "task", name)
+}
+
+// namesOf returns the names of tasks.
+func namesOf(tasks []v1alpha1.Task) []string {
+	names := make([]string, 0, len(tasks))
+	for i := range tasks {
+		names = append(names, tasks[i].Name)
+	}
+	return names
+}
+
+// completeFork completes the first argument, the name of a Fork.
+func (p *plugin) completeFork(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return p.names(func(ctx context.Context, s *session) ([]string, error) {
+		list := &v1alpha1.ForkList{}
+		err := s.client.List(ctx, list, client.InNamespace(s.namespace))
+		return startingWith(prefix, list.Items, func(f v1alpha1.Fork) string { return f.Name }), err
+	})
+}
+
+// completePick completes a Fork, and then one of its tasks.
+func (p *plugin) completePick(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	if len(args) != 1 {
+		return p.completeFork(cmd, args, prefix)
+	}
+	return p.names(func(ctx context.Context, s *session) ([]string, error) {
+		f, err := s.fork(ctx, args[0])
+		if err != nil {
+			return nil, err
+		}
+		return startingWith(prefix, f.Status.Tasks, func(t v1alpha1.ForkedTask) string { return t.Name }), nil
+	})
+}

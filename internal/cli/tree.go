@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// tree holds the flags of `tree`.
+type tree struct {
+	*plugin
+	output *enumFlag
+}
+
+func (p *plugin) treeCommand() *cobra.Command {
+	o := &tree{plugin: p}
+	cmd := &cobra.Command{
+		Use:     "tree [TASK | FORK]",
+		Short:   "Draw tasks and the tasks that start from them",
+		Aliases: []string{"forks"},
+		Long: `Draw the tasks of the namespace, each above those that start from it: at which
+checkpoint and message they branch off, for which Fork, and what became of them.
+
+With TASK, only that task and those that start from it, directly or not. With FORK,
+only the source of that Fork and its tasks; write fork/NAME if a task has that name.
+A source whose object is deleted is drawn as well, with what the history says of it.`,
+		Example: `  # The whole namespace
+  kubectl clew tree
+
+  # One task and what started from it
+  kubectl clew tree fix-login
+
+  # The tasks of one Fork
+  kubectl clew tree fork/approaches`,
+		Args:              atMost("TASK"),
+		ValidArgsFunction: p.completeTask,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), strings.Join(args, ""))
+		},
+	}
+	o.output = formatFlag(cmd, "table", "json", "yaml")
+	return cmd
+}
+
+func (o *tree) run(ctx context.Context, name string) error {
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	tasks, forks := &v1alpha1.TaskList{}, &v1alpha1.ForkList{}
+	for kind, list := range map[string]client.ObjectList{"task": tasks, "fork": forks} {
+		if err := s.client.List(ctx, list, client.InNamespace(s.namespace)); err != nil {
+			return s.explain(err, kind, "")
+		}
+	}
+	all := newLineage(tasks.Items, forks.Items)
+	roots := all.roots()
+	if name != "" {
+		if roots, err = all.selected(s.namespace, name); err != nil {
+			return err
+		}
+	}
+	s.completeDeleted(ctx, roots)
+	switch {
+	case o.output.value != "table":
+		return o.printRaw(o.output.value, taskTree{Namespace: s.namespace, Tasks: roots})
+	case len(roots) == 0:
+		fmt.Fprintf(o.ErrOut, "There are no tasks in namespace %s.\n", s.namespace)
+		return nil
+	}
+	return o.draw(roots)
+}
+
+// completeDeleted adds what the history knows of sources whose objects are gone. Without the
+// history they are drawn by name.
+func (s *session) completeDeleted(ctx context.Context, roots []*taskNode) {
+	for _, node := range roots {
+		if node.Exists || node.UID == "" {
+			continue
+		}
+		list, err := s.taskHistories(ctx, url.Values{"name": {node.Name}}, pageSize)
+		if err != nil {
+			return
+		}
+		for _, t := range list.Items {
+			if string(t.UID) == node.UID {
+				node.State, node.Checkpoints, node.Messages = cmp.Or(t.State, node.State), t.Checkpoints, t.Messages
+				node.InputTokens, node.OutputTokens, node.CostMicroUSD = t.InputTokens, t.OutputTokens, t.CostMicroUSD
+				node.Created = &t.CreationTimestamp
+			}
+		}
+	}
+}
+
+// draw prints the trees as one table.
+func (o *tree) draw(roots []*taskNode) error {
+	var rows [][]string
+	for _, root := range roots {
+		rows = append(rows, o.rows(root, "", "")...)
+	}
+	return table(o.Out, []string{"TASK", "STARTS FROM", "STATE", "CHECKPOINTS", "MESSAGES", "TOKENS", "COST", "AGE"}, rows)
+}
+
+// rows returns the row of a task and those below it. first is drawn before its own name, and
+// rest before the names below.
+func (o *tree) rows(node *taskNode, first, rest string) [][]string {
+	rows := [][]string{{
+		first + oneLine(node.Name), cmp.Or(node.startsFrom(), "-"), oneLine(node.State), strconv.FormatInt(node.Checkpoints, 10),
+		strconv.FormatInt(node.Messages, 10), count(node.InputTokens + node.OutputTokens), dollars(node.CostMicroUSD), o.age(node.Created),
+	}}
+	for i, below := range node.Tasks {
+		if i == len(node.Tasks)-1 {
+			rows = append(rows, o.rows(below, rest+"└─ ", rest+"   ")...)
+		} else {
+			rows = append(rows, o.rows(below, rest+"├─ ", rest+"│  ")...)
+		}
+	}
+	return rows
+}
+
+// startsFrom says where a task branches off; "" for one that starts by itself.
+func (n *taskNode) startsFrom() string {
+	var parts []string
+	if n.Checkpoint > 0 {
+		parts = append(parts, fmt.Sprintf("checkpoint %d", n.Checkpoint))
+	}
+	if n.Position > 0 {
+		parts = append(parts, fmt.Sprintf("message %d", n.Position))
+	}
+	if n.Fork != "" {
+		parts = append(parts, "fork "+oneLine(n.Fork))
+	}
+	return strings.Join(parts, ", ")
+}
