@@ -17,8 +17,8 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// shownFiles is how many files of each variant `compare` lists for people.
-const shownFiles = 15
+// comparedFiles is how many files of each variant `compare` lists for people.
+const comparedFiles = 15
 
 // compare holds the flags of `compare`.
 type compare struct {
@@ -248,13 +248,13 @@ func (o *compare) showFiles(v *comparedVariant, style style) error {
 		return nil
 	}
 	var rows [][]string
-	for _, f := range v.Diff.Items[:min(len(v.Diff.Items), shownFiles)] {
+	for _, f := range v.Diff.Items[:min(len(v.Diff.Items), comparedFiles)] {
 		rows = append(rows, []string{" " + change(f), lines(f, style)})
 	}
 	if err := table(o.Out, nil, rows); err != nil {
 		return err
 	}
-	if more := int64(len(v.Diff.Items) - shownFiles); more > 0 {
+	if more := int64(len(v.Diff.Items) - comparedFiles); more > 0 {
 		fmt.Fprintf(o.Out, " and %s\n", plural(more, "more file"))
 	}
 	fmt.Fprintln(o.Out, totalsOf(v.Diff.Totals, style))
