@@ -76,6 +76,7 @@ type Handler struct {
 	replaced *replaced
 	// verified is what verifications need not read again.
 	verified *verified
+	lacking  lacking
 	// onPush is called with each repository that has received a push.
 	onPush func(Repository)
 	// slotTimeout is how long a request waits for a slot.
@@ -206,6 +207,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		default:
 			h.serveDeletion(recorder, r, namespace, uid)
 		}
+		return
+	}
+	if m := healPath.FindStringSubmatch(r.URL.Path); m != nil && r.URL.RawPath == "" && namespaceName.MatchString(m[1]) && repositoryName.MatchString(m[2]) {
+		h.serveHealing(recorder, r, m[1], m[2])
 		return
 	}
 	c, refused := h.parse(r)

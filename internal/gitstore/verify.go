@@ -79,6 +79,9 @@ func (h *Handler) verification(c *call, namespace, uid string) (gitstoreapi.Veri
 	if err != nil {
 		return none, h.unavailable(c, err)
 	}
+	if err := h.lacking.add(*repository, uid, found.Damage); err != nil {
+		return none, h.unavailable(c, err)
+	}
 	for _, d := range found.Damage[:min(len(found.Damage), 5)] {
 		c.log.Info("an object of a checkpoint is damaged", "checkpoint", number, "repository", repository.Name, "object", d.Object, "damage", d.String())
 	}

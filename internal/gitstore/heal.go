@@ -1,0 +1,187 @@
+package gitstore
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/clew-dev/clew/internal/durable"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+)
+
+// healPath matches the URL paths by which a task's pod heals its repository.
+var healPath = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/` + gitstoreapi.LackingPath + `$`)
+
+// serveHealing serves /{namespace}/{repository}.git/clew/lacking to the pods of tasks. GET
+// returns the ids of objects that a checkpoint which the caller may see needs, and that are
+// missing or damaged. POST brings a pack of such objects, and of no others. An object is what
+// its id says, so it does not matter whom it comes from.
+func (h *Handler) serveHealing(w *statusRecorder, r *http.Request, namespace, name string) {
+	c := &call{repository: h.store.repository(namespace, name), service: "heal", request: r}
+	c.log = h.log.WithValues("namespace", namespace, "repository", name, "operation", "heal")
+	defer func() {
+		h.metrics.requests.WithLabelValues("heal", "exchange", strconv.Itoa(w.status)).Inc()
+	}()
+	answer, refused := h.healing(c)
+	if refused != nil {
+		h.refuse(w, c, refused)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		c.log.Info("the client disconnected before the answer was sent", "error", err.Error())
+	}
+}
+
+func (h *Handler) healing(c *call) (gitstoreapi.Lacking, *gitstoreapi.Refusal) {
+	var none gitstoreapi.Lacking
+	if refused := h.authenticate(c); refused != nil {
+		return none, refused
+	}
+	slots := h.fetches
+	if c.request.Method == http.MethodPost {
+		slots = h.pushes
+	}
+	release, refused := h.admit(c, slots)
+	if refused != nil {
+		return none, refused
+	}
+	defer release()
+	newest, refused := h.raise(c)
+	if refused == nil {
+		refused = h.mayPush(c, newest)
+	}
+	if refused != nil {
+		return none, refused
+	}
+	exists, err := c.repository.exists()
+	if err != nil {
+		return none, h.unavailable(c, err)
+	}
+	if !exists {
+		return none, nil
+	}
+	ids, err := h.lacking.of(c.repository, append([]string{c.caller.Task.UID}, c.caller.Task.Sources...))
+	if err != nil {
+		return none, h.unavailable(c, err)
+	}
+	if c.request.Method == http.MethodPost {
+		if refused := h.heal(c, ids); refused != nil {
+			return none, refused
+		}
+		return none, nil
+	}
+	return gitstoreapi.Lacking{Objects: ids}, nil
+}
+
+// heal stores the objects of a pack, all of which must be lacking.
+func (h *Handler) heal(c *call, ids []string) *gitstoreapi.Refusal {
+	// Nobody takes what is received for a leftover meanwhile.
+	used, err := c.repository.use(c.request.Context())
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	defer used.Close()
+	folder, err := os.MkdirTemp(filepath.Join(c.repository.Path, "objects"), quarantinePrefix+"heal-")
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	defer os.RemoveAll(folder)
+	pack := filepath.Join(folder, "new.pack")
+	if refused := h.receivePack(c, pack); refused != nil {
+		return refused
+	}
+	index := filepath.Join(folder, "new.idx")
+	// Outside the repository, git does not compare the objects with the damaged ones.
+	if _, err := h.store.gitFor(c.repository).run(c.request.Context(), h.store.hooks(), "index-pack", "--no-rev-index", "-o", index, pack); err != nil {
+		if c.request.Context().Err() == nil && saysDamaged(err) {
+			return gitstoreapi.New(gitstoreapi.ObjectsRefused, "the pack cannot be read: %v", err)
+		}
+		return h.unavailable(c, err)
+	}
+	brought, err := readIndex(index)
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	wanted := map[string]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	healed := map[string]bool{}
+	for _, id := range brought {
+		if !wanted[id] {
+			return gitstoreapi.New(gitstoreapi.ObjectsRefused, "the pack contains the object %s, which is not lacking", id)
+		}
+		healed[id] = true
+	}
+	if err := h.install(c, pack, index, healed); err != nil {
+		return h.unavailable(c, err)
+	}
+	c.log.Info("objects that were missing or damaged are there again", "count", len(healed))
+	return nil
+}
+
+// receivePack writes the body of a request to a file.
+func (h *Handler) receivePack(c *call, path string) *gitstoreapi.Refusal {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	in := h.newIntake(c, pushHead{})
+	_, err = io.Copy(file, in)
+	err = errors.Join(err, file.Sync(), file.Close())
+	if _, refused := in.finish(err == nil); refused != nil {
+		return refused
+	}
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	return nil
+}
+
+// packName returns a name that only a pack of the same objects has.
+func packName(ids map[string]bool) string {
+	hash := sha1.New()
+	for _, id := range slices.Sorted(maps.Keys(ids)) {
+		_, _ = io.WriteString(hash, id) // never fails
+	}
+	return hex.EncodeToString(hash.Sum(nil))
+}
+
+// install makes a pack part of the repository. The packs and files with the damaged objects are
+// removed when the objects that they share with other packs are stored anew (see purge).
+func (h *Handler) install(c *call, pack, index string, healed map[string]bool) error {
+	folder := filepath.Join(c.repository.Path, "objects", "pack")
+	if err := makeFolder(c.repository.Path, folder); err != nil {
+		return err
+	}
+	name := filepath.Join(folder, "pack-"+packName(healed))
+	// The index last: a pack without one is not yet part of the repository.
+	for _, move := range [][2]string{{pack, name + ".pack"}, {index, name + ".idx"}} {
+		if err := errors.Join(os.Chmod(move[0], 0o444), os.Rename(move[0], move[1])); err != nil {
+			return err
+		}
+	}
+	if err := durable.SyncFolder(folder); err != nil {
+		return err
+	}
+	if err := h.lacking.remove(c.repository, healed); err != nil {
+		return err
+	}
+	if err := durable.WriteShared(c.repository.mark(), temporaryFiles, nil, 0o644); err != nil {
+		return err
+	}
+	h.usage.changed(c.repository)
+	h.onPush(c.repository)
+	return nil
+}

@@ -1,0 +1,152 @@
+package gitstore
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+)
+
+// healer is the client of a task's pod.
+func (s *testServer) healer(token string) gitstoreapi.RepositoryClient {
+	return gitstoreapi.RepositoryClient{URL: s.url("team", repository), CAFile: s.ca, Token: token}
+}
+
+// pack returns a pack of objects of the client's repository.
+func (c *client) pack(ids ...string) string {
+	c.t.Helper()
+	command := exec.Command("git", "pack-objects", "--quiet", "--stdout")
+	command.Dir, command.Env, command.Stdin = c.dir, c.env, strings.NewReader(strings.Join(ids, "\n")+"\n")
+	out, err := command.Output()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return string(out)
+}
+
+// heal brings what the gitstore lacks, and returns how many objects it lacked.
+func (s *testServer) heal(fix *client, token string) int {
+	s.t.Helper()
+	lacking, err := s.healer(token).Lacking(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if len(lacking.Objects) == 0 {
+		return 0
+	}
+	if err := s.healer(token).Heal(s.t.Context(), strings.NewReader(fix.pack(lacking.Objects...))); err != nil {
+		s.t.Fatalf("heal %v: %v", lacking.Objects, err)
+	}
+	return len(lacking.Objects)
+}
+
+// healed heals the repository until checkpoint 3 is intact, and then lets maintenance remove
+// what is left of the damage.
+func (s *testServer) healed(fix *client, token, what string) {
+	s.t.Helper()
+	for range 4 { // what a damaged folder contains shows once it is healed
+		if len(s.verify(3, "&whole=true").Damage) == 0 {
+			break
+		}
+		s.heal(fix, token)
+	}
+	if v := s.verify(3, "&whole=true"); len(v.Damage) > 0 {
+		s.t.Errorf("%s: after healing: %v", what, v.Damage)
+		return
+	}
+	if n := s.heal(fix, token); n > 0 {
+		s.t.Errorf("%s: %d objects are still lacking", what, n)
+	}
+}
+
+func TestADamagedObjectIsHealedByWhoeverHasIt(t *testing.T) {
+	for how, damage := range damages {
+		t.Run(how, func(t *testing.T) {
+			server, fix := withCheckpoints(t)
+			loosen(t, server.bare(repository))
+			for what, id := range fix.objectsOf3() {
+				if err := damage(looseFile(server.bare(repository), id)); err != nil {
+					t.Fatal(err)
+				}
+				server.healed(fix, taskToken("fix", 1), what)
+			}
+			NewMaintainer(server.handler, time.Hour, 0, server.handler.log).maintainAll(t.Context())
+			fsck(t, server.bare(repository))
+			server.intact(1, 2, 3)
+		})
+	}
+}
+
+func TestADamagedPackIsHealedByWhoeverHasItsObjects(t *testing.T) {
+	for how, damage := range damages {
+		t.Run(how, func(t *testing.T) {
+			server, fix := withCheckpoints(t)
+			if err := damage(server.packOf(fix.objectsOf3()["commit"])); err != nil {
+				t.Fatal(err)
+			}
+			server.healed(fix, taskToken("fix", 1), "pack")
+			NewMaintainer(server.handler, time.Hour, 0, server.handler.log).maintainAll(t.Context())
+			fsck(t, server.bare(repository))
+			server.intact(1, 2, 3)
+			fix.checkpoint(4) // pushes go on
+		})
+	}
+}
+
+func TestAForkHealsItsSource(t *testing.T) {
+	server, fix := withCheckpoints(t)
+	loosen(t, server.bare(repository))
+	if err := os.Remove(looseFile(server.bare(repository), fix.objectsOf3()["blob"])); err != nil {
+		t.Fatal(err)
+	}
+	server.verify(3)
+	if n := server.heal(fix, taskToken("stranger", 1)); n != 0 {
+		t.Errorf("another task is told of %d objects", n)
+	}
+	if n := server.heal(fix, forkToken("fork", "fix")); n != 1 {
+		t.Errorf("the fork is told of %d objects, want 1", n)
+	}
+	server.intact(1, 2, 3)
+}
+
+func TestOnlyWhatIsLackingIsAccepted(t *testing.T) {
+	server, fix := withCheckpoints(t)
+	loosen(t, server.bare(repository))
+	lacking := fix.objectsOf3()["blob"]
+	if err := os.Remove(looseFile(server.bare(repository), lacking)); err != nil {
+		t.Fatal(err)
+	}
+	server.verify(3)
+	other := fix.gitWith("an object that nobody asked for", "hash-object", "-w", "--stdin")
+	whole := fix.pack(lacking)
+	for name, tc := range map[string]struct {
+		token, body string
+		reason      gitstoreapi.Reason
+	}{
+		"another object too": {taskToken("fix", 1), fix.pack(lacking, other), gitstoreapi.ObjectsRefused},
+		"cut off":            {taskToken("fix", 1), whole[:len(whole)-9], gitstoreapi.ObjectsRefused},
+		"not a pack":         {taskToken("fix", 1), "x", gitstoreapi.ObjectsRefused},
+		"a stranger":         {taskToken("stranger", 1), whole, gitstoreapi.ObjectsRefused},
+		"a reader":           {readerToken, whole, gitstoreapi.Forbidden},
+		"nobody":             {"", whole, gitstoreapi.Unauthenticated},
+	} {
+		err := server.healer(tc.token).Heal(t.Context(), strings.NewReader(tc.body))
+		checkRefused(t, name, fmt.Sprint(err), tc.reason)
+	}
+	server.client(taskToken("fix", 2)).git("ls-remote", server.url("team", repository)) // a newer attempt
+	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(whole))
+	checkRefused(t, "an older attempt", fmt.Sprint(err), gitstoreapi.StaleAttempt)
+	if code, _ := server.ask(http.MethodGet, "/team/r-none.git/"+gitstoreapi.LackingPath, taskToken("fix", 2)); code != http.StatusOK {
+		t.Errorf("a repository that does not exist: code %d", code)
+	}
+	if left, err := os.ReadDir(server.bare(repository) + "/objects/pack"); err != nil || len(left) > 0 {
+		t.Errorf("something was stored: %v, %v", left, err)
+	}
+	server.heal(fix, taskToken("fix", 2))
+	server.intact(3)
+}
