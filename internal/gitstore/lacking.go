@@ -35,8 +35,9 @@ func (l *lacking) read(repository Repository) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if json.Unmarshal(content, &known) != nil {
-		return map[string][]string{}, nil // damaged itself: the next verification finds them again
+	damaged := json.Unmarshal(content, &known) != nil
+	if damaged { // the next verification finds the lacking objects again
+		return map[string][]string{}, nil
 	}
 	return known, nil
 }

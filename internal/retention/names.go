@@ -96,6 +96,10 @@ func (n Names) ofTask(t *v1alpha1.Task) {
 		n.ref(t.Spec.Rewind.To.CheckpointRef)
 		n.number(t.UID, t.Spec.Rewind.To.CheckpointNumber)
 	}
+	if t.Spec.Resume != nil {
+		n.ref(t.Spec.Resume.CheckpointRef)
+		n.number(t.UID, t.Spec.Resume.CheckpointNumber)
+	}
 	n.source(t.Status.Source)
 	if rewind := t.Status.Rewind; rewind != nil {
 		n.numbers[point{t.UID, rewind.FromCheckpoint}] = true
