@@ -108,6 +108,7 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 		"suspended, from 1":  {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, from, ""},
 		"failed, clean":      {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, clean, ""},
 		"rewound, from 1":    {metav1.ConditionUnknown, v1alpha1.ReasonRewound, from, ""},
+		"Unschedulable":      {metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable, builders.Running, "only a stopped task can be resumed"},
 		"Running, asked":     {metav1.ConditionUnknown, v1alpha1.ReasonRunning, asks, "only a stopped task can be resumed"},
 		"suspended, kept so": {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Suspended, "operatingMode is Suspended: set it to Running"},
 		"suspended, woken":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Running, ""},
@@ -248,6 +249,7 @@ func TestABadOperationIsRefused(t *testing.T) {
 		"resume from one, no branch": {resume(func(r *v1alpha1.Resume) {
 			r.ID, r.Mode, r.CheckpointNumber = "a..b", v1alpha1.ResumeFromCheckpoint, ptr.To[int64](1)
 		}), "a branch name cannot contain '..'"},
+		"placement elsewhere":  {resume(func(r *v1alpha1.Resume) { r.Placement = "Moon" }), `supported values: "Any", "OtherNode"`},
 		"long context":         {resume(func(r *v1alpha1.Resume) { r.AdditionalContext = strings.Repeat("€", 6000) }), "resume.additionalContext is longer than 16384 bytes"},
 		"context with control": {resume(func(r *v1alpha1.Resume) { r.AdditionalContext = "\x1b[2J" }), "resume.additionalContext must be text without control characters"},
 		"long resume prompt":   {resume(func(r *v1alpha1.Resume) { r.Prompt = strings.Repeat("€", 20000) }), "resume.prompt is longer than 32768 bytes"},
@@ -351,4 +353,12 @@ func TestAnUndoOfNothingIsRefused(t *testing.T) {
 			expectRefused(t, err, c.sentence)
 		})
 	}
+}
+
+func TestAResumeThatNoNodeCanCarryOutIsReplacedByAnother(t *testing.T) {
+	task := created(t, builders.Task("held-off"))
+	task.Status.Resume = &v1alpha1.OperationStatus{ID: "move", State: v1alpha1.OperationInProgress, AvoidedNode: "node-7"}
+	setSucceeded(t, task, metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable)
+	builders.Resume("return")(task)
+	must(t, server.Client.Update(t.Context(), task))
 }

@@ -15,6 +15,17 @@ const (
 	ResumeFromCheckpoint ResumeMode = "FromCheckpoint"
 )
 
+// Placement says on which node a resumed task may run.
+// +kubebuilder:validation:Enum=Any;OtherNode
+type Placement string
+
+const (
+	// PlacementAny lets the scheduler choose.
+	PlacementAny Placement = "Any"
+	// PlacementOtherNode keeps the task off the node on which it last ran.
+	PlacementOtherNode Placement = "OtherNode"
+)
+
 // Resume requests, once per id, that a stopped task continues.
 // +kubebuilder:validation:XValidation:rule="self.mode != 'FromCheckpoint' || has(self.checkpointRef) != has(self.checkpointNumber)",message="set exactly one of checkpointRef and checkpointNumber for the mode FromCheckpoint"
 // +kubebuilder:validation:XValidation:rule="self.mode == 'FromCheckpoint' || (!has(self.checkpointRef) && !has(self.checkpointNumber))",message="only the mode FromCheckpoint has a checkpoint: set mode to FromCheckpoint, or leave checkpointRef and checkpointNumber out"
@@ -63,6 +74,13 @@ type Resume struct {
 	// +kubebuilder:validation:XValidation:rule="size(bytes(self)) <= 16384",message="resume.additionalContext is longer than 16384 bytes: put long material into the repository and name it in the prompt"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x08\\x0b\\x0c\\x0e-\\x1f\\x7f]')",message="resume.additionalContext must be text without control characters"
 	AdditionalContext string `json:"additionalContext,omitempty"`
+	// placement says on which node the task may run. OtherNode keeps the pod of this resume off
+	// the node on which the task last ran; a later pod may run there again. If the task's volume
+	// can only be mounted there, as a local volume, the pod cannot be scheduled: resume the task
+	// with Any then.
+	// +optional
+	// +kubebuilder:default=Any
+	Placement Placement `json:"placement,omitempty"`
 	// onDrift says what to do when the worktree was changed while the task was not running.
 	// +optional
 	// +kubebuilder:default=Fail

@@ -80,6 +80,10 @@ type Attempt struct {
 	// podUID is the UID of its pod.
 	// +optional
 	PodUID string `json:"podUID,omitempty"`
+	// nodeName is the node that its pod was scheduled to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
 	// trigger says why the attempt was started.
 	// +optional
 	Trigger AttemptTrigger `json:"trigger,omitempty"`
@@ -180,6 +184,10 @@ type OperationStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	RequestedBy string `json:"requestedBy,omitempty"`
+	// avoidedNode is the node that a resume with the placement OtherNode keeps the task off.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	AvoidedNode string `json:"avoidedNode,omitempty"`
 	// attempt that carries it out.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`

@@ -28,6 +28,7 @@ type resume struct {
 	from    string
 	context contextFlags
 	onDrift *enumFlag
+	place   *enumFlag
 	wait    waitFlags
 	dryRun  dryRunFlag
 	print   *genericclioptions.PrintFlags
@@ -62,6 +63,9 @@ the --context flags set for this resume only.`,
   # Go back to checkpoint 3, and continue from there
   kubectl clew resume fix-login --from-checkpoint 3 --prompt "Use the other library."
 
+  # Move to another node
+  kubectl clew resume fix-login --placement otherNode
+
   # If the agent cannot resume its session: give it the last 20 messages, and little tool output
   kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
 
@@ -84,6 +88,8 @@ the --context flags set for this resume only.`,
 	cmd.MarkFlagsMutuallyExclusive("clean", "from-checkpoint")
 	o.context.add(cmd)
 	o.onDrift = driftFlag(cmd)
+	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
+		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
@@ -144,7 +150,7 @@ func (o *resume) run(ctx context.Context, name string) error {
 func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id string) (map[string]any, error) {
 	request := map[string]any{
 		"id": id, "mode": v1alpha1.ResumeContinue, "checkpointRef": nil, "checkpointNumber": nil,
-		"prompt": orNull(o.prompt), "additionalContext": orNull(o.added), "onDrift": o.onDrift.value, "context": o.context.patch(),
+		"prompt": orNull(o.prompt), "additionalContext": orNull(o.added), "placement": o.place.value, "onDrift": o.onDrift.value, "context": o.context.patch(),
 	}
 	switch {
 	case o.clean:
@@ -248,10 +254,17 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; check it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
 	case succeeded.Status == metav1.ConditionTrue && o.prompt == "" && o.from == "":
 		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or continue from a checkpoint with --from-checkpoint NUMBER", task.Name)
-	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason):
+	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) && !heldOff(task):
 		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl patch tasks.clew.dev %s -n %s --type merge -p '{\"spec\":{\"operatingMode\":\"Suspended\"}}'`", task.Name, succeeded.Reason, task.Name, task.Namespace)
 	}
 	return nil
+}
+
+// heldOff reports whether a resume keeps the task off a node; the API lets another one replace it
+// as long as the pod cannot be scheduled.
+func heldOff(task *v1alpha1.Task) bool {
+	r := task.Status.Resume
+	return r != nil && r.AvoidedNode != "" && r.State == v1alpha1.OperationInProgress
 }
 
 // stopped reports whether an unfinished task with this reason is at rest.

@@ -25,7 +25,7 @@ func TestResume(t *testing.T) {
 	out, _ := b.must("resume", "sleeper", "--prompt", "Go on.", "--on-drift", "preserve")
 	wantText(t, "output", "task.clew.dev/sleeper resumed\n", out)
 	b.get(task)
-	want := v1alpha1.Resume{ID: "cli-abcdefgh", Mode: v1alpha1.ResumeContinue, Prompt: "Go on.", OnDrift: v1alpha1.OnDriftPreserve}
+	want := v1alpha1.Resume{ID: "cli-abcdefgh", Mode: v1alpha1.ResumeContinue, Prompt: "Go on.", OnDrift: v1alpha1.OnDriftPreserve, Placement: v1alpha1.PlacementAny}
 	if diff := cmp.Diff(want, *task.Spec.Resume); diff != "" {
 		t.Errorf("spec.resume (-want +got):\n%s", diff)
 	}
@@ -53,7 +53,7 @@ func TestResumeRemovesThePromptOfAnEarlierRequest(t *testing.T) {
 	b.try(server.Client.Update(b.ctx, task))
 	b.must("resume", "again", "--wait=false")
 	b.get(task)
-	want := v1alpha1.Resume{ID: "cli-abcdefgh", Mode: v1alpha1.ResumeContinue, OnDrift: v1alpha1.OnDriftFail}
+	want := v1alpha1.Resume{ID: "cli-abcdefgh", Mode: v1alpha1.ResumeContinue, OnDrift: v1alpha1.OnDriftFail, Placement: v1alpha1.PlacementAny}
 	if diff := cmp.Diff(want, *task.Spec.Resume); diff != "" {
 		t.Errorf("spec.resume (-want +got):\n%s", diff)
 	}
@@ -78,7 +78,7 @@ func TestResumeInAMode(t *testing.T) {
 			b.try(server.Client.Update(b.ctx, task))
 			b.must(append([]string{"resume", "again", "--wait=false"}, test.args...)...)
 			b.get(task)
-			test.want.ID, test.want.OnDrift = "cli-abcdefgh", v1alpha1.OnDriftFail
+			test.want.ID, test.want.OnDrift, test.want.Placement = "cli-abcdefgh", v1alpha1.OnDriftFail, v1alpha1.PlacementAny
 			if diff := cmp.Diff(test.want, *task.Spec.Resume); diff != "" {
 				t.Errorf("spec.resume (-want +got):\n%s", diff)
 			}

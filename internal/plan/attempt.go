@@ -56,6 +56,9 @@ func (d *decision) followAttempt() {
 		return
 	}
 	a.PodUID = string(v.pod.UID)
+	if v.pod.Spec.NodeName != "" {
+		a.NodeName = v.pod.Spec.NodeName
+	}
 	if v.prepare != nil && v.prepare.ExitCode == 0 {
 		d.markPrepared(a, v)
 	}

@@ -58,6 +58,7 @@ func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s := newScene(t)
 	s.step()
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Memory: v1alpha1.AgentMemorySession, MemoryMessage: "it goes on"})
+	s.pod().Spec.NodeName = "node-7"
 	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}})
 	s.after(time.Minute).step()
 	s.agentRuns()

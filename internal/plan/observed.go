@@ -258,6 +258,8 @@ type Pod struct {
 	Source *daemonapi.Source
 	// Prompt replaces the task's prompt, if it is not empty.
 	Prompt string
+	// AvoidedNode is the node that it must not run on; "" for none.
+	AvoidedNode string
 }
 
 // Publisher describes a pod that publishes a checkpoint.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // podView is what decisions need to know about a pod.
@@ -105,7 +106,7 @@ func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
 func startProblem(pod *corev1.Pod) *Blocker {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return schedulingProblem(c.Message)
+			return schedulingProblem(c.Message, resources.AvoidedNode(pod))
 		}
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
@@ -119,14 +120,18 @@ func startProblem(pod *corev1.Pod) *Blocker {
 }
 
 // schedulingProblem returns the blocker for the scheduler's message.
-func schedulingProblem(message string) *Blocker {
+func schedulingProblem(message, avoidedNode string) *Blocker {
 	reason := v1alpha1.ReasonUnschedulable
 	for _, word := range []string{"persistentvolumeclaim", "PersistentVolumeClaim", "volume"} {
 		if strings.Contains(message, word) {
 			reason = v1alpha1.ReasonVolumeUnavailable
 		}
 	}
-	return &Blocker{Reason: reason, Message: "the pod cannot be scheduled: " + message}
+	message = "the pod cannot be scheduled: " + message
+	if avoidedNode != "" {
+		message += fmt.Sprintf("; its resume has the placement OtherNode and keeps it off node %s, the only one that can mount a local volume of the task: resume it with the placement Any to let it return", avoidedNode)
+	}
+	return &Blocker{Reason: reason, Message: message}
 }
 
 // waitingProblem returns the blocker for a container that waits; nil if it waits for

@@ -208,7 +208,7 @@ func (d *decision) finish() Plan {
 func (d *decision) significant(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 	s = s.DeepCopy()
 	for i := range s.Attempts {
-		s.Attempts[i].PodUID = ""
+		s.Attempts[i].PodUID, s.Attempts[i].NodeName = "", ""
 	}
 	if s.Publish != nil {
 		s.Publish.PodUID = ""

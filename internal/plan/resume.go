@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -47,6 +48,9 @@ func (d *decision) considerResume() {
 	default:
 		d.markHandled(daemonapi.OperationResume, r.ID)
 		accepted.ID, accepted.State, accepted.RequestedBy = r.ID, v1alpha1.OperationInProgress, d.resumeRequester()
+		if r.Placement == v1alpha1.PlacementOtherNode {
+			accepted.AvoidedNode = d.lastNode()
+		}
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Failures, d.s.RateLimit, d.s.Resume = 0, nil, accepted
 	}
@@ -62,14 +66,46 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return blocker("a resume with this id was carried out before the Kubernetes API was restored from an older copy: give it a new id")
 	case d.suspended():
 		return blocker("operatingMode is Suspended: set it to Running in the same change, with a new id")
-	case d.active() != nil:
+	case d.active() != nil && !d.stuckElsewhere():
 		return blocker("the task is running: suspend it first, or wait until it has stopped, and give the resume a new id")
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker("a completed task continues only with a new prompt: set resume.prompt, or resume it from a checkpoint, and give the resume a new id")
+	case r.Placement == v1alpha1.PlacementOtherNode && d.lastNode() == "":
+		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and give the resume a new id"}
+	case d.stuckElsewhere():
+		return nil
 	case settled == nil && d.last() != nil && !d.atRest():
 		return blocker("the task is about to be restarted automatically: wait until it has stopped, and give the resume a new id")
 	}
 	return nil
+}
+
+// lastNode returns the node on which the task last ran; "" if that is not known.
+func (d *decision) lastNode() string {
+	for _, a := range slices.Backward(d.s.Attempts) {
+		if a.NodeName != "" {
+			return a.NodeName
+		}
+	}
+	return ""
+}
+
+// avoidedNode returns the node that the pod of an attempt must not run on; "" for none.
+func (d *decision) avoidedNode(attempt int64) string {
+	if d.resuming() && d.s.Resume.Attempt == attempt {
+		return d.s.Resume.AvoidedNode
+	}
+	return ""
+}
+
+// stuckElsewhere reports whether the active attempt's pod is on no node yet and must not run
+// on the one where the task last ran, to which its volume may be bound.
+func (d *decision) stuckElsewhere() bool {
+	a := d.active()
+	if a == nil || d.avoidedNode(a.Number) == "" || d.views[a.Number] == nil {
+		return false
+	}
+	return d.views[a.Number].pod.Spec.NodeName == ""
 }
 
 // resolveResume returns the status of a new resume, with the checkpoint that it continues

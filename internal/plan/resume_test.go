@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -192,6 +193,58 @@ func TestASuspendedTaskWaitsUntilTheCheckpointOfItsResumeIsKnown(t *testing.T) {
 	if got := s.startedOperation().Rewind.Checkpoint; got != 1 {
 		t.Errorf("the task continues from checkpoint %d", got)
 	}
+}
+
+// elsewhere keeps the resume off the node on which the task last ran.
+func elsewhere(t *v1alpha1.Task) { t.Spec.Resume.Placement = v1alpha1.PlacementOtherNode }
+
+func TestAResumeToAnotherNodeKeepsOneAttemptOffTheLastOne(t *testing.T) {
+	s := running(t)
+	s.pod().Spec.NodeName = "node-7"
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Running, builders.Resume("move"), elsewhere).step()
+	if p := s.wantStarted(2); p.AvoidedNode != "node-7" {
+		t.Fatalf("attempt 2 avoids %q", p.AvoidedNode)
+	}
+	if got := s.status().Attempts[0].NodeName; got != "node-7" {
+		t.Errorf("attempt 1 ran on %q", got)
+	}
+	s.pod().Spec.NodeName = "node-8"
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "move"})
+	s.agentRuns()
+	s.after(time.Minute).podGone()
+	if p := s.wantStarted(3); p.AvoidedNode != "" {
+		t.Errorf("a later attempt avoids %q", p.AvoidedNode)
+	}
+}
+
+func TestAResumeToAnyNodeReplacesOneThatNoOtherNodeCanCarryOut(t *testing.T) {
+	s := completedTask(t)
+	s.o.Task.Status.Attempts[0].NodeName = "node-7"
+	s.change(resume("move", "Go on."), elsewhere).step()
+	s.pod().Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"node-7"}}}}}}}}
+	s.pod().Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available"}}
+	s.after(time.Minute).step()
+	s.wantState(v1alpha1.ReasonUnschedulable)
+	s.wantMessage(s.wantCondition(v1alpha1.TaskSucceeded).Message, "keeps it off node node-7", "resume it with the placement Any")
+
+	s.change(resume("return", "Go on.")).step()
+	s.wantOperation(s.status().Resume, "return", v1alpha1.OperationInProgress, "")
+	s.podGone()
+	if p := s.wantStarted(3); p.AvoidedNode != "" || p.Operation.ID != "return" {
+		t.Errorf("started %+v", p)
+	}
+	s.wantOutcomes(v1alpha1.AttemptCompleted, v1alpha1.AttemptStopped, "")
+}
+
+func TestAResumeToAnotherNodeNeedsToKnowTheLastOne(t *testing.T) {
+	s := completedTask(t)
+	s.change(resume("move", "Go on."), elsewhere).step()
+	s.wantOperation(s.status().Resume, "move", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidState)
+	s.wantState(v1alpha1.ReasonCompleted)
 }
 
 func TestAResumeWhoseRewindFailsDoesNotStartTheAgent(t *testing.T) {

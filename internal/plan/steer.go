@@ -121,6 +121,9 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 		}
 		return v1alpha1.ReasonRewinding
 	}
+	if d.resuming() && d.s.Resume.Attempt == 0 {
+		return v1alpha1.ReasonReplaced // a resume to anywhere replaces one that no other node can carry out
+	}
 	// A pod that cannot start is replaced once the template has changed.
 	if v != nil && v.problem != nil && v.generation() < d.task.Generation && !v.agentRuns {
 		return v1alpha1.ReasonReplaced
@@ -396,6 +399,7 @@ func (d *decision) makePod(a *v1alpha1.Attempt) {
 func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	d.plan.StartPod = &Pod{
 		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.prompt(),
+		AvoidedNode: d.avoidedNode(a.Number),
 	}
 	if src := d.s.Source; src != nil {
 		d.plan.StartPod.Source = &daemonapi.Source{

@@ -66,6 +66,8 @@ type PodRequest struct {
 	Source *daemonapi.Source
 	// Prompt replaces the task's prompt for the agent, if it is not empty.
 	Prompt string
+	// AvoidedNode is the node that the pod must not run on; "" for none.
+	AvoidedNode string
 }
 
 // NewPod returns the pod of an attempt. The template must have passed ValidateTemplate. It
@@ -83,6 +85,7 @@ func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 	b := podBuilder{request: request, options: options, config: config, spec: &pod.Spec}
 	b.masks = masksOf(*b.agent(), pod.Spec.Volumes, request.PrepareOnly)
 	b.setPodDefaults()
+	avoidNode(&pod.Spec, request.AvoidedNode)
 	if request.PrepareOnly {
 		pod.Spec.Volumes = nil
 	}

@@ -154,7 +154,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	}
 	pod, err := resources.NewPod(resources.PodRequest{
 		Task: task, Attempt: want.Attempt, HighestCheckpoint: highest, PrepareOnly: want.PrepareOnly,
-		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt,
+		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt, AvoidedNode: want.AvoidedNode,
 	}, r.Pods)
 	if err != nil {
 		return err
