@@ -18,6 +18,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemon/volume"
@@ -113,7 +114,30 @@ func (w *World) Copy(t testing.TB) *World {
 	}
 	c.Store = strings.Replace(w.Store, w.Git.URL, c.Git.URL, 1)
 	c.Origin = strings.Replace(w.Origin, w.Git.URL, c.Git.URL, 1)
+	c.clonedFrom(w.Origin)
 	return &c
+}
+
+// clonedFrom has the journal of a copied volume name the copy of the origin that the volume was
+// cloned from.
+func (w *World) clonedFrom(origin string) {
+	w.T.Helper()
+	path := filepath.Join(w.Root, "clew", "journal.json")
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return // nothing was laid out yet
+	}
+	j, err := journal.Open(path, nil)
+	if err == nil {
+		err = j.Update(func(s *journal.State) error {
+			if s.Cloned != nil && s.Cloned.URL == origin {
+				s.Cloned.URL = w.Origin
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		w.T.Fatal(err)
+	}
 }
 
 // CopyVolume returns the same world with a copy of the volume as it is now, as after

@@ -93,3 +93,32 @@ func TestAResumeWhoseCheckpointIsGoneFailsAndChangesNothing(t *testing.T) {
 		expect(t, "conversation", w.Lines(), append(callsOfThree[:7:7], "user Go on."))
 	})
 }
+
+func TestAResumeIsOneOperationWhereverItIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("kills at every step: make test runs it")
+	}
+	t.Parallel()
+	for name, c := range map[string]struct {
+		op     *daemonapi.Operation
+		expect func(*testing.T, *daemontest.World)
+	}{
+		"from a checkpoint": {resumeFrom(2, "The other way."), func(t *testing.T, w *daemontest.World) {
+			expect(t, "conversation", w.Lines(), append(callsOfThree[:5:5], "user The other way."))
+			expect(t, "home", readHome(w), "2")
+			expect(t, "a file of later", w.Read("three/ignored"), "")
+			expect(t, "number", latest(w).GetNumber(), 5)
+		}},
+		"clean": {cleanResume("Write tests."), func(t *testing.T, w *daemontest.World) {
+			expect(t, "conversation", w.Lines(), []string{"user Write tests."})
+			expect(t, "home", readHome(w), "")
+			expect(t, "a file", w.Read("three/ignored"), "3\n")
+			expect(t, "number", latest(w).GetNumber(), 5)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			killAtEveryStep(t, three(t), c.op, stride(3), c.expect)
+		})
+	}
+}
