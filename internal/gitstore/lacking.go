@@ -35,9 +35,8 @@ func (l *lacking) read(repository Repository) (map[string][]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	damaged := json.Unmarshal(content, &known) != nil
-	if damaged { // the next verification finds the lacking objects again
-		return map[string][]string{}, nil
+	if json.Unmarshal(content, &known) != nil {
+		return map[string][]string{}, nil //nolint:nilerr // the next verification finds the lacking objects again
 	}
 	return known, nil
 }
