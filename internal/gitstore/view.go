@@ -34,11 +34,10 @@ func (s *Store) viewOf(ctx context.Context, caller Caller, repository Repository
 // codeView returns the view of a reader of code. It names what is seen and not what is hidden,
 // so that what a task pushes meanwhile stays hidden.
 func codeView(ctx context.Context, g git, path string) (view, error) {
-	listed, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(refname)", checkpointRefs+"*/code/*")
+	listed, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(refname)", checkpointRefs+"*/code/*", checkpointRefs+"*/head/*")
 	v := view{folders: []string{strings.TrimSuffix(branchRefs, "/")}}
 	for ref := range strings.Lines(listed) {
-		uid, _, _ := strings.Cut(strings.TrimPrefix(ref, checkpointRefs), "/")
-		if folder := checkpointRefs + uid + "/code"; v.folders[len(v.folders)-1] != folder {
+		if folder := ref[:strings.LastIndex(ref, "/")]; v.folders[len(v.folders)-1] != folder {
 			v.folders = append(v.folders, folder)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/testing/gitbomb"
 )
 
@@ -81,14 +82,15 @@ func TestAReaderOfCodeDoesNotSeeWhatAgentsRemember(t *testing.T) {
 	s := newTestServer(t, Limits{})
 	task := s.client(taskToken("fix", 1))
 	code := task.commit("a.go", "code")
-	task.push("HEAD:"+codeRef("fix", 1), "HEAD:refs/heads/clew/fix/branch")
+	head := refname.Head("uid-fix", code)
+	task.push("HEAD:"+codeRef("fix", 1), "HEAD:"+head, "HEAD:refs/heads/clew/fix/branch")
 	task.git("checkout", "--quiet", "--orphan", "state")
 	state := task.commit("session.jsonl", "what the user said")
 	task.push("HEAD:" + stateRef("fix", 1))
 	blob := task.git("rev-parse", "HEAD:session.jsonl")
 
 	reader := s.client(codeToken)
-	want := code + "\trefs/clew/uid-fix/code/1\n" + code + "\trefs/heads/clew/fix/branch"
+	want := code + "\trefs/clew/uid-fix/code/1\n" + code + "\t" + head + "\n" + code + "\trefs/heads/clew/fix/branch"
 	if got := reader.git("ls-remote", reader.url); got != want {
 		t.Errorf("a reader of code sees the refs\n%s\nwant\n%s", got, want)
 	}
