@@ -243,14 +243,16 @@ const (
 
 // Reasons of Events and of entries in status.history.
 const (
-	EventTaskStarted   = "TaskStarted"
-	EventTaskCompleted = "TaskCompleted"
-	EventTaskFailed    = "TaskFailed"
-	EventTaskSuspended = "TaskSuspended"
-	EventTaskResumed   = "TaskResumed"
-	EventTaskRetried   = "TaskRetried"
-	EventTaskRewound   = "TaskRewound"
-	EventTaskForked    = "TaskForked"
+	EventTaskStarted    = "TaskStarted"
+	EventTaskCompleted  = "TaskCompleted"
+	EventTaskFailed     = "TaskFailed"
+	EventTaskSuspended  = "TaskSuspended"
+	EventTaskResumed    = "TaskResumed"
+	EventTaskRetried    = "TaskRetried"
+	EventTaskRewound    = "TaskRewound"
+	EventTaskForked     = "TaskForked"
+	EventTaskAdopted    = "TaskAdopted"
+	EventNothingAdopted = "NothingAdopted"
 	// EventTaskBranched: another task starts from this one.
 	EventTaskBranched        = "TaskBranched"
 	EventTaskDeleted         = "TaskDeleted"

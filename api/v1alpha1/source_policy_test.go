@@ -49,6 +49,11 @@ func TestWhoMayContinueAnotherTask(t *testing.T) {
 			return task
 		}
 	}
+	adopt := func(name string) client.Object {
+		task := builders.Task(name)
+		task.Namespace, task.Spec.Adopt = "default", v1alpha1.AdoptLatest
+		return task
+	}
 	plain := func(name string) client.Object {
 		task := builders.Task(name)
 		task.Namespace = "default"
@@ -68,6 +73,9 @@ func TestWhoMayContinueAnotherTask(t *testing.T) {
 		"start-code":       {start("Exclude"), []rbacv1.PolicyRule{tasks, checkpoints}, ""},
 		"start-no-code":    {start("Exclude"), []rbacv1.PolicyRule{tasks}, "you need the right to get checkpoints"},
 		"start-no-words":   {start("Include"), []rbacv1.PolicyRule{tasks, checkpoints}, "you need the right to get tasks/conversation"},
+		"adopt-all":        {adopt, []rbacv1.PolicyRule{tasks, checkpoints, right(history, "get", "tasks/conversation", "adopt-all")}, ""},
+		"adopt-no-code":    {adopt, []rbacv1.PolicyRule{tasks}, "you need the right to get checkpoints"},
+		"adopt-no-words":   {adopt, []rbacv1.PolicyRule{tasks, checkpoints, right(history, "get", "tasks/conversation", "other")}, "you need the right to get tasks/conversation"},
 		"plain":            {plain, []rbacv1.PolicyRule{tasks}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

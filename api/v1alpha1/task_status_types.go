@@ -307,6 +307,16 @@ type HeadStatus struct {
 	Commit string `json:"commit,omitempty"`
 }
 
+// AdoptionStatus is what a Task with adopt: Latest found when it was new.
+type AdoptionStatus struct {
+	// taskUID of the former Task whose history this one continues; absent if it starts anew.
+	// +optional
+	TaskUID string `json:"taskUID,omitempty"`
+	// message says what was adopted, or why nothing was.
+	// +required
+	Message string `json:"message"`
+}
+
 // HistoryEntry is one transition of a task. The history store copies it.
 type HistoryEntry struct {
 	// sequence of the entry in its task, from 1.
@@ -386,6 +396,9 @@ type TaskStatus struct {
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=100
 	StartedTasks []StartedTask `json:"startedTasks,omitempty"`
+	// adoption is what a Task with adopt: Latest continues.
+	// +optional
+	Adoption *AdoptionStatus `json:"adoption,omitempty"`
 	// latestCheckpoint is the newest checkpoint.
 	// +optional
 	LatestCheckpoint *CheckpointSummary `json:"latestCheckpoint,omitempty"`

@@ -16,6 +16,17 @@ const (
 	OperatingModeSuspended OperatingMode = "Suspended"
 )
 
+// AdoptPolicy says whether a new Task continues a former one.
+// +kubebuilder:validation:Enum=Never;Latest
+type AdoptPolicy string
+
+const (
+	// AdoptNever starts the task anew.
+	AdoptNever AdoptPolicy = "Never"
+	// AdoptLatest continues the newest task of the same name.
+	AdoptLatest AdoptPolicy = "Latest"
+)
+
 // KeyReference names one key of a ConfigMap or a Secret of the same namespace.
 type KeyReference struct {
 	// name of the object.
@@ -92,6 +103,7 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size, workspace.storageClassName and workspace.accessMode are immutable: start a new Task from this one with startFrom, and give that one another workspace"
 // +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to request another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to request another one, give it a new id"
+// +kubebuilder:validation:XValidation:rule="!has(self.adopt) || self.adopt != 'Latest' || !has(self.startFrom)",fieldPath=".adopt",message="a Task cannot both adopt a former task and start from another one: leave adopt or startFrom out"
 // +kubebuilder:validation:XValidation:rule="!has(self.publish) || has(self.repository)",message="publish needs a repository to push to: set repository, or leave publish out"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out. It may be corrected until
@@ -146,6 +158,15 @@ type TaskSpec struct {
 	// startFrom makes the task start from a checkpoint of another one.
 	// +optional
 	StartFrom *StartFrom `json:"startFrom,omitempty"`
+
+	// adopt says whether a Task that is applied anew, after it was deleted or the cluster was
+	// lost, continues where the last Task of its name in this namespace stood: with its code,
+	// conversation, checkpoints and operations, none of which is carried out again. A task that
+	// had completed stays completed. Whoever applies it needs the rights to get checkpoints, and
+	// tasks/conversation of that name in the API group history.clew.dev. It is decided once,
+	// before the task first starts; status.adoption says what was found.
+	// +optional
+	Adopt AdoptPolicy `json:"adopt,omitempty"`
 
 	// resume requests, once per id, that a stopped task continues. A completed task continues
 	// when the resume has a prompt. The id that a new Task is created with is recorded as not

@@ -14,6 +14,20 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
+// remove deletes a task, and what goes with it.
+func remove(w *world, task *v1alpha1.Task, p *corev1.Pod) {
+	GinkgoHelper()
+	w.Expect(w.client.Delete(w.ctx, task)).To(Succeed())
+	w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
+	w.untilGone(task)
+	key := metav1.ObjectMeta{Namespace: w.namespace}
+	key.Name = resources.ClaimName(task.Name)
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: key}
+	w.Expect(w.client.Delete(w.ctx, claim)).To(Succeed(), "as the garbage collector does")
+	w.Expect(w.client.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "IsNotFound")))
+	w.Expect(w.client.DeleteAllOf(w.ctx, &v1alpha1.Checkpoint{}, client.InNamespace(w.namespace))).To(Succeed())
+}
+
 var _ = Describe("A task that is gone, and whose history is kept", func() {
 	// gone completes a task with a checkpoint, and deletes it.
 	gone := func(w *world, name string) string {
@@ -23,12 +37,7 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.complete(name, p)
 		w.untilRecorded(name)
 		task := w.task(name)
-		w.Expect(w.client.Delete(w.ctx, task)).To(Succeed())
-		w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
-		w.untilGone(task)
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: resources.ClaimName(name)}}
-		w.Expect(w.client.Delete(w.ctx, claim)).To(Succeed(), "as the garbage collector does")
-		w.Expect(w.client.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "IsNotFound")))
+		remove(w, task, p)
 		return string(task.UID)
 	}
 
@@ -46,6 +55,38 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.Expect(w.task("third")).To(haveMessage(v1alpha1.TaskSucceeded, SatisfyAll(ContainSubstring(first), ContainSubstring(other))))
 		w.apply("fourth", builders.StartFrom("source", ""), func(t *v1alpha1.Task) { t.Spec.StartFrom.TaskUID = other })
 		w.Expect(w.config(w.pod("fourth", 1)).Source).To(HaveField("TaskUID", other))
+	})
+
+	It("is continued by a Task of its name that adopts it, once", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.store.Begin(w.id("work"), 1)
+		w.record("work", v1alpha1.TriggerToolCalls, 1)
+		w.store.SetOperations(w.id("work"), "Rewind/r", "Rewind/r/done")
+		w.untilRecorded("work")
+		former := w.task("work")
+		remove(w, former, p)
+
+		again := []builders.TaskOption{builders.Rewind("r", "work-1"), func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest }}
+		w.store.SetDown(true)
+		w.apply("work", again...)
+		w.until("work", v1alpha1.ReasonHistoryUnavailable)
+		w.store.SetDown(false)
+		p = w.pod("work", 2)
+		w.Expect(w.config(p)).To(SatisfyAll(HaveField("Source", BeNil()), HaveField("Operation", BeNil())), "the rewind was carried out before")
+		task := w.task("work")
+		w.Expect(task.Status.Adoption).To(HaveField("TaskUID", string(former.UID)))
+		w.Expect(task.Status.Rewind).To(HaveField("State", v1alpha1.OperationCompleted))
+		w.checkpoint("work-1")
+		w.start(p)
+		w.complete("work", p)
+		w.untilRecorded("work")
+
+		By("adopting what has completed")
+		remove(w, w.task("work"), p)
+		w.apply("work", again...)
+		w.until("work", v1alpha1.ReasonCompleted)
+		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName("work", 3)}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 
 	It("is not taken for another task of its name", func() {

@@ -128,6 +128,14 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 	if task.shared, err = fences.nameInUse(task.name, uid); err != nil {
 		return deletion, err
 	}
+	record, err := fences.read(uid)
+	if err != nil {
+		return deletion, err
+	}
+	tasks := []taskRefs{task}
+	for _, former := range record.Formers {
+		tasks = append(tasks, taskRefs{uid: former})
+	}
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
 		return deletion, err
@@ -135,11 +143,13 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 	// Delete the refs in all repositories first: objects about to be removed must not be
 	// fetched any more.
 	for _, repository := range repositories {
-		refs, err := h.store.deleteRefs(ctx, repository, task)
-		if err != nil {
-			return deletion, fmt.Errorf("refs of the repository %s: %w", repository.Name, err)
+		for _, task := range tasks {
+			refs, err := h.store.deleteRefs(ctx, repository, task)
+			if err != nil {
+				return deletion, fmt.Errorf("refs of the repository %s: %w", repository.Name, err)
+			}
+			deletion.Refs += refs
 		}
-		deletion.Refs += refs
 	}
 	for _, repository := range repositories {
 		freed, purged, err := h.purge(ctx, repository)

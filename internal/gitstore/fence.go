@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -34,7 +36,10 @@ type fenceRecord struct {
 	Attempt int64 `json:"attempt,omitempty"`
 	// Name is the task's name, which the names of its branches contain.
 	Name string `json:"name,omitempty"`
-	// Deleted is set once everything the task stored was deleted; it can no longer write.
+	// Formers are the UIDs of the tasks whose checkpoints the task has adopted.
+	Formers []string `json:"formers,omitempty"`
+	// Deleted is set once everything the task stored was deleted, or another task has adopted
+	// it; it can no longer write.
 	Deleted bool `json:"deleted,omitempty"`
 }
 
@@ -90,7 +95,39 @@ func (f fences) raise(ctx context.Context, task Task) (int64, error) {
 	if err != nil || newest >= task.Attempt {
 		return newest, err
 	}
-	return task.Attempt, f.write(task.UID, fenceRecord{Attempt: task.Attempt, Name: task.Name})
+	record, err := f.read(task.UID)
+	if err != nil {
+		return 0, err
+	}
+	record.Attempt, record.Name = task.Attempt, task.Name
+	return task.Attempt, f.write(task.UID, record)
+}
+
+// adopt records that a task has adopted the checkpoints of a former one, and of those that this
+// one had adopted, after their fence was shut.
+func (f fences) adopt(ctx context.Context, uid, former string) error {
+	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
+	defer cancel()
+	held, err := openLocked(ctx, f.lock(uid), syscall.LOCK_EX)
+	if err != nil {
+		return fmt.Errorf("lock the fence: %w", err)
+	}
+	defer held.Close()
+	before, err := f.read(former)
+	if err != nil {
+		return err
+	}
+	record, err := f.read(uid)
+	if err != nil {
+		return err
+	}
+	for _, adopted := range append(before.Formers, former) {
+		if !slices.Contains(record.Formers, adopted) {
+			record.Formers = append(record.Formers, adopted)
+		}
+	}
+	record.Name = cmp.Or(record.Name, before.Name)
+	return f.write(uid, record)
 }
 
 // write replaces the record of a task. The caller holds the task's lock.

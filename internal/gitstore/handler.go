@@ -204,6 +204,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.serveDiff(recorder, r, namespace, uid)
 		case "verify":
 			h.serveVerification(recorder, r, namespace, uid)
+		case "adopt":
+			h.serveAdoption(recorder, r, namespace, uid)
 		default:
 			h.serveDeletion(recorder, r, namespace, uid)
 		}

@@ -39,6 +39,8 @@ type Client struct {
 const (
 	// deletionTimeout bounds one deletion, which may have to rewrite a large repository.
 	deletionTimeout = 15 * time.Minute
+	// adoptionTimeout bounds one adoption, which writes a ref for each checkpoint.
+	adoptionTimeout = time.Minute
 	// maxDeletionBytes and maxDiffBytes bound the answers.
 	maxDeletionBytes, maxDiffBytes = 64 << 10, 32 << 20
 )
@@ -51,6 +53,22 @@ func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (De
 	defer cancel()
 	err := c.do(ctx, http.MethodDelete, taskPath(namespace, uid), url.Values{"name": {name}}, maxDeletionBytes, &deletion)
 	return deletion, err
+}
+
+// Adoption is what one request to adopt the checkpoints of a former task did.
+type Adoption struct {
+	// Refs is the number of refs that the task has for them.
+	Refs int `json:"refs"`
+}
+
+// AdoptTask gives the checkpoints of a former task to another one of its namespace, under the
+// same numbers. The former one can push no more. The request may be repeated.
+func (c Client) AdoptTask(ctx context.Context, namespace, uid, former string) (Adoption, error) {
+	var adoption Adoption
+	ctx, cancel := context.WithTimeout(ctx, adoptionTimeout)
+	defer cancel()
+	err := c.do(ctx, http.MethodPost, taskPath(namespace, uid)+"/adopt", url.Values{"former": {former}}, maxDeletionBytes, &adoption)
+	return adoption, err
 }
 
 // Diff returns a page of the difference between two points of a task. A refusal of the

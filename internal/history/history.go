@@ -78,6 +78,14 @@ type NamedTask struct {
 	Began time.Time
 }
 
+// Adoption is the history that a task continues because its Task was applied anew.
+type Adoption struct {
+	// Former is the UID of the task that it was recorded for; empty for none.
+	Former string
+	// Done: it belongs to the new task. Otherwise the new task could adopt it.
+	Done bool
+}
+
 // Position is a place in a task's conversation.
 type Position struct {
 	// Branch is the branch's id.

@@ -21,6 +21,8 @@ func Decide(o Observed, now time.Time) Plan {
 		d.delete()
 	case d.outboxFull():
 		d.requeue(o.Limits.RetryBase)
+	case !d.considerAdoption():
+		d.report()
 	default:
 		d.passOverOperations()
 		d.catchUp()

@@ -41,6 +41,8 @@ type Observed struct {
 	// RewindPosition is the history store's answer to a rewind that names a message or
 	// a time. See PositionOf.
 	RewindPosition RewindPosition
+	// Adoption is what was found for a Task whose adoption is undecided. See UndecidedAdoption.
+	Adoption Adoption
 	// Source is what was found of an unresolved startFrom. See UnresolvedSource.
 	Source Source
 	// Started are the tasks of the namespace that start from this one, as their status says.
@@ -90,6 +92,15 @@ type Attempts struct {
 	Known bool
 	// Highest is the highest number; 0 for none.
 	Highest int64
+}
+
+// Adoption is the history that a new Task may continue.
+type Adoption struct {
+	// Known is false while the history store cannot be asked.
+	Known bool
+	history.Adoption
+	// Operations are those of OperationKeys that the history has.
+	Operations []string
 }
 
 // Source is what was found of the moment that a task starts from.
@@ -196,6 +207,9 @@ func DefaultLimits() Limits {
 // Plan is what to do, in this order: claim, pods to stop, Checkpoints,
 // ConversationSnapshots, status, pod to start, Events.
 type Plan struct {
+	// Adopt is the UID of the former task whose history is to be given to this one; "" for none.
+	// Nothing else is done then: what follows depends on that history.
+	Adopt string
 	// CreateClaim asks for the task's PersistentVolumeClaim; its UID is set as
 	// Status.ClaimUID before the status is written.
 	CreateClaim bool
@@ -230,7 +244,7 @@ type Plan struct {
 
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
-	return p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil
+	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil
 }
 
 // PodRef identifies a pod by its name and UID, so that it never means a later pod of

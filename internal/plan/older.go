@@ -36,10 +36,18 @@ func (d *decision) catchUp() {
 		trigger = v1alpha1.AttemptStart
 	}
 	d.appendAttempt(v1alpha1.Attempt{Number: number, PodName: resources.PodName(d.task.Name, number), Trigger: trigger})
-	e.message += "; the Kubernetes API was restored from an older copy, which did not have this attempt"
+	e.message += d.unlistedBecause()
 	d.end(d.last(), *e)
 	d.catchUpRewind(number)
 	d.catchUpResume(number)
+}
+
+// unlistedBecause returns the end of a sentence about an attempt that the status did not list.
+func (d *decision) unlistedBecause() string {
+	if d.s.Adoption != nil && len(d.s.Attempts) == 1 {
+		return "; it was an attempt of the former task that this one continues"
+	}
+	return "; the Kubernetes API was restored from an older copy, which did not have this attempt"
 }
 
 // appendSeenAttempt adds the newest attempt that the task's volume or the gitstore has
@@ -80,7 +88,7 @@ func (d *decision) catchUpRewind(attempt int64) {
 	r := NewRewind(d.task)
 	switch {
 	case d.rewinding():
-	case r != nil && (d.operationRecorded(daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID)) || d.rewindUndone(r.ID)):
+	case r != nil && !handled(d.s, daemonapi.OperationRewind, r.ID) && (d.operationRecorded(daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID)) || d.rewindUndone(r.ID)):
 		d.markHandled(daemonapi.OperationRewind, r.ID)
 		d.s.Rewind = d.newOperation(r.ID, d.rewindRequester())
 	default:

@@ -46,7 +46,12 @@ func requestedOperations(spec *v1alpha1.TaskSpec) (keys []string) {
 // passOverOperations records that the operations of a new Task are not applicable: they were
 // requested of a former Task, whose manifest was applied again.
 func (d *decision) passOverOperations() {
-	if d.old.ObservedGeneration != 0 || len(d.old.Attempts) > 0 {
+	decided := d.old.Adoption == nil && d.s.Adoption != nil // just now; it may have been waited for
+	switch {
+	case decided && d.s.Adoption.TaskUID != "":
+		return
+	case decided:
+	case d.old.ObservedGeneration != 0 || len(d.old.Attempts) > 0:
 		return
 	}
 	const message = "the Task was created with this %s, and a new Task has nothing to %s: it is never carried out; to request one, give it a new id"

@@ -98,6 +98,11 @@ func startRequester(task *v1alpha1.Task, stamped bool) string {
 	return ""
 }
 
+// adoptRequester returns who created a task that adopts the history of a former one.
+func (d *decision) adoptRequester() string {
+	return Requester(d.task, d.stamps().Created, "spec", "adopt")
+}
+
 // ForkOf returns the Fork that a task was created for; nil for none. A former version
 // wrote it into labels and annotations.
 func ForkOf(task *v1alpha1.Task) *v1alpha1.ForkOrigin {

@@ -212,7 +212,9 @@ func (d *decision) start(want want) {
 	}
 	d.ensureClaim()
 	trigger := d.trigger(want)
-	if last := d.last(); last == nil {
+	if last := d.last(); last == nil && d.s.Adoption != nil && d.s.Adoption.TaskUID != "" {
+		d.addAttemptEntry(number, v1alpha1.EventTaskResumed, clew, fmt.Sprintf("the task continues with attempt %d", number))
+	} else if last == nil {
 		d.addAttemptEntry(number, v1alpha1.EventTaskStarted, clew, "the task was started"+d.startedFrom())
 		if d.task.Spec.StartFrom != nil {
 			d.addAttemptEntry(number, v1alpha1.EventTaskForked, actorOf(d.forkRequester()), "the task starts"+d.startedFrom())

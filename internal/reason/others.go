@@ -99,6 +99,8 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventTaskResumed, On: timeline(), Meaning: "The task continues."},
 		{Name: v1alpha1.EventTaskRetried, On: timeline(), Meaning: "Another attempt follows one that failed."},
 		{Name: v1alpha1.EventTaskRewound, On: timeline(), Meaning: "The task was rewound."},
+		{Name: v1alpha1.EventTaskAdopted, On: timeline(), Meaning: "The Task was applied anew and continues the history of the last one of its name."},
+		{Name: v1alpha1.EventNothingAdopted, On: timeline(), Meaning: "The Task was to continue a former one of its name, found none, and starts anew."},
 		{Name: v1alpha1.EventTaskForked, On: append(timeline(), Place{"Fork", Timeline}), Meaning: "The task was created from another one."},
 		{Name: v1alpha1.EventTaskBranched, On: timeline(), AboutCheckpoint: true, Meaning: "Another task was created that starts from this one."},
 		{Name: v1alpha1.EventTaskDeleted, On: timeline(), Meaning: "The Task was deleted."},

@@ -201,6 +201,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
 		Live:          p.live,
+		Code:          code,
 		Tasks:         attempts,
 		Log:           log.WithName("gateway"),
 		Registerer:    registry,

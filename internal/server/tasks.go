@@ -83,6 +83,15 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 	return c.client.Verify(ctx, namespace, uid, checkpoint, whole)
 }
 
+// AdoptTask implements gateway.Code.
+func (c codeStore) AdoptTask(ctx context.Context, namespace, uid, former string) error {
+	if c.client.BaseURL == "" {
+		return errNoGitstore()
+	}
+	_, err := c.client.AdoptTask(ctx, namespace, uid, former)
+	return err
+}
+
 // DeleteTask implements historyapi.Code.
 func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
 	if c.client.BaseURL == "" {

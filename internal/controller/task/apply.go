@@ -26,6 +26,9 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	if p.Farewell != nil {
 		return r.finishDeletion(ctx, task, p, m)
 	}
+	if p.Adopt != "" {
+		return r.adopt(ctx, task, p.Adopt)
+	}
 	for _, ref := range p.StopPods {
 		if err := r.stopPod(ctx, task, ref); err != nil {
 			return err

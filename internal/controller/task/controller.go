@@ -43,6 +43,12 @@ type Store interface {
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	// TasksNamed returns the tasks of a name that have a history, newest first.
 	TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error)
+	// Adoption returns what a task has adopted, or could adopt.
+	Adoption(ctx context.Context, task history.Task) (history.Adoption, error)
+	// Adopt gives the history of a former task to one that has none. It may be repeated.
+	Adopt(ctx context.Context, task history.Task, former string) error
+	// Operations returns those of the keys under which a completed operation is recorded.
+	Operations(ctx context.Context, task history.Key, keys []string) ([]string, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// RecordedTransitions returns the number up to which all transitions are recorded.
@@ -181,6 +187,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if err := resources.ValidateTemplate(task); err != nil {
 		o.TemplateProblem = err.Error()
 	}
+	o.Adoption = r.adoption(ctx, task)
 	o.History = r.history(ctx, task)
 	if o.History.Known {
 		r.recordLost(ctx, task, m)

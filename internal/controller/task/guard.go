@@ -96,6 +96,26 @@ func (g *guard) TasksNamed(ctx context.Context, namespace, name string) (tasks [
 	return tasks, err
 }
 
+func (g *guard) Adoption(ctx context.Context, task history.Task) (found history.Adoption, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		found, err = g.store.Adoption(ctx, task)
+		return err
+	})
+	return found, err
+}
+
+func (g *guard) Adopt(ctx context.Context, task history.Task, former string) error {
+	return g.call(ctx, func(ctx context.Context) error { return g.store.Adopt(ctx, task, former) })
+}
+
+func (g *guard) Operations(ctx context.Context, task history.Key, keys []string) (found []string, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		found, err = g.store.Operations(ctx, task, keys)
+		return err
+	})
+	return found, err
+}
+
 func (g *guard) Rewind(ctx context.Context, task history.Key, id string) (found history.Rewind, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		found, err = g.store.Rewind(ctx, task, id)

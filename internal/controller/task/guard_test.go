@@ -43,6 +43,21 @@ func (c *counting) TasksNamed(context.Context, string, string) ([]history.NamedT
 	return nil, c.err
 }
 
+func (c *counting) Adoption(context.Context, history.Task) (history.Adoption, error) {
+	c.calls++
+	return history.Adoption{}, c.err
+}
+
+func (c *counting) Adopt(context.Context, history.Task, string) error {
+	c.calls++
+	return c.err
+}
+
+func (c *counting) Operations(context.Context, history.Key, []string) ([]string, error) {
+	c.calls++
+	return nil, c.err
+}
+
 func (c *counting) Rewind(context.Context, history.Key, string) (history.Rewind, error) {
 	c.calls++
 	return history.Rewind{}, c.err

@@ -109,6 +109,12 @@ func inherited(ctx context.Context, q *sqlc.Queries, task history.Task, source h
 // sourcePoint finds a checkpoint of another task of the same namespace.
 func sourcePoint(ctx context.Context, q *sqlc.Queries, task history.Task, source history.Source) (point, error) {
 	missing := &sourceMissingError{task, source}
+	adopted, err := q.Adopted(ctx, sqlc.AdoptedParams{FormerUid: source.TaskUID, Namespace: task.Namespace})
+	if err == nil {
+		source.TaskUID = adopted
+	} else if !errors.Is(err, pgx.ErrNoRows) {
+		return point{}, err
+	}
 	owner, err := q.HoldTask(ctx, source.TaskUID)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && owner != task.Namespace {
 		return point{}, missing

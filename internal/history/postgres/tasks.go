@@ -46,10 +46,14 @@ func lockTask(ctx context.Context, q *sqlc.Queries, task history.Task) (locked, 
 	return locked{task: task, row: row, branch: branch}, err
 }
 
-// refuseDeleted returns history.ErrFenced if the task's history was deleted.
+// refuseDeleted returns history.ErrFenced if the task's history was deleted, or belongs to
+// another task now.
 func refuseDeleted(ctx context.Context, q *sqlc.Queries, task history.Task) error {
 	gone, err := q.Deleted(ctx, sqlc.DeletedParams{Uid: task.UID, Namespace: task.Namespace})
-	if gone && err == nil {
+	if !gone && err == nil {
+		return refuseFormer(ctx, q, task)
+	}
+	if err == nil {
 		err = fmt.Errorf("%w: the history of the task %s/%s was deleted, and no attempt of it may write any more",
 			history.ErrFenced, task.Namespace, task.Name)
 	}

@@ -69,6 +69,15 @@ type Store interface {
 	PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
+	PendingCode(ctx context.Context, taskUID string) (formers []string, err error)
+	CodeAdopted(ctx context.Context, taskUID string, formers []string) error
+}
+
+// Code stores the checkpoints of tasks. Its refusals are *gitstoreapi.Refusal.
+type Code interface {
+	// AdoptTask gives the checkpoints of a former task to another one of its namespace. It may
+	// be repeated.
+	AdoptTask(ctx context.Context, namespace, uid, former string) error
 }
 
 // Authenticator identifies the attempt that a token belongs to. Errors are those of
@@ -114,6 +123,8 @@ type Options struct {
 	Store         Store
 	Authenticator Authenticator
 	Requests      Requests
+	// Code is nil if no task adopts the history of a former one.
+	Code Code
 	// Live is nil if nobody compares the files of running tasks.
 	Live Live
 	Log  logr.Logger
@@ -142,6 +153,7 @@ type Gateway struct {
 	authenticator  Authenticator
 	requests       Requests
 	live           Live
+	code           Code
 	tasks          Tasks
 	log            logr.Logger
 	metrics        *metrics
@@ -172,7 +184,7 @@ func New(o Options) *Gateway {
 		o.Connections = defaultConnections
 	}
 	return &Gateway{
-		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, tasks: o.Tasks, log: o.Log,
+		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, code: o.Code, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
 		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections),
 	}
@@ -200,6 +212,9 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 		return nil, err
 	}
 	if err := g.mayBegin(ctx, id, source); err != nil {
+		return nil, g.failure(ctx, err)
+	}
+	if err := g.adoptCode(ctx, id); err != nil {
 		return nil, g.failure(ctx, err)
 	}
 	state, err := g.store.Begin(ctx, taskOf(id), id.Attempt, source, history.BeginOptions{

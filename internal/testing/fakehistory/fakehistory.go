@@ -6,6 +6,7 @@
 package fakehistory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,10 +20,12 @@ import (
 
 // Store is the fake. Its zero value is not usable; see New.
 type Store struct {
-	mu        sync.Mutex
-	down      bool
-	events    []history.Event
-	tasks     map[string]*task
+	mu     sync.Mutex
+	down   bool
+	events []history.Event
+	tasks  map[string]*task
+	// adopted are the former UIDs of the tasks that continue another one's history.
+	adopted   map[string]string
 	listeners map[int]func(history.Notification)
 	next      int
 }
@@ -38,7 +41,7 @@ type task struct {
 
 // New returns an empty store that is up.
 func New() *Store {
-	return &Store{tasks: map[string]*task{}, listeners: map[int]func(history.Notification){}}
+	return &Store{tasks: map[string]*task{}, adopted: map[string]string{}, listeners: map[int]func(history.Notification){}}
 }
 
 // SetDown takes the store down or brings it back up.
@@ -261,6 +264,53 @@ func (s *Store) CheckpointsBefore(_ context.Context, task history.Key, before in
 	older := slices.DeleteFunc(slices.Clone(k.checkpoints), func(c history.Checkpoint) bool { return before > 0 && c.Number >= before })
 	slices.Reverse(older)
 	return older[:min(limit, len(older))], nil
+}
+
+// Adoption implements the controllers' stores. Of several former tasks it names any.
+func (s *Store) Adoption(_ context.Context, t history.Task) (history.Adoption, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if former, ok := s.adopted[t.UID]; ok {
+		return history.Adoption{Former: former, Done: true}, s.unavailable()
+	}
+	for uid, k := range s.tasks {
+		if uid != t.UID && s.tasks[t.UID] == nil && k.state.Namespace == t.Namespace && k.state.Name == t.Name {
+			return history.Adoption{Former: uid}, s.unavailable()
+		}
+	}
+	return history.Adoption{}, s.unavailable()
+}
+
+// Adopt implements the controllers' stores.
+func (s *Store) Adopt(_ context.Context, t history.Task, former string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.tasks[former]
+	if err := s.unavailable(); err != nil || k == nil {
+		return cmp.Or(err, history.ErrNotFound)
+	}
+	delete(s.tasks, former)
+	k.state.Task, s.tasks[t.UID], s.adopted[t.UID] = t, k, former
+	return nil
+}
+
+// Operations implements the controllers' stores.
+func (s *Store) Operations(_ context.Context, t history.Key, keys []string) (found []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.find(t); k != nil {
+		for _, key := range keys {
+			if slices.Contains(k.state.CompletedOperations, key) {
+				found = append(found, key)
+			}
+		}
+	}
+	return found, s.unavailable()
+}
+
+// SetOperations sets the keys of the task's completed operations.
+func (s *Store) SetOperations(t history.Task, keys ...string) {
+	s.change(t, func(k *task) { k.state.CompletedOperations = keys })
 }
 
 // TasksNamed implements the controllers' stores. Its order is not that of the tasks'

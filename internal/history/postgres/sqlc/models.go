@@ -10,6 +10,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+type Adoption struct {
+	FormerUid   string
+	Uid         string
+	Namespace   string
+	CodePending bool
+	AdoptedAt   time.Time
+}
+
 type AwaitedSource struct {
 	TaskUid   string
 	Namespace string

@@ -1,0 +1,125 @@
+package gitstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/refname"
+)
+
+// serveAdoption serves POST /{namespace}/tasks/{uid}/adopt?former=<uid>: it shuts the fence of
+// the former task, and gives the task a ref for each of the former one's checkpoints, in all
+// repositories of the namespace. The former refs stay, for tasks that started from them, and
+// go with the deletion of the adopting task. The request may be repeated.
+func (h *Handler) serveAdoption(w *statusRecorder, r *http.Request, namespace, uid string) {
+	former := r.URL.Query().Get("former")
+	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "adopt", "former", former)
+	defer func() {
+		h.metrics.requests.WithLabelValues("adopt-task", "exchange", strconv.Itoa(w.status)).Inc()
+	}()
+	c := &call{request: r, log: log}
+	adoption, refused := h.adoption(c, namespace, uid, former)
+	if refused != nil {
+		h.refuse(w, c, refused)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if err := json.NewEncoder(w).Encode(adoption); err != nil {
+		log.Info("the client disconnected before the answer was sent", "error", err.Error())
+	}
+}
+
+// adoption checks a request to adopt checkpoints and carries it out.
+func (h *Handler) adoption(c *call, namespace, uid, former string) (gitstoreapi.Adoption, *gitstoreapi.Refusal) {
+	r := c.request
+	if r.Method != http.MethodPost {
+		return gitstoreapi.Adoption{}, gitstoreapi.New(gitstoreapi.BadRequest, "the method must be POST")
+	}
+	if refused := h.authenticateServer(c); refused != nil {
+		return gitstoreapi.Adoption{}, refused
+	}
+	if !taskUID.MatchString(former) || former == uid {
+		return gitstoreapi.Adoption{}, gitstoreapi.New(gitstoreapi.BadRequest, "former must be the UID of another task")
+	}
+	release, refused := h.slot(r.Context(), h.fetches, "")
+	if refused != nil {
+		return gitstoreapi.Adoption{}, refused
+	}
+	defer release()
+	refs, err := h.adoptTask(r.Context(), namespace, uid, former)
+	if err != nil {
+		c.log.Error(err, "the adoption failed")
+		return gitstoreapi.Adoption{}, h.storageRefusal(err, "the checkpoints of the former task could not be given to the new one; try again, and see the gitstore's log")
+	}
+	c.log.Info("a task adopted the checkpoints of a former one", "refs", refs)
+	return gitstoreapi.Adoption{Refs: refs}, nil
+}
+
+// adoptTask gives the former task's checkpoints to another one, and returns the number of refs.
+func (h *Handler) adoptTask(ctx context.Context, namespace, uid, former string) (int, error) {
+	fences, err := h.store.fences(namespace)
+	if err != nil {
+		return 0, err
+	}
+	// No checkpoint may be added to what is adopted.
+	if _, err := fences.shut(ctx, former); err != nil {
+		return 0, err
+	}
+	if err := fences.adopt(ctx, uid, former); err != nil {
+		return 0, err
+	}
+	repositories, err := h.store.namespaceRepositories(namespace)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	for _, repository := range repositories {
+		refs, err := h.store.adoptRefs(ctx, repository, uid, former)
+		if err != nil {
+			return total, fmt.Errorf("refs of the repository %s: %w", repository.Name, err)
+		}
+		total += refs
+	}
+	return total, nil
+}
+
+// adoptRefs creates, in one repository, all refs of a task that stand for those of a former
+// one, or none. Its live ref is no checkpoint's.
+func (s *Store) adoptRefs(ctx context.Context, repository Repository, uid, former string) (int, error) {
+	used, err := repository.use(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer used.Close()
+	listed, err := s.gitFor(repository).run(ctx, repository.Path, "--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(former))
+	if err != nil {
+		return 0, err
+	}
+	count := 0
+	var commands strings.Builder
+	for line := range strings.Lines(listed) {
+		id, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		rest, ok := strings.CutPrefix(ref, refname.OfTask(former))
+		if !ok || ref == refname.Live(former) {
+			continue
+		}
+		count++
+		fmt.Fprintf(&commands, "update %s\x00%s\x00\x00", refname.OfTask(uid)+rest, id)
+	}
+	if count == 0 {
+		return 0, nil
+	}
+	_, err = s.gitFor(repository).runWith(ctx, []*os.File{used}, strings.NewReader(commands.String()), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
+	if err != nil {
+		return 0, err
+	}
+	return count, syncFolders(filepath.Join(repository.Path, "refs"))
+}

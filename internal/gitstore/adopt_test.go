@@ -1,0 +1,79 @@
+package gitstore
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+)
+
+// adopt asks to give the checkpoints of a former task to another one.
+func (s *testServer) adopt(token, uid, former string) (int, string) {
+	s.t.Helper()
+	return s.ask(http.MethodPost, "/team/tasks/"+uid+"/adopt?former="+former, token)
+}
+
+// TestATaskAdoptsTheCheckpointsOfAFormerOne: they have the same numbers under the new UID, and
+// the former one pushes no more; all of them go with the task that has them last.
+func TestATaskAdoptsTheCheckpointsOfAFormerOne(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one+":refs/clew/uid-1/code/1", one+":refs/clew/uid-1/state/1", one+":refs/clew/uid-1/live", one+":refs/heads/clew/fix/kept")
+	two := first.commit("a", "two")
+	first.push(two + ":refs/clew/uid-1/code/2")
+
+	for range 2 { // it may be repeated
+		code, body := server.adopt(serverToken, "uid-2", "uid-1")
+		if code != http.StatusOK || strings.TrimSpace(body) != `{"refs":3}` {
+			t.Fatalf("code %d, %s", code, body)
+		}
+	}
+	first.refusedPush(gitstoreapi.TaskDeleted, "can no longer push", one+":refs/clew/uid-1/code/3")
+	second := server.client("task:team:fix:uid-2:2")
+	for ref, want := range map[string]string{"refs/clew/uid-2/code/1": one, "refs/clew/uid-2/state/1": one, "refs/clew/uid-2/code/2": two, "refs/heads/clew/fix/kept": one} {
+		if got := second.git("ls-remote", second.url, ref); got != want+"\t"+ref {
+			t.Errorf("%s is %q in the gitstore, want %s", ref, got, want)
+		}
+	}
+	second.git("fetch", "-q", second.url, "refs/clew/uid-2/code/2")
+	three := second.commit("a", "three")
+	second.push(three + ":refs/clew/uid-2/code/3")
+
+	if code, body := server.adopt(serverToken, "uid-3", "uid-2"); code != http.StatusOK {
+		t.Fatalf("code %d, %s", code, body)
+	}
+	if code, body := server.deleteTask(serverToken, "uid-3", "fix"); code != http.StatusOK {
+		t.Fatalf("code %d, %s", code, body)
+	}
+	if left := everything(t, server.bare(repository)); left != "" {
+		t.Errorf("after the deletion the repository has\n%s", left)
+	}
+}
+
+func TestWhoMayAdoptCheckpoints(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one + ":refs/clew/uid-1/code/1")
+	for name, test := range map[string]struct {
+		token, uid, former string
+		code               int
+	}{
+		"a task":    {"task:team:fix:uid-2:1", "uid-2", "uid-1", http.StatusForbidden},
+		"nobody":    {"", "uid-2", "uid-1", http.StatusUnauthorized},
+		"no former": {serverToken, "uid-2", "", http.StatusBadRequest},
+		"a path":    {serverToken, "uid-2", "..%2Fx", http.StatusBadRequest},
+		"itself":    {serverToken, "uid-1", "uid-1", http.StatusBadRequest},
+	} {
+		if code, body := server.adopt(test.token, test.uid, test.former); code != test.code {
+			t.Errorf("%s: code %d, want %d: %s", name, code, test.code, body)
+		}
+	}
+	first.push(one + ":refs/clew/uid-1/code/2")
+	if refs := fmt.Sprint(everything(t, server.bare(repository))); strings.Contains(refs, "uid-2") {
+		t.Errorf("something was adopted:\n%s", refs)
+	}
+}

@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// A Task that is applied anew may continue where the last one of its name stood. The history
+// then changes hands: its rows get the new Task's UID, and everything that holds for a history
+// holds for it on, from the numbers of checkpoints to the operations that were carried out.
+// The former UID stays known: its pods may write no more, and forks of it find their source.
+
+// Adoption returns what a task has adopted or, if it has no history yet, could adopt: the
+// newest one of its name in its namespace.
+func (s *Store) Adoption(ctx context.Context, task history.Task) (history.Adoption, error) {
+	doing := fmt.Sprintf("find the history that the task %s/%s adopts", task.Namespace, task.Name)
+	former, err := s.read().FormerTask(ctx, sqlc.FormerTaskParams{Uid: task.UID, Namespace: task.Namespace})
+	if err == nil {
+		return history.Adoption{Former: former, Done: true}, nil
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return history.Adoption{}, wrap(err, doing)
+	}
+	former, err = s.read().Adoptable(ctx, sqlc.AdoptableParams{Namespace: task.Namespace, Name: task.Name})
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && former == task.UID {
+		return history.Adoption{}, nil
+	}
+	return history.Adoption{Former: former}, wrap(err, doing)
+}
+
+// Adopt gives the history of a former task to one of the same name and namespace that has none
+// yet. It may be repeated. Errors: history.ErrNotFound if there is no such history any more;
+// history.ErrExists if the task has one of its own; history.ErrUnavailable. The caller has to
+// make sure that the former Task object is gone.
+func (s *Store) Adopt(ctx context.Context, task history.Task, former string) error {
+	doing := fmt.Sprintf("give the history of the task with UID %s to the task %s/%s with UID %s", former, task.Namespace, task.Name, task.UID)
+	return s.write(ctx, doing, func(q *sqlc.Queries) error {
+		// Nobody may delete or fork the history meanwhile.
+		if err := q.LockDeletions(ctx); err != nil {
+			return err
+		}
+		row, err := q.LockTaskToDelete(ctx, former)
+		if errors.Is(err, pgx.ErrNoRows) {
+			now, err := q.Adopted(ctx, sqlc.AdoptedParams{FormerUid: former, Namespace: task.Namespace})
+			if err == nil && now == task.UID {
+				return nil // repeated
+			}
+			return errors.Join(history.ErrNotFound, err)
+		}
+		if err != nil {
+			return err
+		}
+		if row.Namespace != task.Namespace || row.Name != task.Name {
+			return fmt.Errorf("%w: the task belongs to %s/%s", history.ErrNotFound, row.Namespace, row.Name)
+		}
+		if _, err := q.TaskAttempt(ctx, task.UID); err == nil {
+			return fmt.Errorf("%w: the task has begun without it", history.ErrExists)
+		} else if !errors.Is(err, pgx.ErrNoRows) {
+			return err
+		}
+		if err := handOver(ctx, q, task, former); err != nil {
+			return err
+		}
+		return notify(ctx, q, task, row.Attempt)
+	})
+}
+
+// handOver changes the UID of a history. Its row is locked.
+func handOver(ctx context.Context, q *sqlc.Queries, task history.Task, former string) error {
+	for _, uid := range []string{former, task.UID} {
+		if err := q.LockTimeline(ctx, uid); err != nil {
+			return err
+		}
+	}
+	// What was listed of the new task so far is only that it waits.
+	if _, err := q.DeleteSummary(ctx, task.UID); err != nil {
+		return err
+	}
+	if err := q.ForgetTransitions(ctx, former); err != nil {
+		return err
+	}
+	if err := q.MoveSummary(ctx, sqlc.MoveSummaryParams{Uid: task.UID, FormerUid: former}); err != nil {
+		return err
+	}
+	if err := q.MoveEvents(ctx, sqlc.MoveEventsParams{Uid: task.UID, FormerUid: former, Namespace: task.Namespace}); err != nil {
+		return err
+	}
+	if err := q.MoveTask(ctx, sqlc.MoveTaskParams{Uid: task.UID, FormerUid: former}); err != nil {
+		return err
+	}
+	if err := q.MoveAdoptions(ctx, sqlc.MoveAdoptionsParams{Uid: task.UID, FormerUid: former}); err != nil {
+		return err
+	}
+	return q.InsertAdoption(ctx, sqlc.InsertAdoptionParams{Uid: task.UID, FormerUid: former, Namespace: task.Namespace})
+}
+
+// Operations returns those of the keys under which a completed operation of the task is
+// recorded, however long ago.
+func (s *Store) Operations(ctx context.Context, task history.Key, keys []string) ([]string, error) {
+	rows, err := s.read().NamedOperations(ctx, sqlc.NamedOperationsParams{TaskUid: task.UID, Namespace: task.Namespace, OperationIds: keys})
+	found := make([]string, 0, len(rows))
+	for _, row := range rows {
+		found = append(found, row.OperationID)
+	}
+	return found, wrap(err, "read which operations of the task with UID "+task.UID+" were carried out")
+}
+
+// PendingCode returns the former UIDs of a history under which alone the gitstore has its
+// checkpoints.
+func (s *Store) PendingCode(ctx context.Context, taskUID string) ([]string, error) {
+	formers, err := s.read().PendingCode(ctx, taskUID)
+	return formers, wrap(err, "read which code the task with UID "+taskUID+" adopts")
+}
+
+// CodeAdopted records that the gitstore has those checkpoints under the task's own UID.
+func (s *Store) CodeAdopted(ctx context.Context, taskUID string, formers []string) error {
+	return s.write(ctx, "record which code the task with UID "+taskUID+" has adopted", func(q *sqlc.Queries) error {
+		return q.CodeAdopted(ctx, sqlc.CodeAdoptedParams{Uid: taskUID, FormerUids: formers})
+	})
+}
+
+// refuseFormer returns history.ErrFenced if another task continues the task's history.
+func refuseFormer(ctx context.Context, q *sqlc.Queries, task history.Task) error {
+	now, err := q.Adopted(ctx, sqlc.AdoptedParams{FormerUid: task.UID, Namespace: task.Namespace})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: the task %s/%s with UID %s continues this history, and no attempt of the former one may write any more",
+			history.ErrFenced, task.Namespace, task.Name, now)
+	}
+	return err
+}

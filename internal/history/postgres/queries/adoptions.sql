@@ -1,0 +1,49 @@
+-- name: FormerTask :one
+-- The newest task whose history a task has adopted.
+SELECT former_uid FROM adoptions
+WHERE uid = @uid AND namespace = @namespace
+ORDER BY adopted_at DESC, former_uid LIMIT 1;
+
+-- name: Adoptable :one
+-- The newest task of a name that has begun here. A history that was imported has no code, and
+-- whoever imported it chose its content.
+SELECT t.uid FROM tasks t
+WHERE t.namespace = @namespace AND t.name = @name
+    AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = t.uid AND e.namespace = t.namespace
+        AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
+ORDER BY t.id DESC LIMIT 1;
+
+-- name: Adopted :one
+-- The task that has adopted the history of another one.
+SELECT uid FROM adoptions WHERE former_uid = @former_uid AND namespace = @namespace;
+
+-- name: ForgetTransitions :exec
+-- The task that continues numbers its own transitions from 1.
+DELETE FROM recorded_transitions WHERE task_uid = @uid;
+
+-- name: MoveSummary :exec
+UPDATE task_summaries SET uid = @uid::text WHERE task_summaries.uid = @former_uid::text;
+
+-- name: MoveEvents :exec
+UPDATE events SET task_uid = @uid::text WHERE task_uid = @former_uid::text AND namespace = @namespace;
+
+-- name: MoveTask :exec
+-- Its branches and operations follow.
+UPDATE tasks SET uid = @uid::text, created_at = now(), updated_at = now(), stale = true WHERE tasks.uid = @former_uid::text;
+
+-- name: MoveAdoptions :exec
+UPDATE adoptions SET uid = @uid::text WHERE adoptions.uid = @former_uid::text;
+
+-- name: InsertAdoption :exec
+INSERT INTO adoptions (former_uid, uid, namespace) VALUES (@former_uid, @uid, @namespace);
+
+-- name: PendingCode :many
+SELECT former_uid FROM adoptions WHERE uid = @uid AND code_pending ORDER BY adopted_at, former_uid;
+
+-- name: CodeAdopted :exec
+UPDATE adoptions SET code_pending = false WHERE uid = @uid AND former_uid = ANY (@former_uids::text[]);
+
+-- name: BuryFormerTasks :exec
+-- The tasks whose history a deleted one had adopted may write no more either.
+WITH gone AS (DELETE FROM adoptions WHERE adoptions.uid = @uid RETURNING former_uid, namespace)
+INSERT INTO deleted_tasks (uid, namespace) SELECT former_uid, namespace FROM gone ON CONFLICT DO NOTHING;

@@ -1,0 +1,117 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// A Task with adopt: Latest takes over the history of the last task of its name before anything
+// else is decided. From then on it is like a Task that was restored from an older copy of the
+// Kubernetes API and has lost its volume: what the history store knows is caught up with, and
+// the work is restored from the gitstore.
+
+// UndecidedAdoption reports whether it has yet to be decided what a new Task adopts.
+func UndecidedAdoption(task *v1alpha1.Task) bool {
+	s := &task.Status
+	return task.Spec.Adopt == v1alpha1.AdoptLatest && s.Adoption == nil && len(s.Attempts) == 0 && task.DeletionTimestamp == nil
+}
+
+// considerAdoption decides, once, what a new Task continues. It reports whether that is done.
+func (d *decision) considerAdoption() bool {
+	if !UndecidedAdoption(d.task) {
+		return true
+	}
+	switch found := d.o.Adoption; {
+	case !found.Known:
+		d.wait(v1alpha1.ReasonHistoryUnavailable, "the history store cannot be reached, which knows whether there is a history to adopt: the task starts when it can")
+		d.requeue(d.o.Limits.RetryBase)
+		return false
+	case found.Former == "":
+		d.s.Adoption = &v1alpha1.AdoptionStatus{Message: fmt.Sprintf("no history of a former task named %s is kept in this namespace: the task starts anew", d.task.Name)}
+		d.addEntry(v1alpha1.EventNothingAdopted, actorOf(d.adoptRequester()), d.s.Adoption.Message)
+		return true
+	case !found.Done:
+		d.plan.Adopt = found.Former
+		d.wait(v1alpha1.ReasonPending, "the history of a former task is being adopted")
+		d.requeue(0)
+		return false
+	default:
+		d.adopted(found.Former)
+		return true
+	}
+}
+
+// adopted reports what was adopted, and takes over which operations were carried out.
+func (d *decision) adopted(former string) {
+	through := "which had no checkpoint"
+	if latest := d.o.History.State.Latest; latest != nil {
+		through = fmt.Sprintf("with its checkpoints up to %d", latest.Number)
+	}
+	d.s.Adoption = &v1alpha1.AdoptionStatus{TaskUID: former, Message: fmt.Sprintf("the task continues the history of the former task with UID %s, %s", former, through)}
+	d.addEntry(v1alpha1.EventTaskAdopted, actorOf(d.adoptRequester()), d.s.Adoption.Message)
+	for _, key := range d.o.History.State.CompletedOperations {
+		kind, rest, _ := strings.Cut(key, "/")
+		id, ended := strings.CutSuffix(rest, "/done")
+		switch {
+		case kind == daemonapi.OperationRewind && ended, kind == daemonapi.OperationResume && !strings.Contains(rest, "/"):
+			d.takeOver(kind, id)
+		}
+	}
+	d.adoptRewind()
+	d.adoptResume()
+}
+
+// OperationKeys are the keys under which the history store knows the operations in the spec.
+func OperationKeys(task *v1alpha1.Task) (keys []string) {
+	if r := task.Spec.Resume; r != nil {
+		keys = append(keys, daemonapi.OperationKey(daemonapi.OperationResume, r.ID))
+	}
+	if r := task.Spec.Rewind; r != nil {
+		keys = append(keys, daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID), daemonapi.OperationUndoneKey(daemonapi.OperationRewind, r.ID))
+	}
+	return keys
+}
+
+// carriedOut is the message of an operation that the former task has carried out.
+const carriedOut = "it was carried out by the former task that this one continues"
+
+// adoptRewind closes the rewind in the spec if the former task has ended it.
+func (d *decision) adoptRewind() {
+	r := d.task.Spec.Rewind
+	if r == nil {
+		return
+	}
+	undone := slices.Contains(d.o.Adoption.Operations, daemonapi.OperationUndoneKey(daemonapi.OperationRewind, r.ID))
+	if !undone && !slices.Contains(d.o.Adoption.Operations, daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID)) {
+		return
+	}
+	d.takeOver(daemonapi.OperationRewind, r.ID)
+	d.s.Rewind = d.newOperation(r.ID, d.rewindRequester())
+	if undone {
+		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+carriedOut)
+		return
+	}
+	d.closeOperation(d.s.Rewind, v1alpha1.OperationCompleted, "", carriedOut)
+}
+
+// adoptResume closes the resume in the spec if the former task has carried it out.
+func (d *decision) adoptResume() {
+	r := d.task.Spec.Resume
+	if r == nil || !slices.Contains(d.o.Adoption.Operations, daemonapi.OperationKey(daemonapi.OperationResume, r.ID)) {
+		return
+	}
+	d.takeOver(daemonapi.OperationResume, r.ID)
+	d.s.Resume = d.newOperation(r.ID, d.resumeRequester())
+	d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", carriedOut)
+}
+
+// takeOver marks an operation of the former task as handled, as the newest one.
+func (d *decision) takeOver(kind, id string) {
+	key := daemonapi.OperationKey(kind, id)
+	d.s.HandledOperations = slices.DeleteFunc(d.s.HandledOperations, func(k string) bool { return k == key })
+	d.markHandled(kind, id)
+}
