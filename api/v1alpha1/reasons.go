@@ -275,11 +275,13 @@ const (
 	// checkpoint's status.git.head names.
 	EventHeadNotStored = "HeadNotStored"
 	// EventCheckpointRefused: a checkpoint was not taken, or will never be in the gitstore.
-	EventCheckpointRefused       = "CheckpointRefused"
-	EventDriftDetected           = "DriftDetected"
-	EventTaskHindered            = "TaskHindered"
-	EventHistoryGap              = "HistoryGap"
-	EventLossAcknowledged        = "LossAcknowledged"
+	EventCheckpointRefused = "CheckpointRefused"
+	EventDriftDetected     = "DriftDetected"
+	EventTaskHindered      = "TaskHindered"
+	EventHistoryGap        = "HistoryGap"
+	EventLossAcknowledged  = "LossAcknowledged"
+	// EventFilesCopied: a task starts with files of another one.
+	EventFilesCopied             = "FilesCopied"
 	EventWorkspaceRestored       = "WorkspaceRestored"
 	EventDriftPreserved          = "DriftPreserved"
 	EventHeadMoved               = "HeadMoved"

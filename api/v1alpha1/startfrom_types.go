@@ -31,6 +31,7 @@ type StartPoint struct {
 }
 
 // StartFrom makes a new task start from a moment of another one.
+// +kubebuilder:validation:XValidation:rule="!has(self.copyFiles) || !has(self.branch)",message="with copyFiles the task starts on its own repository.ref: leave branch out"
 // +kubebuilder:validation:XValidation:rule="!has(self.at) || !has(self.checkpointRef)",message="startFrom has both at and checkpointRef: set only one of them"
 type StartFrom struct {
 	// taskRef names the source task. It may be gone, if its history is kept.
@@ -50,7 +51,8 @@ type StartFrom struct {
 	// at is the moment of the source to start from; its latest checkpoint when left out.
 	// +optional
 	At *StartPoint `json:"at,omitempty"`
-	// conversation says whether the conversation up to that checkpoint is included.
+	// conversation says whether the conversation up to that checkpoint is included. With
+	// copyFiles it is not.
 	// +optional
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
@@ -63,6 +65,22 @@ type StartFrom struct {
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as try/oauth"
 	Branch string `json:"branch,omitempty"`
+	// copyFiles makes the task start from its own repository and ref, with its own conversation,
+	// and copies these files of the source's checkpoint over what is checked out: files, folders
+	// with everything in them, and patterns with *, ?, [abc] and ** for any number of folders,
+	// such as src/**/*.go. Other files stay, and so does the agent's git repository. One that
+	// selects nothing in the checkpoint fails the start, before anything is copied. When left out,
+	// the task starts with the whole checkpoint.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('/') && !self.contains('//') && !self.matches('(^|/)[.][.]?(/|$)')",message="a path is relative to the worktree, and contains no empty, . or .. part: write src/main.go or src/"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(^|/)[.][gG][iI][tT](/|$)')",message="a path cannot select the files of a git repository itself: leave .git out"
+	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a path contains no control characters"
+	CopyFiles []string `json:"copyFiles,omitempty"`
 	// fork is the Fork that the task was created for. Leave it out: the manager sets it for
 	// the tasks that it creates. If the admission policy clew-task-requesters is installed,
 	// what anybody else sends is ignored; otherwise it is trusted, whoever sent it: the

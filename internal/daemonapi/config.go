@@ -128,6 +128,9 @@ type Source struct {
 	// Branch is the new branch on which the agent's repository starts; empty for the branch
 	// of the checkpoint, as older managers leave it.
 	Branch string `json:"branch,omitempty"`
+	// CopyFiles select the files that are copied over the task's own repository. The whole
+	// checkpoint is restored in its place if there are none.
+	CopyFiles []string `json:"copyFiles,omitempty"`
 	// NumberBranch is set if Branch gets a number when the name is in use.
 	NumberBranch bool `json:"numberBranch,omitempty"`
 }

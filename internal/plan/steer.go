@@ -407,7 +407,8 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 		d.plan.StartPod.Source = &daemonapi.Source{
 			TaskUID: src.TaskUID, TaskName: d.task.Spec.StartFrom.TaskRef.Name,
 			Checkpoint: src.Checkpoint, Commit: src.Commit, Position: src.Position,
-			IncludeConversation: d.task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude,
+			IncludeConversation: d.task.Spec.StartFrom.Conversation != v1alpha1.ConversationExclude && len(d.task.Spec.StartFrom.CopyFiles) == 0,
+			CopyFiles:           d.task.Spec.StartFrom.CopyFiles,
 			Branch:              d.task.Spec.StartFrom.Branch,
 			NumberBranch:        d.task.Spec.StartFrom.Branch == daemonapi.ForkBranch(d.task.Name),
 		}

@@ -118,6 +118,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventCheckpointRefused, On: timeline(), AboutCheckpoint: true, Meaning: "A checkpoint was not taken, or will never be in the gitstore."},
 		{Name: v1alpha1.EventHeadNotStored, On: timeline(), AboutCheckpoint: true, Meaning: "The agent's own commit at a checkpoint is not in the gitstore: it, or one before it, holds a secret or a file above `checkpointPolicy.maxFileBytes`, or is not whole. The checkpoint itself is."},
 		{Name: v1alpha1.EventTaskHindered, On: timeline(), Meaning: "The task is blocked; the condition Succeeded says by what."},
+		{Name: v1alpha1.EventFilesCopied, On: timeline(), Meaning: "The task starts with files of another task's checkpoint."},
 		{Name: v1alpha1.EventWorkspaceRestored, On: timeline(), Meaning: "The volume was lost, and the workspace was restored from the gitstore."},
 		{Name: v1alpha1.EventDriftPreserved, On: timeline(), Meaning: "Files that were changed while the task was not running were kept."},
 		{Name: v1alpha1.EventDriftOverridden, On: timeline(), Meaning: "Files that were changed while the task was not running were restored."},

@@ -119,6 +119,8 @@ type mixer struct {
 	// the files that ignores name, and those of nested repositories.
 	foreign bool
 	ignores map[string]*gitignore.File // by folder
+	// overlay is set if files are only added and replaced: what the new ones lack stays.
+	overlay bool
 	blocked []string
 }
 
@@ -176,6 +178,9 @@ func (m *mixer) folder(at spot, old, next *dir) *dir {
 		child := m.child(at, pick(o, n))
 		e := o
 		switch {
+		case o != nil && o.skip != "" && m.overlay:
+			m.block(child, n)
+			e = nil // the restore finds it there, and leaves it alone
 		case o != nil && (o.hidden || o.skip != ""):
 			m.block(child, n)
 		case child.selected:
@@ -239,6 +244,11 @@ func (m *mixer) replace(at spot, o, n *entry) *entry {
 		return n
 	case o == nil:
 		return withDir(n, m.folder(at, nil, n.dir))
+	case n == nil && m.overlay:
+		return o
+	case m.overlay && n.dir == nil && o.dir != nil:
+		m.blocked = append(m.blocked, at.path)
+		return o
 	case n == nil && (at.ignored || m.foreign && o.dir.isRepository()):
 		return o
 	case n != nil && m.foreign && n.isSubmodule() && o.dir != nil:

@@ -47,6 +47,9 @@ type Point struct {
 const (
 	// LayoutCloning: the worktree is being cloned from its origin.
 	LayoutCloning = "Cloning"
+	// LayoutCopying: the worktree is cloned, and files of another task's checkpoint are being
+	// copied over it.
+	LayoutCopying = "Copying"
 	// LayoutForking: the worktree is being restored from another task's checkpoint.
 	LayoutForking = "Forking"
 	// LayoutRestoring: the worktree is being restored from a checkpoint of this task.

@@ -56,6 +56,8 @@ func (p *preparer) layOut(ctx context.Context) error {
 	switch layout.Stage {
 	case journal.LayoutCloning:
 		return p.clone(ctx, layout)
+	case journal.LayoutCopying:
+		return p.copySource(ctx, layout)
 	case journal.LayoutForking:
 		return p.fork(ctx, layout)
 	case journal.LayoutRestoring:
@@ -86,7 +88,7 @@ func (p *preparer) planLayout(ctx context.Context) (journal.Layout, error) {
 	if latest == nil && p.spool.Last() <= 1 {
 		move = ""
 	}
-	if src := p.cfg.Pod.Source; src != nil {
+	if src := p.cfg.Pod.Source; src != nil && len(src.CopyFiles) == 0 {
 		return journal.Layout{Stage: journal.LayoutForking, Point: journal.Point{Number: src.Checkpoint}, Move: move}, nil
 	}
 	return journal.Layout{Stage: journal.LayoutCloning, Move: move}, nil
@@ -154,12 +156,20 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 		return err
 	}
 	p.log.Info("cloned the repository", "url", cloned.URL, "ref", cloned.Ref, "commit", cloned.Base)
-	return p.journal.Update(func(s *journal.State) error {
-		s.Layout, s.Cloned = &journal.Layout{Stage: journal.LayoutReady}, ptr.To(p.named())
+	next := journal.Layout{Stage: journal.LayoutReady}
+	if src := p.cfg.Pod.Source; src != nil && len(src.CopyFiles) > 0 {
+		next = journal.Layout{Stage: journal.LayoutCopying, Point: journal.Point{Number: src.Checkpoint}}
+	}
+	err = p.journal.Update(func(s *journal.State) error {
+		s.Layout, s.Cloned = &next, ptr.To(p.named())
 		s.Base, s.Parent, s.Latest, s.Clean = cloned.Base, cloned.Base, nil, nil
 		s.RestoreSession(nil)
 		return nil
 	})
+	if err != nil || next.Stage == journal.LayoutReady {
+		return err
+	}
+	return p.copySource(ctx, next)
 }
 
 // startOver moves the conversation back to its beginning if the task had progressed before

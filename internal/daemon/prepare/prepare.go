@@ -60,6 +60,7 @@ type Repo interface {
 	Origin() (worktree.Origin, bool)
 	Restore(context.Context, worktree.RestoreRequest) (worktree.RestoreResult, error)
 	CheckPaths(context.Context, worktree.RestoreRequest) error
+	CopyFiles(ctx context.Context, code string, paths []string) (int, error)
 	ClearSession(context.Context) (worktree.RestoreResult, error)
 	Verify(context.Context, worktree.Target) error
 	ReadMeta(ctx context.Context, state string) (worktree.Meta, error)
@@ -215,7 +216,13 @@ func (p *preparer) hasBegun() bool {
 	if s.JournalLost {
 		return p.holdsWorkspace()
 	}
-	return s.TaskUID == p.cfg.Pod.TaskUID && s.Layout != nil && s.Layout.Stage != journal.LayoutForking
+	return s.TaskUID == p.cfg.Pod.TaskUID && s.Layout != nil && !p.needsSource(s.Layout.Stage)
+}
+
+// needsSource reports whether a layout in this stage goes on with the source's checkpoint.
+func (p *preparer) needsSource(stage string) bool {
+	copies := p.cfg.Pod.Source != nil && len(p.cfg.Pod.Source.CopyFiles) > 0
+	return stage == journal.LayoutForking || stage == journal.LayoutCopying || stage == journal.LayoutCloning && copies
 }
 
 // claim records that the volume belongs to this attempt. It fails if the volume belongs to
