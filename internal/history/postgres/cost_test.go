@@ -85,7 +85,7 @@ func full(kind, text string, n int) (r history.Record) {
 	filled(reflect.ValueOf(&r).Elem().FieldByName(kind), text, n)
 	if c := r.Checkpoint; c != nil {
 		// The store sets these itself.
-		c.TaskUID, c.Refused, c.Digest, c.Position = "", "", "", history.Position{}
+		c.TaskUID, c.Refused, c.Digest, c.Position, c.Integrity = "", "", "", history.Position{}, history.Integrity{}
 	}
 	return r
 }
