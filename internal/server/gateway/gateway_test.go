@@ -174,6 +174,7 @@ var _ = Describe("Refusals of the gateway", func() {
 			{"bad token", begin("bad", nil), connect.CodeUnauthenticated},
 			{"bad token on a stream", read("bad"), connect.CodeUnauthenticated},
 			{"not a task's pod", begin("stranger", nil), connect.CodePermissionDenied},
+			{"a pod that publishes", begin("publisher", nil), connect.CodePermissionDenied},
 			{"pod that is gone", begin("gone", nil), connect.CodeAborted},
 			{"pod that is gone, on a stream", read("gone"), connect.CodeAborted},
 			{"API server down", begin("outage", nil), connect.CodeUnavailable},

@@ -101,7 +101,8 @@ func serveAt(dsn string, change ...func(*gateway.Options)) *fixture {
 	board := checkpointrequests.New()
 	options := gateway.Options{
 		Store: openStore(dsn), Requests: board, Log: testLog(), Registerer: prometheus.NewRegistry(),
-		Authenticator: tokens{"a1": identity("a", 1), "a2": identity("a", 2), "b1": identity("b", 1), "spoofed": spoofed},
+		Authenticator: tokens{"a1": identity("a", 1), "a2": identity("a", 2), "b1": identity("b", 1), "spoofed": spoofed,
+			"publisher": {Namespace: "team", TaskName: "a", TaskUID: "uid-of-a", Publishes: true}},
 	}
 	for _, f := range change {
 		f(&options)
