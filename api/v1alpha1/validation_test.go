@@ -95,17 +95,17 @@ func badTasks() map[string]struct {
 		"secret elsewhere": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "other/secret"}
 		}), "a reference contains no '/'"},
-		"no lost records":       {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
-		"starts from itself":    {func(t *v1alpha1.Task) { builders.StartFrom(t.Name, "")(t) }, "startFrom cannot name the task itself"},
-		"starts from elsewhere": {builders.StartFrom("other/task", ""), "a reference contains no '/'"},
+		"no lost records":          {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
+		"starts from itself":       {func(t *v1alpha1.Task) { builders.StartFrom(t.Name, "")(t) }, "startFrom cannot name the task itself"},
+		"starts from elsewhere":    {builders.StartFrom("other/task", ""), "a reference contains no '/'"},
 		"copies files to a branch": {copyFiles("src/"), "with copyFiles the task starts on its own repository.ref"},
 		"copies from elsewhere":    {copyFiles("../secret"), "a path is relative to the worktree"},
 		"copies a repository":      {copyFiles("src/.git/config"), "a path cannot select the files of a git repository itself"},
-		"starts from no moment": {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
-		"starts from two":       {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
-		"starts and adopts":     {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.Adopt = v1alpha1.AdoptLatest }, "cannot both adopt a former task and start from another one"},
-		"adopts what?":          {func(t *v1alpha1.Task) { t.Spec.Adopt = "Newest" }, "Unsupported value"},
-		"starts from no UID":    {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.StartFrom.TaskUID = "a b" }, "taskUID must be the UID of a task"},
+		"starts from no moment":    {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
+		"starts from two":          {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
+		"starts and adopts":        {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.Adopt = v1alpha1.AdoptLatest }, "cannot both adopt a former task and start from another one"},
+		"adopts what?":             {func(t *v1alpha1.Task) { t.Spec.Adopt = "Newest" }, "Unsupported value"},
+		"starts from no UID":       {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.StartFrom.TaskUID = "a b" }, "taskUID must be the UID of a task"},
 	}
 }
 

@@ -1212,6 +1212,11 @@ func (in *StartFrom) DeepCopyInto(out *StartFrom) {
 		*out = new(StartPoint)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.CopyFiles != nil {
+		in, out := &in.CopyFiles, &out.CopyFiles
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.Fork != nil {
 		in, out := &in.Fork, &out.Fork
 		*out = new(ForkOrigin)

@@ -244,14 +244,10 @@ func (m *mixer) replace(at spot, o, n *entry) *entry {
 		return n
 	case o == nil:
 		return withDir(n, m.folder(at, nil, n.dir))
-	case n == nil && m.overlay:
-		return o
-	case m.overlay && n.dir == nil && o.dir != nil:
+	case m.overlay && n != nil && n.dir == nil && o.dir != nil:
 		m.blocked = append(m.blocked, at.path)
 		return o
-	case n == nil && (at.ignored || m.foreign && o.dir.isRepository()):
-		return o
-	case n != nil && m.foreign && n.isSubmodule() && o.dir != nil:
+	case m.keeps(at, o, n):
 		return o
 	case o.dir == nil && n == nil:
 		return nil
@@ -272,6 +268,14 @@ func (m *mixer) replace(at spot, o, n *entry) *entry {
 		return withDir(o, rest)
 	}
 	return n
+}
+
+// keeps reports whether a selected entry o stays as it is, whatever the target has there.
+func (m *mixer) keeps(at spot, o, n *entry) bool {
+	if n == nil {
+		return m.overlay || at.ignored || m.foreign && o.dir.isRepository()
+	}
+	return m.foreign && n.isSubmodule() && o.dir != nil
 }
 
 // adopt returns n with the permission bits of o, if the target does not know its own.

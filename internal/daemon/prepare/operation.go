@@ -149,6 +149,9 @@ func (p *preparer) nextPrompt(op *daemonapi.Operation) string {
 	case op.AdditionalContext != "":
 		prompt = continuePrompt
 	}
+	if op.AdditionalContext == "" {
+		return prompt // as it was given, to the last line break
+	}
 	return join(prompt, op.AdditionalContext)
 }
 
