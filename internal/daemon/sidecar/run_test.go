@@ -92,7 +92,7 @@ func TestFromStartToCompletion(t *testing.T) {
 	if latest(w).GetParent() == "" {
 		t.Error("the last checkpoint has no parent")
 	}
-	want := []string{"refs/clew/uid-1/code/1", "refs/clew/uid-1/code/2", "refs/clew/uid-1/state/1", "refs/clew/uid-1/state/2"}
+	want := []string{"refs/clew/uid-1/code/1", "refs/clew/uid-1/code/2", "refs/clew/uid-1/head/" + c.GetGitHead(), "refs/clew/uid-1/state/1", "refs/clew/uid-1/state/2"}
 	if diff := cmp.Diff(want, w.Git.Refs(t, "store")); diff != "" {
 		t.Errorf("refs in the gitstore (-want +got):\n%s", diff)
 	}
