@@ -57,6 +57,7 @@ type Repo interface {
 	Refs(context.Context, string) (map[string]string, error)
 	DeleteRefs(ctx context.Context, refs ...string) error
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
+	Heal(context.Context, worktree.Remote) (int, error)
 }
 
 // Taker takes checkpoints of one task. All fields but Log and Mask are required. Its

@@ -48,7 +48,25 @@ func (t *Taker) compare(ctx context.Context) (heads []string, err error) {
 		return nil, err
 	}
 	t.compared = now
+	t.Heal(ctx)
 	return t.lostHeads(refsHere, refsThere), nil
+}
+
+// Heal brings the gitstore the objects that it lacks of this task's checkpoints, or of those of
+// the task it was started from, as far as the volume has them. If that fails it is tried again
+// later.
+func (t *Taker) Heal(ctx context.Context) {
+	remote, err := t.Remote()
+	healed := 0
+	if err == nil {
+		healed, err = t.Repo.Heal(ctx, remote)
+	}
+	switch {
+	case err != nil:
+		t.Log.V(1).Info("could not heal damaged checkpoints in the gitstore", "error", err.Error())
+	case healed > 0:
+		t.Log.Info("the gitstore lacked objects that the volume has: sent them", "count", healed)
+	}
 }
 
 // Reserve keeps the numbers up to through from being given, or given again: the gitstore or

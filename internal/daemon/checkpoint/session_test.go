@@ -39,6 +39,8 @@ func (*notebook) Warm(context.Context, string, func()) (string, error) { return 
 
 func (*notebook) StoreHead(context.Context, worktree.HeadRequest) error { return nil }
 
+func (*notebook) Heal(context.Context, worktree.Remote) (int, error) { return 0, nil }
+
 func (*notebook) Cold() bool { return false }
 
 func (*notebook) Push(context.Context, worktree.Remote, ...worktree.RefUpdate) error { return nil }

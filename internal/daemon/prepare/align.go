@@ -245,6 +245,7 @@ func (p *preparer) checkDurable(ctx context.Context) error {
 		p.logUnchecked(err)
 		return nil
 	}
+	p.taker.Heal(ctx)
 	onVolume, err := p.taker.OnVolume(ctx)
 	if err != nil {
 		return err

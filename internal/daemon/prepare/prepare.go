@@ -70,6 +70,7 @@ type Repo interface {
 	StartBranch(ctx context.Context, name string, numbered bool) (string, error)
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
 	Fetch(context.Context, worktree.Remote, ...string) error
+	Refetch(context.Context, worktree.Remote, ...string) error
 	Refs(context.Context, string) (map[string]string, error)
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
 	CheckPush(context.Context, worktree.Remote) error

@@ -8,6 +8,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/refname"
+	"github.com/clew-dev/clew/internal/worktree"
 )
 
 // checkRewind checks beforehand what would make the rewind fail later: that its target
@@ -67,8 +68,29 @@ func (p *preparer) target(ctx context.Context, number int64, commit string) (jou
 	if err != nil {
 		return point, err
 	}
-	if err := p.repo.Verify(ctx, target(point)); err != nil {
+	if err := p.verify(ctx, placeGitstore, p.cfg.Pod.TaskUID, point); err != nil {
 		return point, fmt.Errorf("checkpoint %d cannot be restored: %w", number, err)
 	}
 	return point, nil
+}
+
+// verify reads every object of a checkpoint. If one is damaged on the volume, the checkpoint is
+// fetched again.
+func (p *preparer) verify(ctx context.Context, where place, uid string, point journal.Point) error {
+	damaged := p.repo.Verify(ctx, target(point))
+	switch worktree.ReasonOf(damaged) {
+	case worktree.CheckpointCorrupted, worktree.CheckpointNotFound: // the ref of a lost commit is still there
+	default:
+		return damaged
+	}
+	p.log.Info("a checkpoint is damaged on the volume: fetching it again", "checkpoint", point.Number, "damage", damaged.Error())
+	remote, err := p.cfg.Remote()
+	if err == nil {
+		err = p.repo.Refetch(ctx, remote, refname.Code(uid, point.Number), refname.State(uid, point.Number))
+	}
+	if err != nil {
+		p.log.Info("could not fetch it again", "error", wrapPlace(where, err).Error())
+		return damaged
+	}
+	return p.repo.Verify(ctx, target(point))
 }

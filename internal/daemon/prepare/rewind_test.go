@@ -198,6 +198,7 @@ func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
 	// Damage every object that only checkpoint 1 needs: its tree.
 	tree := checkpointRecord(w, 1).GetTree()
 	damage(t, w, tree)
+	damageStored(t, w, tree)
 	op := rewindTo(1, "Both", "Discard")
 	r := w.Prepare(2, op)
 	expectFailed(t, r, op.ID, "CheckpointCorrupted")
@@ -211,10 +212,35 @@ func TestRewindToADamagedCheckpointTouchesNothing(t *testing.T) {
 	w.Prepare(4, rewindTo(2, "Both", "Discard")) // others stay usable
 }
 
+// The volume alone is damaged: the gitstore has what it lacks.
+func TestADamagedCheckpointOnTheVolumeIsFetchedAgain(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	first := checkpointRecord(w, 1)
+	for _, id := range []string{first.GetCommit(), first.GetTree(), first.GetStateCommit()} {
+		damage(t, w, id)
+	}
+	r := w.Prepare(2, rewindTo(1, "Both", "Discard"))
+	if r.Reason != "Prepared" || r.Failed != nil {
+		t.Fatalf("the rewind failed: %+v %+v", r, r.Failed)
+	}
+	w.Prepare(3, rewindTo(2, "Both", "Discard"))
+}
+
 // damage makes an object of the daemon's repository unreadable, loose or packed.
 func damage(t *testing.T, w *daemontest.World, id string) {
 	t.Helper()
-	objects := filepath.Join(w.Root, "clew", "git", "objects")
+	damageIn(t, filepath.Join(w.Root, "clew", "git", "objects"), id)
+}
+
+// damageStored makes an object of the gitstore's repository unreadable.
+func damageStored(t *testing.T, w *daemontest.World, id string) {
+	t.Helper()
+	damageIn(t, filepath.Join(w.Git.Dir, "store.git", "objects"), id)
+}
+
+func damageIn(t *testing.T, objects, id string) {
+	t.Helper()
 	if loose := filepath.Join(objects, id[:2], id[2:]); flip(t, loose, 20) {
 		return
 	}

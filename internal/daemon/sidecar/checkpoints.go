@@ -256,6 +256,9 @@ type refusedCheckpoints struct {
 	numbers map[int64]bool
 }
 
+// healEvery is how often an idle sidecar asks the gitstore which objects it lacks.
+const healEvery = 10 * time.Minute
+
 // pushAll pushes pending checkpoints until ctx ends, the attempt is fenced or the spool is
 // broken.
 func (d *daemon) pushAll(ctx context.Context) error {
@@ -273,6 +276,8 @@ func (d *daemon) pushAll(ctx context.Context) error {
 			wait.Reset()
 			select {
 			case <-d.push:
+			case <-time.After(healEvery):
+				d.taker.Heal(ctx)
 			case <-ctx.Done():
 				return ctx.Err()
 			}
