@@ -30,7 +30,8 @@ func TestEveryFieldOfARecordArrives(t *testing.T) {
 		"a checkpoint": {&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}}}, func(r history.Record) any { return r.Checkpoint },
 			// The attempt is the record's; the history determines the others.
 			[]string{"TaskUID", "Attempt", "Refused", "Lost", "Position.Branch", "Position.Position", "Position.ToolCalls",
-				"Totals.Messages", "Totals.ToolCalls", "Totals.InputTokens", "Totals.OutputTokens", "Totals.CostMicroUSD", "Digest"}},
+				"Totals.Messages", "Totals.ToolCalls", "Totals.InputTokens", "Totals.OutputTokens", "Totals.CostMicroUSD", "Digest",
+				"Integrity.Verified", "Integrity.Damage", "Integrity.Found", "Integrity.IntactBefore"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			filled.InMessage(c.record)
@@ -71,7 +72,7 @@ func TestEveryFieldOfACheckpointComesBack(t *testing.T) {
 	back := checkpointOf(message)
 	want := has
 	want.TaskUID, want.Attempt, want.Refused, want.Lost, want.AfterSequence = "", 0, "", false, 0
-	want.Position, want.Totals, want.Digest = history.Position{}, history.Totals{}, ""
+	want.Position, want.Totals, want.Digest, want.Integrity = history.Position{}, history.Totals{}, "", history.Integrity{}
 	if d := cmp.Diff(want, back); d != "" {
 		t.Errorf("checkpoint (-want +got):\n%s", d)
 	}
