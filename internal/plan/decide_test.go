@@ -421,6 +421,14 @@ func TestATaskThatStartsFromAnother(t *testing.T) {
 	s.wantPod(Pod{Attempt: 2, Source: &from}) // it is resolved once
 }
 
+// TestATaskThatCopiesFiles has its own conversation, whatever startFrom.conversation defaults to.
+func TestATaskThatCopiesFiles(t *testing.T) {
+	s := newScene(t, builders.StartFrom("source", ""), func(t *v1alpha1.Task) { t.Spec.StartFrom.CopyFiles = []string{"src/**/*.go"} })
+	s.o.Task.Status.Source = &v1alpha1.SourceStatus{TaskUID: "u", Checkpoint: 3, Commit: "c3", Position: 8}
+	s.step()
+	s.wantPod(Pod{Attempt: 1, Source: &daemonapi.Source{TaskUID: "u", TaskName: "source", Checkpoint: 3, Commit: "c3", Position: 8, CopyFiles: []string{"src/**/*.go"}}})
+}
+
 func TestASourceThatCannotBeStartedFrom(t *testing.T) {
 	good := func() (*v1alpha1.Task, *v1alpha1.Checkpoint) {
 		return builders.Task("source", builders.WithUID("u")), &v1alpha1.Checkpoint{
