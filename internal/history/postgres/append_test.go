@@ -57,7 +57,7 @@ var _ = Describe("Appending records", func() {
 		// stored.
 		want.TaskUID, want.Attempt, want.Position = w.task.UID, 3, history.Position{Branch: "main"}
 		want.Totals, want.Digest = history.Totals{}, strings.Repeat("0", 64)
-		want.Refused, want.Lost, want.AfterSequence = "", false, 0
+		want.Refused, want.Lost, want.AfterSequence, want.Integrity = "", false, 0, history.Integrity{}
 		w.append(history.Record{Checkpoint: &given})
 		Expect(store.Checkpoint(ctx, w.task.Key(), 7)).To(BeComparableTo(want, cmpopts.EquateApproxTime(0)))
 

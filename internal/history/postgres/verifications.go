@@ -169,7 +169,10 @@ func (s *Store) RecordVerification(ctx context.Context, v history.Verification, 
 		}
 		return s.schedule(ctx, q, v, len(changes) > 0)
 	})
-	return changes, err
+	if err != nil {
+		return nil, err
+	}
+	return changes, nil
 }
 
 // judge stores the verdict on a checkpoint. damage is nil if its objects were not verified.
@@ -245,8 +248,14 @@ func (s *Store) schedule(ctx context.Context, q *sqlc.Queries, v history.Verific
 }
 
 func (s *Store) notifyScheduled(ctx context.Context, q *sqlc.Queries, v history.Verification, next sqlc.ScheduleVerificationParams) error {
-	if err := q.ScheduleVerification(ctx, next); err != nil || !next.Changed {
+	rows, err := q.ScheduleVerification(ctx, next)
+	switch {
+	case err != nil:
 		return err
+	case rows == 0:
+		return pgx.ErrNoRows // the task was deleted meanwhile
+	case !next.Changed:
+		return nil
 	}
 	return notify(ctx, q, v.Task, 0)
 }

@@ -77,6 +77,10 @@ ON CONFLICT (piece_id) DO UPDATE SET piece_id = EXCLUDED.piece_id;
 -- name: DeleteCheckpoints :execrows
 DELETE FROM checkpoints WHERE task_id = @task_id;
 
+-- name: DeleteVerification :exec
+WITH verdicts AS (DELETE FROM checkpoint_verdicts WHERE checkpoint_verdicts.task_id = @task_id)
+DELETE FROM verifications WHERE verifications.task_id = @task_id;
+
 -- name: DeleteTask :exec
 DELETE FROM tasks WHERE uid = @uid;
 

@@ -14,7 +14,8 @@ UPDATE verifications
 SET due = sqlc.arg('until')::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
-    SELECT v.task_id FROM verifications v WHERE v.due <= now() ORDER BY v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
+    SELECT v.task_id FROM verifications v
+    WHERE v.due <= now() AND EXISTS (SELECT FROM tasks there WHERE there.id = v.task_id) ORDER BY v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun;
 
 -- name: BeginPass :one
@@ -47,7 +48,7 @@ SET verified = now(), damage = excluded.damage, conversation = excluded.conversa
 SELECT coalesce(max(found), 'epoch')::timestamptz AS found FROM checkpoint_verdicts
 WHERE task_id = @task_id AND (damage <> '' OR conversation <> '');
 
--- name: ScheduleVerification :exec
+-- name: ScheduleVerification :execrows
 UPDATE verifications
 SET next_number = @next_number, due = @due,
     through = CASE WHEN @done::boolean THEN @through ELSE through END,

@@ -137,6 +137,16 @@ func (q *Queries) DeleteTask(ctx context.Context, uid string) error {
 	return err
 }
 
+const deleteVerification = `-- name: DeleteVerification :exec
+WITH verdicts AS (DELETE FROM checkpoint_verdicts WHERE checkpoint_verdicts.task_id = $1)
+DELETE FROM verifications WHERE verifications.task_id = $1
+`
+
+func (q *Queries) DeleteVerification(ctx context.Context, taskID int32) error {
+	_, err := q.db.Exec(ctx, deleteVerification, taskID)
+	return err
+}
+
 const forgetBranchSnapshots = `-- name: ForgetBranchSnapshots :exec
 UPDATE entries SET snapshot = 0 WHERE branch_id = $1 AND snapshot > 0
 `

@@ -60,7 +60,8 @@ UPDATE verifications
 SET due = $1::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
-    SELECT v.task_id FROM verifications v WHERE v.due <= now() ORDER BY v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
+    SELECT v.task_id FROM verifications v
+    WHERE v.due <= now() AND EXISTS (SELECT FROM tasks there WHERE there.id = v.task_id) ORDER BY v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun
 `
 
@@ -257,7 +258,7 @@ func (q *Queries) NewestDamage(ctx context.Context, taskID int32) (time.Time, er
 	return found, err
 }
 
-const scheduleVerification = `-- name: ScheduleVerification :exec
+const scheduleVerification = `-- name: ScheduleVerification :execrows
 UPDATE verifications
 SET next_number = $1, due = $2,
     through = CASE WHEN $3::boolean THEN $4 ELSE through END,
@@ -275,8 +276,8 @@ type ScheduleVerificationParams struct {
 	TaskID     int32
 }
 
-func (q *Queries) ScheduleVerification(ctx context.Context, arg ScheduleVerificationParams) error {
-	_, err := q.db.Exec(ctx, scheduleVerification,
+func (q *Queries) ScheduleVerification(ctx context.Context, arg ScheduleVerificationParams) (int64, error) {
+	result, err := q.db.Exec(ctx, scheduleVerification,
 		arg.NextNumber,
 		arg.Due,
 		arg.Done,
@@ -284,7 +285,10 @@ func (q *Queries) ScheduleVerification(ctx context.Context, arg ScheduleVerifica
 		arg.Changed,
 		arg.TaskID,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const setVerdict = `-- name: SetVerdict :exec
