@@ -90,7 +90,8 @@ type CheckpointSpec struct {
 	Retention CheckpointKeep `json:"retention,omitempty"`
 }
 
-// SkippedFile is a file that a checkpoint lists but does not contain. A rewind never deletes it.
+// SkippedFile is a file that a checkpoint lists but does not contain. A rewind never deletes it,
+// except for a Fifo, which it makes and removes like a file.
 type SkippedFile struct {
 	// path in the worktree; bytes that are not UTF-8 are escaped as \xNN.
 	// +required

@@ -42,7 +42,12 @@ func (b *beneath) mkdir(path string, perm uint32) error {
 	return b.inFolder(path, func(fd int, name string) error { return unix.Mkdirat(fd, name, perm) })
 }
 
-// chmod sets the permission bits of the folder or file at path.
+// mkfifo creates a named pipe. It fails if something exists at path, a link included.
+func (b *beneath) mkfifo(path string) error {
+	return b.inFolder(path, func(fd int, name string) error { return unix.Mkfifoat(fd, name, 0o600) })
+}
+
+// chmod sets the permission bits of the folder, file or named pipe at path.
 func (b *beneath) chmod(path string, perm uint32) error {
 	st, err := b.lstat(path)
 	if err != nil {

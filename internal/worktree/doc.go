@@ -12,7 +12,8 @@
 //   - A restore is all or nothing. Every object is read and hashed before the
 //     first file is changed. A restore that is killed at any instant and run
 //     again produces the exact tree. Files that a checkpoint skipped are never
-//     changed or deleted.
+//     changed or deleted, except for named pipes: they are listed as skipped, too,
+//     but a restore makes and removes them as it does files.
 //   - Nothing the agent wrote is ever executed or followed. The worktree, its
 //     .git, its attributes and its links are untrusted. They are read as data,
 //     through file descriptors that do not follow links, while the agent may be
@@ -31,7 +32,7 @@
 //	git/…          the agent's .git
 //	nested/…       the .git of nested repositories and submodules, by path
 //	home/…         the agent's session state
-//	entries.json   permission bits, empty folders, skipped files
+//	entries.json   permission bits, empty folders, named pipes, skipped files
 //	meta.json      the agent's HEAD, branch and dirty files, totals
 //
 // Objects that came from the origin are not stored again as data, since the

@@ -16,8 +16,8 @@ type Drift struct {
 	ExpectedBranch string
 	Branch         string
 	// StateChanged is true if anything else that the checkpoint holds differs:
-	// permission bits, empty folders, index or refs of the agent's repository,
-	// nested repositories, session state. It is only set if the target has a state
+	// permission bits, empty folders, named pipes, index or refs of the agent's
+	// repository, nested repositories, session state. It is only set if the target has a state
 	// commit.
 	StateChanged bool
 }

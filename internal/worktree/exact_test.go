@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -17,9 +16,8 @@ func (f *fixture) fillOddly() {
 	f.fillContents()
 	f.fillNames()
 	f.fillRepositories()
-	// What no checkpoint holds.
-	f.write("big.bin", strings.Repeat("b", 1<<20+1))
-	must(f.t, syscall.Mkfifo(filepath.Join(f.work, "fifo"), 0o644))
+	f.write("big.bin", strings.Repeat("b", 1<<20+1)) // what no checkpoint holds
+	f.fillPipes()
 	// Session state.
 	writeFile(f.t, filepath.Join(f.home, ".agent/session.jsonl"), "{}\n", 0o600)
 	writeFile(f.t, filepath.Join(f.home, ".agent/credentials.json"), "secret", 0o600)
@@ -74,6 +72,9 @@ func (f *fixture) fillNames() {
 	f.write("kind/dir-to-link/a", "a")
 	must(f.t, os.Symlink("dir-to-link", w("kind/link-to-dir")))
 	f.write("kind/file-to-link", "file")
+	f.write("kind/file-to-pipe", "file")
+	f.write("kind/dir-to-pipe/a/b", "b")
+	must(f.t, os.Symlink("file-to-pipe", w("kind/link-to-pipe")))
 	must(f.t, os.Symlink("file-to-link", w("kind/link-to-file")))
 }
 
@@ -128,7 +129,10 @@ func (f *fixture) disturb() {
 	must(f.t, os.RemoveAll(w("nested")))
 	f.write("nested/other/.git/HEAD", "ref: refs/heads/main\n")
 	f.git("submodule", "--quiet", "deinit", "-f", "modules/sub")
-	for _, name := range []string{"file-to-dir", "dir-to-file", "dir-to-link", "link-to-dir", "file-to-link", "link-to-file"} {
+	for _, name := range []string{
+		"file-to-dir", "dir-to-file", "dir-to-link", "link-to-dir", "file-to-link", "link-to-file",
+		"pipe-to-file", "pipe-to-dir", "pipe-to-link", "file-to-pipe", "dir-to-pipe", "link-to-pipe",
+	} {
 		must(f.t, os.RemoveAll(w("kind/"+name)))
 	}
 	f.write("kind/file-to-dir/deep/er", "x")
@@ -137,6 +141,7 @@ func (f *fixture) disturb() {
 	f.write("kind/link-to-dir/x", "x")
 	must(f.t, os.Symlink("/etc/passwd", w("kind/file-to-link")))
 	f.write("kind/link-to-file", "x")
+	f.disturbPipes()
 	f.write("added/later/file", "later")
 	f.git("checkout", "-q", "-b", "later")
 	f.git("add", "added")
@@ -159,7 +164,11 @@ func TestCheckpointIsExact(t *testing.T) {
 	for _, s := range one.Skipped {
 		skipped[s.Path] = s.Reason
 	}
-	wantEqual(t, "skipped files", map[string]SkipReason{"big.bin": SkipTooLarge, "fifo": SkipFifo}, skipped)
+	wantEqual(t, "skipped files", map[string]SkipReason{
+		"big.bin": SkipTooLarge, "fifo": SkipFifo, "pipes/only/m600": SkipFifo, "pipes/mode": SkipFifo, "pipes/gone": SkipFifo,
+		"kind/pipe-to-file": SkipFifo, "kind/pipe-to-dir": SkipFifo, "kind/pipe-to-link": SkipFifo,
+		filepath.Join(f.home, ".agent/pipe"): SkipFifo,
+	}, skipped)
 	f.disturb()
 	wantLater, wantLaterHome := listing(t, f.work), listing(t, f.home)
 	two := f.checkpoint()
@@ -205,7 +214,6 @@ func TestLostVolume(t *testing.T) {
 	must(t, g.repo.Fetch(ctx, remote, c.CodeRef, c.StateRef))
 	g.restore(c, ScopeBoth)
 	delete(want, "big.bin")
-	delete(want, "fifo")
 	delete(wantHome, ".agent/credentials.json")
 	delete(wantHome, ".other/private")
 	sameListing(t, "worktree", want, listing(t, g.work))

@@ -64,7 +64,7 @@ func (r *Repo) CheckPaths(ctx context.Context, req RestoreRequest) error {
 	if err != nil {
 		return err
 	}
-	if err := allFound(req.Paths, now.work, from.work); err != nil {
+	if err := m.allFound(req.Paths, now.work, from.work); err != nil {
 		return err
 	}
 	m.mix(now.work, from.work)
@@ -72,7 +72,7 @@ func (r *Repo) CheckPaths(ctx context.Context, req RestoreRequest) error {
 }
 
 // allFound returns an error about the paths that select nothing of two trees.
-func allFound(paths []string, trees ...*dir) error {
+func (m *mixer) allFound(paths []string, trees ...*dir) error {
 	missing := map[string]pathmatch.Set{}
 	for _, p := range paths {
 		set, err := pathmatch.New([]string{p})
@@ -85,7 +85,7 @@ func allFound(paths []string, trees ...*dir) error {
 	visit = func(at string, d *dir) {
 		for i := range d.entries {
 			e := &d.entries[i]
-			if len(missing) == 0 || e.hidden || e.skip != "" {
+			if len(missing) == 0 || e.hidden || m.untouched(e) {
 				continue
 			}
 			p := joinPath(at, e.name)
@@ -115,6 +115,8 @@ type mixer struct {
 	paths pathmatch.Set
 	// attributes is set if the new files come with permission bits and empty folders.
 	attributes bool
+	// knowsPipes is set if they come with named pipes.
+	knowsPipes bool
 	// foreign is set if the new files are those of a commit that is not Clew's: it lacks
 	// the files that ignores name, and those of nested repositories.
 	foreign bool
@@ -126,7 +128,7 @@ type mixer struct {
 
 // newMixer returns the mixer that takes files from a target.
 func (r *Repo) newMixer(ctx context.Context, req RestoreRequest, from *target) (*mixer, error) {
-	m := &mixer{attributes: !from.state.isZero()}
+	m := &mixer{attributes: !from.state.isZero(), knowsPipes: from.knowsPipes}
 	var err error
 	if m.paths, err = pathmatch.New(req.Paths); err != nil {
 		return nil, fail(PathNotFound, nil, "%v", err)
@@ -178,10 +180,10 @@ func (m *mixer) folder(at spot, old, next *dir) *dir {
 		child := m.child(at, pick(o, n))
 		e := o
 		switch {
-		case o != nil && o.skip != "" && m.overlay:
+		case o != nil && m.untouched(o) && m.overlay:
 			m.block(child, n)
 			e = nil // the restore finds it there, and leaves it alone
-		case o != nil && (o.hidden || o.skip != ""):
+		case o != nil && (o.hidden || m.untouched(o)):
 			m.block(child, n)
 		case child.selected:
 			e = m.replace(child, o, n)
@@ -193,6 +195,11 @@ func (m *mixer) folder(at spot, old, next *dir) *dir {
 		}
 	}
 	return out
+}
+
+// untouched reports whether e is something that a checkpoint skips and no restore changes.
+func (m *mixer) untouched(e *entry) bool {
+	return e.skip != "" && !(e.isPipe() && m.knowsPipes)
 }
 
 func (m *mixer) child(at spot, e *entry) spot {

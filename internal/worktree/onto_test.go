@@ -27,8 +27,7 @@ func mixed(t *testing.T, now, then map[string]string, paths ...string) map[strin
 		})
 	}
 	taken := func(p string) bool {
-		skipped := strings.HasPrefix(now[p], "special") || p == "big.bin"
-		return !ofRepository(p) && !skipped && set.Match(p)
+		return !ofRepository(p) && p != "big.bin" && set.Match(p)
 	}
 	want := maps.Clone(now)
 	maps.DeleteFunc(want, func(p, _ string) bool { return taken(p) })
@@ -71,6 +70,10 @@ func TestOnlyPathsAreRestored(t *testing.T) {
 		{"modes/m600", "link-out", "crlf.txt"},
 		{"kind"},
 		{"kind/*-dir", "kind/dir-*"},
+		{"kind/pipe-to-file", "kind/dir-to-pipe"},
+		{"pipes"},
+		{"pipes/*", "fifo", "kind/*-pipe"},
+		{"pipes/later"},
 		{"ignored/", "a.log"},
 		{"ignored/deep/file"},
 		{"empty/inner"},
@@ -230,7 +233,7 @@ func TestKilledRestoreOfPathsEndsExact(t *testing.T) {
 		must(t, os.Chmod(filepath.Join(f.work, dir), 0o555))
 	}
 	two, now := f.checkpoint(), listing(t, f.work)
-	paths := []string{"pkg/m000", "pkg/m001/s?/file_*.txt", "modes", "modcache", "kind", "ignored", "odd", "*.txt"}
+	paths := []string{"pkg/m000", "pkg/m001/s?/file_*.txt", "modes", "modcache", "kind", "pipes", "ignored", "odd", "*.txt"}
 	want := mixed(t, now, then, paths...)
 	there := RestoreRequest{Target: one.target(), Onto: two.target(), Paths: paths}
 	back := RestoreRequest{Target: two.target()}

@@ -19,6 +19,7 @@ type plan struct {
 	removes   []op // children before their folders
 	mkdirs    []op // folders before their children
 	writes    []op
+	pipes     []op
 	chmods    []op // children before their folders
 	locked    map[string]uint32
 	kept      []Skipped
@@ -27,13 +28,13 @@ type plan struct {
 }
 
 func (p *plan) empty() bool {
-	return len(p.removes)+len(p.mkdirs)+len(p.writes)+len(p.chmods) == 0
+	return len(p.removes)+len(p.mkdirs)+len(p.writes)+len(p.pipes)+len(p.chmods) == 0
 }
 
 // first lists up to five of the paths that a plan would change.
 func (p *plan) first() string {
 	var names []string
-	for _, list := range [][]op{p.removes, p.mkdirs, p.writes, p.chmods} {
+	for _, list := range [][]op{p.removes, p.mkdirs, p.writes, p.pipes, p.chmods} {
 		for _, o := range list {
 			if len(names) == 5 {
 				return strings.Join(names, ", ") + " and more"
@@ -49,12 +50,13 @@ type planner struct {
 	plan
 	perms       bool // the target has permission bits and the .git entries
 	leaveHidden bool // do not touch anything called .git
+	knowsPipes  bool // the target has all named pipes; any other is removed
 }
 
 // makePlan compares the tree on disk with the target. known is true if the target
-// includes its state commit.
-func makePlan(cur, tgt *dir, known bool) *plan {
-	p := &planner{perms: known, leaveHidden: !known}
+// includes its state commit, knowsPipes if that one lists the named pipes.
+func makePlan(cur, tgt *dir, known, knowsPipes bool) *plan {
+	p := &planner{perms: known, leaveHidden: !known, knowsPipes: knowsPipes}
 	p.locked = map[string]uint32{}
 	p.folder(place{}, cur, tgt)
 	return &p.plan
@@ -116,7 +118,7 @@ func (p *planner) entry(at place, c, t *entry) {
 	case c != nil && c.skip == skipTransient:
 		p.remove(at, c)
 		p.create(at, t)
-	case c != nil && c.skip != "":
+	case c != nil && p.stays(c, t):
 		p.keep(at, c)
 		p.conflict(at, t)
 	case t == nil:
@@ -146,10 +148,19 @@ func (p *planner) entry(at place, c, t *entry) {
 	}
 }
 
-// file compares two files or links.
+// stays reports whether c is something that a restore leaves alone where the target has t,
+// which may be nil.
+func (p *planner) stays(c, t *entry) bool {
+	return c.skip != "" && !(c.isPipe() && (p.knowsPipes || t.isPipe()))
+}
+
+// file compares two files, links or named pipes.
 func (p *planner) file(at place, c, t *entry) {
 	sameKind := (c.mode == modeLink) == (t.mode == modeLink)
 	switch {
+	case t.isPipe() && !c.isPipe():
+		p.remove(at, c)
+		p.create(at, t)
 	case !sameKind || c.oid != t.oid:
 		p.writes = append(p.writes, op{path: at.path, e: t})
 	case c.mode == modeLink:
@@ -165,6 +176,9 @@ func (p *planner) file(at place, c, t *entry) {
 func (p *planner) create(at place, t *entry) {
 	switch {
 	case t == nil:
+	case t.isPipe():
+		p.pipes = append(p.pipes, op{path: at.path, e: t})
+		p.chmods = append(p.chmods, op{path: at.path, e: t})
 	case t.dir == nil:
 		p.writes = append(p.writes, op{path: at.path, e: t})
 	default:
@@ -182,7 +196,7 @@ func (p *planner) remove(at place, c *entry) (stays bool) {
 	case c.hidden && p.leaveHidden:
 		return true
 	case c.skip == skipTransient:
-	case c.skip != "":
+	case p.stays(c, nil):
 		p.keep(at, c)
 		return true
 	case c.dir != nil:

@@ -48,7 +48,9 @@ type RestoreResult struct {
 	// unless there are Conflicts.
 	Tree                        string
 	Written, Removed, Unchanged int
-	// Kept lists files that checkpoints skip and that were therefore left alone.
+	// Kept lists files that checkpoints skip and that were therefore left alone. Named
+	// pipes are among them only if the checkpoint does not list any: earlier versions of
+	// the daemon did not record them.
 	Kept []Skipped
 	// Conflicts lists paths of the target that could not be created, since a kept
 	// file occupies them.
@@ -64,7 +66,7 @@ type RestoreResult struct {
 // It first reads and hashes every object it needs; if one is missing or damaged,
 // nothing is changed. It then writes only what differs, compares the result with
 // the checkpoint and makes it durable. Files that a checkpoint skips are neither
-// changed nor removed. A restore that is killed at any instant and run again
+// changed nor removed, except for named pipes, which are made again. A restore that is killed at any instant and run again
 // produces the exact tree. The agent must not be running.
 //
 // On an empty worktree it rebuilds the agent's repository as well, even if GitDir
@@ -120,7 +122,7 @@ func (r *Repo) ClearSession(ctx context.Context) (RestoreResult, error) {
 		return RestoreResult{}, err
 	}
 	defer closeRoots(work, home)
-	nothing := &target{work: &dir{}, home: &dir{partial: true}}
+	nothing := &target{work: &dir{}, home: &dir{partial: true}, knowsPipes: true}
 	s := &restoring{r: r, ctx: ctx, t: nothing, scope: ScopeConversation, work: work, home: home, noHome: home == nil}
 	res, err := s.run()
 	res.Took = time.Since(begin)
@@ -161,7 +163,7 @@ func (s *restoring) run() (RestoreResult, error) {
 		if err := s.apply(s.root(i), p, blobs); err != nil {
 			return s.result, err
 		}
-		s.result.Written += len(p.writes)
+		s.result.Written += len(p.writes) + len(p.pipes)
 		s.result.Removed += len(p.removes)
 		s.result.Unchanged += p.unchanged
 	}
@@ -178,10 +180,10 @@ func (s *restoring) run() (RestoreResult, error) {
 func (s *restoring) plans(snap *snapshot) [2]*plan {
 	var plans [2]*plan
 	if s.scope.code() {
-		plans[0] = makePlan(snap.work, s.t.work, !s.t.state.isZero())
+		plans[0] = makePlan(snap.work, s.t.work, !s.t.state.isZero(), s.t.knowsPipes)
 	}
 	if s.scope.conversation() && !s.noHome {
-		plans[1] = makePlan(snap.home, s.t.home, true)
+		plans[1] = makePlan(snap.home, s.t.home, true, s.t.knowsPipes)
 	}
 	return plans
 }
@@ -317,6 +319,11 @@ func (s *restoring) apply(root *beneath, p *plan, blobs *blobStore) error {
 			return failIO(err, "create the folder %s in %s", gitpath.Quote(o.path), root.path)
 		}
 	}
+	for _, o := range p.pipes {
+		if err := root.mkfifo(o.path); err != nil {
+			return failIO(err, "create the named pipe %s in %s", gitpath.Quote(o.path), root.path)
+		}
+	}
 	if err := s.writeAll(root, p.writes, blobs); err != nil {
 		return err
 	}
@@ -337,7 +344,7 @@ func (s *restoring) unlock(root *beneath, p *plan) (finals []op, err error) {
 		return nil, nil
 	}
 	touched := map[string]bool{}
-	for _, list := range [][]op{p.removes, p.mkdirs, p.writes} {
+	for _, list := range [][]op{p.removes, p.mkdirs, p.writes, p.pipes} {
 		for _, o := range list {
 			parent, _ := splitPath(o.path)
 			touched[parent] = true

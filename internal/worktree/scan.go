@@ -22,7 +22,7 @@ const (
 	SkipTooLarge SkipReason = "TooLarge"
 	// SkipSocket: it is a socket.
 	SkipSocket SkipReason = "Socket"
-	// SkipFifo: it is a named pipe.
+	// SkipFifo: it is a named pipe. A restore makes it again.
 	SkipFifo SkipReason = "Fifo"
 	// SkipDevice: it is a device, or another special file.
 	SkipDevice SkipReason = "Device"

@@ -191,6 +191,9 @@ type areaAttributes struct {
 	Modes   map[string]string `json:"modes,omitempty"`
 	Empty   []string          `json:"empty,omitempty"`
 	Skipped []Skipped         `json:"skipped,omitempty"`
+	// Pipes has the permission bits of the named pipes, which are in Skipped as well, by
+	// path. Earlier versions of the daemon did not write it.
+	Pipes map[string]string `json:"pipes"`
 }
 
 // Kinds of entries, each with common permission bits.
@@ -245,7 +248,7 @@ func attributesOf(root *dir, p *pristine) *areaAttributes {
 	}
 	a := &areaAttributes{
 		File: octal(common[kindFile]), Exec: octal(common[kindExec]), Dir: octal(common[kindDir]), Object: octal(common[kindObject]),
-		Modes: map[string]string{},
+		Modes: map[string]string{}, Pipes: map[string]string{},
 	}
 	eachReal(root, "", p, func(parent string, e *entry, kind int) {
 		if e.mode != modeLink && e.perm != common[kind] {
@@ -254,7 +257,23 @@ func attributesOf(root *dir, p *pristine) *areaAttributes {
 	})
 	a.Empty = emptyFolders(root, "", p, nil)
 	a.Skipped = skippedIn(root, "")
+	a.listPipes(root, "")
 	return a
+}
+
+// listPipes lists the named pipes below d, except in object stores, where a restore writes
+// the origin's objects whatever the checkpoint has there.
+func (a *areaAttributes) listPipes(d *dir, path string) {
+	for i := range d.entries {
+		e := &d.entries[i]
+		full := joinPath(path, e.name)
+		switch {
+		case e.isPipe() && !e.gone && !inObjectStore(full):
+			a.Pipes[gitpath.Quote(full)] = octal(e.perm)
+		case e.dir != nil && e.skip == "":
+			a.listPipes(e.dir, full)
+		}
+	}
 }
 
 // eachReal calls f for every entry that a checkpoint contains, folders included, with
@@ -332,8 +351,8 @@ func skippedIn(d *dir, path string) []Skipped {
 
 func octal(perm uint32) string { return fmt.Sprintf("%04o", perm) }
 
-// apply adds the permission bits and empty folders to a tree that was read from
-// commits.
+// apply adds the permission bits, empty folders and named pipes to a tree that was read
+// from commits.
 func (a *areaAttributes) apply(root *dir) error {
 	if a == nil {
 		return nil
@@ -344,6 +363,9 @@ func (a *areaAttributes) apply(root *dir) error {
 			return fmt.Errorf("%s lists %q, which is not a path", stateEntries, quoted)
 		}
 		root.hiddenFolder(path)
+	}
+	if err := a.addPipes(root); err != nil {
+		return err
 	}
 	var common [kinds]uint32
 	for k, text := range []string{a.File, a.Exec, a.Dir, a.Object} {
@@ -374,16 +396,35 @@ func (a *areaAttributes) apply(root *dir) error {
 	return nil
 }
 
-// hiddenFolder creates the folder at path, marking names that git rejects as hidden.
-func (d *dir) hiddenFolder(path string) {
-	name, rest, more := strings.Cut(path, "/")
+// addPipes adds the named pipes to a tree that was read from commits.
+func (a *areaAttributes) addPipes(root *dir) error {
+	for quoted, text := range a.Pipes {
+		path, err := gitpath.Unquote(quoted)
+		if err != nil || !validPath(path) {
+			return fmt.Errorf("%s lists %q, which is not a path", stateEntries, quoted)
+		}
+		perm, err := parsePerm(text)
+		if err != nil {
+			return err
+		}
+		parent, name := splitPath(path)
+		root.hiddenFolder(parent).put(entry{name: name, perm: perm, hidden: gitRefuses(name, false), skip: SkipFifo})
+	}
+	return nil
+}
+
+// hiddenFolder returns the folder at path, creating it if it does not exist and marking
+// names that git rejects as hidden.
+func (d *dir) hiddenFolder(path string) *dir {
+	if path == "" {
+		return d
+	}
+	name, rest, _ := strings.Cut(path, "/")
 	e := d.find(name)
 	if e == nil || e.dir == nil {
 		e = d.put(entry{name: name, mode: modeDir, perm: 0o755, dir: &dir{}, hidden: gitRefuses(name, false)})
 	}
-	if more {
-		e.dir.hiddenFolder(rest)
-	}
+	return e.dir.hiddenFolder(rest)
 }
 
 func validPath(path string) bool {

@@ -24,6 +24,7 @@ type target struct {
 	pristine    oid  // the pristine commit
 	work        *dir // the worktree as it must be on disk, .git included
 	home        *dir
+	knowsPipes  bool // work and home have the named pipes, which only a state commit lists
 	trees       []oid
 	stateView   *dir // the state tree, with encoded names
 	meta        Meta
@@ -86,6 +87,7 @@ func (r *Repo) readState(ctx context.Context, t *target, name string) error {
 	if err := r.readJSON(ctx, view, stateMeta, &t.meta); err != nil {
 		return err
 	}
+	t.knowsPipes = attrs.Worktree != nil && attrs.Worktree.Pipes != nil
 	if err = fromState(view, t.work, t.home); err == nil {
 		if err = attrs.Worktree.apply(t.work); err == nil {
 			err = attrs.Home.apply(t.home)

@@ -153,6 +153,10 @@ func (e *entry) isSubmodule() bool {
 	return e.dir != nil && !e.link.isZero() && !e.dir.hasStored()
 }
 
+// isPipe reports whether e is a named pipe. A target has one as an entry, as a scan does,
+// with its permission bits. e may be nil.
+func (e *entry) isPipe() bool { return e != nil && e.skip == SkipFifo }
+
 // stored reports whether an entry belongs in the code tree.
 func (e *entry) stored() bool { return !e.hidden && !e.gone && e.skip == "" }
 
