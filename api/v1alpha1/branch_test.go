@@ -3,6 +3,7 @@ package v1alpha1_test
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -27,6 +28,15 @@ func TestTheAPIAcceptsTheBranchNamesThatGitAccepts(t *testing.T) {
 	for branch, want := range refnames.Branches() {
 		if err := ask("r", branch); branch != "" && (err == nil) != want {
 			t.Errorf("the API's answer to the branch %q is not what git does: %v", branch, err)
+		}
+	}
+	checkpoint := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "branched"}, Spec: v1alpha1.CheckpointSpec{
+		TaskRef: v1alpha1.NameReference{Name: "branches"},
+	}}
+	for branch, want := range refnames.Branches() {
+		checkpoint.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: branch}}
+		if err := server.Client.Create(t.Context(), checkpoint.DeepCopy(), client.DryRunAll); (err == nil) != want {
+			t.Errorf("the API's answer to a Checkpoint's branch %q is not what git does: %v", branch, err)
 		}
 	}
 	for id, want := range refnames.IDs() {

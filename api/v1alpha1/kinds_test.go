@@ -64,6 +64,10 @@ func TestSpecsOfTheOtherKindsAreImmutable(t *testing.T) {
 		checkpoint.Spec.Retention = keep
 		must(t, server.Client.Update(t.Context(), checkpoint))
 	}
+	for _, branches := range [][]v1alpha1.CheckpointBranch{{{Name: "a"}, {Name: "try/b"}}, {{Name: "c"}}, nil} {
+		checkpoint.Spec.Branches = branches
+		must(t, server.Client.Update(t.Context(), checkpoint))
+	}
 	for _, change := range []func(*v1alpha1.CheckpointSpec){
 		func(s *v1alpha1.CheckpointSpec) { s.Message = "other" },
 		func(s *v1alpha1.CheckpointSpec) { s.TaskRef.Name = "other" },
@@ -71,7 +75,7 @@ func TestSpecsOfTheOtherKindsAreImmutable(t *testing.T) {
 	} {
 		changed := checkpoint.DeepCopy()
 		change(&changed.Spec)
-		expectRefused(t, server.Client.Update(t.Context(), changed), "a Checkpoint's spec is immutable but for retention")
+		expectRefused(t, server.Client.Update(t.Context(), changed), "a Checkpoint's spec is immutable but for retention and branches")
 	}
 	checkpoint.Spec.Retention = "Perhaps"
 	expectRefused(t, server.Client.Update(t.Context(), checkpoint), `supported values: "ByPolicy", "Keep"`)

@@ -32,6 +32,7 @@ type options struct {
 	serverURL            string
 	gitStoreURL          string
 	caBundleFile         string
+	gitStoreTokenFile    string
 	pricesFile           string
 	dsnFile              string
 	logLevel             string
@@ -48,20 +49,21 @@ type options struct {
 // defaultOptions returns the defaults of the flags.
 func defaultOptions() *options {
 	return &options{
-		metricsAddress:   ":8080",
-		probeAddress:     ":8081",
-		daemonPullPolicy: string(corev1.PullIfNotPresent),
-		daemonRequests:   map[string]string{"cpu": "50m", "memory": "64Mi"},
-		daemonLimits:     map[string]string{"cpu": "2", "memory": "1Gi"},
-		accessMode:       string(corev1.ReadWriteOnce),
-		logLevel:         "info",
-		workers:          8,
-		kubeQPS:          -1,
-		kubeBurst:        100,
-		retryBase:        plan.DefaultLimits().RetryBase,
-		spoolMargin:      time.Hour,
-		spoolMarginBytes: "64Mi",
-		keepCheckpoints:  1000,
+		metricsAddress:    ":8080",
+		probeAddress:      ":8081",
+		daemonPullPolicy:  string(corev1.PullIfNotPresent),
+		gitStoreTokenFile: "/var/run/secrets/clew/token",
+		daemonRequests:    map[string]string{"cpu": "50m", "memory": "64Mi"},
+		daemonLimits:      map[string]string{"cpu": "2", "memory": "1Gi"},
+		accessMode:        string(corev1.ReadWriteOnce),
+		logLevel:          "info",
+		workers:           8,
+		kubeQPS:           -1,
+		kubeBurst:         100,
+		retryBase:         plan.DefaultLimits().RetryBase,
+		spoolMargin:       time.Hour,
+		spoolMarginBytes:  "64Mi",
+		keepCheckpoints:   1000,
 	}
 }
 
@@ -79,6 +81,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.serverURL, "server-url", o.serverURL, "base URL of the server, as pods reach it (required)")
 	f.StringVar(&o.gitStoreURL, "gitstore-url", o.gitStoreURL, "base URL of the gitstore, as pods reach it (required)")
 	f.StringVar(&o.caBundleFile, "ca-bundle-file", o.caBundleFile, "file with the PEM certificates of the authorities for both; the system's when empty")
+	f.StringVar(&o.gitStoreTokenFile, "gitstore-token-file", o.gitStoreTokenFile, "file with the manager's own token for the gitstore, in which it makes the branches of Checkpoints; read again for each use")
 	f.StringVar(&o.pricesFile, "prices-file", o.pricesFile, "JSON file with prices of models, in millionths of a US dollar per million tokens; only the prices that Clew knows when empty")
 	f.StringVar(&o.dsnFile, "dsn-file", o.dsnFile, "file with the Postgres DSN; the environment variable "+postgres.DSNEnv+" when empty")
 	f.StringVar(&o.logLevel, "log-level", o.logLevel, logging.LevelHelp)

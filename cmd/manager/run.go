@@ -26,6 +26,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/fork"
 	"github.com/clew-dev/clew/internal/controller/historyhub"
 	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/plan"
@@ -185,6 +186,13 @@ func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: o.keepCheckpoints, Clock: clock.RealClock{}}
 	if err := kept.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the checkpoint retention controller: %w", err)
+	}
+	branches := &checkpoint.Branches{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
+		Gitstore: gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile},
+	}
+	if err := branches.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("add the controller of checkpoints' branches: %w", err)
 	}
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}}
 	if err := snapshots.SetupWithManager(mgr, 1); err != nil {

@@ -21,6 +21,16 @@ func atMost(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return limitArgs(cmd, args, len(names)) }
 }
 
+// theFirst requires the first of the named arguments, and allows the others.
+func theFirst(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("missing argument %s; usage: %s", names[0], cmd.UseLine())
+		}
+		return limitArgs(cmd, args, len(names))
+	}
+}
+
 // limitArgs rejects arguments beyond the limit.
 func limitArgs(cmd *cobra.Command, args []string, limit int) error {
 	if len(args) > limit {

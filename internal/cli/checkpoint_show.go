@@ -125,6 +125,9 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 		add("Conversation", fmt.Sprintf("%s, %s with results", plural(at.Position, "message"), plural(at.ToolCalls, "tool call")))
 	}
 	add("Agent's git", describeGit(status.Git))
+	for _, b := range status.Branches {
+		add("Branch", describeBranch(b))
+	}
 	if err := table(w, nil, rows); err != nil {
 		return err
 	}
@@ -198,6 +201,14 @@ func describeGit(git *v1alpha1.GitPosition) string {
 		branch = "branch " + oneLine(git.Branch)
 	}
 	return fmt.Sprintf("%s at %s, %s", branch, at, plural(int64(git.DirtyFileCount), "dirty file"))
+}
+
+// describeBranch describes a branch of the checkpoint in the gitstore.
+func describeBranch(b v1alpha1.CheckpointBranchStatus) string {
+	if b.State == v1alpha1.BranchMade {
+		return fmt.Sprintf("%s at %s", b.Ref, b.Commit)
+	}
+	return fmt.Sprintf("%s (%s): %s", b.Name, b.State, oneLine(b.Message))
 }
 
 // describeSkipped lists the files that a checkpoint does not include.

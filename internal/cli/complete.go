@@ -132,6 +132,19 @@ func (p *plugin) completeCheckpointShow(_ *cobra.Command, args []string, prefix 
 	})
 }
 
+// completeTaskCheckpoint completes a task, and then its checkpoint.
+func (p *plugin) completeTaskCheckpoint(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	return p.names(func(ctx context.Context, s *session) ([]string, error) {
+		switch len(args) {
+		case 0:
+			return s.taskNames(ctx, prefix)
+		case 1:
+			return s.checkpointNames(ctx, args[0], prefix)
+		}
+		return nil, nil
+	})
+}
+
 // completeFlags completes those of kubectl's flags that name an object.
 func (p *plugin) completeFlags(root *cobra.Command) {
 	complete := func(flag string, lookUp func(ctx context.Context, s *session, prefix string) ([]string, error)) {

@@ -62,6 +62,7 @@ type world struct {
 	objects  komega.Komega
 	requests *requests
 	stop     func()
+	branches *fakeBranches
 	// real is a history store to use in place of the fake one; nil for none.
 	real backend
 	// verifyEvery is how often snapshots are verified.
@@ -97,7 +98,7 @@ func newWorldOf(t testing.TB, server *apiserver.Server) *world {
 	t.Helper()
 	w := &world{
 		TB: t, Gomega: NewWithT(t), ctx: t.Context(), server: server,
-		store: fakehistory.New(), client: server.Client, requests: &requests{},
+		store: fakehistory.New(), client: server.Client, requests: &requests{}, branches: &fakeBranches{},
 	}
 	w.objects = komega.New(w.client).WithContext(w.ctx)
 	w.SetDefaultEventuallyTimeout(20 * time.Second)
@@ -160,6 +161,8 @@ func (w *world) startManager() {
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
+	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches}
+	w.Expect(branches.SetupWithManager(mgr)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())
 	// By this clock each Fork has waited for long, and is not tried again by itself for minutes.

@@ -48,6 +48,9 @@ type Authenticator interface {
 	// AuthenticateServer accepts only the token of Clew's server, which may delete what
 	// a task has stored.
 	AuthenticateServer(ctx context.Context, token string) (Caller, error)
+	// AuthenticateManager accepts only the token of Clew's manager, which may make and remove
+	// the branches of tasks.
+	AuthenticateManager(ctx context.Context, token string) (Caller, error)
 }
 
 // PodAuthenticator is the Authenticator of a cluster: it accepts task pods by their
@@ -59,6 +62,8 @@ type PodAuthenticator struct {
 	Sources Sources
 	// Server is the ServiceAccount of Clew's server; the zero value matches nobody.
 	Server ServiceAccount
+	// Manager is the ServiceAccount of Clew's manager; the zero value matches nobody.
+	Manager ServiceAccount
 }
 
 // ServiceAccount names a service account of any namespace.
@@ -78,11 +83,21 @@ func ParseServiceAccount(text string) (ServiceAccount, error) {
 
 // AuthenticateServer implements Authenticator.
 func (a PodAuthenticator) AuthenticateServer(ctx context.Context, token string) (Caller, error) {
-	if a.Server == (ServiceAccount{}) {
-		return Caller{}, fmt.Errorf("%w: no service account is configured as the server's", podidentity.ErrForbidden)
+	return a.authenticateAs(ctx, token, a.Server, "server")
+}
+
+// AuthenticateManager implements Authenticator.
+func (a PodAuthenticator) AuthenticateManager(ctx context.Context, token string) (Caller, error) {
+	return a.authenticateAs(ctx, token, a.Manager, "manager")
+}
+
+// authenticateAs accepts only the token of one service account.
+func (a PodAuthenticator) authenticateAs(ctx context.Context, token string, account ServiceAccount, program string) (Caller, error) {
+	if account == (ServiceAccount{}) {
+		return Caller{}, fmt.Errorf("%w: no service account is configured as the %s's", podidentity.ErrForbidden, program)
 	}
-	err := a.Verifier.VerifyServiceAccount(ctx, token, a.Server.Namespace, a.Server.Name)
-	return Caller{Name: a.Server.Namespace + ":" + a.Server.Name}, err
+	err := a.Verifier.VerifyServiceAccount(ctx, token, account.Namespace, account.Name)
+	return Caller{Name: account.Namespace + ":" + account.Name}, err
 }
 
 // Authenticate implements Authenticator.
@@ -123,13 +138,13 @@ func tokenOf(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// refuseServer converts an error of AuthenticateServer to a refusal.
+// refuseServer converts an error of AuthenticateServer or AuthenticateManager to a refusal.
 func refuseServer(err error) *gitstoreapi.Refusal {
 	switch {
 	case errors.Is(err, podidentity.ErrUnauthenticated):
 		return gitstoreapi.New(gitstoreapi.Unauthenticated, "%v", err)
 	case errors.Is(err, podidentity.ErrForbidden):
-		return gitstoreapi.New(gitstoreapi.Forbidden, "only Clew's server may delete or compare what tasks have stored; its service account is named by --server-service-account")
+		return gitstoreapi.New(gitstoreapi.Forbidden, "only Clew's server may delete or compare what tasks have stored, and only its manager make their branches; their service accounts are named by --server-service-account and --manager-service-account")
 	default:
 		return gitstoreapi.New(gitstoreapi.Unavailable, "the token cannot be checked at the moment; try again")
 	}

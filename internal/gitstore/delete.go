@@ -87,19 +87,24 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 
 // authenticateServer refuses every caller but Clew's server.
 func (h *Handler) authenticateServer(c *call) *gitstoreapi.Refusal {
+	return h.authenticateAs(c, "server", h.authenticator.AuthenticateServer)
+}
+
+// authenticateAs refuses every caller but one of Clew's own programs.
+func (h *Handler) authenticateAs(c *call, program string, authenticate func(context.Context, string) (Caller, error)) *gitstoreapi.Refusal {
 	token := tokenOf(c.request)
 	if token == "" {
 		return gitstoreapi.New(gitstoreapi.Unauthenticated, "a token is needed, as bearer token or as password of Basic authentication")
 	}
 	ctx, cancel := context.WithTimeout(c.request.Context(), authenticationTimeout)
 	defer cancel()
-	caller, err := h.authenticator.AuthenticateServer(ctx, token)
+	caller, err := authenticate(ctx, token)
 	if err != nil {
 		c.log.Info("authentication failed", "error", err.Error())
 		return refuseServer(err)
 	}
 	c.caller, c.log = caller, c.log.WithValues("caller", caller.Name)
-	identifyConnection(c.request, "", "server")
+	identifyConnection(c.request, "", program)
 	return nil
 }
 

@@ -202,6 +202,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		switch operation {
 		case "diff":
 			h.serveDiff(recorder, r, namespace, uid)
+		case "branch":
+			h.serveBranch(recorder, r, namespace, uid)
 		case "verify":
 			h.serveVerification(recorder, r, namespace, uid)
 		case "adopt":

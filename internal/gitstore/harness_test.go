@@ -103,6 +103,17 @@ func (wordOfToken) AuthenticateServer(_ context.Context, token string) (Caller, 
 	return Caller{}, podidentity.ErrUnauthenticated
 }
 
+// AuthenticateManager implements Authenticator.
+func (w wordOfToken) AuthenticateManager(ctx context.Context, token string) (Caller, error) {
+	if token == managerToken {
+		return Caller{Name: "clew-system:manager"}, nil
+	}
+	if token == serverToken {
+		return Caller{}, podidentity.ErrForbidden
+	}
+	return w.AuthenticateServer(ctx, token)
+}
+
 // taskToken returns the token of an attempt of a task in the namespace "team", whose UID is
 // "uid-<name>".
 func taskToken(name string, attempt int) string {
@@ -115,10 +126,11 @@ func forkToken(name, source string) string {
 }
 
 const (
-	readerToken = "reader:team"
-	codeToken   = "code:team" // a reader who may not read conversations
-	serverToken = "server"
-	repository  = "r-0123456789abcdef0123"
+	readerToken  = "reader:team"
+	codeToken    = "code:team" // a reader who may not read conversations
+	serverToken  = "server"
+	managerToken = "manager"
+	repository   = "r-0123456789abcdef0123"
 )
 
 // testServer serves the real handler over TLS.

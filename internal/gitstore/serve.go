@@ -50,7 +50,10 @@ type Options struct {
 	// <namespace>:<name>, which may delete, compare and verify what tasks have stored. Nobody
 	// may if it is empty.
 	ServerServiceAccount string
-	Limits               Limits
+	// ManagerServiceAccount is the ServiceAccount of Clew's manager, as <namespace>:<name>, the
+	// only one that may make and remove the branches of tasks; if empty, nobody may.
+	ManagerServiceAccount string
+	Limits                Limits
 	// GitMemoryBytes is how much memory one git process may use; 0 for no limit.
 	GitMemoryBytes int64
 	// NamedMetrics turns on the metrics of NameRepositories.
@@ -79,6 +82,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")
 	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.GitStoreAudience, daemonapi.FormerAudience}, "audiences of which a token must have at least one; the last default is that of pods created by earlier versions")
 	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, the only one that may delete, compare and verify what tasks have stored; if empty, nobody may")
+	flags.StringVar(&o.ManagerServiceAccount, "manager-service-account", "", "service account of Clew's manager, as <namespace>:<name>, the only one that may make and remove the branches of tasks' checkpoints; if empty, nobody may")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
 	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may contain; 0 for no limit")
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused when less is free")
@@ -161,6 +165,10 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err != nil {
 		return fmt.Errorf("--server-service-account: %w", err)
 	}
+	manager, err := ParseServiceAccount(options.ManagerServiceAccount)
+	if err != nil {
+		return fmt.Errorf("--manager-service-account: %w", err)
+	}
 	config, err := serving.KubeOptions{Kubeconfig: options.Kubeconfig, QPS: options.KubeQPS, Burst: options.KubeBurst, UserAgent: "clew-gitstore"}.Config()
 	if err != nil {
 		return fmt.Errorf("the Kubernetes API server is needed to check tokens: %w", err)
@@ -182,7 +190,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
 	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences, Tasks: podidentity.NewLiveTasks(tasks)})
-	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account}, hook, listener, certificate, log)
+	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account, Manager: manager}, hook, listener, certificate, log)
 }
 
 // certificates is the source of the TLS certificate.

@@ -25,13 +25,13 @@ type Deletion struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Client makes requests to a gitstore, as Clew's server, that are not part of git's
+// Client makes requests to a gitstore, as Clew's server or manager, that are not part of git's
 // protocol.
 type Client struct {
 	// BaseURL of the gitstore.
 	BaseURL string
 	// CAFile contains the PEM certificates of the authorities that may sign the
-	// gitstore's; the system's if empty. TokenFile contains the server's token. Both are
+	// gitstore's; the system's if empty. TokenFile contains the program's own token. Both are
 	// read for each request, since they change.
 	CAFile, TokenFile string
 }

@@ -41,6 +41,8 @@ const (
 	RefNotAllowed Reason = "RefNotAllowed"
 	// RefImmutable: the push would change a checkpoint's ref.
 	RefImmutable Reason = "RefImmutable"
+	// RefExists: a branch that is to be made exists, at another commit.
+	RefExists Reason = "RefExists"
 	// DeleteNotAllowed: the push would delete a ref.
 	DeleteNotAllowed Reason = "DeleteNotAllowed"
 	// ObjectsRefused: objects of the push are corrupt, missing or dangerous.

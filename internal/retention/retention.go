@@ -3,8 +3,8 @@
 // when somebody asks.
 //
 // It promises never to return the latest Checkpoint of a task, one that a Task, Fork or
-// ConversationSnapshot names, one whose spec.retention is Keep, or one that somebody applied
-// and that does not say ByPolicy. Only objects are ever surplus: the record stays in the
+// ConversationSnapshot names, one whose spec.retention is Keep, or one that somebody applied or
+// gave a branch and that does not say ByPolicy. Only objects are ever surplus: the record stays in the
 // history and the code in the gitstore.
 package retention
 
@@ -102,7 +102,7 @@ func isSubject(c *v1alpha1.Checkpoint, task *v1alpha1.Task) bool {
 	case c.Spec.Retention != "":
 		return c.Spec.Retention == v1alpha1.CheckpointByPolicy
 	}
-	return managed(c, task) && isAutomatic(c.Status.Trigger)
+	return managed(c, task) && isAutomatic(c.Status.Trigger) && len(c.Spec.Branches) == 0
 }
 
 // managed reports whether the manager created the Checkpoint, for this task. Anybody in the

@@ -50,6 +50,7 @@ func numbers(list []*v1alpha1.Checkpoint) string {
 func TestDecide(t *testing.T) {
 	keep := func(c *v1alpha1.Checkpoint) { c.Spec.Retention = v1alpha1.CheckpointKept }
 	byPolicy := func(c *v1alpha1.Checkpoint) { c.Spec.Retention = v1alpha1.CheckpointByPolicy }
+	branch := func(c *v1alpha1.Checkpoint) { c.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "b"}} }
 	applied := func(c *v1alpha1.Checkpoint) { c.Labels, c.Spec.RequestedBy = nil, "ann" }
 	trigger := func(trigger v1alpha1.CheckpointTrigger) func(*v1alpha1.Checkpoint) {
 		return func(c *v1alpha1.Checkpoint) { c.Status.Trigger = trigger }
@@ -76,6 +77,7 @@ func TestDecide(t *testing.T) {
 		"one that was applied by policy":       {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {applied, byPolicy}}, surplus: "1 2 3 4 5 6", kept: 4},
 		"one that a rewind made":               {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {trigger(v1alpha1.TriggerPreRewind)}, 3: {trigger(v1alpha1.TriggerRewound)}}, surplus: "1 4 5 6", kept: 4},
 		"one that a rewind made, by policy":    {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {trigger(v1alpha1.TriggerPreRewind), byPolicy}}, surplus: "1 2 3 4 5 6", kept: 4},
+		"one with a branch":                    {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {branch}, 3: {branch, byPolicy}}, surplus: "1 3 4 5 6", kept: 4},
 		"a trigger of a later version":         {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {trigger("Someday")}}, surplus: "1 3 4 5 6", kept: 4},
 		"an imitation": {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){
 			1: {func(c *v1alpha1.Checkpoint) { c.Name = "mine" }}, 2: {func(c *v1alpha1.Checkpoint) { c.Status.RequestedBy = "ann" }},

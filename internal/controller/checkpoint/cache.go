@@ -21,7 +21,7 @@ func slim(c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
 	s := c.Status
 	kept.Status = v1alpha1.CheckpointStatus{
 		ObservedGeneration: s.ObservedGeneration, Conditions: s.Conditions, TaskUID: s.TaskUID, RequestedBy: s.RequestedBy,
-		Number: s.Number, Trigger: s.Trigger,
+		Number: s.Number, Trigger: s.Trigger, Branches: s.Branches,
 	}
 	return &kept
 }

@@ -31,7 +31,7 @@ const (
 
 // fill writes the contents of a record to a status.
 func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64, reason, message string) {
-	conditions := s.Conditions
+	conditions, branches := s.Conditions, s.Branches
 	*s = v1alpha1.CheckpointStatus{
 		ObservedGeneration: generation,
 		TaskUID:            row.TaskUID,
@@ -61,7 +61,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Skipped:      skipped(row.Skipped),
 		SkippedCount: row.SkippedCount,
 	}
-	s.Conditions = conditions
+	s.Conditions, s.Branches = conditions, branches
 	set := func(kind string, ok bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if ok {

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/refname"
+)
+
+// checkpointBranch holds the flags of `checkpoint branch`.
+type checkpointBranch struct {
+	*plugin
+	name   string
+	remove bool
+	wait   waitFlags
+	dryRun dryRunFlag
+	print  *genericclioptions.PrintFlags
+}
+
+func (p *plugin) checkpointBranchCommand() *cobra.Command {
+	o := &checkpointBranch{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "branch TASK [CHECKPOINT] --name BRANCH",
+		Short: "Make a branch that holds the files of a checkpoint",
+		Long: `Make a branch in the gitstore that holds exactly the files of a checkpoint, the latest
+one by default. It is at the agent's own commit if the agent had committed everything,
+and otherwise one commit on top of that. The task need not run, and is not changed.
+git clone and git fetch know the branch as clew/TASK/BRANCH.
+
+A Checkpoint with a branch is kept whatever the task's checkpointPolicy.retention says,
+unless its own retention is ByPolicy. --remove removes the branch, if it is still where it was made.`,
+		Example: `  # Make a branch of the latest checkpoint
+  kubectl clew checkpoint branch fix-login --name try/oauth
+
+  # Make one of the third checkpoint, and print its commit
+  kubectl clew checkpoint branch fix-login 3 --name before -o jsonpath='{.status.branches[*].commit}'
+
+  # Remove it
+  kubectl clew checkpoint branch fix-login --name try/oauth --remove`,
+		Args:              theFirst("TASK", "CHECKPOINT"),
+		ValidArgsFunction: p.completeTaskCheckpoint,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+	}
+	cmd.Flags().StringVar(&o.name, "name", "", "Name of the branch, without clew/TASK/ (required).")
+	cmd.Flags().BoolVar(&o.remove, "remove", false, "Remove the branch.")
+	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
+	o.wait.add(cmd, "the gitstore has the branch")
+	o.dryRun.add(cmd)
+	o.print = p.printFlags(cmd)
+	return cmd
+}
+
+func (o *checkpointBranch) run(ctx context.Context, args []string) error {
+	if o.name == "" {
+		return errors.New("name the branch with --name, such as --name try/oauth")
+	}
+	if err := refname.CheckBranch(o.name); err != nil {
+		return fmt.Errorf("--name %s is not a valid branch name: %w", oneLine(o.name), err)
+	}
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	c, err := o.target(ctx, s, args)
+	if err != nil {
+		return err
+	}
+	old, name := c.DeepCopy(), c.Name
+	switch {
+	case o.remove:
+		c.Spec.Branches = slices.DeleteFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == o.name })
+	case !hasBranch(c, o.name):
+		c.Spec.Branches = append(c.Spec.Branches, v1alpha1.CheckpointBranch{Name: o.name})
+	}
+	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+	if err := s.client.Patch(ctx, c, patch, o.dryRun.patchOptions()...); err != nil {
+		return s.explain(err, "checkpoint", name)
+	}
+	if o.wait.wait && !o.dryRun.server {
+		if c, err = await(ctx, s, o.wait, "checkpoint", &v1alpha1.CheckpointList{}, c, o.judge); err != nil {
+			return err
+		}
+	}
+	if done, err := o.printed(o.print, c); done {
+		return err
+	}
+	fmt.Fprintf(o.Out, "checkpoint.clew.dev/%s %s%s\n", name, o.outcome(c), o.dryRun.suffix())
+	return nil
+}
+
+// target returns the Checkpoint that the arguments name; without one, that which has the branch
+// to be removed, or the latest.
+func (o *checkpointBranch) target(ctx context.Context, s *session, args []string) (*v1alpha1.Checkpoint, error) {
+	task, err := s.task(ctx, args[0])
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.checkpoints(ctx, task.Name)
+	if err != nil {
+		return nil, err
+	}
+	if len(args) > 1 {
+		c, err := findCheckpoint(list, task, args[1])
+		if missing := (*noObject)(nil); errors.As(err, &missing) {
+			return nil, fmt.Errorf("%w, or make the object of a checkpoint again with `kubectl clew checkpoint restore %s %d -n %s`", err, task.Name, missing.number, task.Namespace)
+		}
+		return c, err
+	}
+	for i := range slices.Backward(list.Items) {
+		c := &list.Items[i]
+		if o.remove && hasBranch(c, o.name) || !o.remove && c.Status.Number > 0 && c.Status.TaskUID == string(task.UID) {
+			return usable(c, task)
+		}
+	}
+	if o.remove {
+		return nil, fmt.Errorf("no checkpoint of task %s has a branch %s", task.Name, o.name)
+	}
+	return nil, fmt.Errorf("task %s has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Name, task.Namespace)
+}
+
+// hasBranch reports whether the spec names a branch.
+func hasBranch(c *v1alpha1.Checkpoint, name string) bool {
+	return slices.ContainsFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == name })
+}
+
+// branchOf returns what the status says of the branch; nil if it says nothing.
+func (o *checkpointBranch) branchOf(c *v1alpha1.Checkpoint) *v1alpha1.CheckpointBranchStatus {
+	for i := range c.Status.Branches {
+		if b := &c.Status.Branches[i]; b.Name == o.name {
+			return b
+		}
+	}
+	return nil
+}
+
+// judge is done once the gitstore has made or removed the branch.
+func (o *checkpointBranch) judge(c *v1alpha1.Checkpoint) verdict {
+	b := o.branchOf(c)
+	switch {
+	case o.remove:
+		return verdict{done: b == nil, state: "the branch is being removed"}
+	case b != nil && b.State == v1alpha1.BranchMade:
+		return verdict{done: true}
+	case b != nil && b.ObservedGeneration == c.Generation:
+		return verdict{err: fmt.Errorf("the branch was not made: %s", oneLine(b.Message))}
+	}
+	return verdict{state: "the branch is being made"}
+}
+
+// outcome says what is known of the branch.
+func (o *checkpointBranch) outcome(c *v1alpha1.Checkpoint) string {
+	of := fmt.Sprintf("branch %s of checkpoint %d", o.name, c.Status.Number)
+	switch b := o.branchOf(c); {
+	case o.remove:
+		return of + " removed"
+	case b != nil && b.Commit != "":
+		return fmt.Sprintf("%s made: %s at %s", of, b.Ref, b.Commit)
+	}
+	return of + " requested"
+}

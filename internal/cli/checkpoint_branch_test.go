@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// branched returns what playManager needs to answer a request for a branch.
+func branched(state v1alpha1.CheckpointBranchState) func(*v1alpha1.Checkpoint) bool {
+	return func(c *v1alpha1.Checkpoint) bool {
+		before := len(c.Status.Branches)
+		c.Status.Branches = nil
+		for _, b := range c.Spec.Branches {
+			s := v1alpha1.CheckpointBranchStatus{Name: b.Name, State: state}
+			if state == v1alpha1.BranchMade {
+				s.Ref, s.Commit = "refs/heads/clew/worker/"+b.Name, strings.Repeat("a", 40)
+			} else {
+				s.Message, s.ObservedGeneration = "it is taken", c.Generation
+			}
+			c.Status.Branches = append(c.Status.Branches, s)
+		}
+		return len(c.Status.Branches) != before
+	}
+}
+
+func TestCheckpointBranch(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonCompleted)
+	b.checkpoint(task, 1)
+	b.checkpoint(task, 2)
+	for text, args := range map[string][]string{
+		"name the branch with --name":            {"worker"},
+		"missing argument TASK":                  {},
+		"is not a valid branch name":             {"worker", "--name", "a..b"},
+		"kubectl clew checkpoint restore":        {"worker", "7", "--name", "b"},
+		`no checkpoint "x"`:                      {"worker", "x", "--name", "b"},
+		"no checkpoint of task worker has a bra": {"worker", "--name", "b", "--remove"},
+	} {
+		_, _, err := b.clew("", append([]string{"checkpoint", "branch"}, args...)...)
+		wantError(t, err, text)
+	}
+	out, _ := b.must("checkpoint", "branch", "worker", "--name", "b", "--dry-run")
+	wantText(t, "the dry run", "checkpoint.clew.dev/worker-2 branch b of checkpoint 2 requested (server dry run)\n", out)
+
+	playManager(b, &v1alpha1.CheckpointList{}, branched(v1alpha1.BranchMade))
+	out, _ = b.must("checkpoint", "branch", "worker", "1", "--name", "try/b")
+	wantText(t, "output", "checkpoint.clew.dev/worker-1 branch try/b of checkpoint 1 made: refs/heads/clew/worker/try/b at "+strings.Repeat("a", 40)+"\n", out)
+	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "worker-1"}}
+	b.get(c)
+	if diff := cmp.Diff([]v1alpha1.CheckpointBranch{{Name: "try/b"}}, c.Spec.Branches); diff != "" {
+		t.Errorf("the branches (-want +got):\n%s", diff)
+	}
+	out, _ = b.must("checkpoint", "show", "worker", "1")
+	wantParts(t, "checkpoint show", out, "refs/heads/clew/worker/try/b at aaa")
+	out, _ = b.must("checkpoint", "branch", "worker", "1", "--name", "try/b")
+	wantParts(t, "output of a repetition", out, "try/b of checkpoint 1 made")
+
+	playManager(b, &v1alpha1.CheckpointList{}, branched(v1alpha1.BranchMade))
+	out, _ = b.must("checkpoint", "branch", "worker", "--name", "try/b", "--remove")
+	wantText(t, "output of the removal", "checkpoint.clew.dev/worker-1 branch try/b of checkpoint 1 removed\n", out)
+
+	playManager(b, &v1alpha1.CheckpointList{}, branched(v1alpha1.BranchRefused))
+	_, _, err := b.clew("", "checkpoint", "branch", "worker", "--name", "taken")
+	wantError(t, err, "the branch was not made: it is taken")
+	out, _ = b.must("checkpoint", "show", "worker", "2")
+	wantParts(t, "checkpoint show", out, "taken (Refused): it is taken")
+}

@@ -1,0 +1,141 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// fakeBranches stands for the branches of a gitstore.
+type fakeBranches struct {
+	mu sync.Mutex
+	// at has what each branch was made of, by task UID and name.
+	at map[string]gitstoreapi.BranchQuery
+	// refuse is what it answers to all requests; nil for none.
+	refuse error
+}
+
+// MakeBranch implements checkpoint.Gitstore.
+func (f *fakeBranches) MakeBranch(_ context.Context, _, uid string, q gitstoreapi.BranchQuery) (gitstoreapi.Branch, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		return gitstoreapi.Branch{}, f.refuse
+	}
+	if have, ok := f.at[uid+" "+q.Name]; ok && have != q {
+		return gitstoreapi.Branch{}, gitstoreapi.New(gitstoreapi.RefExists, "it is taken")
+	}
+	if f.at == nil {
+		f.at = map[string]gitstoreapi.BranchQuery{}
+	}
+	f.at[uid+" "+q.Name] = q
+	return gitstoreapi.Branch{Ref: "refs/heads/clew/" + q.Task + "/" + q.Name, Commit: fmt.Sprintf("%040d", q.Checkpoint)}, nil
+}
+
+// RemoveBranch implements checkpoint.Gitstore.
+func (f *fakeBranches) RemoveBranch(_ context.Context, _, uid, _, name, commit string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		return f.refuse
+	}
+	if commit == fmt.Sprintf("%040d", f.at[uid+" "+name].Checkpoint) {
+		delete(f.at, uid+" "+name)
+	}
+	return nil
+}
+
+func (f *fakeBranches) answer(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refuse = err
+}
+
+// all returns the branches that there are.
+func (f *fakeBranches) all() map[string]gitstoreapi.BranchQuery {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.at)
+}
+
+// branch sets the branches that a Checkpoint names.
+func (w *world) branch(name string, branches ...string) {
+	w.Helper()
+	w.Eventually(func() error {
+		c := w.checkpoint(name)
+		c.Spec.Branches = nil
+		for _, b := range branches {
+			c.Spec.Branches = append(c.Spec.Branches, v1alpha1.CheckpointBranch{Name: b})
+		}
+		return w.client.Update(w.ctx, c)
+	}).Should(Succeed())
+}
+
+// eventuallyBranches waits for the branches in the status of a Checkpoint.
+func (w *world) eventuallyBranches(name string, want types.GomegaMatcher) {
+	w.Helper()
+	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
+	w.Eventually(w.objects.Object(c)).Should(HaveField("Status.Branches", want))
+}
+
+// made matches the status of a branch that the gitstore has.
+func made(name string, number int64) types.GomegaMatcher {
+	return Equal(v1alpha1.CheckpointBranchStatus{
+		Name: name, State: v1alpha1.BranchMade, Ref: "refs/heads/clew/work/" + name, Commit: fmt.Sprintf("%040d", number),
+	})
+}
+
+var _ = Describe("the branches of checkpoints", func() {
+	It("are made and removed as the spec says, also of a completed task, and keep the object", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{
+			Attempt: 1, Trigger: string(v1alpha1.TriggerToolCalls), GitHead: "abc", Base: "def",
+		})
+		w.branch("work-1", "try/a", "b")
+		w.complete("work", p)
+		w.Expect(w.branches.all()).To(BeEmpty(), "the gitstore does not have the checkpoint yet")
+
+		w.store.SetDurable(w.id("work"), 1)
+		w.eventuallyBranches("work-1", HaveExactElements(made("b", 1), made("try/a", 1)))
+		w.Expect(w.branches.all()).To(HaveKeyWithValue(w.id("work").UID+" b", gitstoreapi.BranchQuery{Task: "work", Name: "b", Checkpoint: 1, Head: "abc", Base: "def"}))
+
+		By("removing one, with the gitstore gone for a while")
+		w.branches.answer(errors.New("it cannot be reached"))
+		w.branch("work-1", "try/a")
+		w.restartManager()
+		w.branches.answer(nil)
+		w.eventuallyBranches("work-1", HaveExactElements(made("try/a", 1)))
+		w.Expect(w.branches.all()).To(HaveLen(1))
+	})
+
+	It("say why they were refused, and are tried again when that may help", func() {
+		w := newWorld()
+		w.running("work")
+		w.recordMany("work", 2)
+		w.branch("work-1", "b")
+		w.eventuallyBranches("work-1", HaveExactElements(made("b", 1)))
+		w.branch("work-2", "b")
+		w.eventuallyBranches("work-2", HaveExactElements(And(HaveField("State", v1alpha1.BranchRefused), HaveField("Message", "it is taken"), HaveField("ObservedGeneration", BeEquivalentTo(2)))))
+		w.branch("work-2")
+		w.eventuallyBranches("work-2", BeEmpty())
+		w.Expect(w.branches.all()).To(HaveLen(1), "a branch that was refused takes that of another checkpoint with it")
+
+		w.branches.answer(gitstoreapi.New(gitstoreapi.NotFound, "it does not have the checkpoint"))
+		w.branch("work-2", "c")
+		w.eventuallyBranches("work-2", HaveExactElements(And(HaveField("State", v1alpha1.BranchRefused), HaveField("ObservedGeneration", BeZero()))))
+		w.branches.answer(nil)
+		w.eventuallyBranches("work-2", HaveExactElements(made("c", 2)))
+	})
+})

@@ -1,0 +1,155 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/requeue"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// Gitstore makes and removes branches; see gitstoreapi.Client.
+type Gitstore interface {
+	MakeBranch(ctx context.Context, namespace, uid string, q gitstoreapi.BranchQuery) (gitstoreapi.Branch, error)
+	RemoveBranch(ctx context.Context, namespace, uid, task, name, commit string) error
+}
+
+// Branches makes the branches that Checkpoints name, and removes those that they no longer
+// name. The gitstore does both, whether or not a pod of the task runs.
+type Branches struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Live reads from the API server.
+	Live client.Reader
+	// Gitstore has the branches.
+	Gitstore Gitstore
+}
+
+// The controller's permissions.
+//
+// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
+// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints/status,verbs=get;update;patch
+
+// SetupWithManager adds the controller to the manager.
+func (r *Branches) SetupWithManager(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("checkpoint-branches").
+		For(&v1alpha1.Checkpoint{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 1, NewQueue: fairqueue.New}).
+		Complete(r)
+}
+
+// Reconcile brings the branches of one Checkpoint up to date.
+func (r *Branches) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	c := &v1alpha1.Checkpoint{}
+	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
+		return requeue.Result(logf.FromContext(ctx), err)
+	}
+	if c.DeletionTimestamp != nil || !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable) || len(missing(c))+len(surplus(c)) == 0 {
+		return ctrl.Result{}, nil
+	}
+	// The cache may lag behind what was made, and lacks the agent's HEAD.
+	if err := r.Live.Get(ctx, request.NamespacedName, c); err != nil {
+		return requeue.Result(logf.FromContext(ctx), err)
+	}
+	old := c.DeepCopy()
+	failed := errors.Join(r.remove(ctx, c), r.make(ctx, c))
+	if !equality.Semantic.DeepEqual(old.Status, c.Status) {
+		patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Status().Patch(ctx, c, patch); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("write the branches of Checkpoint %s: %w", c.Name, err))
+		}
+	}
+	if failed != nil {
+		return requeue.Result(logf.FromContext(ctx), failed)
+	}
+	return ctrl.Result{}, nil
+}
+
+// missing returns the names of the branches that have to be made.
+func missing(c *v1alpha1.Checkpoint) (names []string) {
+	for _, b := range c.Spec.Branches {
+		known := slices.ContainsFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool {
+			return s.Name == b.Name && (s.State == v1alpha1.BranchMade || s.ObservedGeneration == c.Generation)
+		})
+		if !known {
+			names = append(names, b.Name)
+		}
+	}
+	return names
+}
+
+// surplus returns the branches that the spec no longer names.
+func surplus(c *v1alpha1.Checkpoint) (branches []v1alpha1.CheckpointBranchStatus) {
+	for _, s := range c.Status.Branches {
+		if !slices.ContainsFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == s.Name }) {
+			branches = append(branches, s)
+		}
+	}
+	return branches
+}
+
+// remove removes the branches that are surplus.
+func (r *Branches) remove(ctx context.Context, c *v1alpha1.Checkpoint) error {
+	for _, b := range surplus(c) {
+		if b.Commit != "" {
+			err := r.Gitstore.RemoveBranch(ctx, c.Namespace, c.Status.TaskUID, c.Spec.TaskRef.Name, b.Name, b.Commit)
+			refusal := (*gitstoreapi.Refusal)(nil)
+			gone := errors.As(err, &refusal) && (refusal.Reason == gitstoreapi.NotFound || isFinal(refusal))
+			if err != nil && !gone {
+				return fmt.Errorf("remove the branch %s of Checkpoint %s: %w", b.Name, c.Name, err)
+			}
+		}
+		c.Status.Branches = slices.DeleteFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == b.Name })
+	}
+	return nil
+}
+
+// make makes the branches that are missing.
+func (r *Branches) make(ctx context.Context, c *v1alpha1.Checkpoint) (failed error) {
+	query := gitstoreapi.BranchQuery{Task: c.Spec.TaskRef.Name, Checkpoint: c.Status.Number, Base: c.Status.Base}
+	if c.Status.Git != nil {
+		query.Head = c.Status.Git.Head
+	}
+	for _, name := range missing(c) {
+		query.Name = name
+		made, err := r.Gitstore.MakeBranch(ctx, c.Namespace, c.Status.TaskUID, query)
+		status := v1alpha1.CheckpointBranchStatus{Name: name, State: v1alpha1.BranchMade, Ref: made.Ref, Commit: made.Commit}
+		if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) && !refusal.Retryable() {
+			status = v1alpha1.CheckpointBranchStatus{Name: name, State: v1alpha1.BranchRefused, Message: resources.PlainText(refusal.Message, maxRefusal)}
+			if isFinal(refusal) {
+				status.ObservedGeneration, err = c.Generation, nil
+			}
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("make the branch %s of Checkpoint %s: %w", name, c.Name, err))
+		}
+		if err != nil && status.State == v1alpha1.BranchMade {
+			break
+		}
+		c.Status.Branches = slices.DeleteFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == name })
+		c.Status.Branches = append(c.Status.Branches, status)
+	}
+	slices.SortFunc(c.Status.Branches, func(a, b v1alpha1.CheckpointBranchStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return failed
+}
+
+// isFinal reports whether only another name helps. The others are tried again: a gitstore that
+// was restored from an older copy gets its checkpoints back, and one of an earlier version is
+// upgraded.
+func isFinal(refusal *gitstoreapi.Refusal) bool {
+	return slices.Contains([]gitstoreapi.Reason{gitstoreapi.RefExists, gitstoreapi.RefNotAllowed, gitstoreapi.BadRequest}, refusal.Reason)
+}
