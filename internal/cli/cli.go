@@ -92,6 +92,7 @@ Everything these commands do can also be done by applying manifests: see
 		p.rewindCommand(),
 		p.forkCommand(),
 		p.pickCommand(),
+		p.publishCommand(),
 		p.searchCommand(),
 		p.snapshotCommand(),
 		p.taskCommand(),

@@ -67,7 +67,7 @@ func TestHelpHasExamples(t *testing.T) {
 	b := newBench(t)
 	for _, args := range [][]string{
 		{"search"}, {"task", "list"}, {"task", "export"}, {"task", "import"}, {"task", "delete-history"}, {"task", "history"},
-		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"tree"}, {"compare"}, {"pick"}, {"timeline"}, {"checkpoint", "branch"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"},
+		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"tree"}, {"compare"}, {"pick"}, {"publish"}, {"timeline"}, {"checkpoint", "branch"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"},
 	} {
 		out, _ := b.must(append(args, "--help")...)
 		command := "kubectl clew " + strings.Join(args, " ")

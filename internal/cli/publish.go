@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// publish holds the flags of `publish`.
+type publish struct {
+	*plugin
+	branch, when string
+	approve      int64
+	// former is the request that the status was about before this one.
+	former string
+	wait   waitFlags
+	dryRun dryRunFlag
+	print  *genericclioptions.PrintFlags
+}
+
+func (p *plugin) publishCommand() *cobra.Command {
+	o := &publish{plugin: p}
+	cmd := &cobra.Command{
+		Use:        "publish TASK [--branch BRANCH]",
+		SuggestFor: []string{"push"},
+		Short:      "Push a task's work to a branch of its repository",
+		Long: `Push a task's work to a branch of its repository, and wait until it is there. A pod of
+its own does it, with the repository's credentials, which the agent never sees. What
+the agent left uncommitted becomes one commit on top of its own.
+
+The newest checkpoint is published once the task is completed, or as --when says; if
+it is not, the command does not wait. It sets spec.publish of the Task, of which
+everything stays that no flag changes. Repeat it to try again what was not published.`,
+		Example: `  # Publish the work of a completed task
+  kubectl clew publish fix-login --branch clew/fix-login
+
+  # That of a suspended one, for review in Gerrit
+  kubectl clew publish fix-login --branch refs/for/main --when suspended
+
+  # After a review of the protected files that checkpoint 7 changes
+  kubectl clew publish fix-login --approve 7`,
+		Args:              exactly("TASK"),
+		ValidArgsFunction: p.completeTask,
+		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+	}
+	cmd.Flags().StringVar(&o.branch, "branch", "", "Branch of the repository. Defaults to that of the task's spec.publish.")
+	cmd.Flags().StringVar(&o.when, "when", "", "When to publish: completed, suspended (or completed), or checkpoint (the newest, also while the agent works).")
+	cmd.Flags().Int64Var(&o.approve, "approve", 0, "Number of a checkpoint to publish although it changes protected files: you have reviewed them.")
+	_ = cmd.RegisterFlagCompletionFunc("branch", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("when", cobra.FixedCompletions(publishMoments(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.NoFileCompletions)
+	o.wait.add(cmd, "the work is published")
+	o.dryRun.add(cmd)
+	o.print = p.printFlags(cmd)
+	return cmd
+}
+
+// publishMoments are the values of --when.
+func publishMoments() []string { return []string{"completed", "suspended", "checkpoint"} }
+
+func (o *publish) run(ctx context.Context, taskName string) error {
+	s, err := o.connect()
+	if err != nil {
+		return err
+	}
+	task, err := s.task(ctx, taskName)
+	if err != nil {
+		return err
+	}
+	if task.Status.Publish != nil {
+		o.former = task.Status.Publish.Request
+	}
+	patch, err := o.patch(task)
+	if err != nil {
+		return err
+	}
+	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
+		return s.explain(err, "task", taskName)
+	}
+	if o.wait.wait && !o.dryRun.server {
+		if task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, o.judge); err != nil {
+			return err
+		}
+	}
+	if done, err := o.printed(o.print, task); done {
+		return err
+	}
+	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", taskName, o.outcome(task), o.dryRun.suffix())
+	return nil
+}
+
+// patch returns the change of spec.publish. A new id makes Clew try again.
+func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
+	id, err := o.newID()
+	if err != nil {
+		return nil, err
+	}
+	spec := map[string]any{"id": id}
+	switch {
+	case o.branch != "":
+		spec["branch"] = o.branch
+	case task.Spec.Publish == nil:
+		return nil, fmt.Errorf("task %s has no spec.publish: name a branch of its repository with --branch", task.Name)
+	}
+	if o.when != "" {
+		moments := []v1alpha1.PublishWhen{v1alpha1.PublishCompleted, v1alpha1.PublishSuspended, v1alpha1.PublishCheckpoint}
+		i := slices.Index(publishMoments(), o.when)
+		if i < 0 {
+			return nil, errors.New("--when must be completed, suspended or checkpoint")
+		}
+		spec["when"] = moments[i]
+	}
+	if o.approve != 0 {
+		spec["approvedCheckpoint"] = o.approve
+	}
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": task.UID}, "spec": map[string]any{"publish": spec},
+	})
+}
+
+// judge is done once the work is published, or if that has to wait for the task.
+func (o *publish) judge(task *v1alpha1.Task) verdict {
+	c, p := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskPublished), task.Status.Publish
+	switch {
+	case c == nil || c.ObservedGeneration < task.Generation:
+		return verdict{state: "publishing was requested"}
+	case c.Reason == v1alpha1.ReasonPublishPending:
+		return verdict{done: true}
+	case p == nil || p.Request == o.former:
+		return verdict{state: "publishing waits until the task is in the state that spec.publish.when names"}
+	case c.Status == metav1.ConditionTrue:
+		return verdict{done: true}
+	case c.Status == metav1.ConditionFalse && p.RetryTime == nil:
+		return verdict{err: fmt.Errorf("the work was not published: %s (%s)", oneLine(c.Message), c.Reason)}
+	}
+	return verdict{state: c.Message}
+}
+
+// outcome says what is known of publishing.
+func (o *publish) outcome(task *v1alpha1.Task) string {
+	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskPublished)
+	if o.dryRun.server || !o.wait.wait || c == nil {
+		return "publishing requested"
+	}
+	if c.Status == metav1.ConditionTrue {
+		return "published: " + oneLine(c.Message)
+	}
+	return "publishing requested: " + oneLine(c.Message)
+}

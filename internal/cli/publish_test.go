@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// publishes returns what playManager needs to answer a request to publish to a branch.
+func publishes(branch string, status metav1.ConditionStatus, reason, message string) func(*v1alpha1.Task) bool {
+	return func(t *v1alpha1.Task) bool {
+		if t.Spec.Publish == nil || t.Spec.Publish.Branch != branch {
+			return false
+		}
+		if reason != v1alpha1.ReasonPublishPending {
+			t.Status.Publish = &v1alpha1.PublishStatus{Request: branch}
+		}
+		apimeta.SetStatusCondition(&t.Status.Conditions, metav1.Condition{
+			Type: v1alpha1.TaskPublished, Status: status, Reason: reason, Message: message, ObservedGeneration: t.Generation, LastTransitionTime: metav1.NewTime(noon),
+		})
+		return true
+	}
+}
+
+func TestPublish(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonCompleted)
+	for text, args := range map[string][]string{
+		"has no spec.publish: name a branch":             {"worker"},
+		"--when must be completed, suspended or":         {"worker", "--branch", "b", "--when", "always"},
+		"branch must be a plain git branch name":         {"worker", "--branch", "a..b"},
+		`there is no task "nobody"`:                      {"nobody", "--branch", "b"},
+		"should be greater than or equal to 1":           {"worker", "--branch", "b", "--approve", "-1"},
+		"branch can only be below refs/heads/ or refs/f": {"worker", "--branch", "refs/tags/b"},
+	} {
+		_, _, err := b.clew("", append([]string{"publish"}, args...)...)
+		wantError(t, err, text)
+	}
+	out, _ := b.must("publish", "worker", "--branch", "clew/fix", "--dry-run")
+	wantText(t, "the dry run", "task.clew.dev/worker publishing requested (server dry run)\n", out)
+
+	playManager(b, &v1alpha1.TaskList{}, publishes("clew/fix", metav1.ConditionUnknown, v1alpha1.ReasonPublishPending, "it is published when it is completed"))
+	out, _ = b.must("publish", "worker", "--branch", "clew/fix")
+	wantText(t, "output for a task that is not completed", "task.clew.dev/worker publishing requested: it is published when it is completed\n", out)
+	playManager(b, &v1alpha1.TaskList{}, publishes("clew/fix-2", metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 3 is at refs/heads/clew/fix as abc"))
+	out, _ = b.must("publish", "worker", "--when", "suspended", "--approve", "3", "--branch", "clew/fix-2")
+	wantText(t, "output", "task.clew.dev/worker published: checkpoint 3 is at refs/heads/clew/fix as abc\n", out)
+	b.get(task)
+	got := task.Spec.Publish
+	want := []any{"cli-abcdefgh", "clew/fix-2", v1alpha1.PublishSuspended, ptr.To[int64](3)}
+	if diff := cmp.Diff(want, []any{got.ID, got.Branch, got.When, got.ApprovedCheckpoint}); diff != "" {
+		t.Errorf("spec.publish (-want +got):\n%s", diff)
+	}
+
+	playManager(b, &v1alpha1.TaskList{}, publishes("clew/fix-3", metav1.ConditionFalse, v1alpha1.ReasonDiverged, "others have pushed to it"))
+	_, _, err := b.clew("", "publish", "worker", "--branch", "clew/fix-3")
+	wantError(t, err, "the work was not published: others have pushed to it (Diverged)")
+}
