@@ -4,8 +4,9 @@
 #   make build && docker build --build-arg BINARIES=prebuilt . takes the programs from bin/
 #
 # The runtime image needs git 2.39 or newer with http-backend, a shell, CA
-# certificates and an ssh client. PACKAGES lists what it lacks; use
-# --build-arg PACKAGES= for an image that lacks nothing, or has no apt-get.
+# certificates and an ssh client. Pods run as any user, and ssh refuses to run as a
+# user without a name: libnss-unknown gives them one. PACKAGES lists what the image
+# lacks; use --build-arg PACKAGES= for an image that lacks nothing, or has no apt-get.
 ARG BUILDER_IMAGE=docker.io/library/golang:1.26-bookworm
 ARG RUNTIME_IMAGE=docker.io/library/debian:bookworm-slim
 ARG BINARIES=build
@@ -31,7 +32,7 @@ COPY bin/manager bin/server bin/gitstore bin/clew-daemon bin/kubectl-clew /out/
 FROM binaries-${BINARIES} AS binaries
 
 FROM ${RUNTIME_IMAGE}
-ARG PACKAGES="git ca-certificates openssh-client"
+ARG PACKAGES="git ca-certificates openssh-client libnss-unknown"
 RUN if [ -n "${PACKAGES}" ]; then \
       apt-get update && \
       apt-get install --yes --no-install-recommends ${PACKAGES} && \

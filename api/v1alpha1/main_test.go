@@ -27,6 +27,13 @@ func ref(r string) change { return spec(func(s *v1alpha1.TaskSpec) { s.Repositor
 
 func url(u string) change { return spec(func(s *v1alpha1.TaskSpec) { s.Repository.URL = u }) }
 
+// bySSH is url with a Secret.
+func bySSH(u string) change {
+	return spec(func(s *v1alpha1.TaskSpec) {
+		s.Repository.URL, s.Repository.CredentialsSecretRef = u, &v1alpha1.NameReference{Name: "git"}
+	})
+}
+
 func typed(s *v1alpha1.TaskSpec) { s.Agent.Type = v1alpha1.AgentClaudeCode }
 
 func model(name string) change {

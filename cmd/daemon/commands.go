@@ -114,7 +114,7 @@ func newPrepare(logs *logOptions) *cobra.Command {
 	cmd.Flags().StringVar(&root, "volume", daemonapi.VolumePath, "where the root of the task's volume is mounted")
 	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder shared with the agent's container")
 	tokens.addFlags(cmd.Flags())
-	cmd.Flags().StringVar(&credentials, "credentials-dir", daemonapi.RepositoryPath, "folder with the repository's credentials: username and password, or token; and ca.crt")
+	cmd.Flags().StringVar(&credentials, "credentials-dir", daemonapi.RepositoryPath, "folder with the repository's credentials: username and password, or token, and ca.crt; or ssh-privatekey and known_hosts")
 	cmd.Flags().StringVar(&termination, "termination-log", "/dev/termination-log", "file that the result is written to, as JSON")
 	cmd.Flags().DurationVar(&retryFor, "retry-for", 5*time.Minute, "how long a failed step that may succeed later is retried")
 	return cmd

@@ -62,7 +62,7 @@ func newPublish(logs *logOptions) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&tokenFile, "gitstore-token-file", filepath.Join(daemonapi.TokenPath, daemonapi.GitStoreTokenFile), "file with the pod's token for the gitstore")
 	cmd.Flags().StringVar(&scratch, "scratch-dir", "", "folder for the repository that is pushed; the system's folder for temporary files if empty")
-	cmd.Flags().StringVar(&credentials, "credentials-dir", daemonapi.RepositoryPath, "folder with the repository's credentials: username and password, or token; and ca.crt")
+	cmd.Flags().StringVar(&credentials, "credentials-dir", daemonapi.RepositoryPath, "folder with the repository's credentials: username and password, or token, and ca.crt; or ssh-privatekey and known_hosts")
 	cmd.Flags().StringVar(&termination, "termination-log", "/dev/termination-log", "file that the result is written to, as JSON")
 	cmd.Flags().DurationVar(&retryFor, "retry-for", time.Minute, "how long a failed step that may succeed later is retried")
 	return cmd

@@ -28,7 +28,7 @@ const (
 	// TokenPath is the folder of the pod's tokens.
 	TokenPath = "/var/run/secrets/clew"
 	// RepositoryPath is the folder of the repository's credentials: username and
-	// password, or token; and ca.crt.
+	// password, or token, and ca.crt; or ssh-privatekey and known_hosts.
 	RepositoryPath = "/var/run/secrets/clew-repository"
 	// MaskPath holds, in the containers prepare, daemon and agent, a folder for each Secret
 	// volume of the agent's container, whose files are masked like the variables of

@@ -263,7 +263,7 @@ func (b *podBuilder) repositoryVolume() *corev1.Volume {
 		return nil
 	}
 	return &corev1.Volume{Name: repositoryVolume, VolumeSource: corev1.VolumeSource{
-		Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: ptr.To(true)},
+		Secret: &corev1.SecretVolumeSource{SecretName: secret, Optional: ptr.To(true), DefaultMode: ptr.To[int32](0o400)},
 	}}
 }
 

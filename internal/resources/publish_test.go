@@ -63,6 +63,9 @@ func TestAPublisherHoldsNothingOfTheTask(t *testing.T) {
 	var names, audiences []string
 	for _, v := range pod.Spec.Volumes {
 		names = append(names, v.Name)
+		if v.Secret != nil && *v.Secret.DefaultMode != 0o400 {
+			t.Errorf("the files of the credentials have the mode %o", *v.Secret.DefaultMode)
+		}
 		if v.Projected != nil {
 			for _, s := range v.Projected.Sources {
 				audiences = append(audiences, s.ServiceAccountToken.Audience)

@@ -22,15 +22,15 @@ type Credentials struct {
 	// Username and Password are for HTTP. With a token as Password, Username may
 	// be empty.
 	Username, Password string
-	// SSHKeyFile and SSHKnownHostsFile are paths of files. Without a file of known
-	// hosts, any host key is accepted.
+	// SSHKeyFile and SSHKnownHostsFile are the paths of a private key without a passphrase
+	// and of the public keys of hosts. Both are required for ssh.
 	SSHKeyFile, SSHKnownHostsFile string
 }
 
 // CloneRequest describes a clone of an origin.
 type CloneRequest struct {
-	// URL is the origin's https, http or ssh URL, without credentials. If it is "",
-	// Clone creates an empty repository with an unborn branch main.
+	// URL is the origin's https, http or ssh URL, or user@host:path, without credentials. If
+	// it is "", Clone creates an empty repository with an unborn branch main.
 	URL string
 	// Ref is a branch, a tag or a commit; "" means the origin's default branch.
 	Ref         string
@@ -144,6 +144,9 @@ func (c *cloning) begin() error {
 		if c.url, err = cleanURL(c.req.URL, r.local); err != nil {
 			return err
 		}
+		if err = checkSSH(c.url, c.req.Credentials); err != nil {
+			return err
+		}
 	}
 	if c.req.Ref != "" {
 		if err := checkRefName(c.req.Ref); err != nil {
@@ -179,7 +182,7 @@ func (c *cloning) begin() error {
 // cleanURL validates the URL of an origin and returns it in the form passed to git.
 func cleanURL(text string, local bool) (string, error) {
 	bad := func(why string) (string, error) {
-		return "", fail(InvalidURL, nil, "the repository URL %s; write it like https://host/path.git or ssh://git@host/path.git", why)
+		return "", fail(InvalidURL, nil, "the repository URL %s; write it like https://host/path.git, ssh://git@host/path.git or git@host:path.git", why)
 	}
 	if local && strings.HasPrefix(text, "file:///") {
 		return text, nil
@@ -187,25 +190,25 @@ func cleanURL(text string, local bool) (string, error) {
 	if strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
 		return bad("contains spaces or control characters")
 	}
+	if cleanSSH(text) {
+		return text, nil
+	}
 	if !strings.Contains(text, "://") {
-		user, rest, ok := strings.Cut(text, "@")
-		host, path, ok2 := strings.Cut(rest, ":")
-		if !ok || !ok2 || strings.ContainsAny(user+host, "/:@") || strings.HasPrefix(path, ":") {
-			return bad("has no scheme")
-		}
-		text = "ssh://" + user + "@" + host + "/" + strings.TrimPrefix(path, "/")
+		return bad("has no scheme")
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" {
 		return bad("cannot be parsed")
 	}
 	switch _, password := u.User.Password(); {
-	case u.Scheme != "https" && u.Scheme != "http" && u.Scheme != "ssh":
-		return bad("has the scheme " + fmt.Sprintf("%q", u.Scheme) + ", but only https, http and ssh are allowed")
-	case u.Hostname() == "" || strings.HasPrefix(u.Host, "-") || strings.HasPrefix(u.User.Username(), "-"):
-		return bad("has no valid host")
 	case password || (u.User != nil && u.Scheme != "ssh"):
 		return bad("contains credentials, which belong in a Secret")
+	case u.Scheme == "ssh":
+		return bad("is not a plain ssh URL with a user, a host and a path")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return bad("has the scheme " + fmt.Sprintf("%q", u.Scheme) + ", but only https, http and ssh are allowed")
+	case u.Hostname() == "" || strings.HasPrefix(u.Host, "-"):
+		return bad("has no valid host")
 	case u.RawQuery != "" || u.Fragment != "":
 		return bad("has a query or a fragment")
 	}
@@ -227,21 +230,12 @@ func (c *cloning) originEnv() []string {
 		set("GIT_SSL_CAINFO", c.req.CAFile)
 	}
 	cred := c.req.Credentials
-	if cred.Password != "" && !strings.HasPrefix(c.url, "ssh:") {
-		env = append(env, headerEnv(c.authorization())...)
-	}
-	if strings.HasPrefix(c.url, "ssh:") {
-		ssh := "ssh -F /dev/null -o BatchMode=yes -o IdentitiesOnly=yes -o ConnectTimeout=15"
-		if cred.SSHKeyFile != "" {
-			ssh += " -i " + shellQuote(cred.SSHKeyFile)
-		}
-		if cred.SSHKnownHostsFile != "" {
-			ssh += " -o StrictHostKeyChecking=yes -o UserKnownHostsFile=" + shellQuote(cred.SSHKnownHostsFile)
-		} else {
-			ssh += " -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-		}
-		set("GIT_SSH_COMMAND", ssh)
+	switch {
+	case IsSSH(c.url):
+		set("GIT_SSH_COMMAND", sshCommand(cred))
 		set("GIT_SSH_VARIANT", "ssh")
+	case cred.Password != "":
+		env = append(env, headerEnv(c.authorization())...)
 	}
 	return env
 }
@@ -288,7 +282,7 @@ func (c *cloning) remote(args ...string) ([]byte, error) {
 // findOrigin follows the origin's redirects. Without credentials git follows them
 // itself.
 func (c *cloning) findOrigin() error {
-	if c.req.Credentials.Password == "" {
+	if c.req.Credentials.Password == "" || IsSSH(c.url) {
 		return nil
 	}
 	for range maxRedirects {

@@ -22,7 +22,7 @@ const (
 	InvalidURL Reason = "InvalidURL"
 	// RepositoryNotFound: the remote reports that the repository does not exist.
 	RepositoryNotFound Reason = "RepositoryNotFound"
-	// AuthenticationFailed: the remote rejected the credentials.
+	// AuthenticationFailed: the remote rejected the credentials, or is not a known host.
 	AuthenticationFailed Reason = "AuthenticationFailed"
 	// RefNotFound: the remote has no such branch, tag or commit.
 	RefNotFound Reason = "RefNotFound"

@@ -64,6 +64,9 @@ func (r *Repo) PushOrigin(ctx context.Context, p OriginPush) (OriginPushed, erro
 		return OriginPushed{}, fail(InvalidReference, nil, "%q is not a commit id of 40 hexadecimal digits", p.Commit)
 	}
 	url, err := cleanURL(p.URL, r.local)
+	if err == nil {
+		err = checkSSH(url, p.Credentials)
+	}
 	if err != nil {
 		return OriginPushed{}, err
 	}

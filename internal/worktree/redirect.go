@@ -21,7 +21,7 @@ const maxRedirects = 3
 // itself would follow it and send the Authorization header along.
 func (c *cloning) follow() (bool, error) {
 	u, err := url.Parse(c.url)
-	if err != nil || u.Scheme == "ssh" {
+	if err != nil || IsSSH(c.url) {
 		return false, nil //nolint:nilerr // git has already reported what is wrong with the address
 	}
 	const service = "/info/refs?service=git-upload-pack"

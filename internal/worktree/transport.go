@@ -392,7 +392,6 @@ var remoteErrors = []struct {
 	{"could not read Username", AuthenticationFailed},
 	{"could not read Password", AuthenticationFailed},
 	{"Permission denied", AuthenticationFailed},
-	{"Host key verification failed", AuthenticationFailed},
 	{"returned error: 301", InvalidURL},
 	{"returned error: 302", InvalidURL},
 	{"returned error: 303", InvalidURL},
@@ -405,6 +404,10 @@ var remoteErrors = []struct {
 	{"does not appear to be a git repository", RepositoryNotFound},
 	{"Could not resolve host", Unreachable},
 	{"Could not resolve hostname", Unreachable},
+	{"No route to host", Unreachable},
+	{"Network is unreachable", Unreachable},
+	{"Connection closed", Unreachable},
+	{"Broken pipe", Unreachable},
 	{"Failed to connect", Unreachable},
 	{"Connection refused", Unreachable},
 	{"Connection timed out", Unreachable},
@@ -417,6 +420,7 @@ var remoteErrors = []struct {
 	{"early EOF", Unreachable},
 	{"RPC failed", Unreachable},
 	{"not found", RepositoryNotFound},
+	{"Could not read from remote repository", RepositoryNotFound}, // by ssh, after what the host says
 }
 
 // outOfMemory matches messages of the local git that it is out of memory. Messages
@@ -428,6 +432,9 @@ func failRemote(err error, url string) error {
 	text := stderrOf(err)
 	if outOfMemory.MatchString(text) {
 		return fail(MemoryExceeded, err, "git needs more memory for the repository %s than Clew's container in the task's pod may use; "+moreMemory, url)
+	}
+	if err := failSSH(err, url); err != nil {
+		return err
 	}
 	for _, known := range remoteErrors {
 		if !strings.Contains(text, known.words) {

@@ -57,13 +57,18 @@ func TestCleanURL(t *testing.T) {
 		"https://host/path.git":        "https://host/path.git",
 		"http://host:8080/a/b":         "http://host:8080/a/b",
 		"ssh://git@host/path.git":      "ssh://git@host/path.git",
-		"git@host:team/repository.git": "ssh://git@host/team/repository.git",
+		"ssh://me@host:2222/~me/x":     "ssh://me@host:2222/~me/x",
+		"ssh://git@[::1]:22/path.git":  "ssh://git@[::1]:22/path.git",
+		"git@host:team/repository.git": "git@host:team/repository.git",
+		"git@host:/srv/repository.git": "git@host:/srv/repository.git",
 	} {
 		if got, err := cleanURL(in, false); err != nil || got != want {
 			t.Errorf("cleanURL(%q) is %q, %v, want %q", in, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "/etc", "file:///etc", "ext::sh -c x", "ext::sh", "git://host/x", "https://user:pw@host/x", "https://token@host/x", "ssh://a:b@host/x", "https:///x", "https://-x/y", "ssh://-oProxyCommand=x/y", "ssh://-u@h/y", "host:path", "https://h/x?y", "https://h/x#y", "https://h/x\ny", "-x", "a@b@c:d", "fd::1", "x@y::z"} {
+	for _, bad := range []string{"", "/etc", "file:///etc", "ext::sh -c x", "ext::sh", "git://host/x", "https://user:pw@host/x", "https://token@host/x", "ssh://a:b@host/x", "https:///x", "https://-x/y", "ssh://-oProxyCommand=x/y", "ssh://-u@h/y", "host:path", "https://h/x?y", "https://h/x#y", "https://h/x\ny", "-x", "a@b@c:d", "fd::1", "x@y::z",
+		"ssh://host/path.git", "ssh://git@-oProxyCommand=x/y", "ssh://git@host:-oProxyCommand=x/y", "ssh://%2doProxyCommand=x@host/y", "ssh://git@%2dx/y", "ssh://git@host/x%0ay", "ssh://git@host", "ssh://git@host/x?y",
+		"git@-oProxyCommand=x:y", "-oProxyCommand=x@host:y", "git@host:-oProxyCommand=x", "git@$(id):x", "git@host;id:x", "git@[host:22]:x", "git@host:a://b", "ssh+git://git@host/x"} {
 		_, err := cleanURL(bad, false)
 		if ReasonOf(err) != InvalidURL {
 			t.Errorf("cleanURL(%q) returns the error %v, want InvalidURL", bad, err)

@@ -8,7 +8,19 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// The keys of the Secret with the credentials of a repository. The key of ssh is that of
+// Secrets of the type kubernetes.io/ssh-auth.
+const (
+	userKey       = "username"
+	passwordKey   = "password"
+	tokenKey      = "token"
+	caKey         = "ca.crt"
+	sshKey        = "ssh-privatekey"
+	knownHostsKey = "known_hosts"
 )
 
 // Credentials reads the credentials of the task's repository from the folder in which its
@@ -21,15 +33,34 @@ func Credentials(dir string) (c worktree.Credentials, caFile string, err error) 
 		}
 		return strings.TrimSuffix(string(b), "\n")
 	}
+	file := func(key string) string {
+		if read(key) == "" {
+			return ""
+		}
+		return filepath.Join(dir, key)
+	}
 	if dir == "" {
 		return c, "", nil
 	}
-	c.Username, c.Password = read("username"), read("password")
-	if token := read("token"); token != "" && c.Password == "" {
+	c.Username, c.Password = read(userKey), read(passwordKey)
+	if token := read(tokenKey); token != "" && c.Password == "" {
 		c.Password = token
 	}
-	if read("ca.crt") != "" {
-		caFile = filepath.Join(dir, "ca.crt")
+	c.SSHKeyFile, c.SSHKnownHostsFile = file(sshKey), file(knownHostsKey)
+	return c, file(caKey), err
+}
+
+// Missing returns a sentence about what the Secret lacks that the repository needs; "" if it
+// lacks nothing.
+func Missing(r daemonapi.Repository, c worktree.Credentials, caFile string) string {
+	secret := r.CredentialsSecret
+	switch ssh := worktree.IsSSH(r.URL); {
+	case ssh && c.SSHKeyFile == "":
+		return fmt.Sprintf("there is no private key for %s: create the Secret %q of the type kubernetes.io/ssh-auth with the keys %s and %s", r.URL, secret, sshKey, knownHostsKey)
+	case ssh && c.SSHKnownHostsFile == "":
+		return fmt.Sprintf("the host of %s cannot be told from an impostor: add the key %s to the Secret %q, with the host's public keys as ssh-keyscan prints them, once you have compared them with those that its operator publishes", r.URL, knownHostsKey, secret)
+	case !ssh && secret != "" && c.Password == "" && caFile == "":
+		return fmt.Sprintf("there are no credentials for %s: create the Secret %q with the keys username and password, or token", r.URL, secret)
 	}
-	return c, caFile, err
+	return ""
 }

@@ -139,9 +139,8 @@ func (p *preparer) clone(ctx context.Context, layout journal.Layout) error {
 		if req.Credentials, req.CAFile, err = origin.Credentials(p.cfg.CredentialsDir); err != nil {
 			return err
 		}
-		if r.CredentialsSecret != "" && req.Credentials.Password == "" && req.CAFile == "" {
-			return &failure{reason: v1alpha1.ReasonCredentialsNotFound, permanent: true,
-				message: fmt.Sprintf("there are no credentials for %s: create the Secret %q with the keys username and password, or token", r.URL, r.CredentialsSecret)}
+		if missing := origin.Missing(*r, req.Credentials, req.CAFile); missing != "" {
+			return &failure{reason: v1alpha1.ReasonCredentialsNotFound, permanent: true, message: missing}
 		}
 	}
 	var cloned worktree.Origin

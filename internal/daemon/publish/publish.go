@@ -66,9 +66,8 @@ func (p *publisher) run(ctx context.Context) error {
 	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
 		return err
 	}
-	if secret := p.Pod.Repository.CredentialsSecret; secret != "" && push.Credentials == (worktree.Credentials{}) && push.CAFile == "" {
-		return &failure{reason: v1alpha1.ReasonCredentialsNotFound, message: fmt.Sprintf(
-			"there are no credentials for %s: create the Secret %q with the keys username and password, or token, then change publish.id", push.URL, secret)}
+	if missing := origin.Missing(p.Pod.Repository, push.Credentials, push.CAFile); missing != "" {
+		return &failure{reason: v1alpha1.ReasonCredentialsNotFound, message: missing + ". Then change publish.id"}
 	}
 	work := filepath.Join(p.ScratchDir, "worktree") // stays empty
 	if err := os.MkdirAll(work, 0o700); err != nil {
