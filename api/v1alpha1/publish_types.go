@@ -59,7 +59,8 @@ type CommitAuthor struct {
 // Publish is how the task's work gets to a branch of its repository. Clew pushes it with the
 // repository's credentials, from a pod of its own, which ends afterwards; the agent never
 // sees them. Commits of others are not discarded, unless onDiverged allows it. What Clew itself
-// has published for the task before is replaced. The condition Published says how it went. A
+// has published for the task before is replaced, down to the commits of others that it was
+// published onto. The condition Published says how it went. A
 // task that starts from this one or is forked from it publishes nothing by itself.
 type Publish struct {
 	// id makes Clew try again what could not be published: change it once the cause is
@@ -165,6 +166,11 @@ type PublishStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Commit string `json:"commit,omitempty"`
+	// onto is the newest commit in the history of commit that others have pushed to that ref;
+	// empty if there was none. It is not discarded when the task publishes again.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Onto string `json:"onto,omitempty"`
 	// publishedCheckpoint is the number of the checkpoint that commit is from.
 	// +optional
 	PublishedCheckpoint int64 `json:"publishedCheckpoint,omitempty"`

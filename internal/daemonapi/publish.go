@@ -37,6 +37,8 @@ type PublishConfig struct {
 	AuthorEmail string `json:"authorEmail,omitempty"`
 	// Replaces is the commit that the task published to Ref last; empty for none.
 	Replaces string `json:"replaces,omitempty"`
+	// Onto is the Onto of that push's result.
+	Onto string `json:"onto,omitempty"`
 	// Force is set if commits of others may be discarded.
 	Force bool `json:"force,omitempty"`
 	// PushOptions are git's.
@@ -59,6 +61,9 @@ type PublishResult struct {
 	Commit string `json:"commit,omitempty"`
 	// Already is set if the ref had the commit before.
 	Already bool `json:"already,omitempty"`
+	// Onto is the newest commit in the history of Commit that others have pushed to Ref;
+	// empty for none.
+	Onto string `json:"onto,omitempty"`
 	// Answer is what the origin's hooks printed.
 	Answer string `json:"answer,omitempty"`
 	// Retryable is set if another try may succeed without anybody's help.

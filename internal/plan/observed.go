@@ -284,4 +284,6 @@ type Publisher struct {
 	Checkpoint int64
 	// Replaces is the commit that the task published to the same ref last; empty for none.
 	Replaces string
+	// Onto is what that commit kept of others; empty for nothing.
+	Onto string
 }

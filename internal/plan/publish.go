@@ -140,6 +140,7 @@ func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.Publi
 	message := fmt.Sprintf("checkpoint %d is at %s as %s", p.Checkpoint, result.Ref, result.Commit)
 	known := p.Ref == result.Ref && p.Commit == result.Commit
 	p.Failures, p.Ref, p.Commit, p.PublishedCheckpoint = 0, resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
+	p.Onto = resources.PlainText(result.Onto, 64)
 	if result.Answer != "" || !known {
 		p.Answer = resources.PlainText(result.Answer, maxMessage)
 	}
@@ -189,7 +190,7 @@ func (d *decision) startPublishing(checkpoint int64, request string) {
 func (d *decision) publisher(p *v1alpha1.PublishStatus) *Publisher {
 	out := &Publisher{Number: p.Number, Checkpoint: p.Checkpoint}
 	if p.Ref == resources.PublishRef(d.task.Spec.Publish.Branch) {
-		out.Replaces = p.Commit
+		out.Replaces, out.Onto = p.Commit, p.Onto
 	}
 	return out
 }

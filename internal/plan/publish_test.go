@@ -35,7 +35,7 @@ func (s *scene) startPublisher(p *Publisher) {
 			s.Fatalf("pod %d was started while %s publishes", p.Number, s.o.Publishers[i].Name)
 		}
 	}
-	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces}, resources.Options{})
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces, Onto: p.Onto}, resources.Options{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -70,6 +70,18 @@ func (s *scene) wantPublisher(number, checkpoint int64, replaces string) {
 	}
 	if got.Checkpoint != checkpoint || got.Replaces != replaces {
 		s.Errorf("checkpoint %d is published over %q, want %d over %q", got.Checkpoint, got.Replaces, checkpoint, replaces)
+	}
+}
+
+// wantOnto fails unless the only pod that publishes keeps this commit of others.
+func (s *scene) wantOnto(commit string) {
+	s.Helper()
+	config, err := daemonapi.DecodePublishConfig(s.o.Publishers[0].Spec.Containers[0].Env[0].Value)
+	if err != nil {
+		s.Fatal(err)
+	}
+	if config.Onto != commit {
+		s.Errorf("what is published keeps %q of others, want %q", config.Onto, commit)
 	}
 }
 
@@ -122,11 +134,15 @@ func TestEachCheckpointIsPublishedOverTheLast(t *testing.T) {
 	s.record(v1alpha1.TriggerToolCalls)
 	s.after(time.Minute).step()
 	s.wantPublisher(1, 1, "")
-	s.publisherEnds(pushed("c1"))
+	first := pushed("c1")
+	first.Onto = "c0"
+	s.publisherEnds(first)
 	s.wantPublisher(2, 3, "c1")
+	s.wantOnto("c0")
 	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.Branch = "another" })
 	s.publisherEnds(pushed("c3"))
 	s.wantPublisher(3, 3, "")
+	s.wantOnto("")
 }
 
 func TestASuspendedTaskIsPublishedIfAskedFor(t *testing.T) {

@@ -26,6 +26,8 @@ type PublisherRequest struct {
 	Checkpoint int64
 	// Replaces is the commit that the task published to the same ref last; empty for none.
 	Replaces string
+	// Onto is what that commit kept of others; empty for nothing.
+	Onto string
 }
 
 // PublishRef returns the full name of the ref that spec.publish.branch names.
@@ -75,7 +77,7 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 	config := daemonapi.PublishConfig{
 		Namespace: task.Namespace, Task: task.Name, TaskUID: string(task.UID), Checkpoint: request.Checkpoint,
 		GitStoreURL: common.GitStoreURL, CABundle: common.CABundle, Repository: *common.Repository,
-		Ref: PublishRef(spec.Branch), Replaces: request.Replaces,
+		Ref: PublishRef(spec.Branch), Replaces: request.Replaces, Onto: request.Onto,
 		Uncommitted: spec.Uncommitted != v1alpha1.PublishIgnore,
 		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
 		AuthorName:  author.Name, AuthorEmail: author.Email,

@@ -24,7 +24,7 @@ func publisherOf(t *testing.T, change func(*v1alpha1.Task)) *corev1.Pod {
 	task.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git", CredentialsSecretRef: &v1alpha1.NameReference{Name: "git"}}
 	task.Spec.Publish = &v1alpha1.Publish{Branch: "clew/fix"}
 	change(task)
-	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: 2, Checkpoint: 7, Replaces: "c1"}, options())
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: 2, Checkpoint: 7, Replaces: "c1", Onto: "c0"}, options())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestWhatAPublisherIsTold(t *testing.T) {
 		Namespace: got.Namespace, Task: "fix", TaskUID: "uid", Checkpoint: 7, GitStoreURL: got.GitStoreURL, CABundle: "PEM",
 		Repository: daemonapi.Repository{URL: "https://git.example.com/p.git", CredentialsSecret: "git"},
 		Ref:        "refs/heads/clew/fix", Uncommitted: true, Message: "It costs $(HOME)", AuthorName: "Clew", AuthorEmail: "noreply@clew.dev",
-		Replaces: "c1", ProtectedPaths: []string{"ci/"},
+		Replaces: "c1", Onto: "c0", ProtectedPaths: []string{"ci/"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)

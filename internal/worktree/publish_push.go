@@ -16,11 +16,14 @@ type OriginPush struct {
 	URL         string
 	Credentials Credentials
 	CAFile      string
-	// Commit is pushed to Ref, a full ref name.
-	Commit, Ref string
-	// Replaces is the commit that an earlier push of the task left in Ref: it may be
-	// discarded. "" if there is none.
+	// Publication has the commit to push; Ref is the full name of the ref to push it to.
+	Publication
+	Ref string
+	// Replaces is the commit that an earlier push of the task left in Ref: what it has above
+	// Onto may be discarded. "" if there is none.
 	Replaces string
+	// Onto is the Onto of that push.
+	Onto string
 	// Force allows to discard whatever Ref has when the push begins.
 	Force bool
 	// Options are git's push options.
@@ -31,6 +34,9 @@ type OriginPush struct {
 type OriginPushed struct {
 	// Already is set if Ref had the commit, so that nothing was pushed.
 	Already bool
+	// Onto is what Ref has of others: the newest commit in the history of what was pushed that
+	// the task did not push itself. "" if there is none.
+	Onto string
 	// Answer is what the remote's hooks printed: printable text, at most maxAnswer bytes.
 	Answer string
 }
@@ -96,18 +102,64 @@ func (c *pushing) once() (OriginPushed, error) {
 		return OriginPushed{}, err
 	}
 	if at == c.push.Commit {
-		return OriginPushed{Already: true}, nil
+		onto, err := c.ontoOfAnother(at)
+		return OriginPushed{Already: true, Onto: onto}, err
 	}
-	if at != "" && at != c.push.Replaces && !c.push.Force {
-		ahead, err := c.descends(at)
-		if err != nil {
-			return OriginPushed{}, err
-		}
-		if !ahead {
-			return OriginPushed{}, c.diverged("is at " + at + ", a commit that is not part of what is published")
-		}
+	onto, err := c.keep(at)
+	if err != nil {
+		return OriginPushed{}, err
 	}
-	return c.send(at)
+	pushed, err := c.send(at)
+	pushed.Onto = onto
+	return pushed, err
+}
+
+// keep returns what a push over the commit at keeps of others: at itself, or what the task
+// pushed at onto. It fails if that would be discarded, and Force does not allow it.
+func (c *pushing) keep(at string) (string, error) {
+	others, was := at, "is at "
+	if at != "" && at == c.push.Replaces {
+		others, was = c.push.Onto, "was, before the task pushed to it, at "
+	}
+	if others == "" {
+		return "", nil
+	}
+	ahead, err := c.descends(others)
+	switch {
+	case err != nil:
+		return "", err
+	case ahead:
+		return others, nil
+	case c.push.Force:
+		return c.remains(others)
+	}
+	return "", c.diverged(was + others + ", a commit that is not part of what is published")
+}
+
+// remains returns the newest commit that a push leaves of a history which it discards.
+func (c *pushing) remains(of string) (string, error) {
+	if _, err := c.r.resolve(c.ctx, of); ReasonOf(err) == CheckpointNotFound {
+		of = c.push.Base // of the others' commits, at most those before it are here
+	}
+	common, err := c.r.mergeBase(c.ctx, of, c.push.Commit)
+	if common == emptyTree.String() {
+		return "", err
+	}
+	return common, err
+}
+
+// ontoOfAnother returns the Onto of the push that left Commit in the ref, as far as it is
+// known: a pod that ended before it could report may have pushed it, onto any of the agent's
+// commits.
+func (c *pushing) ontoOfAnother(at string) (string, error) {
+	if at == c.push.Replaces {
+		return c.push.Onto, nil
+	}
+	if !c.push.OnTop {
+		return at, nil
+	}
+	parents, err := c.r.gitText(c.ctx, "log", "-1", "--format=%P", "--end-of-options", at)
+	return parents, failGit(err, "read the parent of %s", at)
 }
 
 func (c *pushing) diverged(what string) error {

@@ -72,7 +72,7 @@ func (p *publisher) publicationOf(c Checkpoint, change ...func(*PublishRequest))
 // send pushes a publication.
 func (p *publisher) send(made Publication, change ...func(*OriginPush)) (OriginPushed, error) {
 	push := p.push
-	push.Commit = made.Commit
+	push.Publication = made
 	for _, f := range change {
 		f(&push)
 	}
@@ -137,7 +137,7 @@ func TestACheckpointThatIsPublishedAgainPushesNothing(t *testing.T) {
 	p.hook("exit 1")
 	pushed, err := p.send(again)
 	must(t, err)
-	wantEqual(t, "pushed", OriginPushed{Already: true}, pushed)
+	wantEqual(t, "pushed", OriginPushed{Already: true, Onto: p.at(p.push.Ref + "^")}, pushed)
 }
 
 func TestWhatIsCommittedOnTop(t *testing.T) {

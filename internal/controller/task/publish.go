@@ -30,7 +30,7 @@ func (r *Reconciler) startPublisher(ctx context.Context, task *v1alpha1.Task, wa
 	if err := r.ensureServiceAccount(ctx, task.Namespace); err != nil {
 		return err
 	}
-	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces}, r.Pods)
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces, Onto: want.Onto}, r.Pods)
 	if err != nil {
 		return err
 	}

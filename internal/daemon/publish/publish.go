@@ -61,7 +61,7 @@ func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
 }
 
 func (p *publisher) run(ctx context.Context) error {
-	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Force: p.Pod.Force, Options: p.Pod.PushOptions}
+	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, Options: p.Pod.PushOptions}
 	var err error
 	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (p *publisher) run(ctx context.Context) error {
 	if err := p.checkProtected(ctx, made); err != nil {
 		return err
 	}
-	push.Commit = made.Commit
+	push.Publication = made
 	return p.push(ctx, push)
 }
 
@@ -152,7 +152,7 @@ func (p *publisher) push(ctx context.Context, push worktree.OriginPush) error {
 	return p.retry(ctx, func() error {
 		pushed, err := p.repo.PushOrigin(ctx, push)
 		if err == nil {
-			p.result.Already, p.result.Answer = pushed.Already, pushed.Answer
+			p.result.Already, p.result.Onto, p.result.Answer = pushed.Already, pushed.Onto, pushed.Answer
 			p.Log.Info("the checkpoint is published", "checkpoint", p.Pod.Checkpoint, "ref", push.Ref, "commit", push.Commit, "already", pushed.Already)
 		}
 		return err

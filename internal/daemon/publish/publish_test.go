@@ -138,7 +138,7 @@ func TestACheckpointIsPublished(t *testing.T) {
 	if got := s.origin("rev-parse", "clew/fix^"); got != s.head {
 		t.Errorf("it is on top of %s, want %s", got, s.head)
 	}
-	want.Already = true
+	want.Already, want.Onto = true, s.head
 	if diff := cmp.Diff(want, s.run(t.Context())); diff != "" {
 		t.Errorf("the second result (-want +got):\n%s", diff)
 	}
