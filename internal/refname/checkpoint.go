@@ -37,3 +37,10 @@ func Live(taskUID string) string { return OfTask(taskUID) + "live" }
 func IsState(ref string) bool {
 	return strings.HasPrefix(ref, Checkpoints) && path.Base(path.Dir(ref)) == "state"
 }
+
+// IsCode reports whether ref has the form that Code or Head returns: a commit with files, which
+// whoever may read code may read.
+func IsCode(ref string) bool {
+	kind := path.Base(path.Dir(ref))
+	return strings.HasPrefix(ref, Checkpoints) && (kind == "code" || kind == "head")
+}

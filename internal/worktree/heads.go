@@ -37,7 +37,9 @@ var (
 // The agent's repository is not read: a checkpoint's state has its objects, as they were at
 // one moment. They are data of somebody untrusted, so they are unpacked beside this
 // repository, checked, and only what the commit needs is added. What a checkpoint leaves out,
-// a commit may not bring in either: files above Config.MaxFileBytes, and secrets.
+// a commit may not bring in either: files above Config.MaxFileBytes, and secrets. Nor may it
+// bring in what only states reach: whoever may read code may read the commit, and states hold
+// conversations.
 //
 // Errors: HeadNotStored, StorageFull, MemoryExceeded, GitFailed, CheckpointNotFound and
 // CheckpointCorrupted (the state).
@@ -48,9 +50,13 @@ func (r *Repo) StoreHead(ctx context.Context, req HeadRequest) error {
 	}
 	r.packs.RLock()
 	defer r.packs.RUnlock()
-	_, err := r.reached(ctx, req.Commit, nil)
-	if err != nil && ReasonOf(err) == "" && ctx.Err() == nil {
-		err = r.importHead(ctx, req)
+	known, err := r.codeTips(ctx, req.State)
+	if err != nil {
+		return err
+	}
+	more, err := r.reached(ctx, req.Commit, known, nil)
+	if len(more) > 0 || err != nil && ReasonOf(err) == "" && ctx.Err() == nil {
+		err = r.importHead(ctx, req, known)
 	}
 	if err != nil {
 		return err
@@ -61,9 +67,10 @@ func (r *Repo) StoreHead(ctx context.Context, req HeadRequest) error {
 	return failIO(r.syncRefs(ref), "make %s durable", ref)
 }
 
-// reached lists the objects that a commit reaches and no ref does. It fails if the commit is
-// no commit, or something that it reaches is missing.
-func (r *Repo) reached(ctx context.Context, commit string, env []string) ([]oid, error) {
+// reached lists the objects that a commit reaches and the known ones do not. It may list some
+// that those do reach. It fails if the commit is no commit, or something that it reaches is
+// missing.
+func (r *Repo) reached(ctx context.Context, commit string, known, env []string) ([]oid, error) {
 	kind, err := r.git(ctx, gitCall{args: []string{"cat-file", "-t", commit}, env: env})
 	if err != nil {
 		return nil, err
@@ -71,7 +78,8 @@ func (r *Repo) reached(ctx context.Context, commit string, env []string) ([]oid,
 	if string(kind) != "commit\n" {
 		return nil, fail(HeadNotStored, nil, "the agent's HEAD %s is a %s, not a commit", commit, strings.TrimSpace(string(kind)))
 	}
-	out, err := r.git(ctx, gitCall{args: []string{"rev-list", "--objects", "--no-object-names", commit, "--not", "--all"}, env: env})
+	ask := strings.NewReader(strings.Join(append([]string{commit}, known...), "\n^") + "\n")
+	out, err := r.git(ctx, gitCall{args: []string{"rev-list", "--objects", "--no-object-names", "--stdin"}, env: env, stdin: ask})
 	if err != nil {
 		return nil, err
 	}
@@ -91,35 +99,41 @@ type headImport struct {
 	r     *Repo
 	ctx   context.Context
 	req   HeadRequest
-	aside string   // an object folder beside the repository's own
-	env   []string // makes git find the objects in aside as well
+	known []string    // the commits of codeTips
+	aside string      // an object folder beside the repository's own
+	env   []string    // makes git find the objects in aside as well
+	store *dir        // the agent's object folder, as the state has it
+	loose []looseFile // its loose objects
+	packs bool        // its packs are unpacked
 }
 
+// looseFile is a loose object of the agent, and the file that is said to hold it.
+type looseFile struct{ id, content oid }
+
 // importHead adds a commit from a checkpoint's state to the repository.
-func (r *Repo) importHead(ctx context.Context, req HeadRequest) error {
+func (r *Repo) importHead(ctx context.Context, req HeadRequest, known []string) error {
 	aside, err := os.MkdirTemp(r.own(""), "tmp_head_")
 	if err != nil {
 		return failIO(err, "create a folder in %s", r.own(""))
 	}
 	defer os.RemoveAll(aside)
-	h := &headImport{r: r, ctx: ctx, req: req, aside: aside, env: []string{"GIT_ALTERNATE_OBJECT_DIRECTORIES=" + aside}}
+	h := &headImport{r: r, ctx: ctx, req: req, known: known, aside: aside, env: []string{"GIT_ALTERNATE_OBJECT_DIRECTORIES=" + aside}}
 	ids, err := h.gather()
-	if err != nil {
+	if err == nil {
+		ids, err = h.own(ids)
+	}
+	if err != nil || len(ids) == 0 {
 		return err
 	}
 	if err := h.check(ids); err != nil {
 		return err
 	}
-	var list strings.Builder
-	for _, id := range ids {
-		list.WriteString(id.String() + "\n")
-	}
-	_, err = r.git(ctx, gitCall{args: []string{"pack-objects", "--quiet", filepath.Join(r.cfg.GitDir, "objects/pack/pack")}, env: h.env, stdin: strings.NewReader(list.String())})
+	_, err = r.git(ctx, gitCall{args: []string{"pack-objects", "--quiet", filepath.Join(r.cfg.GitDir, "objects/pack/pack")}, env: h.env, stdin: strings.NewReader(lines(ids))})
 	return failGit(err, "pack the agent's commit %s", req.Commit)
 }
 
 // gather unpacks the objects of the state until the commit is whole, and returns those that
-// the repository lacks.
+// it needs and that are not known to be others' to read.
 func (h *headImport) gather() ([]oid, error) {
 	state, _, err := h.r.readTree(h.ctx, h.req.State)
 	if err != nil {
@@ -129,18 +143,19 @@ func (h *headImport) gather() ([]oid, error) {
 	if store == nil || store.dir == nil {
 		return nil, h.incomplete(nil)
 	}
+	h.store, h.loose = store.dir, looseFiles(store.dir)
 	// What an agent has committed is loose, until somebody packs its repository.
-	if err := h.unpackLoose(store.dir); err != nil {
+	if err := h.unpackLacking(); err != nil {
 		return nil, err
 	}
-	ids, err := h.r.reached(h.ctx, h.req.Commit, h.env)
+	ids, err := h.r.reached(h.ctx, h.req.Commit, h.known, h.env)
 	if err == nil || ReasonOf(err) != "" {
 		return ids, err
 	}
-	if err := h.unpackPacks(store.dir); err != nil {
+	if err := h.unpackPacks(); err != nil {
 		return nil, err
 	}
-	ids, err = h.r.reached(h.ctx, h.req.Commit, h.env)
+	ids, err = h.r.reached(h.ctx, h.req.Commit, h.known, h.env)
 	if err == nil || ReasonOf(err) != "" {
 		return ids, err
 	}
@@ -155,32 +170,45 @@ func (h *headImport) incomplete(err error) error {
 	if err != nil && (interrupted(err) || outOfSpace(stderrOf(err))) {
 		return failGit(err, "list what %s reaches", h.req.Commit)
 	}
-	return fail(HeadNotStored, nil, "the agent's commit %s, or a file in it or in one before it, is not in the checkpoint: files above %d bytes and files that hold a secret are left out",
+	return fail(HeadNotStored, nil, "the agent's commit %s, or a file in it or in one before it, is not in the checkpoint's copy of the agent's repository: files above %d bytes and files that hold a secret are left out",
 		h.req.Commit, h.r.cfg.MaxFileBytes)
 }
 
-// unpackLoose copies the loose objects that the repository lacks.
-func (h *headImport) unpackLoose(store *dir) error {
-	var ids, files []oid
-	var ask strings.Builder
+// looseFiles lists the loose objects of a folder of objects.
+func looseFiles(store *dir) (files []looseFile) {
 	store.walkFiles("", func(name string, e *entry) {
 		id, err := parseOID(strings.Replace(name, "/", "", 1))
-		if err == nil && e.mode != modeLink && len(name) == 41 && name[2] == '/' && len(ids) < maxHeadObjects {
-			ids, files = append(ids, id), append(files, e.oid)
-			ask.WriteString(id.String() + "\n")
+		if err == nil && e.mode != modeLink && len(name) == 41 && name[2] == '/' && len(files) < maxHeadObjects {
+			files = append(files, looseFile{id: id, content: e.oid})
 		}
 	})
-	out, err := h.r.git(h.ctx, gitCall{args: []string{"cat-file", "--batch-check=%(objectname)"}, stdin: strings.NewReader(ask.String())})
-	if err != nil {
-		return failGit(err, "look up objects in %s", h.r.cfg.GitDir)
+	return files
+}
+
+// unpackLacking copies the loose objects that the repository lacks.
+func (h *headImport) unpackLacking() error {
+	ids := make([]oid, 0, len(h.loose))
+	for _, f := range h.loose {
+		ids = append(ids, f.id)
 	}
-	var lacking, contents []oid
-	i := 0
-	for line := range strings.Lines(string(out)) {
-		if strings.HasSuffix(line, " missing\n") && i < len(ids) {
-			lacking, contents = append(lacking, ids[i]), append(contents, files[i])
+	lacking, err := h.missing(ids, nil)
+	if err != nil {
+		return err
+	}
+	return h.unpackLoose(lacking)
+}
+
+// unpackLoose copies those of some objects that are loose.
+func (h *headImport) unpackLoose(ids []oid) error {
+	wanted := map[oid]bool{}
+	for _, id := range ids {
+		wanted[id] = true
+	}
+	var found, contents []oid
+	for _, f := range h.loose {
+		if wanted[f.id] {
+			found, contents = append(found, f.id), append(contents, f.content)
 		}
-		i++
 	}
 	left := maxHeadBytes
 	return h.r.eachObject(h.ctx, contents, func(i int, _ string, size int64, content io.Reader) error {
@@ -188,7 +216,7 @@ func (h *headImport) unpackLoose(store *dir) error {
 			_, err := io.Copy(io.Discard, content)
 			return err
 		}
-		return failIO(h.copyLoose(lacking[i], content), "unpack the agent's commit %s in %s", h.req.Commit, h.r.cfg.GitDir)
+		return failIO(h.copyLoose(found[i], content), "unpack the agent's commit %s in %s", h.req.Commit, h.r.cfg.GitDir)
 	})
 }
 
@@ -227,9 +255,13 @@ func holdsObject(content io.Reader, id oid, limit int64) bool {
 }
 
 // unpackPacks copies the packs of the state, as far as they are packs.
-func (h *headImport) unpackPacks(store *dir) error {
+func (h *headImport) unpackPacks() error {
+	if h.packs {
+		return nil
+	}
+	h.packs = true
 	var packs []oid
-	store.walkFiles("", func(name string, e *entry) {
+	h.store.walkFiles("", func(name string, e *entry) {
 		if e.mode != modeLink && path.Dir(name) == "pack" && strings.HasSuffix(name, ".pack") {
 			packs = append(packs, e.oid)
 		}

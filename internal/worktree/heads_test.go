@@ -101,6 +101,27 @@ func TestTheAgentsCommitsAreStored(t *testing.T) {
 			f.commit("lonely")
 		},
 		"detached": func(f *fixture) { f.git("checkout", "-q", "--detach", "v1") },
+		"taken back to what the origin had once": func(f *fixture) {
+			f.git("revert", "--no-edit", "HEAD")
+			f.git("revert", "--no-edit", "HEAD")
+		},
+		"with a file that an earlier state has": func(f *fixture) {
+			writeFile(f.t, filepath.Join(f.home, ".agent/notes"), "the same", 0o644)
+			f.checkpoint()
+			f.write("notes", "the same")
+			f.commit("one")
+		},
+		"packed, with a file that an earlier state has": func(f *fixture) {
+			writeFile(f.t, filepath.Join(f.home, ".agent/notes"), "the same", 0o644)
+			f.checkpoint()
+			f.write("notes", "the same")
+			f.commit("one")
+			f.git("gc", "-q", "--prune=now")
+			f.write("more", "more")
+			f.commit("two")
+			f.git("rm", "-q", "notes")
+			f.commit("three")
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cloned(t, makeOrigin(t, 20))
@@ -174,6 +195,66 @@ func TestHeadsThatAreNotStored(t *testing.T) {
 			f.withSecrets(secret)
 			c.make(f)
 			f.wantNotStored(f.storeHead(), c.says)
+		})
+	}
+}
+
+// commitRaw makes a commit of a given tree and parent the agent's HEAD, whatever the agent's
+// repository has of them.
+func (f *fixture) commitRaw(tree, parent string) string {
+	f.t.Helper()
+	raw := "tree " + tree + "\n" + parent + "author a <a@b> 1700000000 +0000\ncommitter a <a@b> 1700000000 +0000\n\nx\n"
+	writeFile(f.t, filepath.Join(f.work, ".git/raw"), raw, 0o600)
+	id := strings.TrimSpace(f.git("hash-object", "-w", "-t", "commit", ".git/raw"))
+	writeFile(f.t, filepath.Join(f.work, ".git/HEAD"), id+"\n", 0o644)
+	return id
+}
+
+// TestNoHeadBringsInAState: the ids of states are no secret, and what they hold is. Whoever may
+// read code may read the agent's commits.
+func TestNoHeadBringsInAState(t *testing.T) {
+	for name, head := range map[string]func(f *fixture, state string){
+		"as HEAD": func(f *fixture, state string) {
+			writeFile(f.t, filepath.Join(f.work, ".git/HEAD"), state+"\n", 0o644)
+		},
+		"as the parent of a commit": func(f *fixture, state string) {
+			f.commitRaw(strings.TrimSpace(f.git("rev-parse", "HEAD^{tree}")), "parent "+state+"\n")
+		},
+		"as the tree of a commit": func(f *fixture, state string) {
+			f.commitRaw(strings.TrimSpace(gitIn(f.t, f.config().GitDir, "rev-parse", state+"^{tree}")), "")
+		},
+		"by a file of it in a tree": func(f *fixture, state string) {
+			file := strings.TrimSpace(gitIn(f.t, f.config().GitDir, "rev-parse", state+":home/.agent/talk"))
+			make := gitCommand(f.work, "mktree", "--missing")
+			make.Stdin = strings.NewReader("100644 blob " + file + "\ttalk\n")
+			tree, err := make.Output()
+			must(f.t, err)
+			f.commitRaw(strings.TrimSpace(string(tree)), "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source := cloned(t, makeOrigin(t, 3))
+			writeFile(t, filepath.Join(source.home, ".agent/talk"), "what was said", 0o644)
+			of := source.checkpoint()
+			f := cloned(t, makeOrigin(t, 3))
+			writeFile(t, filepath.Join(f.home, ".agent/talk"), "what I said", 0o644)
+			own := f.checkpoint()
+			refs := []string{refname.Code("uid-2", 1), refname.State("uid-2", 1)}
+			gitIn(t, source.config().GitDir, "update-ref", refs[0], of.Code)
+			gitIn(t, source.config().GitDir, "update-ref", refs[1], of.State)
+			must(t, f.repo.Fetch(context.Background(), Remote{URL: "file://" + source.config().GitDir}, refs...))
+			for whose, state := range map[string]string{"own": own.State, "another's": of.State} {
+				head(f, state)
+				c := f.checkpoint()
+				if c.Agent.Head == "" {
+					t.Fatal("the checkpoint has no HEAD")
+				}
+				err := f.repo.StoreHead(context.Background(), HeadRequest{TaskUID: "uid-1", Commit: c.Agent.Head, State: c.State})
+				if err == nil {
+					t.Fatalf("%s state was stored with a commit of the agent", whose)
+				}
+				f.wantNotStored(err, "is not in the checkpoint")
+			}
 		})
 	}
 }
