@@ -357,6 +357,13 @@ func (r *Repo) DeleteRefs(ctx context.Context, refs ...string) error {
 	return failGit(err, "delete refs of %s", r.cfg.GitDir)
 }
 
+// DropState deletes the ref of another task's state, once what is needed of it was restored.
+// Nothing else then keeps its objects, except for the origin's history.
+func (r *Repo) DropState(ctx context.Context, ref string) error {
+	r.forgetState(ctx)
+	return r.DeleteRefs(ctx, ref)
+}
+
 // deleteRefs deletes all local refs below a prefix.
 func (r *Repo) deleteRefs(ctx context.Context, prefix string) error {
 	refs, err := r.Refs(ctx, prefix)

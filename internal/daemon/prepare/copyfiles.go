@@ -7,6 +7,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // copySource copies files of another task's checkpoint over the worktree that was cloned. It
@@ -16,7 +17,8 @@ func (p *preparer) copySource(ctx context.Context, layout journal.Layout) error 
 	if src == nil {
 		return fmt.Errorf("files of checkpoint %d of another task are to be copied, but the pod's configuration names none", layout.Point.Number)
 	}
-	point, err := p.fetch(ctx, placeSource, src.TaskUID, src.Checkpoint, src.Commit)
+	// The files alone: the state holds the conversation.
+	point, err := p.fetchRefs(ctx, placeSource, src.TaskUID, src.Checkpoint, src.Commit, refname.Code(src.TaskUID, src.Checkpoint))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package prepare_test
 
 import (
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // TestFilesAreCopiedFromAnotherTask: whatever kills prepare on the way, the task starts with its
@@ -58,9 +61,17 @@ func TestACopyGoesOnWithoutItsSource(t *testing.T) {
 	from := daemonapi.Source{TaskUID: source.UID, Checkpoint: 2, CopyFiles: []string{"a.txt"}}
 	w := source.Fork("copy", from)
 	w.Prepare(1, nil)
+	expect(t, "states on the volume", statesOf(t, w, source.UID), "")
 	attempt(w, 1, func(a *daemontest.Shim) { step(w, a, "c1", "c", "c") })
 	from.Commit = "0000000000000000000000000000000000000000"
 	w.Source = &from
 	w.Prepare(2, nil)
 	expect(t, "a.txt", w.Read("a.txt"), "changed by 2\n")
+}
+
+// statesOf returns the commits of a task's states that refs of a volume keep.
+func statesOf(t *testing.T, w *daemontest.World, uid string) string {
+	t.Helper()
+	out := w.Git.Run(t, "", "--git-dir", filepath.Join(w.Paths().State, "git"), "for-each-ref", "--format=%(objectname)", refname.OfTask(uid)+"state", "refs/clew-remote")
+	return strings.Join(slices.Compact(strings.Fields(out)), " ")
 }

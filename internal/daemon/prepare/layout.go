@@ -226,6 +226,11 @@ func (p *preparer) fork(ctx context.Context, layout journal.Layout) error {
 	if err := p.drain(ctx); err != nil {
 		return err
 	}
+	if !src.IncludeConversation { // the agent's repository was all that is wanted of it
+		if err := p.repo.DropState(ctx, refname.State(src.TaskUID, src.Checkpoint)); err != nil {
+			return err
+		}
+	}
 	origin, _ := p.repo.Origin()
 	p.log.Info("restored the other task's checkpoint", "task", src.TaskUID, "checkpoint", src.Checkpoint)
 	return p.journal.Update(func(s *journal.State) error {
@@ -332,31 +337,35 @@ func (p *preparer) planOlder(ctx context.Context, unknown journal.Point, why str
 // fetch fetches a task's checkpoint into the local repository unless it is already there.
 // commit, unless empty, is the expected code commit.
 func (p *preparer) fetch(ctx context.Context, where place, uid string, number int64, commit string) (journal.Point, error) {
-	code, state := refname.Code(uid, number), refname.State(uid, number)
-	point, err := p.local(ctx, uid, number)
+	return p.fetchRefs(ctx, where, uid, number, commit, refname.Code(uid, number), refname.State(uid, number))
+}
+
+// fetchRefs is fetch for some of the checkpoint's refs.
+func (p *preparer) fetchRefs(ctx context.Context, where place, uid string, number int64, commit string, refs ...string) (journal.Point, error) {
+	here, err := p.repo.Refs(ctx, refname.OfTask(uid))
 	if err != nil {
-		return point, err
+		return journal.Point{}, err
 	}
-	if point.Code == "" || point.State == "" || (commit != "" && point.Code != commit) {
+	code := refname.Code(uid, number)
+	lacks := func(ref string) bool { return here[ref] == "" }
+	if slices.ContainsFunc(refs, lacks) || (commit != "" && here[code] != commit) {
 		err := p.retry(ctx, func() error {
 			remote, err := p.cfg.Remote()
 			if err == nil {
-				err = p.repo.Fetch(ctx, remote, code, state)
+				err = p.repo.Fetch(ctx, remote, refs...)
 			}
 			return wrapPlace(where, err)
 		})
 		if err != nil {
-			return point, fmt.Errorf("fetch checkpoint %d: %w", number, err)
-		}
-		if point, err = p.local(ctx, uid, number); err != nil {
-			return point, err
+			return journal.Point{}, fmt.Errorf("fetch checkpoint %d: %w", number, err)
 		}
 	}
-	if commit != "" && point.Code != commit {
-		return point, &failure{reason: v1alpha1.ReasonCheckpointCorrupted, permanent: true,
+	point, err := p.local(ctx, uid, number)
+	if err == nil && commit != "" && point.Code != commit {
+		err = &failure{reason: v1alpha1.ReasonCheckpointCorrupted, permanent: true,
 			message: fmt.Sprintf("checkpoint %d is commit %s in the gitstore, expected %s", number, point.Code, commit)}
 	}
-	return point, nil
+	return point, err
 }
 
 // local returns a checkpoint as the local repository has it; the commits are empty if it

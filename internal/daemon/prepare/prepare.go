@@ -75,6 +75,7 @@ type Repo interface {
 	RemoteRefs(context.Context, worktree.Remote, string) (map[string]string, error)
 	CheckPush(context.Context, worktree.Remote) error
 	ClearLocks(context.Context) ([]string, error)
+	DropState(ctx context.Context, ref string) error
 }
 
 // Config configures one run of prepare.

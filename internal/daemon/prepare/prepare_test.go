@@ -398,10 +398,11 @@ func TestFork(t *testing.T) {
 			}
 			expect(t, "a.txt", w.Read("a.txt"), "changed by 2\n")
 			expect(t, "dir/b.txt", w.Read("dir/b.txt"), "b\n")
-			want, wantHome := []string{"user Do it."}, ""
+			want, wantHome, wantState := []string{"user Do it."}, "", ""
 			if include {
-				want, wantHome = callsOfThree[:5], "2"
+				want, wantHome, wantState = callsOfThree[:5], "2", checkpointRecord(source, 2).GetStateCommit()
 			}
+			expect(t, "the source's states on the volume", statesOf(t, w, source.UID), wantState)
 			expect(t, "conversation", w.Lines(), want)
 			expect(t, "home", readHome(w), wantHome)
 			attempt(w, 1, func(a *daemontest.Shim) { step(w, a, "f1", "f", "f") })
