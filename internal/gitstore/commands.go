@@ -45,7 +45,10 @@ func readPushHead(body io.Reader) (pushHead, error) {
 			return head, err
 		}
 		if line == nil {
-			return head, head.readPackHeader(body)
+			if slices.ContainsFunc(head.Commands, func(c Command) bool { return !isZero(c.New) }) {
+				return head, head.readPackHeader(body)
+			}
+			return head, nil
 		}
 		command, capabilities, hasCapabilities := bytes.Cut(line, []byte{0})
 		if hasCapabilities {
@@ -62,12 +65,8 @@ func readPushHead(body io.Reader) (pushHead, error) {
 	}
 }
 
-// readPackHeader reads the number of objects in the pack, if one follows.
+// readPackHeader reads the number of objects in the pack that follows.
 func (h *pushHead) readPackHeader(body io.Reader) error {
-	hasPack := slices.ContainsFunc(h.Commands, func(c Command) bool { return !isZero(c.New) })
-	if !hasPack {
-		return nil
-	}
 	var header [12]byte
 	n, err := io.ReadFull(body, header[:])
 	h.Raw = append(h.Raw, header[:n]...)

@@ -214,7 +214,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if m := healPath.FindStringSubmatch(r.URL.Path); m != nil && r.URL.RawPath == "" && namespaceName.MatchString(m[1]) && repositoryName.MatchString(m[2]) {
-		h.serveHealing(recorder, r, m[1], m[2])
+		h.serveHealing(recorder, r, pressed, m[1], m[2])
 		return
 	}
 	c, refused := h.parse(r)
@@ -272,8 +272,7 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	if refused != nil {
 		return refused
 	}
-	c.pressure.held.Store(slots.Slots)
-	defer func() { c.pressure.held.Store(nil); release() }()
+	defer release()
 	newest, refused := h.raise(c)
 	if refused != nil {
 		return refused

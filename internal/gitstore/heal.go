@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"bytes"
 	"crypto/sha1"
 	"encoding/hex"
 	"encoding/json"
@@ -25,8 +26,8 @@ var healPath = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/` + gitstoreapi.Lackin
 // returns the ids of objects that a checkpoint which the caller may see needs, and that are
 // missing or damaged. POST brings a pack of such objects, and of no others. An object is what
 // its id says, so it does not matter whom it comes from.
-func (h *Handler) serveHealing(w *statusRecorder, r *http.Request, namespace, name string) {
-	c := &call{repository: h.store.repository(namespace, name), service: "heal", request: r}
+func (h *Handler) serveHealing(w *statusRecorder, r *http.Request, pressed *pressure, namespace, name string) {
+	c := &call{repository: h.store.repository(namespace, name), service: "heal", request: r, pressure: pressed}
 	c.log = h.log.WithValues("namespace", namespace, "repository", name, "operation", "heal")
 	defer func() {
 		h.metrics.requests.WithLabelValues("heal", "exchange", strconv.Itoa(w.status)).Inc()
@@ -64,13 +65,6 @@ func (h *Handler) healing(c *call) (gitstoreapi.Lacking, *gitstoreapi.Refusal) {
 	if refused != nil {
 		return none, refused
 	}
-	exists, err := c.repository.exists()
-	if err != nil {
-		return none, h.unavailable(c, err)
-	}
-	if !exists {
-		return none, nil
-	}
 	ids, err := h.lacking.of(c.repository, append([]string{c.caller.Task.UID}, c.caller.Task.Sources...))
 	if err != nil {
 		return none, h.unavailable(c, err)
@@ -86,6 +80,10 @@ func (h *Handler) healing(c *call) (gitstoreapi.Lacking, *gitstoreapi.Refusal) {
 
 // heal stores the objects of a pack, all of which must be lacking.
 func (h *Handler) heal(c *call, ids []string) *gitstoreapi.Refusal {
+	header, refused := readHealingHeader(c.request.Body, len(ids))
+	if refused != nil {
+		return refused
+	}
 	// Nobody takes what is received for a leftover meanwhile.
 	used, err := c.repository.use(c.request.Context())
 	if err != nil {
@@ -97,56 +95,80 @@ func (h *Handler) heal(c *call, ids []string) *gitstoreapi.Refusal {
 		return h.unavailable(c, err)
 	}
 	defer os.RemoveAll(folder)
-	pack := filepath.Join(folder, "new.pack")
-	if refused := h.receivePack(c, pack); refused != nil {
+	in := h.newIntake(c, header)
+	stored := false
+	defer func() { in.finish(stored) }()
+	pack, index := filepath.Join(folder, "new.pack"), filepath.Join(folder, "new.idx")
+	if refused := h.receivePack(c, header, in, pack); refused != nil {
 		return refused
 	}
-	index := filepath.Join(folder, "new.idx")
-	// Outside the repository, git does not compare the objects with the damaged ones.
-	if _, err := h.store.gitFor(c.repository).run(c.request.Context(), h.store.hooks(), "index-pack", "--no-rev-index", "-o", index, pack); err != nil {
-		if c.request.Context().Err() == nil && saysDamaged(err) {
-			return gitstoreapi.New(gitstoreapi.ObjectsRefused, "the pack cannot be read: %v", err)
-		}
-		return h.unavailable(c, err)
-	}
-	brought, err := readIndex(index)
-	if err != nil {
-		return h.unavailable(c, err)
-	}
-	wanted := map[string]bool{}
-	for _, id := range ids {
-		wanted[id] = true
-	}
-	healed := map[string]bool{}
-	for _, id := range brought {
-		if !wanted[id] {
-			return gitstoreapi.New(gitstoreapi.ObjectsRefused, "the pack contains the object %s, which is not lacking", id)
-		}
-		healed[id] = true
+	healed, refused := h.indexHealing(c, ids, pack, index)
+	if refused != nil {
+		return refused
 	}
 	if err := h.install(c, pack, index, healed); err != nil {
 		return h.unavailable(c, err)
 	}
+	stored = true
 	c.log.Info("objects that were missing or damaged are there again", "count", len(healed))
 	return nil
 }
 
-// receivePack writes the body of a request to a file.
-func (h *Handler) receivePack(c *call, path string) *gitstoreapi.Refusal {
+// readHealingHeader reads the header of a pack, and refuses one with more objects than are
+// lacking before any of them is read.
+func readHealingHeader(body io.Reader, lacking int) (pushHead, *gitstoreapi.Refusal) {
+	var header pushHead
+	if lacking == 0 {
+		return header, gitstoreapi.New(gitstoreapi.ObjectsRefused, "no objects are lacking that this task has to bring")
+	}
+	if err := header.readPackHeader(body); err != nil {
+		return header, gitstoreapi.New(gitstoreapi.ObjectsRefused, "the request contains no pack")
+	}
+	if uint64(header.Objects) > uint64(lacking) {
+		return header, gitstoreapi.New(gitstoreapi.ObjectsRefused, "the pack contains %d objects, and only %d are lacking", header.Objects, lacking)
+	}
+	return header, nil
+}
+
+// receivePack writes a pack, the header of which has been read, to a file.
+func (h *Handler) receivePack(c *call, header pushHead, in *intake, path string) *gitstoreapi.Refusal {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
 	if err != nil {
 		return h.unavailable(c, err)
 	}
-	in := h.newIntake(c, pushHead{})
-	_, err = io.Copy(file, in)
+	_, err = io.Copy(file, io.MultiReader(bytes.NewReader(header.Raw), in))
 	err = errors.Join(err, file.Sync(), file.Close())
-	if _, refused := in.finish(err == nil); refused != nil {
+	if refused := in.refusal(); refused != nil {
 		return refused
 	}
 	if err != nil {
 		return h.unavailable(c, err)
 	}
 	return nil
+}
+
+// indexHealing indexes a pack, and returns its objects, all of which must be among the sorted
+// ids.
+func (h *Handler) indexHealing(c *call, ids []string, pack, index string) (map[string]bool, *gitstoreapi.Refusal) {
+	// Outside the repository, git does not compare the objects with the damaged ones.
+	if _, err := h.store.gitFor(c.repository).run(c.request.Context(), h.store.hooks(), "index-pack", "--no-rev-index", "-o", index, pack); err != nil {
+		if c.request.Context().Err() == nil && saysDamaged(err) {
+			return nil, gitstoreapi.New(gitstoreapi.ObjectsRefused, "the pack cannot be read: %v", err)
+		}
+		return nil, h.unavailable(c, err)
+	}
+	brought, err := readIndex(index)
+	if err != nil {
+		return nil, h.unavailable(c, err)
+	}
+	healed := map[string]bool{}
+	for _, id := range brought {
+		if _, wanted := slices.BinarySearch(ids, id); !wanted {
+			return nil, gitstoreapi.New(gitstoreapi.ObjectsRefused, "the pack contains the object %s, which is not lacking", id)
+		}
+		healed[id] = true
+	}
+	return healed, nil
 }
 
 // packName returns a name that only a pack of the same objects has.

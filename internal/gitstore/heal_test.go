@@ -2,6 +2,7 @@ package gitstore
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -131,6 +132,7 @@ func TestOnlyWhatIsLackingIsAccepted(t *testing.T) {
 		"another object too": {taskToken("fix", 1), fix.pack(lacking, other), gitstoreapi.ObjectsRefused},
 		"cut off":            {taskToken("fix", 1), whole[:len(whole)-9], gitstoreapi.ObjectsRefused},
 		"not a pack":         {taskToken("fix", 1), "x", gitstoreapi.ObjectsRefused},
+		"too many objects":   {taskToken("fix", 1), packHeader(2), gitstoreapi.ObjectsRefused},
 		"a stranger":         {taskToken("stranger", 1), whole, gitstoreapi.ObjectsRefused},
 		"a reader":           {readerToken, whole, gitstoreapi.Forbidden},
 		"nobody":             {"", whole, gitstoreapi.Unauthenticated},
@@ -149,4 +151,90 @@ func TestOnlyWhatIsLackingIsAccepted(t *testing.T) {
 	}
 	server.heal(fix, taskToken("fix", 2))
 	server.intact(3)
+}
+
+// packHeader returns the beginning of a pack of n objects.
+func packHeader(n byte) string { return "PACK\x00\x00\x00\x02\x00\x00\x00" + string(rune(n)) }
+
+// slowPack is the body of a request that sends head at once, and then zeros without end at twice
+// the minimum rate.
+type slowPack struct {
+	head io.Reader
+	tick *time.Ticker
+}
+
+func newSlowPack(t testing.TB, head string) *slowPack {
+	const perSecond = 20
+	tick := time.NewTicker(time.Second / perSecond)
+	t.Cleanup(tick.Stop)
+	return &slowPack{head: strings.NewReader(head), tick: tick}
+}
+
+func (b *slowPack) Read(p []byte) (int, error) {
+	if n, err := b.head.Read(p); err == nil {
+		return n, nil
+	}
+	<-b.tick.C
+	n := min(len(p), 2*minRate/20)
+	clear(p[:n])
+	return n, nil
+}
+
+// lackingABlob returns a server on which a blob of checkpoint 3 is lacking, the task's client, and the
+// blob's id.
+func lackingABlob(t testing.TB, limits Limits) (*testServer, *client, string) {
+	t.Helper()
+	server, fix := withCheckpoints(t)
+	loosen(t, server.bare(repository))
+	lacking := fix.objectsOf3()["blob"]
+	if err := os.Remove(looseFile(server.bare(repository), lacking)); err != nil {
+		t.Fatal(err)
+	}
+	server.verify(3)
+	return server.again(limits), fix, lacking
+}
+
+func TestWhileNothingIsLackingNoPackIsRead(t *testing.T) {
+	server, _ := withCheckpoints(t)
+	body := newSlowPack(t, packHeader(1))
+	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), body)
+	checkRefused(t, "a pack without end", fmt.Sprint(err), gitstoreapi.ObjectsRefused)
+}
+
+func TestAPackOfMoreObjectsThanAreLackingIsNotRead(t *testing.T) {
+	server, _, _ := lackingABlob(t, Limits{})
+	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), newSlowPack(t, packHeader(2)))
+	checkRefused(t, "a pack without end", fmt.Sprint(err), gitstoreapi.ObjectsRefused)
+}
+
+func TestASlowHealerLosesItsSlotWhileAnotherNamespaceWaits(t *testing.T) {
+	server, _, _ := lackingABlob(t, Limits{ConcurrentPushes: 1, Patience: time.Second})
+	ended := make(chan error, 1)
+	go func() { ended <- server.healer(taskToken("fix", 1)).Heal(t.Context(), newSlowPack(t, packHeader(1))) }()
+	server.inFlight(1)
+	other := newClient(t, server.url("else", "r-other"), server.ca, "task:else:fix:uid-fix:1")
+	other.commit("a", "x")
+	other.push("HEAD:" + codeRef("fix", 1))
+	if err := <-ended; err == nil {
+		t.Error("a pack without end was accepted")
+	}
+}
+
+func TestWhatHealsIsBoundedLikeAPush(t *testing.T) {
+	server, fix, lacking := lackingABlob(t, Limits{PushBytes: 64})
+	pack := fix.pack(lacking)
+	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(pack+strings.Repeat("x", 64)))
+	checkRefused(t, "a large pack", fmt.Sprint(err), gitstoreapi.PushTooLarge)
+}
+
+func TestWhatIsRefusedIsNotChargedToTheNamespace(t *testing.T) {
+	server, fix, lacking := lackingABlob(t, Limits{NamespaceBytes: 1 << 30})
+	whole := fix.pack(lacking)
+	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(whole[:len(whole)-9]))
+	checkRefused(t, "cut off", fmt.Sprint(err), gitstoreapi.ObjectsRefused)
+	for _, size := range server.handler.usage.known() {
+		if size.received != 0 || size.underWay != 0 {
+			t.Errorf("%d bytes are charged as received, and %d as under way", size.received, size.underWay)
+		}
+	}
 }

@@ -102,10 +102,13 @@ func (in *intake) charge(n int64) *gitstoreapi.Refusal {
 }
 
 // cut reports whether the push was cut off.
-func (in *intake) cut() bool {
+func (in *intake) cut() bool { return in.refusal() != nil }
+
+// refusal returns why the push was cut off; nil if it was not.
+func (in *intake) refusal() *gitstoreapi.Refusal {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.refused != nil
+	return in.refused
 }
 
 // finish ends the intake: it keeps the charge if the push was stored, and refunds it

@@ -17,14 +17,20 @@ type slots struct {
 // newSlots returns the given number of slots.
 func newSlots(all int) slots { return slots{fairshare.NewSlots(all), (all + 3) / 4} }
 
-// admit waits until the caller's rate limit admits the call, and then for a slot.
+// admit waits until the caller's rate limit admits the call, and then for a slot. Until it is
+// released, the client has to hurry while others wait for it.
 func (h *Handler) admit(c *call, s slots) (release func(), refused *gitstoreapi.Refusal) {
 	ctx, cancel := context.WithTimeout(c.request.Context(), h.slotTimeout)
 	defer cancel()
 	if refused := h.waitRate(ctx, c); refused != nil {
 		return nil, refused
 	}
-	return h.slot(ctx, s, c.repository.Namespace)
+	free, refused := h.slot(ctx, s, c.repository.Namespace)
+	if refused != nil {
+		return nil, refused
+	}
+	c.pressure.held.Store(s.Slots)
+	return func() { c.pressure.held.Store(nil); free() }, nil
 }
 
 // waitRate waits until the caller's rate limit admits another request. A caller who would
