@@ -134,7 +134,8 @@ var _ = Describe("a fork", func() {
 		AddReportEntry("bytes in the gitstore", fmt.Sprintf("%d before the fork, %d more with the fork's first checkpoint", before, growth))
 		Expect(own.Status.Tree).To(Equal(from.Status.Tree), "the fork has changed nothing yet")
 		Expect(w.inGitstore(ctx, "git -c safe.directory='*' --git-dir "+w.repository()+" for-each-ref --format='%(objectname) %(refname)' refs/clew/"+own.Status.TaskUID)).To(
-			Equal(fmt.Sprintf("%s %s\n%s %s\n", own.Status.Commit, refname.Code(own.Status.TaskUID, 1), own.Status.StateCommit, refname.State(own.Status.TaskUID, 1))),
+			Equal(fmt.Sprintf("%s %s\n%s %s\n%s %s\n", own.Status.Commit, refname.Code(own.Status.TaskUID, 1),
+				own.Status.Git.Head, refname.Head(own.Status.TaskUID, own.Status.Git.Head), own.Status.StateCommit, refname.State(own.Status.TaskUID, 1))),
 			"what was measured is there")
 		Expect(growth).To(BeNumerically("<", 64<<10), "a fork copies nothing")
 	})

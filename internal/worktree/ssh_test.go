@@ -217,7 +217,7 @@ func TestASSHHostThatIsNotTheKnownOneIsRefused(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("the clone's error does not contain %q: %v", tt.want, err)
 			}
-			_, err = f.repo.PushOrigin(context.Background(), OriginPush{URL: h.url(), Credentials: cred, Commit: strings.Repeat("12", 20), Ref: "refs/heads/x"})
+			_, err = f.repo.PushOrigin(context.Background(), OriginPush{URL: h.url(), Credentials: cred, Publication: Publication{Commit: strings.Repeat("12", 20)}, Ref: "refs/heads/x"})
 			wantReason(t, err, tt.reason)
 			if tt.silent && h.seen.Load() != before {
 				t.Error("the host was contacted")
@@ -295,7 +295,7 @@ func TestAnAddressCannotBeAnOptionOfSSH(t *testing.T) {
 		f := newFixture(t)
 		_, err := f.repo.Clone(context.Background(), CloneRequest{URL: url, Credentials: Credentials{SSHKeyFile: key, SSHKnownHostsFile: key}})
 		wantReason(t, err, InvalidURL)
-		_, err = f.repo.PushOrigin(context.Background(), OriginPush{URL: url, Credentials: Credentials{SSHKeyFile: key, SSHKnownHostsFile: key}, Commit: strings.Repeat("12", 20), Ref: "refs/heads/x"})
+		_, err = f.repo.PushOrigin(context.Background(), OriginPush{URL: url, Credentials: Credentials{SSHKeyFile: key, SSHKnownHostsFile: key}, Publication: Publication{Commit: strings.Repeat("12", 20)}, Ref: "refs/heads/x"})
 		wantReason(t, err, InvalidURL)
 	}
 	if _, err := os.Stat(mark); err == nil {
