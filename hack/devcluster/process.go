@@ -63,7 +63,9 @@ func inspect(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	if state == "Z" || state == "X" {
+	// While a killed process still has other threads, its ports are still taken.
+	threads, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if (state == "Z" || state == "X") && len(threads) <= 1 {
 		return process{}, os.ErrProcessDone
 	}
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
