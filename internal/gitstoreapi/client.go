@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,10 @@ import (
 	"strings"
 	"time"
 )
+
+// ErrUnreachable says that there is no connection to the gitstore, and nothing about what was
+// asked of it.
+var ErrUnreachable = errors.New("the gitstore cannot be reached")
 
 // Deletion is what one deletion request removed. A repeated request removes nothing more.
 type Deletion struct {
@@ -125,8 +130,11 @@ func (c Client) do(ctx context.Context, method, path string, query url.Values, l
 	}
 	defer transport.CloseIdleConnections()
 	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("the gitstore has not answered in time: %w", err)
+	}
 	if err != nil {
-		return fmt.Errorf("the gitstore cannot be reached: %w", err)
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, limit+1))

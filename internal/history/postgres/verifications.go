@@ -27,7 +27,8 @@ const (
 	// enrolledAtOnce is how many tasks EnrollVerifications schedules.
 	enrolledAtOnce = 1000
 	// minRecheck and maxRecheck bound the pause before a damaged checkpoint is verified again,
-	// which is otherwise half the time since it was found: it may have been healed.
+	// which is otherwise half the time since it was found: it may have been healed. They also
+	// bound the pause after a failure.
 	minRecheck, maxRecheck = time.Minute, time.Hour
 	// changesPage is how many changed verifications are read at a time.
 	changesPage = 500
@@ -42,13 +43,14 @@ func (s *Store) EnrollVerifications(ctx context.Context) (int64, error) {
 	return n, wrap(err, "schedule the verification of checkpoints")
 }
 
-// NextVerification returns the part of a verification that is due for the longest time;
-// history.ErrNotFound if none is due. Nobody else gets it for a while. The caller passes the
-// outcome to RecordVerification.
-func (s *Store) NextVerification(ctx context.Context) (history.Verification, error) {
+// NextVerification returns the part of a verification that is due for the longest time in the
+// next namespace after the given one, in order of their names and from the beginning after the
+// last; history.ErrNotFound if none is due. Nobody else gets it for a while. The caller passes
+// the outcome to RecordVerification, or the part to PostponeVerification.
+func (s *Store) NextVerification(ctx context.Context, after string) (history.Verification, error) {
 	var v history.Verification
 	err := s.write(ctx, "find checkpoints to verify", func(q *sqlc.Queries) error {
-		row, err := q.ClaimVerification(ctx, time.Now().Add(verifyLease))
+		row, err := q.ClaimVerification(ctx, sqlc.ClaimVerificationParams{After: after, Until: time.Now().Add(verifyLease)})
 		if err != nil {
 			return err
 		}
@@ -72,6 +74,15 @@ func (s *Store) NextVerification(ctx context.Context) (history.Verification, err
 		return err
 	})
 	return v, err
+}
+
+// PostponeVerification puts off a part of a verification that failed, for half the time since the
+// pass over the task's checkpoints began: longer each time it fails.
+func (s *Store) PostponeVerification(ctx context.Context, v history.Verification) error {
+	now := time.Now()
+	pause := min(max(now.Sub(v.Begun)/2, minRecheck), maxRecheck)
+	err := s.read().PostponeVerification(ctx, sqlc.PostponeVerificationParams{TaskID: v.TaskID, Due: now.Add(pause)})
+	return wrap(err, "put off the verification of the task with UID "+v.Task.UID)
 }
 
 // DamagedConversations returns the checkpoints of a task whose messages are missing or changed,

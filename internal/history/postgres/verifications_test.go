@@ -31,7 +31,7 @@ var _ = Describe("The verification of checkpoints", func() {
 	next := func(ctx context.Context) history.Verification {
 		GinkgoHelper()
 		Expect(w.store.EnrollVerifications(ctx)).Error().NotTo(HaveOccurred())
-		v, err := w.store.NextVerification(ctx)
+		v, err := w.store.NextVerification(ctx, "")
 		Expect(err).NotTo(HaveOccurred())
 		return v
 	}
@@ -50,7 +50,7 @@ var _ = Describe("The verification of checkpoints", func() {
 	}
 
 	It("passes over all durable checkpoints of a task, part by part, once a day", func(ctx SpecContext) {
-		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
 		for n := range int64(25) {
 			w.append(durable(n + 1))
 		}
@@ -59,7 +59,7 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(v).To(And(HaveField("Task", w.task), HaveField("Pass", true), HaveField("Conversation", true), HaveField("Numbers", HaveLen(20))))
 
 		By("not giving the same part to two servers")
-		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
 
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
 		Expect(integrity(ctx, 1).Verified).To(BeZero(), "the pass is not over")
@@ -68,7 +68,7 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
 		Expect(integrity(ctx, 25)).To(And(HaveField("Verified", BeTemporally("~", time.Now(), time.Minute)), HaveField("Damage", "")))
 		Expect(integrity(ctx, 26).Verified).To(BeZero(), "only the volume has it")
-		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
 
 		By("the next day")
 		sql(ctx, "UPDATE verifications SET due = due - interval '1 day', begun = begun - interval '1 day'")
@@ -80,6 +80,52 @@ var _ = Describe("The verification of checkpoints", func() {
 		v := next(ctx)
 		sql(ctx, "UPDATE verifications SET due = now()")
 		Expect(next(ctx)).To(BeComparableTo(v))
+	})
+
+	It("puts a part off that failed, longer each time, but not once it is to be hastened", func(ctx SpecContext) {
+		w.append(durable(1))
+		due := func() (pause time.Duration) {
+			GinkgoHelper()
+			conn, err := pgx.Connect(ctx, dsn)
+			Expect(err).NotTo(HaveOccurred())
+			defer func() { _ = conn.Close(ctx) }()
+			Expect(conn.QueryRow(ctx, "SELECT due - now() FROM verifications").Scan(&pause)).To(Succeed())
+			return pause
+		}
+		Expect(w.store.PostponeVerification(ctx, next(ctx))).To(Succeed())
+		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
+		Expect(due()).To(BeNumerically("~", time.Minute, 30*time.Second))
+
+		sql(ctx, "UPDATE verifications SET due = now(), begun = begun - interval '40 minutes'")
+		v := next(ctx)
+		Expect(v).To(And(HaveField("Pass", true), HaveField("Conversation", true), HaveField("Numbers", Equal([]int64{1}))))
+		Expect(w.store.PostponeVerification(ctx, v)).To(Succeed())
+		Expect(due()).To(BeNumerically("~", 20*time.Minute, 2*time.Minute))
+
+		sql(ctx, "UPDATE verifications SET due = now(), begun = begun - interval '20 hours'")
+		v = next(ctx)
+		Expect(w.store.PostponeVerification(ctx, v)).To(Succeed())
+		Expect(due()).To(BeNumerically("~", time.Hour, time.Minute))
+
+		sql(ctx, "UPDATE verifications SET due = now()")
+		Expect(w.store.PostponeVerification(ctx, v)).To(Succeed())
+		Expect(next(ctx).Numbers).To(Equal([]int64{1}))
+	})
+
+	It("gives each namespace its turn, however long others' tasks are due", func(ctx SpecContext) {
+		for _, task := range []history.Task{{Namespace: "ns-b", Name: "1", UID: "b1"}, {Namespace: "ns-b", Name: "2", UID: "b2"}, {Namespace: "ns-c", Name: "1", UID: "c1"}} {
+			begin(GinkgoTB(), w.store, task, 1).append(durable(1))
+			Expect(w.store.EnrollVerifications(ctx)).To(BeEquivalentTo(1))
+		}
+		sql(ctx, "UPDATE verifications v SET due = now() - make_interval(hours => v.task_id % 3) FROM tasks t WHERE t.id = v.task_id")
+		var turns []string
+		for after := ""; len(turns) < 3; {
+			v, err := w.store.NextVerification(ctx, after)
+			Expect(err).NotTo(HaveOccurred())
+			after = v.Task.Namespace
+			turns = append(turns, after)
+		}
+		Expect(turns).To(Equal([]string{"ns-b", "ns-c", "ns-b"}))
 	})
 
 	It("names the nearest earlier checkpoint that is intact, until the damage is healed", func(ctx SpecContext) {
@@ -151,6 +197,6 @@ var _ = Describe("The verification of checkpoints", func() {
 		v := next(ctx)
 		Expect(w.store.DeleteTask(ctx, w.task.UID)).Error().NotTo(HaveOccurred())
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, map[int64]string{1: "x"}), nil)).Error().To(HaveOccurred())
-		Expect(w.store.NextVerification(ctx)).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
 	})
 })

@@ -4,7 +4,9 @@
 // Every durable checkpoint is verified once a day, and a damaged one again soon after, since it
 // may have been healed. Any number of servers may do so: the history hands each part of the work
 // to one of them, and to another one if that is lost. A server does one part after the other,
-// and rests several times as long as it worked. What is found is recorded in the history, from
+// and rests several times as long as it worked, up to a limit. A part that fails is put off on
+// its own; only when the history or the gitstore cannot be reached does the server pause. What is
+// found is recorded in the history, from
 // where the manager learns of it.
 package verification
 
@@ -26,7 +28,8 @@ import (
 // package history.
 type Store interface {
 	EnrollVerifications(ctx context.Context) (int64, error)
-	NextVerification(ctx context.Context) (history.Verification, error)
+	NextVerification(ctx context.Context, after string) (history.Verification, error)
+	PostponeVerification(ctx context.Context, v history.Verification) error
 	DamagedConversations(ctx context.Context, task history.Key) (map[int64]string, error)
 	RecordVerification(ctx context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) ([]history.VerdictChange, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
@@ -41,9 +44,12 @@ const (
 	// idle is how long a verifier waits when nothing is due, and enroll the time between two
 	// looks for new tasks.
 	idle, enroll = 10 * time.Second, 5 * time.Minute
-	// rest is the pause after some work, as a multiple of the time it took, and minRest the
-	// shortest one.
-	rest, minRest = 4, 100 * time.Millisecond
+	// rest is the pause after some work, as a multiple of the time it took; minRest is the
+	// shortest one, and maxRest the longest.
+	rest, minRest, maxRest = 4, 100 * time.Millisecond, 10 * time.Second
+	// partTime is how long a part may take: less than the time after which the history hands it
+	// to another server. What the gitstore has verified meanwhile it does not read again.
+	partTime = 18 * time.Minute
 )
 
 // Verifier verifies checkpoints. All fields but Idle are required.
@@ -55,6 +61,8 @@ type Verifier struct {
 	Idle time.Duration
 
 	enrolled time.Time
+	// last is the namespace whose turn it was.
+	last string
 }
 
 // Run verifies what is due until ctx ends, and returns ctx's error.
@@ -63,7 +71,7 @@ func (v *Verifier) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		began := time.Now()
 		worked, err := v.Step(ctx)
-		pause := max(minRest, rest*time.Since(began))
+		pause := min(max(minRest, rest*time.Since(began)), maxRest)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			v.Log.Info("checkpoints could not be verified; trying again", "error", err.Error())
@@ -96,28 +104,55 @@ func (v *Verifier) Step(ctx context.Context) (worked bool, err error) {
 		}
 		v.enrolled = time.Now()
 	}
-	part, err := v.Store.NextVerification(ctx)
+	part, err := v.Store.NextVerification(ctx, v.last)
 	if errors.Is(err, history.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
+	v.last = part.Task.Namespace
+	changes, err := v.verify(ctx, part)
+	if err != nil && (ctx.Err() != nil || unreachable(err)) {
+		return false, err
+	}
+	log := v.Log.WithValues("namespace", part.Task.Namespace, "task", part.Task.Name)
+	if err != nil {
+		log.Info("checkpoints of a task could not be verified; trying again later", "error", err.Error())
+		err = v.Store.PostponeVerification(ctx, part)
+		return err == nil, err
+	}
+	if err := v.tell(ctx, part.Task, changes); err != nil {
+		log.Info("the event about what was verified could not be recorded", "error", err.Error())
+	}
+	return true, nil
+}
+
+// unreachable reports whether an error says that this server does not reach the gitstore, or is
+// not let in, and nothing about one task. Whether the history can be reached shows when the part
+// is put off.
+func unreachable(err error) bool {
+	var refused *gitstoreapi.Refusal
+	return errors.Is(err, gitstoreapi.ErrUnreachable) ||
+		errors.As(err, &refused) && (refused.Reason == gitstoreapi.Unauthenticated || refused.Reason == gitstoreapi.Forbidden)
+}
+
+// verify verifies a part, and records what it finds.
+func (v *Verifier) verify(ctx context.Context, part history.Verification) ([]history.VerdictChange, error) {
+	ctx, cancel := context.WithTimeout(ctx, partTime)
+	defer cancel()
 	var conversations map[int64]string
 	if part.Conversation {
+		var err error
 		if conversations, err = v.Store.DamagedConversations(ctx, part.Task.Key()); err != nil {
-			return false, err
+			return nil, err
 		}
 	}
 	verdicts, err := v.objects(ctx, part)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	changes, err := v.Store.RecordVerification(ctx, part, verdicts, conversations)
-	if err != nil {
-		return false, err
-	}
-	return true, v.tell(ctx, part.Task, changes)
+	return v.Store.RecordVerification(ctx, part, verdicts, conversations)
 }
 
 // objects verifies the objects of checkpoints.

@@ -3,7 +3,9 @@ package verification
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,17 +22,30 @@ type due struct {
 	verdicts      []history.Verdict
 	damaged       map[int64]string
 	events        []string
+	// after is what the last call of NextVerification was given.
+	after string
+	// postponed are the UIDs of the tasks that were put off; down is why none can be.
+	postponed []string
+	down      error
 }
 
 func (d *due) EnrollVerifications(context.Context) (int64, error) { return 0, nil }
 
-func (d *due) NextVerification(context.Context) (history.Verification, error) {
+func (d *due) NextVerification(_ context.Context, after string) (history.Verification, error) {
+	d.after = after
 	if len(d.parts) == 0 {
 		return history.Verification{}, history.ErrNotFound
 	}
 	part := d.parts[0]
 	d.parts = d.parts[1:]
 	return part, nil
+}
+
+func (d *due) PostponeVerification(_ context.Context, v history.Verification) error {
+	if d.down == nil {
+		d.postponed = append(d.postponed, v.Task.UID)
+	}
+	return d.down
 }
 
 func (d *due) DamagedConversations(context.Context, history.Key) (map[int64]string, error) {
@@ -97,11 +112,81 @@ func TestWhatIsDueIsVerifiedAndWhatChangedIsTold(t *testing.T) {
 }
 
 func TestNothingIsConcludedFromAGitstoreThatCannotAnswer(t *testing.T) {
-	store := &due{parts: []history.Verification{{Pass: true, Numbers: []int64{1}}}}
-	v := &Verifier{Store: store, Code: gitstore{err: gitstoreapi.New(gitstoreapi.Unavailable, "down")}}
-	if _, err := v.Step(t.Context()); err == nil || len(store.verdicts) > 0 {
-		t.Errorf("Step returned %v and recorded %v", err, store.verdicts)
+	for name, tc := range map[string]struct {
+		answer, down error
+		pauses       bool
+	}{
+		"an error about the task":            {answer: gitstoreapi.New(gitstoreapi.Unavailable, "git could not answer")},
+		"an answer that comes too late":      {answer: context.DeadlineExceeded},
+		"a gitstore that cannot be reached":  {answer: fmt.Errorf("%w: refused", gitstoreapi.ErrUnreachable), pauses: true},
+		"a gitstore that knows no server":    {answer: gitstoreapi.New(gitstoreapi.Unauthenticated, "who is it?"), pauses: true},
+		"a history that cannot note it down": {answer: errors.New("broken"), down: history.ErrUnavailable, pauses: true},
+	} {
+		store := &due{parts: []history.Verification{{Task: history.Task{UID: "uid"}, Pass: true, Numbers: []int64{1}}}, down: tc.down}
+		v := &Verifier{Store: store, Code: gitstore{err: tc.answer}}
+		worked, err := v.Step(t.Context())
+		if pauses := err != nil; pauses != tc.pauses || worked == tc.pauses {
+			t.Errorf("%s: Step returned %v, %v", name, worked, err)
+		}
+		if postponed := len(store.postponed) > 0; postponed == tc.pauses {
+			t.Errorf("%s: put off: %v", name, store.postponed)
+		}
+		if len(store.verdicts) > 0 {
+			t.Errorf("%s: recorded %v", name, store.verdicts)
+		}
 	}
+}
+
+// closed is a gitstore that refuses to verify what one namespace has stored.
+type closed struct{ to string }
+
+func (c closed) Verify(_ context.Context, namespace, _ string, _ int64, _ bool) (gitstoreapi.Verification, error) {
+	if namespace == c.to {
+		return gitstoreapi.Verification{}, gitstoreapi.New(gitstoreapi.Unavailable, "too many requests are in progress; try again")
+	}
+	return gitstoreapi.Verification{}, nil
+}
+
+func TestTheRefusalsOfOneNamespaceDelayNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &due{}
+		for n := range 50 {
+			store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "hostile", UID: fmt.Sprint(n)}, Numbers: []int64{1}})
+		}
+		store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "victim", UID: "v"}, Numbers: []int64{2}})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_ = (&Verifier{Store: store, Code: closed{to: "hostile"}}).Run(ctx)
+		if d := cmp.Diff([]history.Verdict{{Number: 2}}, store.verdicts); d != "" {
+			t.Errorf("verdicts (-want +got):\n%s", d)
+		}
+		if len(store.postponed) != 50 {
+			t.Errorf("%d parts were put off, want 50", len(store.postponed))
+		}
+		if store.after != "victim" {
+			t.Errorf("the next part was asked for after the namespace %q, want the last one's", store.after)
+		}
+	})
+}
+
+// slow is a gitstore that verifies slowly.
+type slow struct{}
+
+func (slow) Verify(context.Context, string, string, int64, bool) (gitstoreapi.Verification, error) {
+	time.Sleep(10 * time.Minute)
+	return gitstoreapi.Verification{}, nil
+}
+
+func TestTheRestAfterALongPartIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &due{parts: []history.Verification{{Numbers: []int64{1}}, {Numbers: []int64{2}}}}
+		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Minute)
+		defer cancel()
+		_ = (&Verifier{Store: store, Code: slow{}}).Run(ctx)
+		if len(store.verdicts) != 2 {
+			t.Errorf("within 21 minutes, %d of two parts of ten minutes each were verified", len(store.verdicts))
+		}
+	})
 }
 
 func TestACheckpointOfATaskThatTheGitstoreDoesNotKnowIsDamaged(t *testing.T) {

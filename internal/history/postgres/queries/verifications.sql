@@ -8,15 +8,20 @@ LIMIT @up_to_rows
 ON CONFLICT (task_id) DO NOTHING;
 
 -- name: ClaimVerification :one
--- The verification that is due for the longest time, which is not due again before the lease
--- ends.
+-- Of the next namespace after the given one that has any, the verification that is due for the
+-- longest time. It is not due again before the lease ends.
 UPDATE verifications
 SET due = sqlc.arg('until')::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
-    SELECT v.task_id FROM verifications v
-    WHERE v.due <= now() AND EXISTS (SELECT FROM tasks there WHERE there.id = v.task_id) ORDER BY v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
+    SELECT v.task_id FROM verifications v JOIN tasks d ON d.id = v.task_id
+    WHERE v.due <= now()
+    ORDER BY d.namespace <= sqlc.arg('after')::text, d.namespace, v.due LIMIT 1 FOR UPDATE OF v SKIP LOCKED)
 RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun;
+
+-- name: PostponeVerification :exec
+-- One that was hastened meanwhile stays due.
+UPDATE verifications SET due = @due WHERE task_id = @task_id AND due > now();
 
 -- name: BeginPass :one
 UPDATE verifications SET next_number = 1, begun = now() WHERE task_id = @task_id RETURNING begun;

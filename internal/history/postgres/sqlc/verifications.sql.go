@@ -60,10 +60,16 @@ UPDATE verifications
 SET due = $1::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
-    SELECT v.task_id FROM verifications v
-    WHERE v.due <= now() AND EXISTS (SELECT FROM tasks there WHERE there.id = v.task_id) ORDER BY v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
+    SELECT v.task_id FROM verifications v JOIN tasks d ON d.id = v.task_id
+    WHERE v.due <= now()
+    ORDER BY d.namespace <= $2::text, d.namespace, v.due LIMIT 1 FOR UPDATE OF v SKIP LOCKED)
 RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun
 `
+
+type ClaimVerificationParams struct {
+	Until time.Time
+	After string
+}
 
 type ClaimVerificationRow struct {
 	TaskID     int32
@@ -74,10 +80,10 @@ type ClaimVerificationRow struct {
 	Begun      time.Time
 }
 
-// The verification that is due for the longest time, which is not due again before the lease
-// ends.
-func (q *Queries) ClaimVerification(ctx context.Context, until time.Time) (ClaimVerificationRow, error) {
-	row := q.db.QueryRow(ctx, claimVerification, until)
+// Of the next namespace after the given one that has any, the verification that is due for the
+// longest time. It is not due again before the lease ends.
+func (q *Queries) ClaimVerification(ctx context.Context, arg ClaimVerificationParams) (ClaimVerificationRow, error) {
+	row := q.db.QueryRow(ctx, claimVerification, arg.Until, arg.After)
 	var i ClaimVerificationRow
 	err := row.Scan(
 		&i.TaskID,
@@ -256,6 +262,21 @@ func (q *Queries) NewestDamage(ctx context.Context, taskID int32) (time.Time, er
 	var found time.Time
 	err := row.Scan(&found)
 	return found, err
+}
+
+const postponeVerification = `-- name: PostponeVerification :exec
+UPDATE verifications SET due = $1 WHERE task_id = $2 AND due > now()
+`
+
+type PostponeVerificationParams struct {
+	Due    time.Time
+	TaskID int32
+}
+
+// One that was hastened meanwhile stays due.
+func (q *Queries) PostponeVerification(ctx context.Context, arg PostponeVerificationParams) error {
+	_, err := q.db.Exec(ctx, postponeVerification, arg.Due, arg.TaskID)
+	return err
 }
 
 const scheduleVerification = `-- name: ScheduleVerification :execrows
