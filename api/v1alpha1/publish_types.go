@@ -109,7 +109,7 @@ type Publish struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a push option is one line without control characters"
 	PushOptions []string `json:"pushOptions,omitempty"`
 	// protectedPaths are files that are not published when the work changes them, compared
-	// with what the task started from, until approvedCheckpoint names the checkpoint: a CI system
+	// with what the task started from or with what the branch has, until approvedCheckpoint names the checkpoint: a CI system
 	// may run them with the repository's secrets. They are written like the paths of a
 	// rewind. When left out, they are the files of well-known CI systems; [] protects nothing.
 	// +optional

@@ -32,6 +32,8 @@ const (
 	Rejected Reason = "Rejected"
 	// Diverged: the remote's branch has commits that a push would discard.
 	Diverged Reason = "Diverged"
+	// Protected: a push would change protected files.
+	Protected Reason = "Protected"
 	// CommitMissing: a commit of the agent was not stored with the checkpoint.
 	CommitMissing Reason = "CommitMissing"
 	// WorktreeNotEmpty: Clone found files that it did not create.

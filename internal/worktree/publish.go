@@ -1,17 +1,11 @@
 package worktree
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-
-	"github.com/clew-dev/clew/internal/gitdiff"
-	"github.com/clew-dev/clew/internal/gitpath"
-	"github.com/clew-dev/clew/internal/pathmatch"
 )
 
 // PublishRequest describes what of a checkpoint is published.
@@ -157,46 +151,6 @@ func indexInfo(changes []treeChange) string {
 		}
 	}
 	return gone.String() + made.String()
-}
-
-// ProtectedChanges returns up to limit of the paths that a commit changes since it left the
-// history of base, among those that patterns select. A link, a file or a submodule that takes
-// the place of a folder which a pattern names counts as well. base may be "".
-//
-// Errors: CheckpointCorrupted, GitFailed.
-func (r *Repo) ProtectedChanges(ctx context.Context, base, commit string, patterns []string, limit int) ([]string, error) {
-	r.packs.RLock()
-	defer r.packs.RUnlock()
-	selected, err := pathmatch.New(patterns)
-	if err != nil || selected.All() {
-		return nil, failIO(err, "read the protected paths")
-	}
-	from, err := r.mergeBase(ctx, base, commit)
-	if err != nil {
-		return nil, err
-	}
-	out, err := r.git(ctx, gitCall{args: []string{"diff-tree", "-r", "-z", "--raw", "--abbrev=40", "--no-renames", "--end-of-options", from, commit + "^{tree}"}})
-	if err != nil {
-		return nil, r.failCorrupt(err, "compare %s with %s", commit, from)
-	}
-	var found []string
-	err = gitdiff.Each(bufio.NewReader(bytes.NewReader(out)), func(e gitdiff.Entry) error {
-		if len(found) < limit && (selected.Match(e.Path) || e.Status != 'D' && leadsTo(patterns, e.Path)) {
-			found = append(found, gitpath.Quote(e.Path))
-		}
-		return nil
-	})
-	return found, failIO(err, "compare %s with %s", commit, from)
-}
-
-// leadsTo reports whether a path is that of a folder in which a pattern selects something.
-func leadsTo(patterns []string, path string) bool {
-	for _, p := range patterns {
-		if strings.HasPrefix(p, path+"/") {
-			return true
-		}
-	}
-	return false
 }
 
 // mergeBase returns the best common ancestor of two commits; the empty tree if there is none.

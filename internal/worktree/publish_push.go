@@ -26,6 +26,9 @@ type OriginPush struct {
 	Onto string
 	// Force allows to discard whatever Ref has when the push begins.
 	Force bool
+	// ProtectedPaths are patterns of files: a push that changes any of them fails, compared
+	// with Base and with what Ref has.
+	ProtectedPaths []string
 	// Options are git's push options.
 	Options []string
 }
@@ -58,7 +61,7 @@ const (
 // pushed, unless Force allows it, and then only those that were there when it looked. It
 // sends the credentials to the host of URL only.
 //
-// Errors: Diverged, Rejected (with a PushRefusedError), AuthenticationFailed, InvalidURL,
+// Errors: Diverged, Protected (with a ProtectedError), Rejected (with a PushRefusedError), AuthenticationFailed, InvalidURL,
 // InvalidReference, RepositoryNotFound, Unreachable (a retry may succeed), GitFailed.
 func (r *Repo) PushOrigin(ctx context.Context, p OriginPush) (OriginPushed, error) {
 	r.packs.RLock()
@@ -107,6 +110,9 @@ func (c *pushing) once() (OriginPushed, error) {
 	}
 	onto, err := c.keep(at)
 	if err != nil {
+		return OriginPushed{}, err
+	}
+	if err := c.checkProtected(at); err != nil {
 		return OriginPushed{}, err
 	}
 	pushed, err := c.send(at)

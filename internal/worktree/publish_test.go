@@ -405,36 +405,3 @@ func TestAnInvalidRefIsNotPushed(t *testing.T) {
 		wantReason(t, err, InvalidReference)
 	}
 }
-
-func TestProtectedChangesAreFound(t *testing.T) {
-	p := newPublisher(t)
-	patterns := []string{".github/workflows/", "Jenkinsfile", ".woodpecker*", "folder/sub"}
-	protected := func(made Publication) []string {
-		got, err := p.repo.ProtectedChanges(context.Background(), made.Base, made.Commit, patterns, 10)
-		must(t, err)
-		return got
-	}
-	wantEqual(t, "of files that nobody protects", nil, protected(p.publication()))
-	p.write("sub/Jenkinsfile", "not the one at the top")
-	p.write(".woodpecker/a.yaml", "x")
-	p.write("other", "x")
-	p.write(".github/CODEOWNERS", "x")
-	must(t, os.Symlink("other", p.work+"/folder"))
-	must(t, os.MkdirAll(p.work+"/.github/workflows", 0o755))
-	must(t, os.Rename(p.work+"/own.txt", p.work+"/.github/workflows/own.yaml"))
-	want := []string{".github/workflows/own.yaml", ".woodpecker/a.yaml", "folder"}
-	wantEqual(t, "of files that are uncommitted", want, protected(p.publication()))
-	p.commit("all of it")
-	wantEqual(t, "of the agent's commits", want, protected(p.publication()))
-	made := p.publication()
-	made.Base = ""
-	wantEqual(t, "without a base", want, protected(made))
-}
-
-func TestWhatTheBaseHasIsNoProtectedChange(t *testing.T) {
-	p := newPublisher(t)
-	got, err := p.repo.ProtectedChanges(context.Background(), p.publication().Base, p.publication().Commit, []string{"run.sh", "pkg"}, 10)
-	if err != nil || got != nil {
-		t.Errorf("the protected changes are %q (%v), want none", got, err)
-	}
-}

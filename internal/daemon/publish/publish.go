@@ -6,6 +6,7 @@ package publish
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,9 +37,6 @@ type Config struct {
 	Log      logr.Logger
 }
 
-// maxProtected is the number of protected files that a result names.
-const maxProtected = 10
-
 // publisher is one run.
 type publisher struct {
 	Config
@@ -61,7 +59,7 @@ func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
 }
 
 func (p *publisher) run(ctx context.Context) error {
-	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, Options: p.Pod.PushOptions}
+	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, ProtectedPaths: p.Pod.ProtectedPaths, Options: p.Pod.PushOptions}
 	var err error
 	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
 		return err
@@ -87,9 +85,6 @@ func (p *publisher) run(ctx context.Context) error {
 		return &failure{reason: v1alpha1.ReasonNothingToPublish, message: fmt.Sprintf("checkpoint %d has nothing that the repository did not have when the task started", p.Pod.Checkpoint)}
 	}
 	p.result.Commit = made.Commit
-	if err := p.checkProtected(ctx, made); err != nil {
-		return err
-	}
 	push.Publication = made
 	return p.push(ctx, push)
 }
@@ -133,18 +128,11 @@ func (p *publisher) fetch(ctx context.Context, refs ...string) error {
 	})
 }
 
-// checkProtected returns an error if the commit changes protected files.
-func (p *publisher) checkProtected(ctx context.Context, made worktree.Publication) error {
-	if len(p.Pod.ProtectedPaths) == 0 {
-		return nil
-	}
-	found, err := p.repo.ProtectedChanges(ctx, made.Base, made.Commit, p.Pod.ProtectedPaths, maxProtected)
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	p.result.Protected = found
+// heldBack returns what is told about a push that would change protected files.
+func (p *publisher) heldBack(held *worktree.ProtectedError) error {
+	p.result.Protected = held.Paths
 	return &failure{reason: v1alpha1.ReasonProtectedPaths, message: fmt.Sprintf(
-		"checkpoint %d changes files that protectedPaths selects, such as %s: review it, and to agree set publish.approvedCheckpoint to %d", p.Pod.Checkpoint, clipped(found[0]), p.Pod.Checkpoint)}
+		"checkpoint %d changes files that protectedPaths selects, such as %s: review it, and to agree set publish.approvedCheckpoint to %d", p.Pod.Checkpoint, clipped(held.Paths[0]), p.Pod.Checkpoint)}
 }
 
 // push pushes to the origin.
@@ -154,6 +142,10 @@ func (p *publisher) push(ctx context.Context, push worktree.OriginPush) error {
 		if err == nil {
 			p.result.Already, p.result.Onto, p.result.Answer = pushed.Already, pushed.Onto, pushed.Answer
 			p.Log.Info("the checkpoint is published", "checkpoint", p.Pod.Checkpoint, "ref", push.Ref, "commit", push.Commit, "already", pushed.Already)
+		}
+		var held *worktree.ProtectedError
+		if errors.As(err, &held) {
+			return p.heldBack(held)
 		}
 		return err
 	})
