@@ -123,6 +123,38 @@ func (s Set) Match(path string) bool {
 	return false
 }
 
+// LeadsTo reports whether the set may select something below a path, if that is a folder: what
+// is changed through a link at that path is changed in what the set selects.
+func (s Set) LeadsTo(path string) bool {
+	for _, p := range s.patterns {
+		if p.leadsTo(path) {
+			return true
+		}
+	}
+	return false
+}
+
+// leadsTo reports whether the parts of the path match the first parts of the pattern.
+func (p pattern) leadsTo(path string) bool {
+	if strings.HasPrefix(p.text, path+"/") {
+		return true
+	}
+	parts, names := strings.Split(p.glob, "/"), strings.Split(path, "/")
+	for i, part := range parts {
+		if part == "**" {
+			return true
+		}
+		if i == len(names) {
+			return true
+		}
+		// A part that is no pattern of its own, such as one of [a/b], may match anything.
+		if ok, err := doublestar.Match(part, names[i]); err == nil && !ok {
+			return false
+		}
+	}
+	return false
+}
+
 // match reports whether the pattern selects the path, or a folder that the path is in.
 func (p pattern) match(path string) bool {
 	if path == p.text || strings.HasPrefix(path, p.text+"/") {

@@ -47,6 +47,39 @@ func TestWhatAPatternSelects(t *testing.T) {
 	}
 }
 
+func TestWhatAPatternLeadsThrough(t *testing.T) {
+	for _, c := range []struct {
+		pattern string
+		through []string
+		not     []string
+	}{
+		{"a/b/c", []string{"a", "a/b"}, []string{"a/b/c", "b", "a/x", "a/b/c/d"}},
+		{"a/b/", []string{"a"}, []string{"a/b"}},
+		{"charts/*/prod/", []string{"charts", "charts/new"}, []string{"charts/new/test", "other", "other/new"}},
+		{"ci/**/deploy.yml", []string{"ci", "ci/a", "ci/a/b"}, []string{"other"}},
+		{"**/Jenkinsfile*", []string{"a", "a/b"}, nil},
+		{"app/[id]/x", []string{"app/[id]", "app/i"}, []string{"app/x"}},
+		{"{a,b}/*", []string{"{a,b}"}, []string{"a"}},
+		{"*.yml", nil, []string{"a", "a.yml"}},
+	} {
+		set, err := pathmatch.New([]string{c.pattern})
+		if err != nil {
+			t.Errorf("New(%q) returns %v", c.pattern, err)
+			continue
+		}
+		for _, path := range c.through {
+			if !set.LeadsTo(path) {
+				t.Errorf("%q does not lead through %q", c.pattern, path)
+			}
+		}
+		for _, path := range c.not {
+			if set.LeadsTo(path) {
+				t.Errorf("%q leads through %q", c.pattern, path)
+			}
+		}
+	}
+}
+
 func TestInvalidPatternsGetASentence(t *testing.T) {
 	for pattern, want := range map[string]string{
 		"":                        "is empty",

@@ -66,15 +66,15 @@ func (c *pushing) checkProtected(at string) error {
 }
 
 // findProtected adds the protected files in which a tree differs from that of the commit. A
-// link, a file or a submodule that takes the place of a folder which a pattern names counts as
-// well.
+// file that takes the place of a folder which a pattern names counts as well, and so does a
+// link or a submodule wherever a pattern may lead through it.
 func (c *pushing) findProtected(from string, selected pathmatch.Set, found map[string]bool) error {
 	out, err := c.r.git(c.ctx, gitCall{args: []string{"diff-tree", "-r", "-z", "--raw", "--abbrev=40", "--no-renames", "--end-of-options", from, c.push.Commit + "^{tree}"}})
 	if err != nil {
 		return c.r.failCorrupt(err, "compare %s with %s", c.push.Commit, from)
 	}
 	err = gitdiff.Each(bufio.NewReader(bytes.NewReader(out)), func(e gitdiff.Entry) error {
-		if selected.Match(e.Path) || e.Status != 'D' && leadsTo(c.push.ProtectedPaths, e.Path) {
+		if selected.Match(e.Path) || c.leadsTo(selected, e) {
 			found[gitpath.Quote(e.Path)] = true
 		}
 		return nil
@@ -82,14 +82,16 @@ func (c *pushing) findProtected(from string, selected pathmatch.Set, found map[s
 	return failIO(err, "compare %s with %s", c.push.Commit, from)
 }
 
-// leadsTo reports whether a path is that of a folder in which a pattern selects something.
-func leadsTo(patterns []string, path string) bool {
-	for _, p := range patterns {
-		if strings.HasPrefix(p, path+"/") {
-			return true
-		}
+// leadsTo reports whether an entry takes the place of a folder in which a pattern selects
+// something.
+func (c *pushing) leadsTo(selected pathmatch.Set, e gitdiff.Entry) bool {
+	switch e.NewMode {
+	case "000000": // deleted
+		return false
+	case "120000", "160000": // a link or a submodule
+		return selected.LeadsTo(e.Path)
 	}
-	return false
+	return slices.ContainsFunc(c.push.ProtectedPaths, func(p string) bool { return strings.HasPrefix(p, e.Path+"/") })
 }
 
 // have fetches the commit that the ref has, unless it is here. It returns errMoved if the ref

@@ -89,3 +89,14 @@ func TestAProtectedFileOfOthersIsNotTakenBack(t *testing.T) {
 		wantEqual(t, "held back", protected, got)
 	})
 }
+
+func TestALinkBelowAPatternIsAProtectedChange(t *testing.T) {
+	p := newPublisher(t)
+	p.write("elsewhere/prod/values.yaml", "x")
+	p.write("charts/README.md", "a file leads nowhere")
+	must(t, os.Symlink("../elsewhere", p.work+"/charts/new"))
+	must(t, os.Symlink("elsewhere", p.work+"/other"))
+	made := p.publication()
+	wantEqual(t, "held back", []string{"charts/new"}, p.sendProtected(made, []string{"charts/*/prod/"}))
+	wantEqual(t, "held back by any folder", []string{"charts/new", "other"}, p.sendProtected(made, []string{"**/values.yaml.d/"}))
+}
