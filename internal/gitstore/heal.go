@@ -97,7 +97,7 @@ func (h *Handler) heal(c *call, ids []string) *gitstoreapi.Refusal {
 	defer os.RemoveAll(folder)
 	in := h.newIntake(c, header)
 	stored := false
-	defer func() { in.finish(stored) }()
+	defer func() { _, _ = in.finish(stored) }()
 	pack, index := filepath.Join(folder, "new.pack"), filepath.Join(folder, "new.idx")
 	if refused := h.receivePack(c, header, in, pack); refused != nil {
 		return refused
