@@ -13,7 +13,8 @@ const (
 	PublishCompleted PublishWhen = "Completed"
 	// PublishSuspended does that for a suspended task as well.
 	PublishSuspended PublishWhen = "Suspended"
-	// PublishCheckpoint publishes the newest checkpoint, as often as one is taken.
+	// PublishCheckpoint publishes the newest checkpoint, every five minutes at most, and less
+	// often while the repository or protectedPaths refuse them.
 	PublishCheckpoint PublishWhen = "Checkpoint"
 )
 
@@ -158,6 +159,13 @@ type PublishStatus struct {
 	// retryTime is when the next one is started; empty if none is.
 	// +optional
 	RetryTime *metav1.Time `json:"retryTime,omitempty"`
+	// refusals is the number of checkpoints in a row that could not be published without
+	// somebody's help.
+	// +optional
+	Refusals int32 `json:"refusals,omitempty"`
+	// earliestTime is before when no other checkpoint is published, with when: Checkpoint.
+	// +optional
+	EarliestTime *metav1.Time `json:"earliestTime,omitempty"`
 	// ref is the full name of the ref that the task's work was pushed to last.
 	// +optional
 	// +kubebuilder:validation:MaxLength=255

@@ -183,6 +183,10 @@ type Limits struct {
 	// ProblemGrace is how old a pod must be before its problems are reported: many
 	// pass within seconds.
 	ProblemGrace time.Duration
+	// PublishEvery is the least interval between the starts of pods that publish
+	// checkpoints of a task that works on. It doubles with each refusal in a row, from
+	// the second on, up to PublishEveryCap.
+	PublishEvery, PublishEveryCap time.Duration
 	// RecordWait is how long to wait for a pod's last checkpoint after the pod ended.
 	RecordWait time.Duration
 }
@@ -191,6 +195,8 @@ type Limits struct {
 func DefaultLimits() Limits {
 	return Limits{
 		RetryBase:         5 * time.Second,
+		PublishEvery:      5 * time.Minute,
+		PublishEveryCap:   time.Hour,
 		RetryCap:          5 * time.Minute,
 		RateLimitPatience: 24 * time.Hour,
 		PrepareRetryCap:   time.Minute,

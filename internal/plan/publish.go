@@ -110,8 +110,15 @@ func publishFailed(message string) daemonapi.PublishResult {
 
 // published records the outcome of a pod.
 func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
+	started := p.StartTime
 	p.PodName, p.PodUID, p.StartTime, p.RetryTime = "", "", nil, nil
 	p.ProtectedFiles = nil
+	if !result.Retryable {
+		p.Refusals = refusals(p.Refusals, result.Reason)
+	}
+	if p.EarliestTime != nil && started != nil {
+		p.EarliestTime = d.nextPublishing(p, started.Time)
+	}
 	for _, file := range result.Protected {
 		p.ProtectedFiles = append(p.ProtectedFiles, resources.PlainText(file, 256))
 	}
@@ -133,6 +140,20 @@ func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.Publish
 		}
 		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionFalse, result.Reason, result.Message)
 	}
+}
+
+// refusals returns how many checkpoints in a row were refused, with another outcome.
+func refusals(before int32, reason string) int32 {
+	if reason == v1alpha1.ReasonPublished || reason == v1alpha1.ReasonNothingToPublish {
+		return 0
+	}
+	return before + 1
+}
+
+// nextPublishing returns when the next checkpoint may be published of a task that works on.
+func (d *decision) nextPublishing(p *v1alpha1.PublishStatus, started time.Time) *metav1.Time {
+	pause := backoff(d.o.Limits.PublishEvery, d.o.Limits.PublishEveryCap, max(1, int(p.Refusals)))
+	return ptr.To(metav1.NewTime(started.Add(pause)))
 }
 
 // publishedTo records that the work is at the repository.
@@ -165,6 +186,9 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 		return
 	case p != nil && p.Request == request && p.RetryTime == nil && p.Checkpoint == due:
 		return
+	case p != nil && p.Request == request && p.RetryTime == nil && p.EarliestTime != nil && d.now.Before(p.EarliestTime.Time):
+		d.requeueAt(p.EarliestTime.Time)
+		return
 	}
 	d.startPublishing(due, request)
 }
@@ -176,12 +200,15 @@ func (d *decision) startPublishing(checkpoint int64, request string) {
 	}
 	p := d.s.Publish
 	if p.Request != request {
-		p.Failures = 0
+		p.Failures, p.Refusals = 0, 0
 	}
 	p.Number++
 	p.PodName, p.PodUID = resources.PublisherName(d.task.Name, p.Number), ""
 	p.Checkpoint, p.Request = checkpoint, request
-	p.StartTime, p.RetryTime = ptr.To(metav1.NewTime(d.now)), nil
+	p.StartTime, p.RetryTime, p.EarliestTime = ptr.To(metav1.NewTime(d.now)), nil, nil
+	if d.task.Spec.Publish.When == v1alpha1.PublishCheckpoint {
+		p.EarliestTime = d.nextPublishing(p, d.now)
+	}
 	d.setCondition(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishing, fmt.Sprintf("checkpoint %d is being published", checkpoint))
 	d.plan.StartPublisher = d.publisher(p)
 }

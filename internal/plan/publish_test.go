@@ -126,7 +126,7 @@ func TestACompletedTaskIsPublishedOnce(t *testing.T) {
 }
 
 func TestEachCheckpointIsPublishedOverTheLast(t *testing.T) {
-	s := running(t, publishes(func(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCheckpoint }))
+	s := running(t, publishes(everyCheckpoint))
 	s.record(v1alpha1.TriggerToolCalls)
 	s.after(time.Minute).step()
 	s.wantPublisher(1, 1, "")
@@ -137,12 +137,65 @@ func TestEachCheckpointIsPublishedOverTheLast(t *testing.T) {
 	first := pushed("c1")
 	first.Onto = "c0"
 	s.publisherEnds(first)
+	s.after(s.o.Limits.PublishEvery).step()
 	s.wantPublisher(2, 3, "c1")
 	s.wantOnto("c0")
 	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.Branch = "another" })
 	s.publisherEnds(pushed("c3"))
 	s.wantPublisher(3, 3, "")
 	s.wantOnto("")
+}
+
+func everyCheckpoint(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCheckpoint }
+
+func TestTheNewestCheckpointIsPublishedAfterAnInterval(t *testing.T) {
+	s := running(t, publishes(everyCheckpoint))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	s.wantPublisher(1, 1, "")
+	every := s.o.Limits.PublishEvery
+	s.after(time.Minute).publisherEnds(pushed("c1"))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	s.record(v1alpha1.TriggerToolCalls)
+	s.after(every - time.Minute - time.Second).step()
+	s.wantNoPublisher()
+	if got := s.plans[len(s.plans)-1].RequeueAfter; got != time.Second {
+		t.Errorf("the next decision is in %s, want it in a second", got)
+	}
+	s.after(time.Second).step()
+	s.wantPublisher(2, 3, "c1")
+}
+
+func TestRefusalsInARowDoubleTheInterval(t *testing.T) {
+	s := running(t, publishes(everyCheckpoint))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	refused := daemonapi.PublishResult{Reason: v1alpha1.ReasonDiverged, Message: "others have pushed"}
+	number := int64(1)
+	for _, pause := range []time.Duration{5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 40 * time.Minute, time.Hour, time.Hour} {
+		s.wantPublisher(number, number, "")
+		s.publisherEnds(refused)
+		s.record(v1alpha1.TriggerToolCalls)
+		s.after(pause - time.Second).step()
+		s.wantNoPublisher()
+		s.after(time.Second).step()
+		number++
+	}
+	s.wantPublisher(number, number, "")
+	s.publisherEnds(pushed("c1"))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.after(s.o.Limits.PublishEvery).step()
+	s.wantPublisher(number+1, number+1, "c1")
+}
+
+func TestARequestToTryAgainDoesNotWaitForTheInterval(t *testing.T) {
+	s := running(t, publishes(everyCheckpoint))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonDiverged, Message: "others have pushed"})
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ID = "again" }).step()
+	s.wantPublisher(2, 1, "")
 }
 
 func TestASuspendedTaskIsPublishedIfAskedFor(t *testing.T) {
@@ -274,7 +327,7 @@ func TestATaskThatNoLongerPublishesForgetsTheCondition(t *testing.T) {
 }
 
 func TestNothingIsPublishedThatIsNotDurable(t *testing.T) {
-	s := running(t, publishes(func(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCheckpoint }))
+	s := running(t, publishes(everyCheckpoint))
 	s.record(v1alpha1.TriggerToolCalls)
 	s.o.History.State.Latest.Durable = false
 	s.after(time.Minute).step()
