@@ -83,7 +83,8 @@ grep -rls open-sesame /workspace /home /run /var/run /tmp /proc/self/environ >fo
 		publish := func(spec map[string]any) { w.patchSpec(ctx, "fix", map[string]any{"publish": spec}) }
 
 		By("changing a protected file, until somebody agrees")
-		got := w.publishes(ctx, "fix", clewv1.ReasonProtectedPaths, ContainSubstring("such as left.txt"))
+		got := w.publishes(ctx, "fix", clewv1.ReasonProtectedPaths, ContainSubstring("changes 1 file that protectedPaths selects"))
+		Expect(got.Status.Publish.ProtectedFiles).To(Equal([]string{"left.txt"}))
 		Expect(p.git(ctx, "for-each-ref --format='%(refname)'")).To(Equal("refs/heads/main"))
 		number := got.Status.Publish.Checkpoint
 		publish(map[string]any{"branch": "clew/fix", "approvedCheckpoint": number})

@@ -128,11 +128,19 @@ func (p *publisher) fetch(ctx context.Context, refs ...string) error {
 	})
 }
 
-// heldBack returns what is told about a push that would change protected files.
+// heldBack returns what is told about a push that would change protected files. Their names
+// are in the status only: the message also goes to the timeline, which keeps it.
 func (p *publisher) heldBack(held *worktree.ProtectedError) error {
 	p.result.Protected = held.Paths
 	return &failure{reason: v1alpha1.ReasonProtectedPaths, message: fmt.Sprintf(
-		"checkpoint %d changes files that protectedPaths selects, such as %s: review it, and to agree set publish.approvedCheckpoint to %d", p.Pod.Checkpoint, clipped(held.Paths[0]), p.Pod.Checkpoint)}
+		"checkpoint %d changes %s that protectedPaths selects: review those that status.publish.protectedFiles names, and to agree set publish.approvedCheckpoint to %d", p.Pod.Checkpoint, files(held.Count), p.Pod.Checkpoint)}
+}
+
+func files(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
 }
 
 // push pushes to the origin.

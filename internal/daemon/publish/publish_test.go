@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +163,7 @@ func TestWhyACheckpointIsNotPublished(t *testing.T) {
 			}
 		}, v1alpha1.ReasonPublishRefused, false, []string{"no pushes on Friday", "publish.id"}},
 		"protected": {func(s *stage) { s.cfg.Pod.ProtectedPaths = []string{"left.txt"} },
-			v1alpha1.ReasonProtectedPaths, false, []string{"such as left.txt", "approvedCheckpoint to 1"}},
+			v1alpha1.ReasonProtectedPaths, false, []string{"changes 1 file that", "approvedCheckpoint to 1"}},
 		"no such checkpoint": {func(s *stage) { s.cfg.Pod.Checkpoint = 2 }, v1alpha1.ReasonCheckpointNotFound, false, nil},
 		"a commit is missing": {func(s *stage) {
 			s.git.Run(s.T, filepath.Join(s.git.Dir, "store.git"), "update-ref", "-d", refname.Head(uid, s.head))
@@ -188,8 +189,13 @@ func TestWhyACheckpointIsNotPublished(t *testing.T) {
 			}
 			got := s.run(t.Context())
 			s.want(got, tt.reason, tt.retryable, tt.parts...)
-			if strings.Contains(got.Message, "exp1red") {
-				t.Errorf("the message has the password: %s", got.Message)
+			for _, private := range []string{"exp1red", "left.txt"} { // the password, and a file
+				if strings.Contains(got.Message, private) {
+					t.Errorf("the message has %s: %s", private, got.Message)
+				}
+			}
+			if name == "protected" && !slices.Equal(got.Protected, []string{"left.txt"}) {
+				t.Errorf("the protected files are %q", got.Protected)
 			}
 			if after := s.origin("for-each-ref"); after != before {
 				t.Errorf("the origin was changed: %s", after)
