@@ -1035,6 +1035,10 @@ func (in *PublishStatus) DeepCopyInto(out *PublishStatus) {
 		in, out := &in.RetryTime, &out.RetryTime
 		*out = (*in).DeepCopy()
 	}
+	if in.EarliestTime != nil {
+		in, out := &in.EarliestTime, &out.EarliestTime
+		*out = (*in).DeepCopy()
+	}
 	if in.ProtectedFiles != nil {
 		in, out := &in.ProtectedFiles, &out.ProtectedFiles
 		*out = make([]string, len(*in))
