@@ -105,7 +105,7 @@ func TestFilesThatCISystemsRunAreProtectedByDefault(t *testing.T) {
 	}
 	for path, want := range map[string]bool{
 		".github/workflows/ci.yaml": true, ".github/actions/x/action.yml": true, ".gitlab-ci.yml": true, ".circleci/config.yml": true,
-		".buildkite/pipeline.yml": true, "Jenkinsfile": true, "deploy/Jenkinsfile.prod": true, ".forgejo/workflows/a.yml": true,
+		".buildkite/pipeline.yml": true, "Jenkinsfile": true, "jenkins/Jenkinsfile.prod": true, ".forgejo/workflows/a.yml": true,
 		".gitea/workflows/a.yml": true, "azure-pipelines.yml": true, ".drone.yml": true, ".woodpecker.yaml": true, ".woodpecker/a.yml": true,
 		"main.go": false, ".github/CODEOWNERS": false, "docs/azure-pipelines.md": false,
 	} {

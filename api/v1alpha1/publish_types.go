@@ -115,7 +115,7 @@ type Publish struct {
 	// rewind. When left out, they are the files of well-known CI systems; [] protects nothing.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:default={".github/workflows/",".github/actions/",".gitlab-ci.yml",".gitlab/",".circleci/",".buildkite/",".forgejo/",".gitea/",".woodpecker/",".woodpecker.y*ml",".drone.y*ml",".drone.jsonnet",".travis.yml",".teamcity/",".tekton/",".harness/",".semaphore/","**/Jenkinsfile*","azure-pipelines*.yml",".azure-pipelines/","bitbucket-pipelines.yml","appveyor.yml",".appveyor.yml",".cirrus.yml",".cirrus.star","buildspec*.yml","cloudbuild*.yaml",".zuul.yaml","zuul.d/",".zuul.d/"}
+	// +kubebuilder:default={".github/workflows/",".github/actions/",".gitlab-ci.yml",".gitlab/",".circleci/",".buildkite/",".forgejo/",".gitea/",".woodpecker/",".woodpecker.y*ml",".drone.y*ml",".drone.jsonnet",".travis.yml",".teamcity/",".tekton/",".harness/",".semaphore/","Jenkinsfile*","jenkins/",".jenkins/","azure-pipelines*.yml",".azure-pipelines/","bitbucket-pipelines.yml","appveyor.yml",".appveyor.yml",".cirrus.yml",".cirrus.star","buildspec*.yml","cloudbuild*.yaml",".zuul.yaml","zuul.d/",".zuul.d/"}
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256

@@ -49,8 +49,8 @@ func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
 	fill(&status, row, 1, "Recorded", "it was taken")
 	conditions := status.Conditions
 	status.Conditions = nil
-	// The requester is determined from the object.
-	if empty := filled.Empty(status, "Conditions", "RequestedBy"); empty != nil {
+	// The requester and the branches are determined from the object.
+	if empty := filled.Empty(status, "Conditions", "RequestedBy", "Branches"); empty != nil {
 		t.Errorf("these fields of the status are empty: %v", empty)
 	}
 	if len(conditions) != 2 {
