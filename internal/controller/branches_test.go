@@ -15,6 +15,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // fakeBranches stands for the branches of a gitstore.
@@ -40,7 +41,7 @@ func (f *fakeBranches) MakeBranch(_ context.Context, _, uid string, q gitstoreap
 		f.at = map[string]gitstoreapi.BranchQuery{}
 	}
 	f.at[uid+" "+q.Name] = q
-	return gitstoreapi.Branch{Ref: "refs/heads/clew/" + q.Task + "/" + q.Name, Commit: fmt.Sprintf("%040d", q.Checkpoint)}, nil
+	return gitstoreapi.Branch{Ref: refname.Branch(q.Task, q.Name), Commit: fmt.Sprintf("%040d", q.Checkpoint)}, nil
 }
 
 // RemoveBranch implements checkpoint.Gitstore.
@@ -92,7 +93,7 @@ func (w *world) eventuallyBranches(name string, want types.GomegaMatcher) {
 // made matches the status of a branch that the gitstore has.
 func made(name string, number int64) types.GomegaMatcher {
 	return Equal(v1alpha1.CheckpointBranchStatus{
-		Name: name, State: v1alpha1.BranchMade, Ref: "refs/heads/clew/work/" + name, Commit: fmt.Sprintf("%040d", number),
+		Name: name, State: v1alpha1.BranchMade, Ref: refname.Branch("work", name), Commit: fmt.Sprintf("%040d", number),
 	})
 }
 

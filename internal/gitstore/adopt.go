@@ -2,7 +2,6 @@ package gitstore
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -26,15 +25,7 @@ func (h *Handler) serveAdoption(w *statusRecorder, r *http.Request, namespace, u
 	}()
 	c := &call{request: r, log: log}
 	adoption, refused := h.adoption(c, namespace, uid, former)
-	if refused != nil {
-		h.refuse(w, c, refused)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if err := json.NewEncoder(w).Encode(adoption); err != nil {
-		log.Info("the client disconnected before the answer was sent", "error", err.Error())
-	}
+	h.answerJSON(w, c, adoption, refused)
 }
 
 // adoption checks a request to adopt checkpoints and carries it out.

@@ -2,6 +2,7 @@ package gitstore
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -25,6 +26,20 @@ func (h *Handler) refuse(w http.ResponseWriter, c *call, refused *gitstoreapi.Re
 		writeRefusal(w, refused)
 	case !h.refuseInBand(w, c, refused):
 		h.answer(w, c, func() { writeRefusal(w, refused) })
+	}
+}
+
+// answerJSON answers a request of Clew's own programs with a document, or with the refusal
+// unless that is nil.
+func (h *Handler) answerJSON(w http.ResponseWriter, c *call, document any, refused *gitstoreapi.Refusal) {
+	if refused != nil {
+		h.refuse(w, c, refused)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if err := json.NewEncoder(w).Encode(document); err != nil {
+		c.log.Info("the client disconnected before the answer was sent", "error", err.Error())
 	}
 }
 

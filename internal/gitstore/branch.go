@@ -2,7 +2,6 @@ package gitstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -28,15 +27,7 @@ func (h *Handler) serveBranch(w *statusRecorder, r *http.Request, namespace, uid
 	}()
 	c := &call{request: r, log: log}
 	branch, refused := h.branch(c, namespace, uid)
-	if refused != nil {
-		h.refuse(w, c, refused)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if err := json.NewEncoder(w).Encode(branch); err != nil {
-		log.Info("the client disconnected before the answer was sent", "error", err.Error())
-	}
+	h.answerJSON(w, c, branch, refused)
 }
 
 // branch checks a request for a branch and carries it out.

@@ -3,7 +3,6 @@ package gitstore
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,15 +36,7 @@ func (h *Handler) serveDeletion(w *statusRecorder, r *http.Request, namespace, u
 	}()
 	c := &call{request: r, log: log}
 	deletion, refused := h.deletion(c, namespace, uid)
-	if refused != nil {
-		h.refuse(w, c, refused)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if err := json.NewEncoder(w).Encode(deletion); err != nil {
-		log.Info("the client disconnected before the answer was sent", "error", err.Error())
-	}
+	h.answerJSON(w, c, deletion, refused)
 }
 
 // deletion checks a deletion request and carries it out.

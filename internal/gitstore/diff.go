@@ -2,7 +2,6 @@ package gitstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -33,15 +32,7 @@ func (h *Handler) serveDiff(w *statusRecorder, r *http.Request, namespace, uid s
 	defer cancel()
 	c := &call{request: r.WithContext(ctx), log: log}
 	diff, refused := h.diff(c, namespace, uid)
-	if refused != nil {
-		h.refuse(w, c, refused)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if err := json.NewEncoder(w).Encode(diff); err != nil {
-		log.Info("the client disconnected before the answer was sent", "error", err.Error())
-	}
+	h.answerJSON(w, c, diff, refused)
 }
 
 // diff checks a query and answers it.

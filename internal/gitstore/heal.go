@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"io"
 	"maps"
@@ -33,15 +32,7 @@ func (h *Handler) serveHealing(w *statusRecorder, r *http.Request, pressed *pres
 		h.metrics.requests.WithLabelValues("heal", "exchange", strconv.Itoa(w.status)).Inc()
 	}()
 	answer, refused := h.healing(c)
-	if refused != nil {
-		h.refuse(w, c, refused)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		c.log.Info("the client disconnected before the answer was sent", "error", err.Error())
-	}
+	h.answerJSON(w, c, answer, refused)
 }
 
 func (h *Handler) healing(c *call) (gitstoreapi.Lacking, *gitstoreapi.Refusal) {

@@ -2,7 +2,6 @@ package gitstore
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -27,15 +26,7 @@ func (h *Handler) serveVerification(w *statusRecorder, r *http.Request, namespac
 	defer cancel()
 	c := &call{request: r.WithContext(ctx), log: log}
 	found, refused := h.verification(c, namespace, uid)
-	if refused != nil {
-		h.refuse(w, c, refused)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	if err := json.NewEncoder(w).Encode(found); err != nil {
-		log.Info("the client disconnected before the answer was sent", "error", err.Error())
-	}
+	h.answerJSON(w, c, found, refused)
 }
 
 // verification checks a request for a verification and carries it out.

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -357,78 +356,9 @@ func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
 	return nil
 }
 
-// Snapshot implements the controllers' stores. The digest is derived from the position.
-func (s *Store) Snapshot(_ context.Context, task history.Key, query history.SnapshotQuery) (history.Snapshot, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.unavailable(); err != nil {
-		return history.Snapshot{}, err
-	}
-	k := s.find(task)
-	if k == nil {
-		return history.Snapshot{}, history.ErrNotFound
-	}
-	if query.Checkpoint > int64(len(k.checkpoints)) || query.Position > k.state.Position.Position {
-		return history.Snapshot{}, history.ErrNotFound
-	}
-	if k.corrupted != nil {
-		return history.Snapshot{}, k.corrupted
-	}
-	snapshot := history.Snapshot{
-		Kind: history.SnapshotManual, Position: k.state.Position, Totals: k.state.Totals, Checkpoint: int64(len(k.checkpoints)),
-	}
-	switch {
-	case query.Checkpoint > 0:
-		c := k.checkpoints[query.Checkpoint-1]
-		snapshot.Kind, snapshot.Position, snapshot.Checkpoint = history.SnapshotCheckpoint, c.Position, c.Number
-	case query.Position > 0:
-		snapshot.Position.Position = query.Position
-	}
-	snapshot.Digest = fmt.Sprintf("digest-%d-%d", query.Checkpoint, query.Position)
-	if query.Position == 0 {
-		snapshot.Digest = fmt.Sprintf("digest-%d", query.Checkpoint)
-	}
-	return snapshot, nil
-}
-
-// AddSnapshot records another automatic snapshot of the task and assigns its ordinal.
-func (s *Store) AddSnapshot(t history.Task, snapshot history.Snapshot) history.Snapshot {
-	s.change(t, func(k *task) {
-		snapshot.Ordinal, snapshot.Kind = int64(len(k.snapshots)+1), history.SnapshotAutomatic
-		k.snapshots = append(k.snapshots, snapshot)
-	})
-	return snapshot
-}
-
-// SetCorrupted makes Snapshot return an error that wraps history.ErrCorrupted; an empty
-// why resets that.
-func (s *Store) SetCorrupted(t history.Task, why string) {
-	s.change(t, func(k *task) {
-		k.corrupted = nil
-		if why != "" {
-			k.corrupted = fmt.Errorf("%w: %s", history.ErrCorrupted, why)
-		}
-	})
-}
-
 // SetPosition sets the head of the conversation.
 func (s *Store) SetPosition(t history.Task, position history.Position) {
 	s.change(t, func(k *task) { k.state.Position = position })
-}
-
-// SnapshotsAfter implements the controllers' stores.
-func (s *Store) SnapshotsAfter(_ context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.unavailable(); err != nil {
-		return nil, err
-	}
-	k := s.tasks[taskUID]
-	if k == nil || afterOrdinal >= int64(len(k.snapshots)) {
-		return nil, nil
-	}
-	rows := k.snapshots[afterOrdinal:]
-	return slices.Clone(rows[:min(limit, len(rows))]), nil
 }
 
 // ResolvePosition implements the controllers' stores. Every position is a turn boundary,
@@ -493,48 +423,4 @@ func (s *Store) Listen(ctx context.Context, callback func(history.Notification))
 	delete(s.listeners, id)
 	s.mu.Unlock()
 	return ctx.Err()
-}
-
-// SetIntegrity records the outcome of a verification of a checkpoint.
-func (s *Store) SetIntegrity(t history.Task, number int64, i history.Integrity) {
-	s.change(t, func(k *task) { k.checkpoints[number-1].Integrity = i })
-}
-
-// ReportDamage implements the controllers' stores.
-func (s *Store) ReportDamage(_ context.Context, key history.Key, number int64, damage string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.unavailable(); err != nil {
-		return err
-	}
-	k := s.find(key)
-	if k == nil || number > int64(len(k.checkpoints)) {
-		return history.ErrNotFound
-	}
-	k.checkpoints[number-1].Integrity = history.Integrity{Damage: damage, Found: time.Now(), Verified: time.Now()}
-	return nil
-}
-
-// VerifiedTasks implements the controllers' stores.
-func (s *Store) VerifiedTasks(_ context.Context, _ time.Time, each func([]history.VerifiedTask) error) error {
-	s.mu.Lock()
-	var all []history.VerifiedTask
-	err := s.unavailable()
-	for _, k := range s.tasks {
-		t := history.VerifiedTask{Task: k.state.Task}
-		for _, c := range k.checkpoints {
-			switch {
-			case c.Integrity.Damage != "":
-				t.Damaged = append(t.Damaged, c.Number)
-			case !c.Integrity.Verified.IsZero():
-				t.Intact = append(t.Intact, c.Number)
-			}
-		}
-		all = append(all, t)
-	}
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return each(all)
 }

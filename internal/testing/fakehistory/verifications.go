@@ -1,0 +1,52 @@
+package fakehistory
+
+import (
+	"context"
+	"time"
+
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// SetIntegrity records the outcome of a verification of a checkpoint.
+func (s *Store) SetIntegrity(t history.Task, number int64, i history.Integrity) {
+	s.change(t, func(k *task) { k.checkpoints[number-1].Integrity = i })
+}
+
+// ReportDamage implements the controllers' stores.
+func (s *Store) ReportDamage(_ context.Context, key history.Key, number int64, damage string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return err
+	}
+	k := s.find(key)
+	if k == nil || number > int64(len(k.checkpoints)) {
+		return history.ErrNotFound
+	}
+	k.checkpoints[number-1].Integrity = history.Integrity{Damage: damage, Found: time.Now(), Verified: time.Now()}
+	return nil
+}
+
+// VerifiedTasks implements the controllers' stores.
+func (s *Store) VerifiedTasks(_ context.Context, _ time.Time, each func([]history.VerifiedTask) error) error {
+	s.mu.Lock()
+	var all []history.VerifiedTask
+	err := s.unavailable()
+	for _, k := range s.tasks {
+		t := history.VerifiedTask{Task: k.state.Task}
+		for _, c := range k.checkpoints {
+			switch {
+			case c.Integrity.Damage != "":
+				t.Damaged = append(t.Damaged, c.Number)
+			case !c.Integrity.Verified.IsZero():
+				t.Intact = append(t.Intact, c.Number)
+			}
+		}
+		all = append(all, t)
+	}
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return each(all)
+}
