@@ -3,6 +3,7 @@ package historyapi
 import (
 	"cmp"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"time"
@@ -41,8 +42,35 @@ func rewindOf(values url.Values) (q rewindParameters, err error) {
 	case len(q.rewind.Paths) > maxRewindPaths:
 		return q, badRequest("%d paths are too many: a rewind has at most %d", len(q.rewind.Paths), maxRewindPaths)
 	}
-	return q, q.choices(values)
+	if err := q.choices(values); err != nil {
+		return q, err
+	}
+	return q, q.contradiction()
 }
+
+// contradiction returns an error about fields that the API server does not accept together, with
+// its sentence.
+func (q *rewindParameters) contradiction() error {
+	undo := q.last || q.rewind.To.UndoOf != ""
+	for _, c := range []struct {
+		refused  bool
+		sentence string
+	}{
+		{undo && q.rewind.Scope != v1alpha1.RewindBoth, "an undo rewinds what the rewind that it undoes has rewound: leave scope out"},
+		{undo && len(q.rewind.Paths) > 0, "an undo rewinds what the rewind that it undoes has rewound: leave paths out"},
+		{q.rewind.To.UndoOf == q.rewind.ID, "a rewind cannot undo itself: give it an id of its own, and name that of an earlier rewind in to.undoOf"},
+		{q.rewind.Branch != "" && q.rewind.Preserve != v1alpha1.PreserveBranch, "branch names the branch that preserve: Branch creates: set preserve to Branch or leave branch out"},
+		{q.rewind.To.Commit != "" && !fullCommit.MatchString(q.rewind.To.Commit), "commit is the full id of a commit: give its 40 hexadecimal digits, as git rev-parse prints them"},
+	} {
+		if c.refused {
+			return badRequest("%s", c.sentence)
+		}
+	}
+	return nil
+}
+
+// fullCommit matches the full id of a commit.
+var fullCommit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 
 // maxRewindPaths is the number of paths that the API allows in a rewind.
 const maxRewindPaths = 100

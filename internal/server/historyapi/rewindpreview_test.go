@@ -18,6 +18,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	"github.com/clew-dev/clew/internal/testing/rewindmatrix"
 )
 
 const previewPath = diffPath + "/rewind"
@@ -200,9 +201,33 @@ var _ = Describe("The preview of a rewind", func() {
 		Entry("a path that leaves the worktree", "ann", "checkpointNumber=1&scope=Code&path=../x", http.StatusBadRequest, "leaves the worktree"),
 		Entry("a branch that git refuses", "ann", "checkpointNumber=1&branch=a..b", http.StatusBadRequest, "is not a valid branch name"),
 		Entry("an unknown scope", "ann", "checkpointNumber=1&scope=All", http.StatusBadRequest, `scope is "All"`),
+		Entry("an undo with a scope", "ann", "undoOf=back&scope=Code", http.StatusBadRequest, "an undo rewinds what the rewind that it undoes has rewound: leave scope out"),
+		Entry("the newest undo, with paths", "ann", "undoLast=true&path=src", http.StatusBadRequest, "leave paths out"),
+		Entry("an undo of itself", "ann", "undoOf=back&id=back", http.StatusBadRequest, "a rewind cannot undo itself"),
+		Entry("a branch for nothing", "ann", "checkpointNumber=1&preserve=Stash&branch=kept", http.StatusBadRequest, "set preserve to Branch or leave branch out"),
+		Entry("half a commit", "ann", "commit=0123&scope=Code", http.StatusBadRequest, "give its 40 hexadecimal digits"),
 		Entry("no number", "ann", "message=-1", http.StatusBadRequest, "message must be a positive number"),
 		Entry("no time", "ann", "time=noon", http.StatusBadRequest, "time must be a time such as"),
 	)
+
+	It("refuses what the API server refuses, and accepts what it accepts", func() {
+		targets := map[rewindmatrix.Target]string{
+			rewindmatrix.Checkpoint: "checkpointNumber=1", rewindmatrix.Commit: "commit=0123456789012345678901234567890123456789",
+			rewindmatrix.Time: "time=2126-01-31T12:00:00Z", rewindmatrix.Message: "message=9", rewindmatrix.Undo: "undoOf=back",
+		}
+		for _, cell := range rewindmatrix.All() {
+			query := targets[cell.Target] + "&scope=" + string(cell.Scope) + "&preserve=" + string(cell.Preserve)
+			if cell.Paths {
+				query += "&path=src"
+			}
+			answer := f.get("ann", previewPath+"?"+query)
+			if len(cell.Refusals()) == 0 {
+				Expect(answer.Code).To(Equal(http.StatusOK), "%s: %s", cell, answer.Body)
+				continue
+			}
+			Expect(answer).To(beRefused(http.StatusBadRequest, saying(cell.Refusals()[0])), "%s", cell)
+		}
+	})
 
 	It("refuses a commit that the task does not know, and a task that is gone", func() {
 		f.code.refusal = gitstoreapi.New(gitstoreapi.NotFound, "no")
