@@ -40,7 +40,7 @@ it. The task itself is not changed: to go back to a checkpoint, use
   # Under another name
   kubectl clew checkpoint restore fix-login 3 --name before-migration`,
 		Args:              exactly("TASK", "NUMBER"),
-		ValidArgsFunction: p.completeTask,
+		ValidArgsFunction: p.completeRestorable,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
 	}
 	cmd.Flags().StringVar(&o.name, "name", "", "Name of the Checkpoint object. Defaults to the task's name and the number.")

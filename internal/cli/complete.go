@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -58,91 +56,6 @@ func (s *session) taskNames(ctx context.Context, prefix string) ([]string, error
 		}
 	}
 	return found, nil
-}
-
-// completeCheckpointOf completes a flag with the checkpoints of the task that the
-// first argument names.
-func (p *plugin) completeCheckpointOf(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return p.names(func(ctx context.Context, s *session) ([]string, error) {
-		return s.checkpointNames(ctx, args[0], prefix)
-	})
-}
-
-// completeCommitOf completes a flag with the commits of the checkpoints of the task that the
-// first argument names.
-func (p *plugin) completeCommitOf(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return p.names(func(ctx context.Context, s *session) (found []string, err error) {
-		list, err := s.checkpoints(ctx, args[0])
-		if err != nil {
-			return nil, err
-		}
-		for _, c := range list.Items {
-			if id := c.Status.Commit; id != "" && strings.HasPrefix(id, prefix) {
-				found = append(found, cobra.CompletionWithDesc(id, fmt.Sprintf("checkpoint %d, %s ago", c.Status.Number, s.age(&c.CreationTimestamp))))
-			}
-		}
-		return found, nil
-	})
-}
-
-// checkpointNames lists the checkpoints whose names or numbers start with a prefix,
-// for completion. Without a task it lists names only, since numbers belong to a task.
-func (s *session) checkpointNames(ctx context.Context, task, prefix string) ([]string, error) {
-	list, err := s.checkpoints(ctx, task)
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, c := range list.Items {
-		description := fmt.Sprintf("%s, %s ago", cmp.Or(string(c.Status.Trigger), "not taken yet"), s.age(&c.CreationTimestamp))
-		if c.Spec.Message != "" {
-			description += ": " + clip.Runes(oneLine(c.Spec.Message), 40)
-		}
-		if number := fmt.Sprint(c.Status.Number); task != "" && c.Status.Number > 0 && strings.HasPrefix(number, prefix) {
-			found = append(found, cobra.CompletionWithDesc(number, description))
-		}
-		if strings.HasPrefix(c.Name, prefix) {
-			found = append(found, cobra.CompletionWithDesc(c.Name, description))
-		}
-	}
-	return found, nil
-}
-
-// completeCheckpointShow completes a checkpoint, or a task and then its checkpoint.
-func (p *plugin) completeCheckpointShow(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	return p.names(func(ctx context.Context, s *session) ([]string, error) {
-		switch len(args) {
-		case 0:
-			checkpoints, err := s.checkpointNames(ctx, "", prefix)
-			if err != nil {
-				return nil, err
-			}
-			tasks, err := s.taskNames(ctx, prefix)
-			return append(checkpoints, tasks...), err
-		case 1:
-			return s.checkpointNames(ctx, args[0], prefix)
-		}
-		return nil, nil
-	})
-}
-
-// completeTaskCheckpoint completes a task, and then its checkpoint.
-func (p *plugin) completeTaskCheckpoint(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	return p.names(func(ctx context.Context, s *session) ([]string, error) {
-		switch len(args) {
-		case 0:
-			return s.taskNames(ctx, prefix)
-		case 1:
-			return s.checkpointNames(ctx, args[0], prefix)
-		}
-		return nil, nil
-	})
 }
 
 // completeFlags completes those of kubectl's flags that name an object.

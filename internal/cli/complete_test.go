@@ -6,7 +6,9 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
@@ -23,7 +25,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"resume", ""}, "worker\tRunning"},
 		{[]string{"rewind", "worker", "--to", ""}, "1\tToolCalls"},
 		{[]string{"rewind", "worker", "--to", "wor"}, "worker-1\tToolCalls"},
-		{[]string{"rewind", "worker", "--to-commit", ""}, "\tcheckpoint 1, "},
+		{[]string{"rewind", "worker", "--to-commit", ""}, "\tcheckpoint 1: "},
 		{[]string{"rewind", "worker", "--scope", ""}, "Conversation"},
 		{[]string{"checkpoint", "show", "worker", ""}, "worker-1"},
 		{[]string{"timeline", "--type", ""}, "rewind"},
@@ -36,6 +38,51 @@ func TestCompletion(t *testing.T) {
 			cmd.SetArgs(append([]string{"__complete", "--kubeconfig", b.kubeconfig}, test.args...))
 			b.try(cmd.ExecuteContext(b.ctx))
 			wantParts(t, "completion", out.String(), test.want)
+		})
+	}
+}
+
+func TestCompletionOfMoments(t *testing.T) {
+	b := newBench(t)
+	b.task("worker-fork", v1alpha1.ReasonCompleted)
+	task := b.task("worker", v1alpha1.ReasonRunning)
+	c := b.checkpoint(task, 12)
+	c.Status.Time = &metav1.Time{Time: noon.Add(-5 * time.Minute)}
+	b.try(server.Client.Status().Update(b.ctx, c))
+	pruned := historyv1.Checkpoint{TaskUID: string(task.UID), Number: 3, Trigger: "Time", Time: metav1.NewMicroTime(noon.Add(-2 * time.Hour))}
+	lost := historyv1.Checkpoint{TaskUID: string(task.UID), Number: 2, Lost: true}
+	b.withHistory(map[string]any{
+		"GET tasks/worker/checkpoints":      historyv1.CheckpointList{Items: []historyv1.Checkpoint{{TaskUID: string(task.UID), Number: 12}, pruned, lost}},
+		"GET tasks/worker-fork/checkpoints": historyv1.CheckpointList{Items: []historyv1.Checkpoint{{TaskUID: "fork", Number: 4, Trigger: "Suspend", Time: metav1.NewMicroTime(noon)}}},
+	})
+	const (
+		twelve   = "12\tToolCalls, 5m ago\n"
+		byName   = "worker-12\tToolCalls, 5m ago\n"
+		three    = "3\tTime, 120m ago, without an object\n"
+		words    = "base\twhat the task started from\n"
+		previous = "previous\twhat the other moment was made on\n"
+		others   = "latest\tthe newest checkpoint\nlive\tthe files as they are now\ndrift\twhat was changed while the task was not running\n"
+		inOrder  = ":36\n" // no files; keep the order
+	)
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"rewind", "worker", "--to", ""}, twelve + three + byName + inOrder},
+		{[]string{"resume", "worker", "--from-checkpoint", "1"}, twelve + inOrder},
+		{[]string{"fork", "worker", "--at", "w"}, byName + inOrder},
+		{[]string{"diff", "worker", ""}, words + previous + others + twelve + three + byName + inOrder},
+		{[]string{"diff", "worker", "3", ""}, words + others + twelve + three + byName + inOrder},
+		{[]string{"diff", "worker", "3", "wo"}, byName + "worker-fork:latest\tCompleted\n" + inOrder},
+		{[]string{"diff", "worker", "3", "worker-fork:l"}, "worker-fork:latest\tthe newest checkpoint\nworker-fork:live\tthe files as they are now\n" + inOrder},
+		{[]string{"diff", "worker", "3", "worker-fork:4"}, "worker-fork:4\tSuspend, 0s ago, without an object\n" + inOrder},
+		{[]string{"diff", "worker", "3", "12", ""}, ":0\n"},
+		{[]string{"checkpoint", "restore", "worker", ""}, three + inOrder},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			out, _, err := b.clew("", append([]string{"__complete"}, test.args...)...)
+			b.try(err)
+			wantText(t, "completion", test.want, out)
 		})
 	}
 }

@@ -72,7 +72,7 @@ compare, nothing is printed.`,
 
   # Has anything changed? In a script
   kubectl clew diff fix-login 4 --exit-code --name-only`,
-		ValidArgsFunction: p.completeTask,
+		ValidArgsFunction: p.completeDiff,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.check(cmd, args)
 			if err == nil {
