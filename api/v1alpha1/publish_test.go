@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -56,7 +55,8 @@ func TestABadPublishIsRefusedWhenItIsApplied(t *testing.T) {
 		"a path of git":          {protected(".git/hooks"), "leave .git out"},
 		"an unknown moment":      {publish(func(p *v1alpha1.Publish) { p.When = "Always" }), `supported values: "Completed", "Suspended", "Checkpoint"`},
 		"a message with control": {publish(func(p *v1alpha1.Publish) { p.Message = "a\x00" }), "message must be text"},
-		"checkpoint 0":           {publish(func(p *v1alpha1.Publish) { p.ApprovedCheckpoint = ptr.To[int64](0) }), "should be greater than or equal to 1"},
+		"part of a commit":       {publish(func(p *v1alpha1.Publish) { p.ApprovedCommit = "c0ffee" }), "spec.publish.approvedCommit"},
+		"approving no commit":    {publish(func(p *v1alpha1.Publish) { p.ApprovedCommit = strings.Repeat("x", 40) }), "spec.publish.approvedCommit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			expectRefused(t, create(builders.Task("bad-publish", tt.change)), tt.sentence)
@@ -91,7 +91,7 @@ func TestAGoodPublishIsAccepted(t *testing.T) {
 	if err := server.Client.Update(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	task.Spec.Publish.Branch, task.Spec.Publish.ApprovedCheckpoint = "another", ptr.To[int64](3)
+	task.Spec.Publish.Branch, task.Spec.Publish.ApprovedCommit = "another", strings.Repeat("a", 40)
 	if err := server.Client.Update(t.Context(), task); err != nil {
 		t.Errorf("publish cannot be changed: %v", err)
 	}

@@ -110,9 +110,9 @@ type Publish struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a push option is one line without control characters"
 	PushOptions []string `json:"pushOptions,omitempty"`
 	// protectedPaths are files that are not published when the work changes them, compared
-	// with what the task started from or with what the branch has, until approvedCheckpoint names the checkpoint: a CI system
-	// may run them with the repository's secrets. They are written like the paths of a
-	// rewind. When left out, they are the files of well-known CI systems; [] protects nothing.
+	// with what the task started from or with what the branch has, until approvedCommit names
+	// the commit: a CI system may run them with the repository's secrets. They are written
+	// like the paths of a rewind. When left out, they are the files of well-known CI systems; [] protects nothing.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:default={".github/workflows/",".github/actions/",".gitlab-ci.yml",".gitlab/",".circleci/",".buildkite/",".forgejo/",".gitea/",".woodpecker/",".woodpecker.y*ml",".drone.y*ml",".drone.jsonnet",".travis.yml",".teamcity/",".tekton/",".harness/",".semaphore/","Jenkinsfile*","jenkins/",".jenkins/","azure-pipelines*.yml",".azure-pipelines/","bitbucket-pipelines.yml","appveyor.yml",".appveyor.yml",".cirrus.yml",".cirrus.star","buildspec*.yml","cloudbuild*.yaml",".zuul.yaml","zuul.d/",".zuul.d/"}
@@ -123,12 +123,14 @@ type Publish struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(^|/)[.][gG][iI][tT](/|$)')",message="a path cannot select the files of a git repository itself: leave .git out"
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a path contains no control characters"
 	ProtectedPaths []string `json:"protectedPaths,omitempty"`
-	// approvedCheckpoint is the number of a checkpoint that is published although it changes
-	// protected files: somebody has reviewed it.
+	// approvedCommit is the commit that is published although it changes protected files:
+	// somebody has reviewed it. Which one it would be is in status.publish.heldCommit, and in
+	// the message of the condition Published.
 	// +optional
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=2147483647
-	ApprovedCheckpoint *int64 `json:"approvedCheckpoint,omitempty"`
+	// +kubebuilder:validation:MinLength=40
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{40}$`
+	ApprovedCommit string `json:"approvedCommit,omitempty"`
 }
 
 // PublishStatus is what is known of publishing the task's work.
@@ -187,6 +189,11 @@ type PublishStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Answer string `json:"answer,omitempty"`
+	// heldCommit is what was not published because it changes protected files; empty if nothing
+	// is held.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	HeldCommit string `json:"heldCommit,omitempty"`
 	// protectedFiles are the first protected files that the checkpoint changes.
 	// +optional
 	// +listType=atomic

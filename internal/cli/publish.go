@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -20,8 +21,7 @@ import (
 // publish holds the flags of `publish`.
 type publish struct {
 	*plugin
-	branch, when string
-	approve      int64
+	branch, when, approve string
 	// former is the request that the status was about before this one.
 	former string
 	wait   waitFlags
@@ -48,15 +48,15 @@ everything stays that no flag changes. Repeat it to try again what was not publi
   # That of a suspended one, for review in Gerrit
   kubectl clew publish fix-login --branch refs/for/main --when suspended
 
-  # After a review of the protected files that checkpoint 7 changes
-  kubectl clew publish fix-login --approve 7`,
+  # After a review of the protected files that the work changes
+  kubectl clew publish fix-login --approve "$(kubectl get task fix-login -o jsonpath='{.status.publish.heldCommit}')"`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().StringVar(&o.branch, "branch", "", "Branch of the repository. Defaults to that of the task's spec.publish.")
 	cmd.Flags().StringVar(&o.when, "when", "", "When to publish: completed, suspended (or completed), or checkpoint (the newest, also while the agent works).")
-	cmd.Flags().Int64Var(&o.approve, "approve", 0, "Number of a checkpoint to publish although it changes protected files: you have reviewed them.")
+	cmd.Flags().StringVar(&o.approve, "approve", "", "Commit to publish although it changes protected files: you have reviewed them. status.publish.heldCommit says which is held.")
 	_ = cmd.RegisterFlagCompletionFunc("branch", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("when", cobra.FixedCompletions(publishMoments(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.NoFileCompletions)
@@ -121,13 +121,31 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 		}
 		spec["when"] = moments[i]
 	}
-	if o.approve != 0 {
-		spec["approvedCheckpoint"] = o.approve
+	if o.approve != "" {
+		if spec["approvedCommit"], err = approved(o.approve, task); err != nil {
+			return nil, err
+		}
 	}
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": task.UID}, "spec": map[string]any{"publish": spec},
 	})
 }
+
+// approved returns the commit that is held, if the user means that one: what they have not
+// seen they do not approve.
+func approved(commit string, task *v1alpha1.Task) (string, error) {
+	p := task.Status.Publish
+	switch {
+	case p == nil || p.HeldCommit == "":
+		return "", fmt.Errorf("nothing of task %s waits for an approval: leave --approve out", task.Name)
+	case len(commit) < minAbbreviation || !strings.HasPrefix(p.HeldCommit, commit):
+		return "", fmt.Errorf("what waits for an approval is not %s but %s, of checkpoint %d: review that, and approve it with --approve %[2]s", oneLine(commit), p.HeldCommit, p.Checkpoint)
+	}
+	return p.HeldCommit, nil
+}
+
+// minAbbreviation is the length from which a part of a commit's id names it.
+const minAbbreviation = 7
 
 // judge is done once the work is published, or if that has to wait for the task.
 func (o *publish) judge(task *v1alpha1.Task) verdict {

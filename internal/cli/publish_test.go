@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -29,14 +28,20 @@ func publishes(branch string, status metav1.ConditionStatus, reason, message str
 
 func TestPublish(t *testing.T) {
 	b := newBench(t)
+	b.task("other", v1alpha1.ReasonCompleted)
+	const held = "c0ffeec0ffeec0ffeec0ffeec0ffeec0ffeec0ff"
 	task := b.task("worker", v1alpha1.ReasonCompleted)
+	task.Status.Publish = &v1alpha1.PublishStatus{Checkpoint: 3, HeldCommit: held}
+	b.try(server.Client.Status().Update(b.ctx, task))
 	for text, args := range map[string][]string{
-		"has no spec.publish: name a branch":             {"worker"},
-		"--when must be completed, suspended or":         {"worker", "--branch", "b", "--when", "always"},
-		"branch must be a plain git branch name":         {"worker", "--branch", "a..b"},
-		`there is no task "nobody"`:                      {"nobody", "--branch", "b"},
-		"should be greater than or equal to 1":           {"worker", "--branch", "b", "--approve", "-1"},
-		"branch can only be below refs/heads/ or refs/f": {"worker", "--branch", "refs/tags/b"},
+		"has no spec.publish: name a branch":               {"worker"},
+		"--when must be completed, suspended or":           {"worker", "--branch", "b", "--when", "always"},
+		"branch must be a plain git branch name":           {"worker", "--branch", "a..b"},
+		`there is no task "nobody"`:                        {"nobody", "--branch", "b"},
+		"waits for an approval is not abcabca but " + held: {"worker", "--branch", "b", "--approve", "abcabca"},
+		"is not c0ffee but " + held:                        {"worker", "--branch", "b", "--approve", "c0ffee"},
+		"nothing of task other waits for an approval":      {"other", "--branch", "b", "--approve", held},
+		"branch can only be below refs/heads/ or refs/f":   {"worker", "--branch", "refs/tags/b"},
 	} {
 		_, _, err := b.clew("", append([]string{"publish"}, args...)...)
 		wantError(t, err, text)
@@ -48,12 +53,12 @@ func TestPublish(t *testing.T) {
 	out, _ = b.must("publish", "worker", "--branch", "clew/fix")
 	wantText(t, "output for a task that is not completed", "task.clew.dev/worker publishing requested: it is published when it is completed\n", out)
 	playManager(b, &v1alpha1.TaskList{}, publishes("clew/fix-2", metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 3 is at refs/heads/clew/fix as abc"))
-	out, _ = b.must("publish", "worker", "--when", "suspended", "--approve", "3", "--branch", "clew/fix-2")
+	out, _ = b.must("publish", "worker", "--when", "suspended", "--approve", "c0ffeec", "--branch", "clew/fix-2")
 	wantText(t, "output", "task.clew.dev/worker published: checkpoint 3 is at refs/heads/clew/fix as abc\n", out)
 	b.get(task)
 	got := task.Spec.Publish
-	want := []any{"cli-abcdefgh", "clew/fix-2", v1alpha1.PublishSuspended, ptr.To[int64](3)}
-	if diff := cmp.Diff(want, []any{got.ID, got.Branch, got.When, got.ApprovedCheckpoint}); diff != "" {
+	want := []any{"cli-abcdefgh", "clew/fix-2", v1alpha1.PublishSuspended, held}
+	if diff := cmp.Diff(want, []any{got.ID, got.Branch, got.When, got.ApprovedCommit}); diff != "" {
 		t.Errorf("spec.publish (-want +got):\n%s", diff)
 	}
 

@@ -43,9 +43,10 @@ type PublishConfig struct {
 	Force bool `json:"force,omitempty"`
 	// PushOptions are git's.
 	PushOptions []string `json:"pushOptions,omitempty"`
-	// ProtectedPaths are the patterns of files whose change is not published; empty if a
-	// person has agreed to it.
+	// ProtectedPaths are the patterns of files whose change is not published, unless the commit
+	// is ApprovedCommit.
 	ProtectedPaths []string `json:"protectedPaths,omitempty"`
+	ApprovedCommit string   `json:"approvedCommit,omitempty"`
 }
 
 // PublishResult is the termination message of the container publish, as JSON of at most 4096

@@ -86,8 +86,8 @@ grep -rls open-sesame /workspace /home /run /var/run /tmp /proc/self/environ >fo
 		got := w.publishes(ctx, "fix", clewv1.ReasonProtectedPaths, ContainSubstring("changes 1 file that protectedPaths selects"))
 		Expect(got.Status.Publish.ProtectedFiles).To(Equal([]string{"left.txt"}))
 		Expect(p.git(ctx, "for-each-ref --format='%(refname)'")).To(Equal("refs/heads/main"))
-		number := got.Status.Publish.Checkpoint
-		publish(map[string]any{"branch": "clew/fix", "approvedCheckpoint": number})
+		number, approved := got.Status.Publish.Checkpoint, got.Status.Publish.HeldCommit
+		publish(map[string]any{"branch": "clew/fix", "approvedCommit": approved})
 		got = w.publishes(ctx, "fix", clewv1.ReasonPublished, ContainSubstring("refs/heads/clew/fix"))
 		Expect(p.git(ctx, "rev-parse clew/fix")).To(Equal(got.Status.Publish.Commit))
 		Expect(p.git(ctx, "log --format='%an: %s' clew/fix")).To(Equal("Clew: Work of the Clew task fix\nAgent: The agent's own\nAnn: first"))
@@ -98,21 +98,21 @@ grep -rls open-sesame /workspace /home /run /var/run /tmp /proc/self/environ >fo
 
 		By("finding that others have pushed")
 		theirs := p.host(ctx, `cd "$R"; git update-ref refs/heads/clew/fix "$(git commit-tree -m theirs -p clew/fix 'clew/fix^{tree}')"; git rev-parse clew/fix`)
-		publish(map[string]any{"branch": "clew/fix", "approvedCheckpoint": number, "id": "again"})
+		publish(map[string]any{"branch": "clew/fix", "approvedCommit": approved, "id": "again"})
 		w.publishes(ctx, "fix", clewv1.ReasonDiverged, ContainSubstring("others have pushed to it"))
 		Expect(p.git(ctx, "rev-parse clew/fix")).To(Equal(theirs))
-		publish(map[string]any{"branch": "clew/fix", "approvedCheckpoint": number, "onDiverged": "ForceWithLease"})
+		publish(map[string]any{"branch": "clew/fix", "approvedCommit": approved, "onDiverged": "ForceWithLease"})
 		w.publishes(ctx, "fix", clewv1.ReasonPublished, ContainSubstring("refs/heads/clew/fix"))
 		Expect(p.git(ctx, "rev-parse clew/fix")).To(Equal(got.Status.Publish.Commit))
 
 		By("being refused by a hook")
 		p.host(ctx, `printf '#!/bin/sh\necho "no pushes on Friday ($GIT_PUSH_OPTION_0)"\nexit 1\n' >"$R/hooks/pre-receive"; chmod +x "$R/hooks/pre-receive"`)
-		publish(map[string]any{"branch": "refs/for/main", "approvedCheckpoint": number, "pushOptions": []string{"topic=fix"}})
+		publish(map[string]any{"branch": "refs/for/main", "approvedCommit": approved, "pushOptions": []string{"topic=fix"}})
 		w.publishes(ctx, "fix", clewv1.ReasonPublishRefused, ContainSubstring("no pushes on Friday (topic=fix)"))
 
 		By("pushing for a review")
 		p.host(ctx, `rm "$R/hooks/pre-receive"`)
-		publish(map[string]any{"branch": "refs/for/main", "approvedCheckpoint": number})
+		publish(map[string]any{"branch": "refs/for/main", "approvedCommit": approved})
 		w.publishes(ctx, "fix", clewv1.ReasonPublished, ContainSubstring("refs/for/main"))
 		Expect(p.git(ctx, "rev-parse refs/for/main")).To(Equal(got.Status.Publish.Commit))
 

@@ -112,7 +112,10 @@ func publishFailed(message string) daemonapi.PublishResult {
 func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
 	started := p.StartTime
 	p.PodName, p.PodUID, p.StartTime, p.RetryTime = "", "", nil, nil
-	p.ProtectedFiles = nil
+	p.ProtectedFiles, p.HeldCommit = nil, ""
+	if result.Reason == v1alpha1.ReasonProtectedPaths {
+		p.HeldCommit = resources.PlainText(result.Commit, 64)
+	}
 	if !result.Retryable {
 		p.Refusals = refusals(p.Refusals, result.Reason)
 	}

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -290,26 +289,22 @@ func TestARefusedPublisherIsReported(t *testing.T) {
 
 func TestProtectedFilesAreNamedUntilSomebodyAgrees(t *testing.T) {
 	s := completedTask(t, publishes(func(p *v1alpha1.Publish) { p.ProtectedPaths = []string{".github/workflows/"} }))
-	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonProtectedPaths, Message: "changes", Protected: []string{".github/workflows/a.yml"}})
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonProtectedPaths, Message: "changes", Commit: "c1", Protected: []string{".github/workflows/a.yml"}})
+	if got := s.status().Publish.HeldCommit; got != "c1" {
+		t.Errorf("the commit that is held is %q", got)
+	}
 	if diff := cmp.Diff([]string{".github/workflows/a.yml"}, s.status().Publish.ProtectedFiles); diff != "" {
 		t.Errorf("protectedFiles (-want +got):\n%s", diff)
 	}
-	protected := func() int {
-		config, _ := daemonapi.DecodePublishConfig(s.o.Publishers[0].Spec.Containers[0].Env[0].Value)
-		return len(config.ProtectedPaths)
-	}
-	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ApprovedCheckpoint = ptr.To[int64](7) }).step()
-	if protected() != 1 {
-		t.Error("the approval of another checkpoint counts")
-	}
-	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonProtectedPaths, Message: "changes"})
-	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ApprovedCheckpoint = ptr.To[int64](1) }).step()
-	if protected() != 0 {
-		t.Error("the approval does not count")
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ApprovedCommit = "c1" }).step()
+	s.wantPublisher(2, 1, "")
+	config, err := daemonapi.DecodePublishConfig(s.o.Publishers[0].Spec.Containers[0].Env[0].Value)
+	if err != nil || config.ApprovedCommit != "c1" {
+		t.Errorf("the pod is told that %q is approved (%v)", config.ApprovedCommit, err)
 	}
 	s.publisherEnds(pushed("c1"))
-	if s.status().Publish.ProtectedFiles != nil {
-		t.Error("the protected files are still named")
+	if p := s.status().Publish; p.ProtectedFiles != nil || p.HeldCommit != "" {
+		t.Errorf("the protected files %q are still named, or %q is held", p.ProtectedFiles, p.HeldCommit)
 	}
 }
 

@@ -57,7 +57,7 @@ func ofPublishing() []Reason {
 		{Name: v1alpha1.ReasonDiverged, On: published(), Meaning: "Others have pushed to the branch, and nothing of theirs was discarded.", Todo: "Set `publish.branch` to another branch, or `publish.onDiverged` to ForceWithLease to discard theirs."},
 		{Name: v1alpha1.ReasonPublishRefused, On: published(), Meaning: "The repository's host refused the push. The message has what it said.", Todo: newID},
 		{Name: v1alpha1.ReasonPublishUnauthorized, On: published(), Meaning: "The repository's host does not let the credentials push.", Todo: "Correct the Secret, then change `publish.id`."},
-		{Name: v1alpha1.ReasonProtectedPaths, On: published(), Meaning: "The work changes files that `publish.protectedPaths` selects; `status.publish.protectedFiles` has the first of them.", Todo: "Review the checkpoint, and to agree set `publish.approvedCheckpoint` to its number."},
+		{Name: v1alpha1.ReasonProtectedPaths, On: published(), Meaning: "The work changes files that `publish.protectedPaths` selects; `status.publish.protectedFiles` has the first of them.", Todo: "Review the checkpoint, and to agree set `publish.approvedCommit` to `status.publish.heldCommit`."},
 		{Name: v1alpha1.ReasonPublishFailed, On: published(), Meaning: "The pod that publishes failed; another one follows.", Todo: "The message says why; see also the manager's log."},
 	}
 }

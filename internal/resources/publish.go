@@ -74,7 +74,7 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 	task, spec := request.Task, request.Task.Spec.Publish
 	common := Config(PodRequest{Task: task}, options)
 	author := ptr.Deref(spec.Author, v1alpha1.CommitAuthor{Name: "Clew", Email: "noreply@clew.dev"})
-	config := daemonapi.PublishConfig{
+	return daemonapi.PublishConfig{
 		Namespace: task.Namespace, Task: task.Name, TaskUID: string(task.UID), Checkpoint: request.Checkpoint,
 		GitStoreURL: common.GitStoreURL, CABundle: common.CABundle, Repository: *common.Repository,
 		Ref: PublishRef(spec.Branch), Replaces: request.Replaces, Onto: request.Onto,
@@ -82,11 +82,8 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
 		AuthorName:  author.Name, AuthorEmail: author.Email,
 		Force: spec.OnDiverged == v1alpha1.DivergedForceWithLease, PushOptions: spec.PushOptions,
+		ProtectedPaths: spec.ProtectedPaths, ApprovedCommit: spec.ApprovedCommit,
 	}
-	if ptr.Deref(spec.ApprovedCheckpoint, 0) != request.Checkpoint {
-		config.ProtectedPaths = spec.ProtectedPaths
-	}
-	return config
 }
 
 // publisherVolumes returns the volumes of a pod that publishes.

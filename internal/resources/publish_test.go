@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	psa "k8s.io/pod-security-admission/api"
 	"k8s.io/pod-security-admission/policy"
-	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -107,24 +106,16 @@ func TestAPublisherIsRestricted(t *testing.T) {
 func TestWhatAPublisherIsTold(t *testing.T) {
 	got := publishConfig(t, publisherOf(t, func(task *v1alpha1.Task) {
 		task.Spec.Publish.Message = "It costs $(HOME)"
-		task.Spec.Publish.ProtectedPaths = []string{"ci/"}
+		task.Spec.Publish.ProtectedPaths, task.Spec.Publish.ApprovedCommit = []string{"ci/"}, "c2"
 	}))
 	want := daemonapi.PublishConfig{
 		Namespace: got.Namespace, Task: "fix", TaskUID: "uid", Checkpoint: 7, GitStoreURL: got.GitStoreURL, CABundle: "PEM",
 		Repository: daemonapi.Repository{URL: "https://git.example.com/p.git", CredentialsSecret: "git"},
 		Ref:        "refs/heads/clew/fix", Uncommitted: true, Message: "It costs $(HOME)", AuthorName: "Clew", AuthorEmail: "noreply@clew.dev",
-		Replaces: "c1", Onto: "c0", ProtectedPaths: []string{"ci/"},
+		Replaces: "c1", Onto: "c0", ProtectedPaths: []string{"ci/"}, ApprovedCommit: "c2",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)
-	}
-	for checkpoint, protected := range map[int64]bool{6: true, 7: false} {
-		got := publishConfig(t, publisherOf(t, func(task *v1alpha1.Task) {
-			task.Spec.Publish.ProtectedPaths, task.Spec.Publish.ApprovedCheckpoint = []string{"ci/"}, ptr.To(checkpoint)
-		}))
-		if (got.ProtectedPaths != nil) != protected {
-			t.Errorf("if checkpoint %d is approved, %q are protected in 7", checkpoint, got.ProtectedPaths)
-		}
 	}
 	review := publishConfig(t, publisherOf(t, func(task *v1alpha1.Task) { task.Spec.Publish.Branch = "refs/for/main" }))
 	if review.Ref != "refs/for/main" {
@@ -139,7 +130,6 @@ func TestAPublisherGetsEveryFieldOfItsConfiguration(t *testing.T) {
 	filled.In(&request)
 	filled.In(&options)
 	request.Task.Spec.Publish.OnDiverged = v1alpha1.DivergedForceWithLease
-	request.Task.Spec.Publish.ApprovedCheckpoint = nil
 	pod, err := resources.NewPublisher(request, options)
 	if err != nil {
 		t.Fatal(err)

@@ -59,7 +59,7 @@ func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
 }
 
 func (p *publisher) run(ctx context.Context) error {
-	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, ProtectedPaths: p.Pod.ProtectedPaths, Options: p.Pod.PushOptions}
+	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, Options: p.Pod.PushOptions}
 	var err error
 	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
 		return err
@@ -86,6 +86,9 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 	p.result.Commit = made.Commit
 	push.Publication = made
+	if made.Commit != p.Pod.ApprovedCommit {
+		push.ProtectedPaths = p.Pod.ProtectedPaths
+	}
 	return p.push(ctx, push)
 }
 
@@ -133,7 +136,7 @@ func (p *publisher) fetch(ctx context.Context, refs ...string) error {
 func (p *publisher) heldBack(held *worktree.ProtectedError) error {
 	p.result.Protected = held.Paths
 	return &failure{reason: v1alpha1.ReasonProtectedPaths, message: fmt.Sprintf(
-		"checkpoint %d changes %s that protectedPaths selects: review those that status.publish.protectedFiles names, and to agree set publish.approvedCheckpoint to %d", p.Pod.Checkpoint, files(held.Count), p.Pod.Checkpoint)}
+		"checkpoint %d changes %s that protectedPaths selects: review those that status.publish.protectedFiles names, and to agree set publish.approvedCommit to %s", p.Pod.Checkpoint, files(held.Count), p.result.Commit)}
 }
 
 func files(n int) string {

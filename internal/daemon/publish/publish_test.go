@@ -163,7 +163,7 @@ func TestWhyACheckpointIsNotPublished(t *testing.T) {
 			}
 		}, v1alpha1.ReasonPublishRefused, false, []string{"no pushes on Friday", "publish.id"}},
 		"protected": {func(s *stage) { s.cfg.Pod.ProtectedPaths = []string{"left.txt"} },
-			v1alpha1.ReasonProtectedPaths, false, []string{"changes 1 file that", "approvedCheckpoint to 1"}},
+			v1alpha1.ReasonProtectedPaths, false, []string{"changes 1 file that", "approvedCommit to "}},
 		"no such checkpoint": {func(s *stage) { s.cfg.Pod.Checkpoint = 2 }, v1alpha1.ReasonCheckpointNotFound, false, nil},
 		"a commit is missing": {func(s *stage) {
 			s.git.Run(s.T, filepath.Join(s.git.Dir, "store.git"), "update-ref", "-d", refname.Head(uid, s.head))
@@ -231,6 +231,19 @@ func TestTheCredentialsOfTheSecretAreUsed(t *testing.T) {
 	s.write(s.credentials, "token", "t0ken")
 	s.cfg.Pod.Repository = daemonapi.Repository{URL: s.behind("t0ken"), CredentialsSecret: "git"}
 	s.want(s.run(t.Context()), v1alpha1.ReasonPublished, false)
+}
+
+// An approval is of one commit: a task made anew has a checkpoint 1 as well.
+func TestAnApprovalNamesTheCommit(t *testing.T) {
+	s := newStage(t)
+	s.cfg.Pod.ProtectedPaths, s.cfg.Pod.ApprovedCommit = []string{"left.txt"}, s.head
+	held := s.run(t.Context())
+	s.want(held, v1alpha1.ReasonProtectedPaths, false, "set publish.approvedCommit to "+held.Commit)
+	s.cfg.Pod.ApprovedCommit = held.Commit
+	s.want(s.run(t.Context()), v1alpha1.ReasonPublished, false)
+	if got := s.origin("rev-parse", "clew/fix"); got != held.Commit {
+		t.Errorf("%s was published, and %s approved", got, held.Commit)
+	}
 }
 
 func TestATaskThatChangedNothingIsNotPublished(t *testing.T) {
