@@ -6,8 +6,8 @@ func (p *plugin) checkpointCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "checkpoint",
 		Aliases: []string{"checkpoints", "ckpt"},
-		Short:   "Take, list, show, branch, prune and restore checkpoints",
-		Long: `Take, list, show, branch, prune and restore checkpoints. A checkpoint holds a task's code, the agent's
+		Short:   "Take, list, show, verify, branch, prune and restore checkpoints",
+		Long: `Take, list, show, verify, branch, prune and restore checkpoints. A checkpoint holds a task's code, the agent's
 own state and the position in the conversation at one moment; the task can be
 rewound to it, or forked from it.
 
@@ -16,5 +16,5 @@ The history keeps every checkpoint, and the gitstore its code: each command that
 takes a number takes that of a checkpoint without an object, too.`,
 	}
 	return group(cmd, p.checkpointCreateCommand(), p.checkpointListCommand(), p.checkpointShowCommand(),
-		p.checkpointBranchCommand(), p.checkpointPruneCommand(), p.checkpointRestoreCommand())
+		p.checkpointBranchCommand(), p.checkpointPruneCommand(), p.checkpointRestoreCommand(), p.checkpointVerifyCommand())
 }

@@ -19,7 +19,7 @@ func TestAnUnknownCommandIsAnError(t *testing.T) {
 		"checkpoint describe x": `unknown command "describe" for "kubectl clew checkpoint"; did you mean ` + "`kubectl clew checkpoint show`?",
 		"checkpoint lst":        "did you mean `kubectl clew checkpoint list`?",
 		"checkpoint get":        "did you mean `kubectl clew checkpoint list` or `kubectl clew checkpoint show`?",
-		"checkpoint frobnicate": `unknown command "frobnicate" for "kubectl clew checkpoint"; the commands are branch, create, list, prune, restore, show; see ` + "`kubectl clew checkpoint --help`",
+		"checkpoint frobnicate": `unknown command "frobnicate" for "kubectl clew checkpoint"; the commands are branch, create, list, prune, restore, show, verify; see ` + "`kubectl clew checkpoint --help`",
 		"snapshot frobnicate":   "the commands are create, list",
 		"task delete x":         "did you mean `kubectl clew task delete-history`?",
 		"task frobnicate":       "the commands are delete-history, export, history, import, list",
@@ -67,7 +67,7 @@ func TestHelpHasExamples(t *testing.T) {
 	b := newBench(t)
 	for _, args := range [][]string{
 		{"search"}, {"task", "list"}, {"task", "export"}, {"task", "import"}, {"task", "delete-history"}, {"task", "history"},
-		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"tree"}, {"compare"}, {"pick"}, {"publish"}, {"timeline"}, {"checkpoint", "branch"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"},
+		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"tree"}, {"compare"}, {"pick"}, {"publish"}, {"timeline"}, {"checkpoint", "branch"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"}, {"checkpoint", "verify"},
 	} {
 		out, _ := b.must(append(args, "--help")...)
 		command := "kubectl clew " + strings.Join(args, " ")

@@ -51,12 +51,12 @@ func (s *testServer) heal(fix *client, token string) int {
 func (s *testServer) healed(fix *client, token, what string) {
 	s.t.Helper()
 	for range 4 { // what a damaged folder contains shows once it is healed
-		if len(s.verify(3, "&whole=true").Damage) == 0 {
+		if len(s.verify(3, again()).Damage) == 0 {
 			break
 		}
 		s.heal(fix, token)
 	}
-	if v := s.verify(3, "&whole=true"); len(v.Damage) > 0 {
+	if v := s.verify(3, again()); len(v.Damage) > 0 {
 		s.t.Errorf("%s: after healing: %v", what, v.Damage)
 		return
 	}

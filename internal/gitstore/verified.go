@@ -45,8 +45,9 @@ type stamp struct {
 	modified time.Time
 }
 
-// take waits for the parts of a repository, which the caller uses until it calls release.
-func (v *verified) take(ctx context.Context, repository Repository) (parts *verifiedParts, release func(), err error) {
+// take waits for the parts of a repository, which the caller uses until it calls release. They
+// do not contain what was verified before since.
+func (v *verified) take(ctx context.Context, repository Repository, since time.Time) (parts *verifiedParts, release func(), err error) {
 	v.mu.Lock()
 	parts = v.repositories[repository.Path]
 	if parts == nil {
@@ -60,7 +61,7 @@ func (v *verified) take(ctx context.Context, repository Repository) (parts *veri
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	if now := v.now(); now.Sub(parts.since) > verifiedFor {
+	if now := v.now(); now.Sub(parts.since) > verifiedFor || parts.since.Before(since) {
 		parts.forget()
 		parts.since = now
 	}

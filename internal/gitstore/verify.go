@@ -15,8 +15,9 @@ import (
 // verifyTime is how long one verification may take.
 const verifyTime = 14 * time.Minute
 
-// serveVerification serves GET /{namespace}/tasks/{uid}/verify?checkpoint=<number>: whether
-// every object of a checkpoint is as it was stored, for Clew's server.
+// serveVerification serves GET /{namespace}/tasks/{uid}/verify?checkpoint=<number>&since=<time>:
+// whether every object of a checkpoint is as it was stored, for Clew's server. What was verified
+// before since, if that is given, is read again.
 func (h *Handler) serveVerification(w *statusRecorder, r *http.Request, namespace, uid string) {
 	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "verify")
 	defer func() {
@@ -43,6 +44,10 @@ func (h *Handler) verification(c *call, namespace, uid string) (gitstoreapi.Veri
 	if err != nil || number < 1 {
 		return none, gitstoreapi.New(gitstoreapi.BadRequest, "checkpoint must be the number of a checkpoint")
 	}
+	since, err := time.Parse(time.RFC3339Nano, query.Get("since"))
+	if err != nil && query.Get("since") != "" {
+		return none, gitstoreapi.New(gitstoreapi.BadRequest, "since must be a time, such as 2006-01-02T15:04:05Z")
+	}
 	repository, err := h.store.repositoryOf(namespace, uid)
 	if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) {
 		return none, refusal
@@ -52,7 +57,7 @@ func (h *Handler) verification(c *call, namespace, uid string) (gitstoreapi.Veri
 	}
 	// A repository is verified by one request at a time: the next one need not read again what
 	// this one reads.
-	known, release, err := h.verified.take(c.request.Context(), *repository)
+	known, release, err := h.verified.take(c.request.Context(), *repository, since)
 	if err != nil {
 		return none, h.unavailable(c, err)
 	}
@@ -62,9 +67,6 @@ func (h *Handler) verification(c *call, namespace, uid string) (gitstoreapi.Veri
 		return none, refused
 	}
 	defer freeSlot()
-	if query.Get("whole") == "true" {
-		known.forget()
-	}
 	v := verifier{ctx: c.request.Context(), store: h.store, git: h.store.gitFor(*repository), repository: *repository, known: known}
 	found, err := v.checkpoint(uid, number)
 	if err != nil {

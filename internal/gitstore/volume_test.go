@@ -54,7 +54,7 @@ func TestAVolumeAndTheGitstoreHealEachOther(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 4 {
-		if len(server.verify(3, "&whole=true").Damage) == 0 {
+		if len(server.verify(3, again()).Damage) == 0 {
 			break
 		}
 		if _, err := repo.Heal(t.Context(), remote); err != nil {

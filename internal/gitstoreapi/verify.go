@@ -60,15 +60,15 @@ func short(id string) string { return id[:min(len(id), 12)] }
 const verificationTime = 15 * time.Minute
 
 // Verify verifies that the gitstore has every object of a task's checkpoint as it was stored.
-// What it verified within the last day it does not read again, unless whole is set. A refusal
+// What it verified within the last day, and not before since, it does not read again. A refusal
 // of the gitstore is returned as a *Refusal.
-func (c Client) Verify(ctx context.Context, namespace, uid string, checkpoint int64, whole bool) (Verification, error) {
+func (c Client) Verify(ctx context.Context, namespace, uid string, checkpoint int64, since time.Time) (Verification, error) {
 	var v Verification
 	ctx, cancel := context.WithTimeout(ctx, verificationTime)
 	defer cancel()
 	query := url.Values{"checkpoint": {strconv.FormatInt(checkpoint, 10)}}
-	if whole {
-		query.Set("whole", "true")
+	if !since.IsZero() {
+		query.Set("since", since.UTC().Format(time.RFC3339Nano))
 	}
 	err := c.do(ctx, http.MethodGet, taskPath(namespace, uid)+"/verify", query, maxDiffBytes, &v)
 	return v, err

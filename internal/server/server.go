@@ -215,6 +215,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		ImportBytes:   o.ImportBytes,
 		Code:          code,
 		Live:          p.live,
+		Verifier:      verification.NewOnDemand(stores.archive, code, log.WithName("verification")),
 		Objects:       known,
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,11 +77,11 @@ func (c codeStore) Diff(ctx context.Context, namespace, uid string, q gitstoreap
 }
 
 // Verify implements verification.Code.
-func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint int64, whole bool) (gitstoreapi.Verification, error) {
+func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint int64, since time.Time) (gitstoreapi.Verification, error) {
 	if c.client.BaseURL == "" {
 		return gitstoreapi.Verification{}, errNoGitstore()
 	}
-	return c.client.Verify(ctx, namespace, uid, checkpoint, whole)
+	return c.client.Verify(ctx, namespace, uid, checkpoint, since)
 }
 
 // AdoptTask implements gateway.Code.

@@ -170,7 +170,7 @@ func (s *Store) RecordVerification(ctx context.Context, v history.Verification, 
 		}
 		for _, n := range slices.Sorted(maps.Keys(about)) {
 			said, hasSaid := conversations[n]
-			change, err := judge(ctx, q, v, n, about[n], said, hasSaid || v.Conversation)
+			change, err := judge(ctx, q, judgement{taskID: v.TaskID, number: n, objects: about[n], messages: said, messagesRead: hasSaid || v.Conversation})
 			if err != nil {
 				return err
 			}
@@ -186,22 +186,36 @@ func (s *Store) RecordVerification(ctx context.Context, v history.Verification, 
 	return changes, nil
 }
 
-// judge stores the verdict on a checkpoint. damage is nil if its objects were not verified.
-func judge(ctx context.Context, q *sqlc.Queries, v history.Verification, number int64, damage *string, conversation string, judged bool) (*history.VerdictChange, error) {
-	before, err := q.Verdict(ctx, sqlc.VerdictParams{TaskID: v.TaskID, Number: narrow(number)})
+// judgement is what was found out about a checkpoint.
+type judgement struct {
+	taskID int32
+	number int64
+	// objects says what is wrong with its objects; nil if they were not verified.
+	objects *string
+	// messages says what is wrong with its messages, if they were read.
+	messages     string
+	messagesRead bool
+	// kept is set if it is to be recorded also if nothing is wrong, and nothing ever was.
+	kept bool
+}
+
+// judge stores the verdict on a checkpoint.
+func judge(ctx context.Context, q *sqlc.Queries, j judgement) (*history.VerdictChange, error) {
+	key := sqlc.VerdictParams{TaskID: j.taskID, Number: narrow(j.number)}
+	before, err := q.Verdict(ctx, key)
 	unknown := errors.Is(err, pgx.ErrNoRows)
 	if err != nil && !unknown {
 		return nil, err
 	}
-	after := sqlc.SetVerdictParams{TaskID: v.TaskID, Number: narrow(number), Damage: before.Damage, Conversation: before.Conversation}
-	if damage != nil {
-		after.Damage = shortened(*damage)
+	after := sqlc.SetVerdictParams{TaskID: j.taskID, Number: key.Number, Damage: before.Damage, Conversation: before.Conversation}
+	if j.objects != nil {
+		after.Damage = shortened(*j.objects)
 	}
-	if judged {
-		after.Conversation = shortened(conversation)
+	if j.messagesRead {
+		after.Conversation = shortened(j.messages)
 	}
 	was, is := before.Damage+before.Conversation, after.Damage+after.Conversation
-	if was == "" && is == "" && unknown {
+	if was == "" && is == "" && unknown && !j.kept {
 		return nil, nil
 	}
 	if err := q.SetVerdict(ctx, after); err != nil {
@@ -210,8 +224,8 @@ func judge(ctx context.Context, q *sqlc.Queries, v history.Verification, number 
 	if was == is {
 		return nil, nil
 	}
-	now, err := q.Verdict(ctx, sqlc.VerdictParams{TaskID: v.TaskID, Number: narrow(number)})
-	return &history.VerdictChange{Number: number, Damage: damageText(after.Damage, after.Conversation), Found: now.Found}, err
+	now, err := q.Verdict(ctx, key)
+	return &history.VerdictChange{Number: j.number, Damage: damageText(after.Damage, after.Conversation), Found: now.Found}, err
 }
 
 // shortened returns a text about damage as it is stored.
@@ -269,36 +283,6 @@ func (s *Store) notifyScheduled(ctx context.Context, q *sqlc.Queries, v history.
 		return nil
 	}
 	return notify(ctx, q, v.Task, 0)
-}
-
-// ReportDamage records that whoever used a checkpoint found it damaged. It counts as damaged
-// until it has been verified, which happens soon.
-func (s *Store) ReportDamage(ctx context.Context, task history.Key, number int64, damage string) error {
-	doing := fmt.Sprintf("record that checkpoint %d of the task with UID %s is damaged", number, task.UID)
-	return s.write(ctx, doing, func(q *sqlc.Queries) error {
-		found, err := q.Task(ctx, task.UID)
-		if err == nil && found.Task.Namespace != task.Namespace {
-			err = pgx.ErrNoRows
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: task.UID, Number: narrow(number)}); err != nil {
-			return err
-		}
-		before, err := q.Verdict(ctx, sqlc.VerdictParams{TaskID: found.Task.ID, Number: narrow(number)})
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return err
-		}
-		err = q.SetVerdict(ctx, sqlc.SetVerdictParams{TaskID: found.Task.ID, Number: narrow(number), Damage: shortened(damage), Conversation: before.Conversation})
-		if err != nil {
-			return err
-		}
-		if _, err := q.HastenVerification(ctx, found.Task.ID); err != nil {
-			return err
-		}
-		return notify(ctx, q, history.Task{Namespace: task.Namespace, Name: found.Task.Name, UID: task.UID}, 0)
-	})
 }
 
 // integrity returns what is known about whether a checkpoint is as it was stored.

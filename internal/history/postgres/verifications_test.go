@@ -162,6 +162,26 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(w.store.ReportDamage(ctx, history.Key{Namespace: "other", UID: w.task.UID}, 2, "x")).To(MatchError(history.ErrNotFound))
 	})
 
+	It("records what is found out on demand, also if nothing is wrong", func(ctx SpecContext) {
+		w.append(durable(1), durable(2))
+		Expect(w.store.RecordVerdicts(ctx, w.task.Key(), []history.Verdict{{Number: 1}}, map[int64]string{2: "message 1 is missing"})).To(BeEmpty())
+		Expect(integrity(ctx, 1)).To(And(HaveField("Damage", ""), HaveField("Verified", BeTemporally("~", time.Now(), time.Minute))))
+		Expect(integrity(ctx, 2).Verified).To(BeZero())
+		Expect(w.store.RecordVerdicts(ctx, w.task.Key(), []history.Verdict{{Number: 2, Damage: "a.txt is missing"}}, map[int64]string{2: "message 1 is missing"})).To(
+			ConsistOf(And(HaveField("Number", int64(2)), HaveField("Damage", "a.txt is missing; message 1 is missing"))))
+		Expect(integrity(ctx, 2)).To(And(HaveField("Damage", ContainSubstring("a.txt")), HaveField("IntactBefore", int64(1))))
+
+		By("whoever follows learns of both")
+		Expect(w.store.VerifiedTasks(ctx, time.Time{}, func(some []history.VerifiedTask) error {
+			Expect(some).To(HaveExactElements(And(HaveField("Damaged", []int64{2}), HaveField("Intact", []int64{1}))))
+			return nil
+		})).To(Succeed())
+
+		By("healing it")
+		Expect(w.store.RecordVerdicts(ctx, w.task.Key(), []history.Verdict{{Number: 2}}, nil)).To(ConsistOf(HaveField("Damage", "")))
+		Expect(w.store.RecordVerdicts(ctx, history.Key{Namespace: "other", UID: w.task.UID}, []history.Verdict{{Number: 2}}, nil)).Error().To(MatchError(history.ErrNotFound))
+	})
+
 	It("finds messages that are missing or changed, at the checkpoints that need them", func(ctx SpecContext) {
 		w.append(user("1"), durable(1), agent("2"), durable(2), agent("3"), durable(3))
 		Expect(w.store.DamagedConversations(ctx, w.task.Key())).To(BeEmpty())

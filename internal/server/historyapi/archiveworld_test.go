@@ -38,6 +38,7 @@ type archive struct {
 	pending   bool // no checkpoint is in the gitstore yet
 	state     history.TaskState
 	rewound   string // the newest rewind's id
+	integrity map[int64]history.Integrity
 	// Errors to return.
 	export, remove, record error
 	// removing is the task that is deleted although remove is set.
@@ -119,7 +120,7 @@ func (s *archive) Checkpoint(_ context.Context, task history.Key, number int64) 
 		return history.Checkpoint{}, fmt.Errorf("%w: checkpoint %d", history.ErrNotFound, number)
 	}
 	return history.Checkpoint{
-		TaskUID: task.UID, Number: number, Time: noon.Add(time.Duration(number) * time.Minute), Durable: !s.pending,
+		TaskUID: task.UID, Number: number, Integrity: s.integrity[number], Time: noon.Add(time.Duration(number) * time.Minute), Durable: !s.pending,
 		Commit: commitOf(task.UID, number), Parent: commitOf(task.UID, number-1), Base: "base", Position: history.Position{Branch: "main", Position: 4 * number},
 		Totals: history.Totals{Messages: 4 * number, ToolCalls: number, InputTokens: 100 * number, OutputTokens: 10 * number, CostMicroUSD: 7 * number},
 	}, nil

@@ -55,25 +55,31 @@ func (a *api) checkpoints(c *call) (any, error) {
 // checkpoint returns one recorded checkpoint by its number, with its lists of files.
 // Parameter: uid.
 func (a *api) checkpoint(c *call) (any, error) {
-	text := c.PathValue("number")
-	number, err := strconv.ParseInt(text, 10, 32)
-	if err != nil || number < 1 {
-		return nil, badRequest("%q is not the number of a checkpoint", text)
-	}
-	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, c.URL.Query().Get("uid"))
-	if err != nil {
-		return nil, err
-	}
-	found, err := a.Archive.Checkpoint(c.Context(), task.Key(), number)
-	if errors.Is(err, history.ErrNotFound) {
-		return nil, noMoment(c.access, "task %s has no checkpoint %d", task.Name, number)
-	}
+	_, found, err := a.namedCheckpoint(c)
 	if err != nil {
 		return nil, err
 	}
 	answer := checkpointOf(found)
 	answer.TypeMeta = typeMeta("Checkpoint")
 	return &answer, nil
+}
+
+// namedCheckpoint reads the task and the checkpoint that the path and the parameter uid name.
+func (a *api) namedCheckpoint(c *call) (history.TaskSummary, history.Checkpoint, error) {
+	text := c.PathValue("number")
+	number, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || number < 1 {
+		return history.TaskSummary{}, history.Checkpoint{}, badRequest("%q is not the number of a checkpoint", text)
+	}
+	task, err := a.find(c.Context(), c.access.Namespace, c.access.Name, c.URL.Query().Get("uid"))
+	if err != nil {
+		return task, history.Checkpoint{}, err
+	}
+	found, err := a.Archive.Checkpoint(c.Context(), task.Key(), number)
+	if errors.Is(err, history.ErrNotFound) {
+		err = noMoment(c.access, "task %s has no checkpoint %d", task.Name, number)
+	}
+	return task, found, err
 }
 
 func checkpointOf(c history.Checkpoint) historyv1alpha1.Checkpoint {

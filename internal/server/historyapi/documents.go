@@ -99,6 +99,8 @@ func openAPI() map[string]any {
 				"namespace", "name", "?limit", "?continue", "?uid"),
 			task + "/" + subresourceCheckpoints + "/{number}": get("A recorded checkpoint of a task, with its lists of files.",
 				"namespace", "name", "number", "?uid"),
+			task + "/" + subresourceCheckpoints + "/{number}/verification": get("Whether a checkpoint is as it was stored, which is verified now, or was since the given time.",
+				"namespace", "name", "number", "?since", "?uid"),
 			task + "/" + subresourceDiff: get("The files that differ between two moments of a task, by path.",
 				"namespace", "name", "?from", "?to", "?path", "?ignored", "?format", "?limit", "?continue", "?uid"),
 			task + "/" + subresourceDiff + "/rewind": get("What a rewind of a task would do. The parameters are the fields of spec.rewind; undoLast undoes the newest rewind.",

@@ -121,7 +121,9 @@ type Options struct {
 	// Objects serves previews of rewinds, which are about the Task as it is.
 	Objects Objects
 	// Live serves differences to the present of running tasks.
-	Live          Live
+	Live Live
+	// Verifier serves verifications of checkpoints.
+	Verifier      Verifier
 	Authenticator authenticator.Request
 	Authorizer    Authorizer
 	Log           logr.Logger
@@ -179,6 +181,7 @@ func (a *api) archive(mux *http.ServeMux, task, histories string) {
 	checkpoints := Access{Verb: "get", Resource: "tasks", Subresource: subresourceCheckpoints}
 	a.read(mux, task+"/"+subresourceCheckpoints, checkpoints, a.checkpoints)
 	a.read(mux, task+"/"+subresourceCheckpoints+"/{number}", checkpoints, a.checkpoint)
+	a.serve(mux, "GET "+versionPath+task+"/"+subresourceCheckpoints+"/{number}/verification", requestTimeout, checkpoints, a.verification)
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff, requestTimeout,
 		Access{Verb: "get", Resource: "tasks", Subresource: subresourceDiff}, a.diff)
 	a.serve(mux, "GET "+versionPath+task+"/"+subresourceDiff+"/rewind", requestTimeout,

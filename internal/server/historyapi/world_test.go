@@ -70,6 +70,7 @@ type fixture struct {
 	tasks   tasks
 	code    *code
 	live    *live
+	found   *verifier
 	objects *objects
 	options historyapi.Options
 }
@@ -103,7 +104,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 	store, err := postgres.Open(ctx, dsn, log)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(store.Close)
-	f := &fixture{ctx: ctx, store: store, archive: newArchive(), tasks: tasks{}, code: &code{}, live: &live{commit: "now"}, objects: newObjects()}
+	f := &fixture{ctx: ctx, store: store, archive: newArchive(), tasks: tasks{}, code: &code{}, live: &live{commit: "now"}, found: &verifier{}, objects: newObjects()}
 	if dsn != unreachable {
 		DeferOnFailure(f.reportStore, NodeTimeout(10*time.Second))
 	}
@@ -111,7 +112,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 		DeferOnFailure(f.reportArchive)
 	}
 	f.options = historyapi.Options{
-		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Live: f.live, Objects: f.objects, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
+		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Live: f.live, Verifier: f.found, Objects: f.objects, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,

@@ -1,5 +1,6 @@
 // Package verification verifies that checkpoints are as they were stored: their objects in the
-// gitstore, and their messages in the history.
+// gitstore, and their messages in the history. OnDemand does so when somebody asks, Verifier in
+// the background.
 //
 // Every durable checkpoint is verified once a day, and a damaged one again soon after, since it
 // may have been healed. Any number of servers may do so: the history hands each part of the work
@@ -32,12 +33,12 @@ type Store interface {
 	PostponeVerification(ctx context.Context, v history.Verification) error
 	DamagedConversations(ctx context.Context, task history.Key) (map[int64]string, error)
 	RecordVerification(ctx context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) ([]history.VerdictChange, error)
-	RecordEvents(ctx context.Context, events []history.Event) error
+	eventStore
 }
 
 // Code verifies the objects of a checkpoint. Its refusals are *gitstoreapi.Refusal.
 type Code interface {
-	Verify(ctx context.Context, namespace, uid string, checkpoint int64, whole bool) (gitstoreapi.Verification, error)
+	Verify(ctx context.Context, namespace, uid string, checkpoint int64, since time.Time) (gitstoreapi.Verification, error)
 }
 
 const (
@@ -122,9 +123,7 @@ func (v *Verifier) Step(ctx context.Context) (worked bool, err error) {
 		err = v.Store.PostponeVerification(ctx, part)
 		return err == nil, err
 	}
-	if err := v.tell(ctx, part.Task, changes); err != nil {
-		log.Info("the event about what was verified could not be recorded", "error", err.Error())
-	}
+	tell(ctx, v.Store, log, part.Task, changes)
 	return true, nil
 }
 
@@ -159,7 +158,7 @@ func (v *Verifier) verify(ctx context.Context, part history.Verification) ([]his
 func (v *Verifier) objects(ctx context.Context, part history.Verification) ([]history.Verdict, error) {
 	var verdicts []history.Verdict
 	for _, number := range part.Numbers {
-		damage, err := Objects(ctx, v.Code, part.Task.Key(), number, false)
+		damage, err := Objects(ctx, v.Code, part.Task.Key(), number, time.Time{})
 		if err != nil {
 			return nil, err
 		}
@@ -169,9 +168,9 @@ func (v *Verifier) objects(ctx context.Context, part history.Verification) ([]hi
 }
 
 // Objects verifies the objects of one checkpoint, and says what is wrong with them; nothing if
-// they are intact. With whole set, nothing that was verified before is trusted.
-func Objects(ctx context.Context, code Code, task history.Key, number int64, whole bool) (damage string, err error) {
-	found, err := code.Verify(ctx, task.Namespace, task.UID, number, whole)
+// they are intact. What was verified before since is verified again.
+func Objects(ctx context.Context, code Code, task history.Key, number int64, since time.Time) (damage string, err error) {
+	found, err := code.Verify(ctx, task.Namespace, task.UID, number, since)
 	var refused *gitstoreapi.Refusal
 	if errors.As(err, &refused) && refused.Reason == gitstoreapi.NotFound {
 		return "the gitstore has no checkpoint of the task", nil
@@ -188,16 +187,23 @@ func Objects(ctx context.Context, code Code, task history.Key, number int64, who
 	return fmt.Sprintf("in the gitstore, %s, and %d more objects are damaged", found.Damage[0], len(found.Damage)-1), nil
 }
 
-// tell records events about checkpoints that were found damaged, or healed.
-func (v *Verifier) tell(ctx context.Context, task history.Task, changes []history.VerdictChange) error {
+// eventStore records events.
+type eventStore interface {
+	RecordEvents(ctx context.Context, events []history.Event) error
+}
+
+// tell logs and records which checkpoints were found damaged, or healed.
+func tell(ctx context.Context, store eventStore, log logr.Logger, task history.Task, changes []history.VerdictChange) {
 	events := Events(task, changes, time.Now())
 	if len(events) == 0 {
-		return nil
+		return
 	}
 	for _, e := range events {
-		v.Log.Info(e.Message, "namespace", task.Namespace, "task", task.Name, "checkpoint", e.Checkpoint, "reason", e.Reason)
+		log.Info(e.Message, "checkpoint", e.Checkpoint, "reason", e.Reason)
 	}
-	return v.Store.RecordEvents(ctx, events)
+	if err := store.RecordEvents(ctx, events); err != nil {
+		log.Info("the event about what was verified could not be recorded", "error", err.Error())
+	}
 }
 
 // Events returns the events of the timeline about checkpoints that were found damaged, or healed.

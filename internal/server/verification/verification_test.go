@@ -75,7 +75,7 @@ type gitstore struct {
 	err    error
 }
 
-func (g gitstore) Verify(_ context.Context, _, _ string, checkpoint int64, _ bool) (gitstoreapi.Verification, error) {
+func (g gitstore) Verify(_ context.Context, _, _ string, checkpoint int64, _ time.Time) (gitstoreapi.Verification, error) {
 	return gitstoreapi.Verification{Damage: g.damage[checkpoint]}, g.err
 }
 
@@ -140,7 +140,7 @@ func TestNothingIsConcludedFromAGitstoreThatCannotAnswer(t *testing.T) {
 // closed is a gitstore that refuses to verify what one namespace has stored.
 type closed struct{ to string }
 
-func (c closed) Verify(_ context.Context, namespace, _ string, _ int64, _ bool) (gitstoreapi.Verification, error) {
+func (c closed) Verify(_ context.Context, namespace, _ string, _ int64, _ time.Time) (gitstoreapi.Verification, error) {
 	if namespace == c.to {
 		return gitstoreapi.Verification{}, gitstoreapi.New(gitstoreapi.Unavailable, "too many requests are in progress; try again")
 	}
@@ -172,7 +172,7 @@ func TestTheRefusalsOfOneNamespaceDelayNoOther(t *testing.T) {
 // slow is a gitstore that verifies slowly.
 type slow struct{}
 
-func (slow) Verify(context.Context, string, string, int64, bool) (gitstoreapi.Verification, error) {
+func (slow) Verify(context.Context, string, string, int64, time.Time) (gitstoreapi.Verification, error) {
 	time.Sleep(10 * time.Minute)
 	return gitstoreapi.Verification{}, nil
 }
@@ -190,11 +190,11 @@ func TestTheRestAfterALongPartIsBounded(t *testing.T) {
 }
 
 func TestACheckpointOfATaskThatTheGitstoreDoesNotKnowIsDamaged(t *testing.T) {
-	damage, err := Objects(t.Context(), gitstore{err: gitstoreapi.New(gitstoreapi.NotFound, "none")}, history.Key{}, 1, false)
+	damage, err := Objects(t.Context(), gitstore{err: gitstoreapi.New(gitstoreapi.NotFound, "none")}, history.Key{}, 1, time.Time{})
 	if err != nil || damage == "" {
 		t.Errorf("Objects returned %q, %v", damage, err)
 	}
-	if _, err := Objects(t.Context(), gitstore{err: errors.New("broken")}, history.Key{}, 1, false); err == nil {
+	if _, err := Objects(t.Context(), gitstore{err: errors.New("broken")}, history.Key{}, 1, time.Time{}); err == nil {
 		t.Error("an error that says nothing about the checkpoint was taken for damage")
 	}
 }

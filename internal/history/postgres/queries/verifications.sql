@@ -65,6 +65,11 @@ WHERE task_id = @task_id;
 INSERT INTO verifications (task_id, due, begun, changed) VALUES (@task_id, now(), 'epoch', now())
 ON CONFLICT (task_id) DO UPDATE SET due = now(), changed = now();
 
+-- name: AnnounceVerdicts :execrows
+-- Whoever follows what was verified reads the task's verdicts again.
+INSERT INTO verifications (task_id, due, begun, changed) VALUES (@task_id, now(), 'epoch', now())
+ON CONFLICT (task_id) DO UPDATE SET changed = now();
+
 -- name: VerificationThrough :one
 SELECT through FROM verifications WHERE task_id = @task_id;
 

@@ -12,6 +12,20 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const announceVerdicts = `-- name: AnnounceVerdicts :execrows
+INSERT INTO verifications (task_id, due, begun, changed) VALUES ($1, now(), 'epoch', now())
+ON CONFLICT (task_id) DO UPDATE SET changed = now()
+`
+
+// Whoever follows what was verified reads the task's verdicts again.
+func (q *Queries) AnnounceVerdicts(ctx context.Context, taskID int32) (int64, error) {
+	result, err := q.db.Exec(ctx, announceVerdicts, taskID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const beginPass = `-- name: BeginPass :one
 UPDATE verifications SET next_number = 1, begun = now() WHERE task_id = $1 RETURNING begun
 `
