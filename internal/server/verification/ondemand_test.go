@@ -92,7 +92,7 @@ func TestAVerificationThatTakesLongGoesOnAndIsNotRepeated(t *testing.T) {
 		code := patient{make(chan int64, 100)}
 		d := NewOnDemand(&verdicts{}, code, logr.Discard())
 		ask := func() error {
-			ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 16*time.Second)
 			defer cancel()
 			return d.Verify(ctx, history.Task{Namespace: "team", UID: "uid"}, 1, time.Now())
 		}
