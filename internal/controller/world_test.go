@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,8 @@ type world struct {
 	keep int
 	// settle is how long a task takes no checkpoint before the last few surplus objects go.
 	settle time.Duration
+	// grace is how often a problem is looked at again; 0 for often.
+	grace time.Duration
 	// neighbour is another namespace that the manager watches; "" for none.
 	neighbour string
 }
@@ -150,7 +153,7 @@ func (w *world) startManager() {
 	w.Expect(mgr.Add(hub)).To(Succeed())
 	limits := plan.DefaultLimits()
 	limits.RetryBase, limits.LostPodBase = 50*time.Millisecond, 50*time.Millisecond
-	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, 300*time.Millisecond
+	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, cmp.Or(w.grace, 300*time.Millisecond)
 	events := mgr.GetEventRecorder("clew-manager")
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,

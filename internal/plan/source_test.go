@@ -124,3 +124,18 @@ func TestSourcesThatAreGone(t *testing.T) {
 		})
 	}
 }
+
+// TestATaskLooksLessOftenForItsSourceTheLongerItWaits: what is watched of the source wakes it.
+func TestATaskLooksLessOftenForItsSourceTheLongerItWaits(t *testing.T) {
+	for waited, pause := range map[time.Duration]time.Duration{
+		0: DefaultLimits().ProblemGrace, time.Minute: time.Minute, time.Hour: maxPatience,
+	} {
+		s := newScene(t, builders.StartFrom("source", ""))
+		s.o.Source.Known = true
+		s.o.Task.CreationTimestamp = metav1.NewTime(s.now)
+		s.after(waited).step().wantState(v1alpha1.ReasonSourceNotFound)
+		if got := s.plans[len(s.plans)-1].RequeueAfter; got != pause {
+			t.Errorf("after %s, it looks again after %s, want %s", waited, got, pause)
+		}
+	}
+}

@@ -207,7 +207,7 @@ func (d *decision) start(want want) {
 	}
 	if b != nil {
 		d.wait(b.Reason, b.Message)
-		d.requeue(d.o.Limits.ProblemGrace)
+		d.requeue(d.patience())
 		return
 	}
 	d.ensureClaim()
@@ -233,6 +233,19 @@ func (d *decision) start(want want) {
 	}
 	d.dropFinishedPods()
 	d.makePodAs(d.last(), want == wantRewindOnly)
+}
+
+// maxPatience bounds the pause before a task that waits for its source looks for it again.
+const maxPatience = 10 * time.Minute
+
+// patience returns how long a task that cannot start rests. One that waits for its source is
+// woken by what is watched of it, and rests for as long as it has waited so far.
+func (d *decision) patience() time.Duration {
+	pause := d.o.Limits.ProblemGrace
+	if d.task.Spec.StartFrom == nil || d.s.Source != nil {
+		return pause
+	}
+	return max(pause, min(d.now.Sub(d.task.CreationTimestamp.Time), maxPatience))
 }
 
 // appendAttempt adds an attempt to the status, and drops an old one if the list is full.
@@ -390,7 +403,7 @@ func (d *decision) dropFinishedPods() {
 func (d *decision) makePod(a *v1alpha1.Attempt) {
 	if b := d.resolveInputs(); b != nil {
 		d.wait(b.Reason, b.Message)
-		d.requeue(d.o.Limits.ProblemGrace)
+		d.requeue(d.patience())
 		return
 	}
 	d.ensureClaim()

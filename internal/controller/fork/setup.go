@@ -3,22 +3,20 @@ package fork
 import (
 	"context"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -49,8 +47,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fork").
 		For(&v1alpha1.Fork{}).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask), builder.WithPredicates(predicate.Funcs{UpdateFunc: hasNewCheckpoint})).
-		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.ofCheckpoint), builder.WithPredicates(predicate.Funcs{UpdateFunc: hasNewConditions})).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask), builder.WithPredicates(startpoint.NewCheckpoint())).
+		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.ofCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
 		WatchesRawSource(r.fromHistory(notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
 		Complete(r)
@@ -84,20 +82,6 @@ func incomplete(object client.Object) []string {
 		names = append(names, v.Name)
 	}
 	return names
-}
-
-// hasNewCheckpoint reports whether an update of a Task says that it has another checkpoint.
-func hasNewCheckpoint(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*v1alpha1.Task)
-	after, also := e.ObjectNew.(*v1alpha1.Task)
-	return ok && also && !apiequality.Semantic.DeepEqual(before.Status.LatestCheckpoint, after.Status.LatestCheckpoint)
-}
-
-// hasNewConditions reports whether an update of a Checkpoint changes its conditions.
-func hasNewConditions(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*v1alpha1.Checkpoint)
-	after, also := e.ObjectNew.(*v1alpha1.Checkpoint)
-	return ok && also && !apiequality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions)
 }
 
 // ofTask returns requests for the Forks that wait for a task.

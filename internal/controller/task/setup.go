@@ -18,6 +18,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -55,12 +56,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksBySource, sourceUID); err != nil {
 		return err
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksWaitingFor, waitsFor); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("task").
 		For(&v1alpha1.Task{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(sourceOf), builder.WithPredicates(startPointResolved())).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.waitingForTask), builder.WithPredicates(startpoint.NewCheckpoint())).
+		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
 		WatchesRawSource(fromHistory(mgr.GetClient(), notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
 		Complete(r)
