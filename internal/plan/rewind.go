@@ -204,6 +204,8 @@ func (d *decision) recordOf(operation string, number int64, answer RewindRecord)
 	case answer.Found.Lost:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"neither the gitstore nor the task's volume has checkpoint %d any more: name another one, and give the %s a new id", number, operation)}
+	case answer.Found.Integrity.Damage != "":
+		return nil, damaged(operation, *answer.Found)
 	}
 	return answer.Found, nil
 }
@@ -239,6 +241,13 @@ func (d *decision) targetOf(operation, name string, c *v1alpha1.Checkpoint) (*v1
 	return c, nil
 }
 
+// damaged is why an operation (rewind or resume) does not use a checkpoint that is recorded as
+// damaged.
+func damaged(operation string, c history.Checkpoint) *Blocker {
+	return &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+		"checkpoint %d is damaged (%s): name another one, and give the %s a new id", c.Number, Damage(c.Integrity), operation)}
+}
+
 // damageClause returns a clause about what is wrong with a damaged Checkpoint, which names the
 // nearest earlier one that is intact; "" if that is not known.
 func damageClause(c *v1alpha1.Checkpoint) string {
@@ -268,6 +277,8 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"this task has no checkpoint at or before message %d: name a later message, or rewind only the conversation with scope Conversation, and give the rewind a new id", found.Position.Position)}
+	case c.Integrity.Damage != "":
+		return nil, damaged("rewind", *c)
 	}
 	s := &v1alpha1.OperationStatus{
 		ToCheckpoint: c.Number, ToCommit: c.Commit, CheckpointPosition: c.Position.Position,

@@ -163,6 +163,9 @@ func fromRecord(name, uid string, at *v1alpha1.StartPoint, query *history.Positi
 	case c.Lost:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
 			"checkpoint %d of Task %q is lost, since neither the gitstore nor the task's volume has it: start from another one", c.Number, name)}
+	case c.Integrity.Damage != "":
+		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+			"checkpoint %d of Task %q is damaged (%s): start from another one", c.Number, name, Damage(c.Integrity))}
 	case !c.Durable:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
 			"checkpoint %d of Task %q is not in the gitstore yet: the task starts when it is", c.Number, name)}

@@ -102,6 +102,9 @@ func undonePointBlocker(id string, undone history.Rewound, record RewindRecord) 
 	case record.Found.Lost:
 		return &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"the rewind %s cannot be undone: neither the gitstore nor the task's volume has checkpoint %d any more, which held the state before it; rewind to another one, and give the rewind a new id", id, undone.From)}
+	case record.Found.Integrity.Damage != "":
+		return &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+			"the rewind %s cannot be undone: checkpoint %d, which held the state before it, is damaged (%s); rewind to another one, and give the rewind a new id", id, undone.From, Damage(record.Found.Integrity))}
 	}
 	return nil
 }

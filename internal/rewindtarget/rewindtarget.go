@@ -4,6 +4,7 @@
 package rewindtarget
 
 import (
+	"cmp"
 	"context"
 	"errors"
 
@@ -35,14 +36,9 @@ func Observe(ctx context.Context, store Store, r *v1alpha1.Rewind, o *plan.Obser
 		}
 		o.RewindUndone = plan.RewindUndone{Known: true, Found: found}
 	}
+	var err error
 	if number := plan.CheckpointOf(r, *o); number != 0 {
-		found, err := store.Checkpoint(ctx, key, number)
-		switch {
-		case err == nil:
-			o.RewindRecord = plan.RewindRecord{Known: true, Found: &found}
-		case errors.Is(err, history.ErrNotFound):
-			o.RewindRecord = plan.RewindRecord{Known: true}
-		default:
+		if o.RewindRecord, err = Checkpoint(ctx, store, key, number); err != nil {
 			return err
 		}
 	}
@@ -51,6 +47,13 @@ func Observe(ctx context.Context, store Store, r *v1alpha1.Rewind, o *plan.Obser
 		return nil
 	}
 	found, err := store.ResolvePosition(ctx, key.UID, query)
+	if err == nil && found.Checkpoint != nil {
+		record, unread := Checkpoint(ctx, store, key, found.Checkpoint.Number)
+		if unread != nil {
+			return unread
+		}
+		found.Checkpoint = cmp.Or(record.Found, found.Checkpoint)
+	}
 	switch {
 	case err == nil:
 		o.RewindPosition = plan.RewindPosition{Known: true, Found: &found}
@@ -62,4 +65,17 @@ func Observe(ctx context.Context, store Store, r *v1alpha1.Rewind, o *plan.Obser
 		return err
 	}
 	return nil
+}
+
+// Checkpoint returns what is recorded of a task's checkpoint of a number, with its integrity.
+// What the store cannot answer stays unknown, and is the error.
+func Checkpoint(ctx context.Context, store Store, task history.Key, number int64) (plan.RewindRecord, error) {
+	found, err := store.Checkpoint(ctx, task, number)
+	switch {
+	case err == nil:
+		return plan.RewindRecord{Known: true, Found: &found}, nil
+	case errors.Is(err, history.ErrNotFound):
+		return plan.RewindRecord{Known: true}, nil
+	}
+	return plan.RewindRecord{}, err
 }

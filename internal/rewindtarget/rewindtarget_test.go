@@ -15,14 +15,15 @@ import (
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// store knows checkpoint 4, the rewind back that went away from it, and message 6.
+// store knows checkpoint 4, which is damaged, the rewind back that went away from it, message 6,
+// and message 7, which came after it.
 type store struct{ err error }
 
 func (s store) Checkpoint(_ context.Context, task history.Key, number int64) (history.Checkpoint, error) {
 	if task != (history.Key{Namespace: "team", UID: "u"}) || number != 4 {
 		return history.Checkpoint{}, fmt.Errorf("%w: checkpoint %d", history.ErrNotFound, number)
 	}
-	return history.Checkpoint{Number: 4}, s.err
+	return history.Checkpoint{Number: 4, Integrity: history.Integrity{Damage: "a.txt is missing"}}, s.err
 }
 
 func (s store) Rewind(_ context.Context, _ history.Key, id string) (history.Rewind, error) {
@@ -39,26 +40,32 @@ func (s store) ResolvePosition(_ context.Context, _ string, q history.PositionQu
 	case q.Message == 13:
 		return history.Resolved{}, fmt.Errorf("%w: message 13", history.ErrCorrupted)
 	}
-	return history.Resolved{Asked: q.Message}, s.err
+	resolved := history.Resolved{Asked: q.Message}
+	if q.Message == 7 {
+		resolved.Checkpoint = &history.Checkpoint{Number: 4}
+	}
+	return resolved, s.err
 }
 
 func TestTheTargetIsReadAsFarAsTheStoreKnowsIt(t *testing.T) {
-	four := plan.RewindRecord{Known: true, Found: &history.Checkpoint{Number: 4}}
+	whole := &history.Checkpoint{Number: 4, Integrity: history.Integrity{Damage: "a.txt is missing"}}
+	four := plan.RewindRecord{Known: true, Found: whole}
 	undone := func(r history.Rewind) plan.RewindUndone { return plan.RewindUndone{Known: true, Found: r} }
 	back := history.Rewind{ID: "back", Completed: true, Rewound: &history.Rewound{Scope: "Code", From: 4, To: 1}}
 	for name, c := range map[string]struct {
 		to   v1alpha1.RewindTarget
 		want plan.Observed
 	}{
-		"a checkpoint by its number": {v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](4)}, plan.Observed{RewindRecord: four}},
-		"a number that it lacks":     {v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](5)}, plan.Observed{RewindRecord: plan.RewindRecord{Known: true}}},
-		"an undo":                    {v1alpha1.RewindTarget{UndoOf: "back"}, plan.Observed{RewindUndone: undone(back), RewindRecord: four}},
-		"an undo of nothing":         {v1alpha1.RewindTarget{UndoOf: "x"}, plan.Observed{RewindUndone: undone(history.Rewind{ID: "x"})}},
-		"a message":                  {v1alpha1.RewindTarget{Message: ptr.To[int64](6)}, plan.Observed{RewindPosition: plan.RewindPosition{Known: true, Found: &history.Resolved{Asked: 6}}}},
-		"a message that it lacks":    {v1alpha1.RewindTarget{Message: ptr.To[int64](99)}, plan.Observed{RewindPosition: plan.RewindPosition{Known: true}}},
-		"a message that is damaged":  {v1alpha1.RewindTarget{Message: ptr.To[int64](13)}, plan.Observed{RewindPosition: plan.RewindPosition{Known: true, Damaged: "the history is damaged: message 13"}}},
-		"a commit":                   {v1alpha1.RewindTarget{Commit: "c"}, plan.Observed{}},
-		"a Checkpoint object":        {v1alpha1.RewindTarget{CheckpointRef: &v1alpha1.NameReference{Name: "good"}}, plan.Observed{}},
+		"a checkpoint by its number":   {v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](4)}, plan.Observed{RewindRecord: four}},
+		"a number that it lacks":       {v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](5)}, plan.Observed{RewindRecord: plan.RewindRecord{Known: true}}},
+		"an undo":                      {v1alpha1.RewindTarget{UndoOf: "back"}, plan.Observed{RewindUndone: undone(back), RewindRecord: four}},
+		"an undo of nothing":           {v1alpha1.RewindTarget{UndoOf: "x"}, plan.Observed{RewindUndone: undone(history.Rewind{ID: "x"})}},
+		"a message":                    {v1alpha1.RewindTarget{Message: ptr.To[int64](6)}, plan.Observed{RewindPosition: plan.RewindPosition{Known: true, Found: &history.Resolved{Asked: 6}}}},
+		"a message after a checkpoint": {v1alpha1.RewindTarget{Message: ptr.To[int64](7)}, plan.Observed{RewindPosition: plan.RewindPosition{Known: true, Found: &history.Resolved{Asked: 7, Checkpoint: whole}}}},
+		"a message that it lacks":      {v1alpha1.RewindTarget{Message: ptr.To[int64](99)}, plan.Observed{RewindPosition: plan.RewindPosition{Known: true}}},
+		"a message that is damaged":    {v1alpha1.RewindTarget{Message: ptr.To[int64](13)}, plan.Observed{RewindPosition: plan.RewindPosition{Known: true, Damaged: "the history is damaged: message 13"}}},
+		"a commit":                     {v1alpha1.RewindTarget{Commit: "c"}, plan.Observed{}},
+		"a Checkpoint object":          {v1alpha1.RewindTarget{CheckpointRef: &v1alpha1.NameReference{Name: "good"}}, plan.Observed{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			task := builders.Task("work", builders.InNamespace("team"), builders.WithUID("u"))

@@ -2,7 +2,6 @@ package checkpoint
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/plan"
 )
 
 // Clew's server verifies every checkpoint once a day, and records what it found in the history.
@@ -49,10 +48,7 @@ func setIntact(s *v1alpha1.CheckpointStatus, i history.Integrity, generation int
 	switch {
 	case i.Damage != "":
 		is.Status, is.Reason = metav1.ConditionFalse, v1alpha1.ReasonCorrupted
-		is.Message = resources.PlainText(i.Damage, maxRefusal) + "; no earlier checkpoint of the task is intact"
-		if i.IntactBefore > 0 {
-			is.Message = fmt.Sprintf("%s; checkpoint %d is the nearest earlier one that is intact", resources.PlainText(i.Damage, maxRefusal), i.IntactBefore)
-		}
+		is.Message = plan.Damage(i)
 	case !i.Verified.IsZero():
 		is.Status, is.Reason, is.Message = metav1.ConditionTrue, v1alpha1.ReasonVerified, intactMessage
 	default:

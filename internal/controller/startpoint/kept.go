@@ -26,6 +26,9 @@ func fromKept(ctx context.Context, live client.Reader, store Store, namespace st
 	key, at := history.Key{Namespace: namespace, UID: found.Kept[0]}, from.Point()
 	if at == nil {
 		found.Record, err = newestDurable(ctx, store, key)
+		if err == nil {
+			found.Record, err = withIntegrity(ctx, store, key, found.Record)
+		}
 		answered(ctx, name, err, found)
 		return nil
 	}

@@ -120,8 +120,20 @@ func lookUp(ctx context.Context, store Store, task history.Key, at *v1alpha1.Sta
 		return err
 	}
 	resolved, err := store.ResolvePosition(ctx, task.UID, *query)
-	if err == nil {
-		found.Found, found.Record = &resolved, resolved.Checkpoint
+	if err != nil {
+		return err
 	}
+	found.Found = &resolved
+	found.Record, err = withIntegrity(ctx, store, task, resolved.Checkpoint)
 	return err
+}
+
+// withIntegrity returns a checkpoint with what is known of its integrity, which only
+// Store.Checkpoint tells; nil for nil.
+func withIntegrity(ctx context.Context, store Store, task history.Key, c *history.Checkpoint) (*history.Checkpoint, error) {
+	if c == nil {
+		return nil, nil
+	}
+	whole, err := store.Checkpoint(ctx, task, c.Number)
+	return &whole, err
 }

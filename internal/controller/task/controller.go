@@ -209,13 +209,12 @@ func (r *Reconciler) observeResume(ctx context.Context, task *v1alpha1.Task, o *
 	case resume.CheckpointRef != nil:
 		o.ResumeTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, resume.CheckpointRef.Name)
 	case resume.CheckpointNumber != nil:
-		found := plan.Observed{Task: task}
-		rewind := &v1alpha1.Rewind{To: v1alpha1.RewindTarget{CheckpointNumber: resume.CheckpointNumber}}
-		if err := rewindtarget.Observe(ctx, r.Store, rewind, &found); err != nil {
+		key := history.Key{Namespace: task.Namespace, UID: string(task.UID)}
+		var unread error
+		if o.ResumeRecord, unread = rewindtarget.Checkpoint(ctx, r.Store, key, *resume.CheckpointNumber); unread != nil {
 			// The task is reconciled all the same; the resume waits.
-			logf.FromContext(ctx).Info("could not resolve the resume's checkpoint", "error", err.Error())
+			logf.FromContext(ctx).Info("could not resolve the resume's checkpoint", "error", unread.Error())
 		}
-		o.ResumeRecord = found.RewindRecord
 	}
 	return err
 }
