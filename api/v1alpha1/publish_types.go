@@ -147,13 +147,22 @@ type PublishStatus struct {
 	// startTime is when that pod was started.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// checkpoint is the number of the checkpoint that the condition Published is about.
+	// checkpoint is the number of the checkpoint that the pod publishes, or published last.
 	// +optional
 	Checkpoint int64 `json:"checkpoint,omitempty"`
-	// request identifies the content of spec.publish that it is about.
+	// request identifies what spec.publish asked for then.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Request string `json:"request,omitempty"`
+	// reason says how the last pod ended, as a reason of the condition Published; empty while it
+	// publishes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+	// message says why it did not publish; empty if it did.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 	// failures is the number of pods in a row that failed to publish it, and are followed by
 	// another one.
 	// +optional

@@ -13,7 +13,8 @@ const (
 	// TaskDrifted is True when the worktree is not as Clew last left it.
 	TaskDrifted = "Drifted"
 	// TaskPublished is True when the newest checkpoint that spec.publish selects is at the
-	// repository. A task without spec.publish does not have it.
+	// repository as spec.publish asks for now, or has nothing that the repository lacks. A task
+	// without spec.publish does not have it.
 	TaskPublished = "Published"
 	// TaskHistoryRecorded is True when the history store has every transition in
 	// status.history.
@@ -158,7 +159,8 @@ const (
 // ReasonPodRefused are such reasons as well.
 const (
 	ReasonPublished = "Published"
-	// ReasonPublishPending: the task is not in the state yet in which it is published.
+	// ReasonPublishPending: the task is not in the state in which it is published, or its newest
+	// checkpoint has yet to be published.
 	ReasonPublishPending = "PublishPending"
 	ReasonPublishing     = "Publishing"
 	// ReasonNothingToPublish: the task has changed nothing.

@@ -22,11 +22,9 @@ import (
 type publish struct {
 	*plugin
 	branch, when, approve string
-	// former is the request that the status was about before this one.
-	former string
-	wait   waitFlags
-	dryRun dryRunFlag
-	print  *genericclioptions.PrintFlags
+	wait                  waitFlags
+	dryRun                dryRunFlag
+	print                 *genericclioptions.PrintFlags
 }
 
 func (p *plugin) publishCommand() *cobra.Command {
@@ -39,8 +37,8 @@ func (p *plugin) publishCommand() *cobra.Command {
 its own does it, with the repository's credentials, which the agent never sees. What
 the agent left uncommitted becomes one commit on top of its own.
 
-The newest checkpoint is published once the task is completed, or as --when says; if
-it is not, the command does not wait. It sets spec.publish of the Task, of which
+The newest checkpoint is published once the task is completed, or as --when says;
+until then, the command does not wait. It sets spec.publish of the Task, of which
 everything stays that no flag changes. Repeat it to try again what was not published.`,
 		Example: `  # Publish the work of a completed task
   kubectl clew publish fix-login --branch clew/fix-login
@@ -77,9 +75,6 @@ func (o *publish) run(ctx context.Context, taskName string) error {
 	task, err := s.task(ctx, taskName)
 	if err != nil {
 		return err
-	}
-	if task.Status.Publish != nil {
-		o.former = task.Status.Publish.Request
 	}
 	patch, err := o.patch(task)
 	if err != nil {
@@ -155,11 +150,9 @@ func (o *publish) judge(task *v1alpha1.Task) verdict {
 		return verdict{state: "publishing was requested"}
 	case c.Reason == v1alpha1.ReasonPublishPending:
 		return verdict{done: true}
-	case p == nil || p.Request == o.former:
-		return verdict{state: "publishing waits until the task is in the state that spec.publish.when names"}
 	case c.Status == metav1.ConditionTrue:
 		return verdict{done: true}
-	case c.Status == metav1.ConditionFalse && p.RetryTime == nil:
+	case c.Status == metav1.ConditionFalse && (p == nil || p.RetryTime == nil):
 		return verdict{err: fmt.Errorf("the work was not published: %s (%s)", oneLine(c.Message), c.Reason)}
 	}
 	return verdict{state: c.Message}
@@ -171,7 +164,7 @@ func (o *publish) outcome(task *v1alpha1.Task) string {
 	if o.dryRun.server || !o.wait.wait || c == nil {
 		return "publishing requested"
 	}
-	if c.Status == metav1.ConditionTrue {
+	if c.Reason == v1alpha1.ReasonPublished {
 		return "published: " + oneLine(c.Message)
 	}
 	return "publishing requested: " + oneLine(c.Message)

@@ -62,6 +62,9 @@ func TestPublish(t *testing.T) {
 		t.Errorf("spec.publish (-want +got):\n%s", diff)
 	}
 
+	playManager(b, &v1alpha1.TaskList{}, publishes("clew/none", metav1.ConditionTrue, v1alpha1.ReasonNothingToPublish, "checkpoint 3 has nothing new"))
+	out, _ = b.must("publish", "worker", "--branch", "clew/none")
+	wantText(t, "output for a task that changed nothing", "task.clew.dev/worker publishing requested: checkpoint 3 has nothing new\n", out)
 	playManager(b, &v1alpha1.TaskList{}, publishes("clew/fix-3", metav1.ConditionFalse, v1alpha1.ReasonDiverged, "others have pushed to it"))
 	_, _, err := b.clew("", "publish", "worker", "--branch", "clew/fix-3")
 	wantError(t, err, "the work was not published: others have pushed to it (Diverged)")

@@ -1,14 +1,11 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -21,19 +18,18 @@ import (
 // publishPatience is how long a pod that publishes may take, from its creation.
 const publishPatience = time.Hour
 
-// publish follows the pod that publishes the task's work, and plans the next one.
+// publish follows the pod that publishes the task's work, plans the next one, and says what is
+// true of publishing.
 func (d *decision) publish() {
 	d.stopPublishers()
+	trouble := ""
 	if p := d.s.Publish; p != nil && p.PodName != "" {
-		d.followPublisher(p)
+		trouble = d.followPublisher(p)
 	}
-	switch spec, p := d.task.Spec.Publish, d.s.Publish; {
-	case p != nil && p.PodName != "":
-	case spec == nil:
-		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskPublished)
-	default:
+	if spec := d.task.Spec.Publish; spec != nil {
 		d.considerPublishing(spec)
 	}
+	d.reportPublishing(trouble)
 }
 
 // stopPublishers deletes the pods whose outcome is known.
@@ -46,8 +42,9 @@ func (d *decision) stopPublishers() {
 	}
 }
 
-// followPublisher reports what the pod that publishes does.
-func (d *decision) followPublisher(p *v1alpha1.PublishStatus) {
+// followPublisher follows the pod that publishes. It returns why the pod does not start; "" if
+// it does.
+func (d *decision) followPublisher(p *v1alpha1.PublishStatus) (trouble string) {
 	var pod *corev1.Pod
 	for i := range d.o.Publishers {
 		if d.o.Publishers[i].Name == p.PodName {
@@ -64,35 +61,56 @@ func (d *decision) followPublisher(p *v1alpha1.PublishStatus) {
 	case pod == nil || p.PodUID != "" && p.PodUID != string(pod.UID):
 		d.published(p, publishFailed("the pod that publishes is gone"))
 	default:
-		d.observePublisher(p, pod)
+		return d.observePublisher(p, pod)
 	}
+	return ""
 }
 
 // observePublisher reports the outcome of the pod, or why it does not start.
-func (d *decision) observePublisher(p *v1alpha1.PublishStatus, pod *corev1.Pod) {
+func (d *decision) observePublisher(p *v1alpha1.PublishStatus, pod *corev1.Pod) (trouble string) {
 	p.PodUID = string(pod.UID)
+	w := watchPublisher(pod, d.o.Limits, d.now)
+	if w.stop {
+		d.stop(inspect(pod))
+	}
+	if w.result != nil {
+		d.published(p, *w.result)
+		return ""
+	}
+	d.requeueAt(w.next)
+	return w.problem
+}
+
+// publisherView is what is seen of a pod that publishes.
+type publisherView struct {
+	// result is its outcome; nil while there is none.
+	result *daemonapi.PublishResult
+	// problem is why it does not start; "" if it does.
+	problem string
+	// stop is set if it has to be deleted.
+	stop bool
+	// next is when to look at it again.
+	next time.Time
+}
+
+// watchPublisher looks at a pod that publishes.
+func watchPublisher(pod *corev1.Pod, limits Limits, now time.Time) publisherView {
 	v := inspect(pod)
 	if s := containerStatus(pod, daemonapi.PublishContainer); s != nil && s.State.Terminated != nil {
-		d.published(p, publishResult(s.State.Terminated))
-		return
+		return publisherView{result: ptr.To(publishResult(s.State.Terminated))}
 	}
-	end := pod.CreationTimestamp.Add(publishPatience)
+	end, grace := pod.CreationTimestamp.Add(publishPatience), pod.CreationTimestamp.Add(limits.ProblemGrace)
 	switch {
 	case v.finished:
-		d.published(p, publishFailed(fmt.Sprintf("the pod that publishes was ended (%s): %s", pod.Status.Reason, pod.Status.Message)))
-	case !d.now.Before(end) && !v.deleting:
-		d.stop(v)
-		d.published(p, publishFailed("the pod that publishes took too long"))
-	case v.problem != nil && !d.now.Before(d.graceEnd(v)):
-		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishing, "the pod that publishes does not start: "+v.problem.Message)
-		d.requeueAt(end)
-	default:
-		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishing, fmt.Sprintf("checkpoint %d is being published", p.Checkpoint))
-		if v.problem != nil {
-			d.requeueAt(d.graceEnd(v))
-		}
-		d.requeueAt(end)
+		return publisherView{result: ptr.To(publishFailed(fmt.Sprintf("the pod that publishes was ended (%s): %s", pod.Status.Reason, pod.Status.Message)))}
+	case !now.Before(end) && !v.deleting:
+		return publisherView{stop: true, result: ptr.To(publishFailed("the pod that publishes took too long"))}
+	case v.problem != nil && !now.Before(grace):
+		return publisherView{problem: "the pod that publishes does not start: " + v.problem.Message, next: end}
+	case v.problem != nil:
+		return publisherView{next: grace}
 	}
+	return publisherView{next: end}
 }
 
 // publishResult returns what the container reported.
@@ -125,6 +143,7 @@ func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.Publish
 	for _, file := range result.Protected {
 		p.ProtectedFiles = append(p.ProtectedFiles, resources.PlainText(file, 256))
 	}
+	p.Reason, p.Message = result.Reason, statusText(result.Message)
 	switch {
 	case result.Reason == v1alpha1.ReasonPublished:
 		d.publishedTo(p, result)
@@ -133,17 +152,18 @@ func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.Publish
 		pause := backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(p.Failures))
 		p.RetryTime = ptr.To(metav1.NewTime(d.now.Add(pause)))
 		if p.Failures == 1 {
-			d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, result.Message+"; trying again", p.Checkpoint)
+			d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, result.Message+tryingAgain, p.Checkpoint)
 		}
-		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionFalse, result.Reason, result.Message+"; trying again")
 	default:
 		p.Failures = 0
 		if result.Reason != v1alpha1.ReasonNothingToPublish {
 			d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, result.Message, p.Checkpoint)
 		}
-		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionFalse, result.Reason, result.Message)
 	}
 }
+
+// tryingAgain ends the message about a failure that is followed by another pod.
+const tryingAgain = "; trying again"
 
 // refusals returns how many checkpoints in a row were refused, with another outcome.
 func refusals(before int32, reason string) int32 {
@@ -161,7 +181,6 @@ func (d *decision) nextPublishing(p *v1alpha1.PublishStatus, started time.Time) 
 
 // publishedTo records that the work is at the repository.
 func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
-	message := fmt.Sprintf("checkpoint %d is at %s as %s", p.Checkpoint, result.Ref, result.Commit)
 	known := p.Ref == result.Ref && p.Commit == result.Commit
 	p.Failures, p.Ref, p.Commit, p.PublishedCheckpoint = 0, resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
 	p.Onto = resources.PlainText(result.Onto, 64)
@@ -169,27 +188,30 @@ func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.Publi
 		p.Answer = resources.PlainText(result.Answer, maxMessage)
 	}
 	if !known {
-		d.addCheckpointEntry(v1alpha1.EventTaskPublished, clew, message, p.Checkpoint)
+		d.addCheckpointEntry(v1alpha1.EventTaskPublished, clew, whereabouts(p), p.Checkpoint)
 	}
-	d.setCondition(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, message)
 }
 
-// considerPublishing starts a pod if the newest checkpoint has to be published.
+// considerPublishing starts a pod if the checkpoint that spec.publish selects has to be
+// published now.
 func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
-	due, request := d.toPublish(spec.When), publishRequest(spec)
-	p := d.s.Publish
-	switch {
-	case due == 0 && d.findCondition(v1alpha1.TaskPublished) == nil:
-		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishPending, pending(spec.When))
+	p, request, due := d.s.Publish, requestOf(spec), d.toPublish(spec)
+	if p != nil && p.PodName != "" {
 		return
+	}
+	if p != nil {
+		request.takeOver(p)
+	}
+	switch {
 	case due == 0:
 		return
-	case p != nil && p.Request == request && p.RetryTime != nil && d.now.Before(p.RetryTime.Time):
+	case p == nil || !request.isOf(p):
+	case p.RetryTime != nil && d.now.Before(p.RetryTime.Time):
 		d.requeueAt(p.RetryTime.Time)
 		return
-	case p != nil && p.Request == request && p.RetryTime == nil && p.Checkpoint == due:
+	case request.answered(p, due):
 		return
-	case p != nil && p.Request == request && p.RetryTime == nil && p.EarliestTime != nil && d.now.Before(p.EarliestTime.Time):
+	case p.RetryTime == nil && p.EarliestTime != nil && d.now.Before(p.EarliestTime.Time):
 		d.requeueAt(p.EarliestTime.Time)
 		return
 	}
@@ -197,22 +219,21 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 }
 
 // startPublishing plans a pod that publishes a checkpoint.
-func (d *decision) startPublishing(checkpoint int64, request string) {
+func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 	if d.s.Publish == nil {
 		d.s.Publish = &v1alpha1.PublishStatus{}
 	}
 	p := d.s.Publish
-	if p.Request != request {
+	if !request.isOf(p) {
 		p.Failures, p.Refusals = 0, 0
 	}
 	p.Number++
 	p.PodName, p.PodUID = resources.PublisherName(d.task.Name, p.Number), ""
-	p.Checkpoint, p.Request = checkpoint, request
+	p.Checkpoint, p.Request, p.Reason, p.Message = checkpoint, request.String(), "", ""
 	p.StartTime, p.RetryTime, p.EarliestTime = ptr.To(metav1.NewTime(d.now)), nil, nil
 	if d.task.Spec.Publish.When == v1alpha1.PublishCheckpoint {
 		p.EarliestTime = d.nextPublishing(p, d.now)
 	}
-	d.setCondition(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishing, fmt.Sprintf("checkpoint %d is being published", checkpoint))
 	d.plan.StartPublisher = d.publisher(p)
 }
 
@@ -225,39 +246,41 @@ func (d *decision) publisher(p *v1alpha1.PublishStatus) *Publisher {
 	return out
 }
 
-// toPublish returns the number of the checkpoint that has to be published; 0 if none has.
-func (d *decision) toPublish(when v1alpha1.PublishWhen) int64 {
+// toPublish returns the number of the checkpoint that has to be published, if it can be now; 0
+// otherwise.
+func (d *decision) toPublish(spec *v1alpha1.Publish) int64 {
 	latest := d.o.History.State.Latest
-	if !d.o.History.Known || d.o.History.Deleted || d.behind() || latest == nil || !latest.Durable || d.rewinding() {
+	if !d.historyCurrent() || latest == nil || !latest.Durable {
 		return 0
 	}
-	if when == v1alpha1.PublishCheckpoint {
-		return latest.Number
-	}
-	if d.active() != nil || d.want() != wantNothing {
+	return d.selected(spec)
+}
+
+// selected returns the number of the checkpoint that spec.publish selects in the task's state;
+// 0 if it selects none.
+func (d *decision) selected(spec *v1alpha1.Publish) int64 {
+	if d.rewinding() || spec.When != v1alpha1.PublishCheckpoint && !d.restsFor(spec.When) {
 		return 0
 	}
-	_, reason, _ := d.succeededCondition()
-	if reason == v1alpha1.ReasonCompleted || reason == v1alpha1.ReasonSuspended && when == v1alpha1.PublishSuspended {
+	switch latest, known := d.o.History.State.Latest, d.s.LatestCheckpoint; {
+	case d.historyCurrent() && latest != nil:
 		return latest.Number
+	case !d.historyCurrent() && known != nil:
+		return known.Number
 	}
 	return 0
 }
 
-// pending says what publishing waits for.
-func pending(when v1alpha1.PublishWhen) string {
-	switch when {
-	case v1alpha1.PublishCheckpoint:
-		return "the task's work is published with its next checkpoint"
-	case v1alpha1.PublishSuspended:
-		return "the task's work is published when it is suspended or completed"
-	}
-	return "the task's work is published when it is completed"
+// historyCurrent reports whether the history store knows the task's newest checkpoint.
+func (d *decision) historyCurrent() bool {
+	return d.o.History.Known && !d.o.History.Deleted && !d.behind()
 }
 
-// publishRequest identifies the content of spec.publish.
-func publishRequest(spec *v1alpha1.Publish) string {
-	text, _ := json.Marshal(spec) //nolint:errchkjson // it has only texts and numbers
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:32]
+// restsFor reports whether the task is in the state that spec.publish.when names.
+func (d *decision) restsFor(when v1alpha1.PublishWhen) bool {
+	if d.active() != nil || d.want() != wantNothing {
+		return false
+	}
+	_, reason, _ := d.succeededCondition()
+	return reason == v1alpha1.ReasonCompleted || reason == v1alpha1.ReasonSuspended && when == v1alpha1.PublishSuspended
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -112,7 +113,7 @@ func TestACompletedTaskIsPublishedOnce(t *testing.T) {
 	s.publisherEnds(pushed("c1"))
 	s.wantNoPublisher()
 	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 2 is at refs/heads/clew/work as c1")
-	want := &v1alpha1.PublishStatus{Number: 1, Checkpoint: 2, Request: s.status().Publish.Request, Ref: somewhere, Commit: "c1", PublishedCheckpoint: 2, Answer: "https://git.example.com/mr/1"}
+	want := &v1alpha1.PublishStatus{Number: 1, Checkpoint: 2, Request: s.status().Publish.Request, Reason: v1alpha1.ReasonPublished, Ref: somewhere, Commit: "c1", PublishedCheckpoint: 2, Answer: "https://git.example.com/mr/1"}
 	if diff := cmp.Diff(want, s.status().Publish); diff != "" {
 		t.Errorf("status.publish (-want +got):\n%s", diff)
 	}
@@ -312,13 +313,12 @@ func TestATaskThatNoLongerPublishesForgetsTheCondition(t *testing.T) {
 	s := completedTask(t, publishes())
 	s.publisherEnds(pushed("c1"))
 	s.change(func(t *v1alpha1.Task) { t.Spec.Publish = nil }).step()
-	for _, c := range s.status().Conditions {
-		if c.Type == v1alpha1.TaskPublished {
-			t.Errorf("the condition is %+v", c)
-		}
+	if c := meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskPublished); c != nil {
+		t.Errorf("the condition is %+v", c)
 	}
 	s.change(publishes()).step()
 	s.wantNoPublisher()
+	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 1 is at refs/heads/clew/work as c1")
 }
 
 func TestNothingIsPublishedThatIsNotDurable(t *testing.T) {
