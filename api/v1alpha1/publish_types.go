@@ -64,8 +64,8 @@ type CommitAuthor struct {
 // published onto. The condition Published says how it went. A
 // task that starts from this one or is forked from it publishes nothing by itself.
 type Publish struct {
-	// id makes Clew try again what could not be published: change it once the cause is
-	// removed.
+	// id makes Clew publish again: change it once you have removed what kept the work from being
+	// published.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -163,10 +163,14 @@ type PublishStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// failures is the number of pods in a row that failed to publish it, and are followed by
-	// another one.
+	// failures is the number of pods in a row that failed for a reason that may pass. Each is
+	// followed by another one, for a day at most, and ten times at most if the reason is
+	// PublishFailed.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
+	// failingSince is when the first of them failed.
+	// +optional
+	FailingSince *metav1.Time `json:"failingSince,omitempty"`
 	// retryTime is when the next one is started; empty if none is.
 	// +optional
 	RetryTime *metav1.Time `json:"retryTime,omitempty"`

@@ -1026,6 +1026,10 @@ func (in *PublishStatus) DeepCopyInto(out *PublishStatus) {
 		in, out := &in.StartTime, &out.StartTime
 		*out = (*in).DeepCopy()
 	}
+	if in.FailingSince != nil {
+		in, out := &in.FailingSince, &out.FailingSince
+		*out = (*in).DeepCopy()
+	}
 	if in.RetryTime != nil {
 		in, out := &in.RetryTime, &out.RetryTime
 		*out = (*in).DeepCopy()

@@ -138,7 +138,7 @@ func writeConditions(p *strings.Builder, kind string, conditions []condition) {
 	var places []string
 	for _, c := range conditions {
 		fmt.Fprintf(p, "\n### `%s`\n\n%s\n", c.Type, c.Text)
-		writeReasons(p, reason.At(kind, c.Type))
+		writeReasons(p, reason.Place{Kind: kind, Condition: c.Type})
 		places = append(places, c.Type)
 	}
 	for _, r := range reason.All() {
@@ -148,15 +148,15 @@ func writeConditions(p *strings.Builder, kind string, conditions []condition) {
 			}
 			places = append(places, place.Condition)
 			fmt.Fprintf(p, "\n### %s\n", place.Condition)
-			writeReasons(p, reason.At(kind, place.Condition))
+			writeReasons(p, place)
 		}
 	}
 }
 
-func writeReasons(p *strings.Builder, reasons []reason.Reason) {
+func writeReasons(p *strings.Builder, place reason.Place) {
 	p.WriteString("\n| reason | meaning | what to do |\n|---|---|---|\n")
-	for _, r := range reasons {
-		fmt.Fprintf(p, "| `%s` | %s | %s |\n", r.Name, r.Meaning, r.Todo)
+	for _, r := range reason.At(place.Kind, place.Condition) {
+		fmt.Fprintf(p, "| `%s` | %s | %s |\n", r.Name, r.Meaning, r.TodoAt(place))
 	}
 }
 

@@ -15,8 +15,15 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// publishPatience is how long a pod that publishes may take, from its creation.
-const publishPatience = time.Hour
+const (
+	// publishPatience is how long a pod that publishes may take, from its creation.
+	publishPatience = time.Hour
+	// publishFor is how long pods follow one another that all fail.
+	publishFor = 24 * time.Hour
+	// maxUnknownFailures is how many follow one another at most once one fails for a reason that
+	// Clew does not know: it may be the same each time.
+	maxUnknownFailures = 10
+)
 
 // publish follows the pod that publishes the task's work, plans the next one, and says what is
 // true of publishing.
@@ -134,36 +141,56 @@ func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.Publish
 	if result.Reason == v1alpha1.ReasonProtectedPaths {
 		p.HeldCommit = resources.PlainText(result.Commit, 64)
 	}
-	if !result.Retryable {
-		p.Refusals = refusals(p.Refusals, result.Reason)
-	}
-	if p.EarliestTime != nil && started != nil {
-		p.EarliestTime = d.nextPublishing(p, started.Time)
-	}
 	for _, file := range result.Protected {
 		p.ProtectedFiles = append(p.ProtectedFiles, resources.PlainText(file, 256))
 	}
 	p.Reason, p.Message = result.Reason, statusText(result.Message)
-	switch {
-	case result.Reason == v1alpha1.ReasonPublished:
-		d.publishedTo(p, result)
-	case result.Retryable:
-		p.Failures++
-		pause := backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(p.Failures))
-		p.RetryTime = ptr.To(metav1.NewTime(d.now.Add(pause)))
-		if p.Failures == 1 {
-			d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, result.Message+tryingAgain, p.Checkpoint)
-		}
-	default:
-		p.Failures = 0
-		if result.Reason != v1alpha1.ReasonNothingToPublish {
-			d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, result.Message, p.Checkpoint)
-		}
+	if result.Retryable {
+		d.publishingFailed(p)
+	} else {
+		p.Failures, p.FailingSince = 0, nil
+		d.publishingEnded(p, result)
+	}
+	if p.EarliestTime != nil && started != nil {
+		p.EarliestTime = d.nextPublishing(p, started.Time)
 	}
 }
 
-// tryingAgain ends the message about a failure that is followed by another pod.
-const tryingAgain = "; trying again"
+// publishingEnded records an outcome that another pod would not change.
+func (d *decision) publishingEnded(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
+	p.Refusals = refusals(p.Refusals, p.Reason)
+	switch p.Reason {
+	case v1alpha1.ReasonPublished:
+		d.publishedTo(p, result)
+	case v1alpha1.ReasonNothingToPublish:
+	default:
+		d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, p.Message, p.Checkpoint)
+	}
+}
+
+// publishingFailed plans another pod after one that failed, unless they fail for too long.
+func (d *decision) publishingFailed(p *v1alpha1.PublishStatus) {
+	p.Failures++
+	if p.FailingSince == nil {
+		p.FailingSince = ptr.To(metav1.NewTime(d.now))
+	}
+	if !d.now.Before(p.FailingSince.Add(publishFor)) || p.Reason == v1alpha1.ReasonPublishFailed && p.Failures >= maxUnknownFailures {
+		p.Message = statusText(clip.Marked(p.Message, maxMessage-len(givenUp)-10) + givenUp)
+		d.publishingEnded(p, daemonapi.PublishResult{})
+		return
+	}
+	if p.Failures == 1 {
+		d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, p.Message+tryingAgain, p.Checkpoint)
+	}
+	p.RetryTime = ptr.To(metav1.NewTime(d.now.Add(backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(p.Failures)))))
+}
+
+const (
+	// tryingAgain ends the message about a failure that is followed by another pod.
+	tryingAgain = "; trying again"
+	// givenUp ends that about one that is followed by none.
+	givenUp = "; it is not tried again: remove the cause, then change publish.id"
+)
 
 // refusals returns how many checkpoints in a row were refused, with another outcome.
 func refusals(before int32, reason string) int32 {
@@ -182,7 +209,7 @@ func (d *decision) nextPublishing(p *v1alpha1.PublishStatus, started time.Time) 
 // publishedTo records that the work is at the repository.
 func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
 	known := p.Ref == result.Ref && p.Commit == result.Commit
-	p.Failures, p.Ref, p.Commit, p.PublishedCheckpoint = 0, resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
+	p.Ref, p.Commit, p.PublishedCheckpoint = resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
 	p.Onto = resources.PlainText(result.Onto, 64)
 	if result.Answer != "" || !known {
 		p.Answer = resources.PlainText(result.Answer, maxMessage)
@@ -225,7 +252,7 @@ func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 	}
 	p := d.s.Publish
 	if !request.isOf(p) {
-		p.Failures, p.Refusals = 0, 0
+		p.Failures, p.FailingSince, p.Refusals = 0, nil, 0
 	}
 	p.Number++
 	p.PodName, p.PodUID = resources.PublisherName(d.task.Name, p.Number), ""

@@ -165,3 +165,56 @@ func TestAnUpgradePublishesNothingAgain(t *testing.T) {
 	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ID = "again" }).step()
 	s.wantPublisher(2, 1, "c1")
 }
+
+func unreachable() daemonapi.PublishResult {
+	return daemonapi.PublishResult{Reason: v1alpha1.ReasonRepositoryUnreachable, Message: "no route", Retryable: true}
+}
+
+func TestPublishingIsTriedForADay(t *testing.T) {
+	s := completedTask(t, publishes())
+	begun := s.now
+	for s.now.Sub(begun) < publishFor {
+		s.publisherEnds(unreachable())
+		s.wantPublished(metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable, "no route; trying again")
+		s.after(s.status().Publish.RetryTime.Sub(s.now)).step()
+	}
+	s.publisherEnds(unreachable())
+	s.wantPublished(metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable, "no route; it is not tried again: remove the cause, then change publish.id")
+	s.after(24 * time.Hour).step()
+	s.wantNoPublisher()
+	if e := s.entries(v1alpha1.EventTaskNotPublished); len(e) != 2 {
+		t.Errorf("the entries are %+v, want one about the first failure and one about the last", e)
+	}
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ID = "again" }).step()
+	s.publisherEnds(unreachable())
+	s.wantPublished(metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable, "trying again")
+}
+
+func TestAnUnknownFailureIsTriedTenTimes(t *testing.T) {
+	s := completedTask(t, publishes())
+	unknown := daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishFailed, Message: "git was killed", Retryable: true}
+	for range maxUnknownFailures - 1 {
+		s.publisherEnds(unknown)
+		s.wantPublished(metav1.ConditionFalse, v1alpha1.ReasonPublishFailed, "git was killed; trying again")
+		s.after(s.o.Limits.RetryCap).step()
+	}
+	s.publisherEnds(unknown)
+	s.wantPublished(metav1.ConditionFalse, v1alpha1.ReasonPublishFailed, "git was killed; it is not tried again")
+	s.after(time.Hour).step()
+	s.wantNoPublisher()
+}
+
+func TestAfterTheLastTryTheNextCheckpointIsTriedOnce(t *testing.T) {
+	s := running(t, publishes(everyCheckpoint))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	s.publisherEnds(unreachable())
+	s.after(publishFor).step()
+	s.publisherEnds(unreachable())
+	s.record(v1alpha1.TriggerToolCalls)
+	s.after(s.o.Limits.PublishEveryCap).step()
+	s.wantPublisher(3, 2, "")
+	s.publisherEnds(unreachable())
+	s.after(publishFor).step()
+	s.wantNoPublisher()
+}

@@ -40,7 +40,7 @@ func ofOperations() []Reason {
 		{Name: v1alpha1.ReasonInvalidBranch, On: preparing(), Meaning: "The name of the branch for the current state, or of the branch to start on, is not valid.", Todo: "Choose another name, and a new id or a new Fork."},
 		{Name: v1alpha1.ReasonBranchExists, On: preparing(), Meaning: "The agent's repository has a branch of that name, or one that conflicts with it.", Todo: "Choose another name, and a new id or a new Fork."},
 		{Name: v1alpha1.ReasonRewindUndone, On: operation(), Meaning: "A rewind failed and was undone; its cause was lost.", Todo: "Apply it with a new id."},
-		{Name: v1alpha1.ReasonCommitNotFound, On: append(operation(), published()...), Meaning: "The commit is neither one of the task's checkpoints' nor in the history that it started from. To be published, the commit that the agent had checked out must be in the gitstore.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id."},
+		{Name: v1alpha1.ReasonCommitNotFound, On: append(operation(), published()...), Meaning: "The commit is neither one of the task's checkpoints' nor in the history that it started from. To be published, the commit that the agent had checked out must be in the gitstore.", Todo: "Name another one, or a checkpoint, and apply the rewind with a new id.", TodoWhenPublishing: "Resume the task, and have it leave out of its commits what the event HeadNotStored names: its next checkpoint is published by itself. To try the same one again, change `publish.id`."},
 		{Name: v1alpha1.ReasonPathNotFound, On: operation(), Meaning: "A path of the rewind selects nothing: neither its target nor the worktree has such a file.", Todo: "Correct `rewind.paths`, and apply the rewind with a new id."},
 		{Name: v1alpha1.ReasonPositionNotFound, On: append(append(operation(), source()...), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}), Meaning: "The conversation has no such message or moment.", Todo: "Name another one: `kubectl clew task history` prints them."},
 	}
@@ -58,7 +58,7 @@ func ofPublishing() []Reason {
 		{Name: v1alpha1.ReasonPublishRefused, On: published(), Meaning: "The repository's host refused the push. The message has what it said.", Todo: newID},
 		{Name: v1alpha1.ReasonPublishUnauthorized, On: published(), Meaning: "The repository's host does not let the credentials push.", Todo: "Correct the Secret, then change `publish.id`."},
 		{Name: v1alpha1.ReasonProtectedPaths, On: published(), Meaning: "The work changes files that `publish.protectedPaths` selects; `status.publish.protectedFiles` has the first of them.", Todo: "Review the checkpoint, and to agree set `publish.approvedCommit` to `status.publish.heldCommit`."},
-		{Name: v1alpha1.ReasonPublishFailed, On: published(), Meaning: "The pod that publishes failed; another one follows.", Todo: "The message says why; see also the manager's log."},
+		{Name: v1alpha1.ReasonPublishFailed, On: published(), Meaning: "The pod that publishes failed; another one follows, ten times at most.", Todo: "The message says why; see also the manager's log. If no other pod follows, remove the cause, then change `publish.id`."},
 	}
 }
 

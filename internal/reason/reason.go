@@ -64,6 +64,16 @@ type Reason struct {
 	Meaning string
 	// Todo is what a person does about it; empty if nothing.
 	Todo string
+	// TodoWhenPublishing takes its place for a task's condition Published, if it is not empty.
+	TodoWhenPublishing string
+}
+
+// TodoAt returns what a person does about the reason at a place; empty if nothing.
+func (r Reason) TodoAt(place Place) string {
+	if r.TodoWhenPublishing != "" && slices.Contains(published(), place) {
+		return r.TodoWhenPublishing
+	}
+	return r.Todo
 }
 
 // All returns the table, in the order in which it is printed.

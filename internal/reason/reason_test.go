@@ -81,6 +81,21 @@ func TestEveryFailureSaysWhatToDo(t *testing.T) {
 	}
 }
 
+// What a resume or a rewind would do about it, it does not do about publishing.
+func TestEveryReasonNotToBePublishedNamesAFieldOfPublish(t *testing.T) {
+	place := reason.Place{Kind: "Task", Condition: v1alpha1.TaskPublished}
+	notFalse := []string{v1alpha1.ReasonPublished, v1alpha1.ReasonPublishPending, v1alpha1.ReasonPublishing, v1alpha1.ReasonNothingToPublish}
+	for _, r := range reason.At(place.Kind, place.Condition) {
+		todo := r.TodoAt(place)
+		switch {
+		case slices.Contains(notFalse, r.Name) && todo != "":
+			t.Errorf("%s needs nobody, but says %q", r.Name, todo)
+		case !slices.Contains(notFalse, r.Name) && !strings.Contains(todo, "`publish."):
+			t.Errorf("%s says %q, which names no field of publish", r.Name, todo)
+		}
+	}
+}
+
 func TestAReasonOfAnotherVersionIsAFailureAndNoDaemonsProblem(t *testing.T) {
 	if diff := cmp.Diff(reason.Reason{Name: "SolarFlare"}, reason.Find("SolarFlare")); diff != "" {
 		t.Error(diff)

@@ -11,6 +11,8 @@ func ofTasks() []Reason {
 	const (
 		newResume = "Fix the cause, then apply a resume with a new id."
 		continues = "The task then continues by itself."
+		// newPublishID is what to do about what keeps a task's work from being published.
+		newPublishID = "Remove the cause, then change `publish.id`."
 	)
 	return []Reason{
 		{Name: v1alpha1.ReasonPending, On: append(succeeded(), fork()...), Standing: Active, Meaning: "Nothing has been started yet."},
@@ -36,19 +38,19 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonInvalidTemplate, On: source(), Meaning: "The pod's template is not valid, or the Task of a Fork was refused.", Todo: "Correct the template as the message says."},
 		{Name: v1alpha1.ReasonVolumeUnavailable, On: succeeded(), Standing: Active, Meaning: "The task's volume cannot be created or mounted.", Todo: "Check the PersistentVolumeClaim and its storage class, and correct them. " + continues},
 		{Name: v1alpha1.ReasonImageUnavailable, On: succeeded(), Standing: Active, Meaning: "An image cannot be pulled.", Todo: "Correct the image's name or the pull secret. " + continues},
-		{Name: v1alpha1.ReasonPodRefused, On: append(succeeded(), published()...), Standing: Active, Meaning: "The API server or the kubelet refuses the pod.", Todo: "Correct what the message says. " + continues},
+		{Name: v1alpha1.ReasonPodRefused, On: append(succeeded(), published()...), Standing: Active, Meaning: "The API server or the kubelet refuses the pod.", Todo: "Correct what the message says. " + continues, TodoWhenPublishing: "Correct what the message says. The work is then published by itself within a day of the first refusal; after that, change `publish.id` as well."},
 		{Name: v1alpha1.ReasonUnschedulable, On: succeeded(), Standing: Active, Meaning: "No node has room for the pod.", Todo: "Add nodes, or request less. " + continues},
 		{Name: v1alpha1.ReasonDaemonUnavailable, On: succeeded(), Standing: Active, Meaning: "A container of the pod is crash-looping.", Todo: "Read that container's log."},
 		{Name: v1alpha1.ReasonReplaced, On: []Place{{"Task", "status.attempts"}}, Meaning: "The attempt's pod did not start, and the Task was changed: a new pod follows."},
 		{Name: v1alpha1.ReasonPromptNotFound, On: succeeded(), Standing: Active, Meaning: "A ConfigMap or Secret that `promptFrom` or a container's environment names does not exist.", Todo: "Create it. " + continues},
-		{Name: v1alpha1.ReasonCredentialsNotFound, On: append(preparing(), published()...), Meaning: "The Secret with the repository's credentials does not exist, or lacks a key.", Todo: "Create or complete it, then apply a resume with a new id."},
+		{Name: v1alpha1.ReasonCredentialsNotFound, On: append(preparing(), published()...), Meaning: "The Secret with the repository's credentials does not exist, or lacks a key.", Todo: "Create or complete it, then apply a resume with a new id.", TodoWhenPublishing: "Create or complete it, then change `publish.id`."},
 		{Name: v1alpha1.ReasonDeleting, On: succeeded(), Standing: Active, Meaning: "The Task is being deleted, and its history is recorded first."},
-		{Name: v1alpha1.ReasonRepositoryNotFound, On: append(preparing(), published()...), Meaning: "The repository does not exist, or the credentials do not grant access to it.", Todo: newResume},
-		{Name: v1alpha1.ReasonRepositoryUnreachable, On: append(preparing(), published()...), DaemonProblem: true, Meaning: "The repository's server cannot be reached.", Todo: "Check the network policy and the server."},
+		{Name: v1alpha1.ReasonRepositoryNotFound, On: append(preparing(), published()...), Meaning: "The repository does not exist, or the credentials do not grant access to it.", Todo: newResume, TodoWhenPublishing: newPublishID},
+		{Name: v1alpha1.ReasonRepositoryUnreachable, On: append(preparing(), published()...), DaemonProblem: true, Meaning: "The repository's server cannot be reached.", Todo: "Check the network policy and the server.", TodoWhenPublishing: "Check the network policy and the server. The work is then published by itself within a day of the first failure; after that, change `publish.id` as well."},
 		{Name: v1alpha1.ReasonAuthenticationFailed, On: preparing(), Meaning: "The repository does not accept the credentials, or its host has another key than `known_hosts` says.", Todo: newResume},
 		{Name: v1alpha1.ReasonRefNotFound, On: preparing(), Meaning: "The repository has no such branch, tag or commit.", Todo: newResume},
-		{Name: v1alpha1.ReasonCheckpointNotFound, On: append(slices.Concat(preparing(), published(), fork()), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}, Place{"Checkpoint", v1alpha1.CheckpointReady}), Meaning: "There is no such checkpoint.", Todo: "Name another one: `kubectl clew checkpoint list` lists them."},
-		{Name: v1alpha1.ReasonCheckpointCorrupted, On: append(slices.Concat(preparing(), published(), fork()), Place{"Checkpoint", Timeline}), AboutCheckpoint: true, Meaning: "The checkpoint's objects are damaged.", Todo: "Rewind to another checkpoint, or restore the gitstore from a backup."},
+		{Name: v1alpha1.ReasonCheckpointNotFound, On: append(slices.Concat(preparing(), published(), fork()), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}, Place{"Checkpoint", v1alpha1.CheckpointReady}), Meaning: "There is no such checkpoint.", Todo: "Name another one: `kubectl clew checkpoint list` lists them.", TodoWhenPublishing: "Restore the gitstore from a backup, or resume the task until it has another checkpoint; then change `publish.id`."},
+		{Name: v1alpha1.ReasonCheckpointCorrupted, On: append(slices.Concat(preparing(), published(), fork()), Place{"Checkpoint", Timeline}), AboutCheckpoint: true, Meaning: "The checkpoint's objects are damaged.", Todo: "Rewind to another checkpoint, or restore the gitstore from a backup.", TodoWhenPublishing: "Restore the gitstore from a backup, or resume the task until it has another checkpoint; then change `publish.id`."},
 		{Name: v1alpha1.ReasonVolumeFull, On: preparing(), DaemonProblem: true, NoCheckpoints: true, Meaning: "The task's volume is full.", Todo: "Enlarge the task's PersistentVolumeClaim, or delete files on it with a pod of your own."},
 		{Name: v1alpha1.ReasonDriftDetected, On: append(append(preparing(), timeline()...), Place{"Task", v1alpha1.TaskDrifted}), Standing: Resting, Meaning: "Files of the worktree were changed while the task was not running.", Todo: "Look at `kubectl clew drift`, then apply a resume with a new id and `onDrift: Preserve` or `Override`."},
 		{Name: v1alpha1.ReasonHeadMoved, On: append(timeline(), Place{"Task", v1alpha1.TaskDrifted}), Meaning: "The HEAD of the agent's repository was moved while the task was not running. It is a warning: the task continues with it, and its files are as Clew left them."},
@@ -57,7 +59,7 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonSourceAmbiguous, On: source(), Meaning: "Several tasks had the name of the one to start from, and none of them exists any more.", Todo: "Apply a new Task that names the source's UID as well; the message lists them."},
 		{Name: v1alpha1.ReasonRepositoryMismatch, On: source(), Meaning: "The task to start from works on another repository.", Todo: "Name the same repository."},
 		{Name: v1alpha1.ReasonServerUnreachable, On: preparing(), Meaning: "The task's pod cannot reach clew-server.", Todo: "Check clew-server's pods and the network policy."},
-		{Name: v1alpha1.ReasonGitStoreUnreachable, On: append(preparing(), published()...), DaemonProblem: true, Meaning: "The task's pod cannot reach the gitstore.", Todo: "Check the gitstore's pods and the network policy."},
+		{Name: v1alpha1.ReasonGitStoreUnreachable, On: append(preparing(), published()...), DaemonProblem: true, Meaning: "The task's pod cannot reach the gitstore.", Todo: "Check the gitstore's pods and the network policy.", TodoWhenPublishing: "Check the gitstore's pods and the network policy. The work is then published by itself within a day of the first failure; after that, change `publish.id` as well."},
 		{Name: v1alpha1.ReasonGitStoreRefused, On: append(preparing(), Place{"Task", v1alpha1.TaskDurable}, Place{"Checkpoint", v1alpha1.CheckpointDurable}), DaemonProblem: true, Meaning: "The gitstore refuses what the task sends.", Todo: "The message says why; usually a quota is exceeded."},
 		{Name: v1alpha1.ReasonPrepareFailed, On: preparing(), Meaning: "The workspace could not be prepared.", Todo: newResume},
 		{Name: v1alpha1.ReasonFenced, On: preparing(), DaemonProblem: true, Meaning: "A newer attempt of the task exists. This one ends; the next one gets a higher number."},

@@ -82,7 +82,7 @@ func (r *Repo) agentCommit(ctx context.Context, t *target) (string, error) {
 	}
 	id, err := r.resolve(ctx, head)
 	if ReasonOf(err) == CheckpointNotFound || err == nil && id.String() != head {
-		return "", fail(CommitMissing, nil, "the commit %s, which the agent had checked out, was not stored with the checkpoint; publish another checkpoint", head)
+		return "", fail(CommitMissing, nil, "the commit %s, which the agent had checked out, was not stored with the checkpoint", head)
 	}
 	return head, err
 }

@@ -164,16 +164,16 @@ func TestWhyACheckpointIsNotPublished(t *testing.T) {
 		}, v1alpha1.ReasonPublishRefused, false, []string{"no pushes on Friday", "publish.id"}},
 		"protected": {func(s *stage) { s.cfg.Pod.ProtectedPaths = []string{"left.txt"} },
 			v1alpha1.ReasonProtectedPaths, false, []string{"changes 1 file that", "approvedCommit to "}},
-		"no such checkpoint": {func(s *stage) { s.cfg.Pod.Checkpoint = 2 }, v1alpha1.ReasonCheckpointNotFound, false, nil},
+		"no such checkpoint": {func(s *stage) { s.cfg.Pod.Checkpoint = 2 }, v1alpha1.ReasonCheckpointNotFound, false, []string{"publish.id"}},
 		"a commit is missing": {func(s *stage) {
 			s.git.Run(s.T, filepath.Join(s.git.Dir, "store.git"), "update-ref", "-d", refname.Head(uid, s.head))
-		}, v1alpha1.ReasonCommitNotFound, false, []string{s0}},
-		"no Secret": {func(s *stage) { s.cfg.Pod.Repository.CredentialsSecret = "git" }, v1alpha1.ReasonCredentialsNotFound, false, []string{`create the Secret "git"`}},
+		}, v1alpha1.ReasonCommitNotFound, false, []string{s0, "publish.id"}},
+		"no Secret": {func(s *stage) { s.cfg.Pod.Repository.CredentialsSecret = "git" }, v1alpha1.ReasonCredentialsNotFound, false, []string{`create the Secret "git"`, "publish.id"}},
 		"unauthorized": {func(s *stage) {
 			s.write(s.credentials, "token", "exp1red")
 			s.cfg.Pod.Repository.URL = s.behind("t0ken")
-		}, v1alpha1.ReasonPublishUnauthorized, false, []string{"correct the Secret"}},
-		"no such repository": {func(s *stage) { s.cfg.Pod.Repository.URL = s.git.URL + "/none.git" }, v1alpha1.ReasonRepositoryNotFound, false, nil},
+		}, v1alpha1.ReasonPublishUnauthorized, false, []string{"correct the Secret", "publish.id"}},
+		"no such repository": {func(s *stage) { s.cfg.Pod.Repository.URL = s.git.URL + "/none.git" }, v1alpha1.ReasonRepositoryNotFound, false, []string{"publish.id"}},
 		"unreachable": {func(s *stage) {
 			s.cfg.Pod.Repository.URL, s.cfg.RetryFor = "http://127.0.0.1:1/p.git", time.Millisecond
 		}, v1alpha1.ReasonRepositoryUnreachable, true, nil},
