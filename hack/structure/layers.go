@@ -17,7 +17,7 @@ var layering = [][]string{
 	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitpath", "internal/gitstoreapi", "internal/logging", "internal/refname"},
 	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/pathmatch", "internal/reason", "internal/rollback", "internal/serving"},
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
-	{"internal/gitstore", "internal/history/postgres", "internal/resources"},
+	{"internal/gitstore", "internal/history/postgres", "internal/keptspec", "internal/resources"},
 	{"internal/plan", "internal/retention"},
 	{"internal/rewindtarget"},
 	{"internal/daemon/agentstate", "internal/daemon/gatewayclient", "internal/daemon/journal", "internal/daemon/launchplan", "internal/daemon/mask", "internal/daemon/origin", "internal/daemon/pace", "internal/daemon/spool", "internal/daemon/wire"},

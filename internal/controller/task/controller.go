@@ -51,6 +51,10 @@ type Store interface {
 	Operations(ctx context.Context, task history.Key, keys []string) ([]string, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
+	// KeepSpec replaces the kept spec of a task.
+	KeepSpec(ctx context.Context, task history.Key, kept history.KeptSpec) error
+	// KeptSpec returns the kept spec of a task, from which it is forked when it is gone.
+	KeptSpec(ctx context.Context, task history.Key) (history.KeptSpec, error)
 	// RecordedTransitions returns the number up to which all transitions are recorded.
 	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
 	// SnapshotsAfter lists the automatic snapshots of the conversation after a number, in

@@ -128,6 +128,18 @@ func (g *guard) RecordEvents(ctx context.Context, events []history.Event) error 
 	return g.call(ctx, func(ctx context.Context) error { return g.store.RecordEvents(ctx, events) })
 }
 
+func (g *guard) KeepSpec(ctx context.Context, task history.Key, kept history.KeptSpec) error {
+	return g.call(ctx, func(ctx context.Context) error { return g.store.KeepSpec(ctx, task, kept) })
+}
+
+func (g *guard) KeptSpec(ctx context.Context, task history.Key) (kept history.KeptSpec, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		kept, err = g.store.KeptSpec(ctx, task)
+		return err
+	})
+	return kept, err
+}
+
 func (g *guard) RecordedTransitions(ctx context.Context, namespace, taskUID string) (n int64, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		n, err = g.store.RecordedTransitions(ctx, namespace, taskUID)

@@ -78,6 +78,16 @@ func (c *counting) RecordedTransitions(context.Context, string, string) (int64, 
 	return 0, c.err
 }
 
+func (c *counting) KeepSpec(context.Context, history.Key, history.KeptSpec) error {
+	c.calls++
+	return c.err
+}
+
+func (c *counting) KeptSpec(context.Context, history.Key) (history.KeptSpec, error) {
+	c.calls++
+	return history.KeptSpec{}, c.err
+}
+
 func (c *counting) RecordEvents(context.Context, []history.Event) error {
 	c.calls++
 	return c.err

@@ -33,6 +33,8 @@ type known struct {
 	historyDeleted bool
 	// recordProblem is why entries could not be recorded; "" when they could.
 	recordProblem string
+	// keptGeneration is the generation of the task whose spec was kept last.
+	keptGeneration int64
 	// podAttempt and podUID are the attempt and UID of the last pod this process created.
 	podAttempt int64
 	podUID     types.UID

@@ -14,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/keptspec"
 	"github.com/clew-dev/clew/internal/plan"
 )
 
@@ -34,8 +35,17 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 			logf.FromContext(ctx).V(1).Info("could not compare transitions", "error", err.Error())
 			return
 		}
+		m.keptGeneration = 0
 	}
 	entries := plan.Unrecorded(&task.Status, m.recorded)
+	// Before the transitions: a task whose deletion is recorded has its spec kept.
+	if err := r.keepSpec(ctx, task, m); err != nil {
+		logf.FromContext(ctx).V(1).Info("could not keep the spec", "error", err.Error())
+		if len(entries) > 0 {
+			r.recordFailed(m)
+		}
+		return
+	}
 	if len(entries) == 0 {
 		m.recorded = max(m.recorded, task.Status.RecordedSequence)
 		return
@@ -43,6 +53,29 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 	if err := r.recordEntries(ctx, task, entries, m); err != nil {
 		logf.FromContext(ctx).V(1).Info("could not record transitions", "error", err.Error())
 	}
+}
+
+// keepSpec keeps the spec of the task with its history, unless this process has kept it.
+func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known) error {
+	if m.keptGeneration == task.Generation {
+		return nil
+	}
+	kept, err := keptspec.Of(&task.Spec)
+	if err != nil {
+		return err
+	}
+	if err := r.Store.KeepSpec(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, kept); err != nil {
+		return err
+	}
+	m.keptGeneration = task.Generation
+	return nil
+}
+
+// recordFailed remembers that the history store could not record transitions.
+func (r *Reconciler) recordFailed(m *known) {
+	// The error may differ from try to try; the condition must not change with it.
+	m.recordProblem = "the history store cannot be reached: transitions are kept in status.history until it can"
+	r.Metrics.recordFailed()
 }
 
 // compareEvery is the minimum interval between two checks that the history store still has
@@ -89,9 +122,7 @@ func (r *Reconciler) recordEntries(ctx context.Context, task *v1alpha1.Task, ent
 		events = append(events, historyEvent(task, e))
 	}
 	if err := r.Store.RecordEvents(ctx, events); err != nil {
-		// The error may differ from try to try; the condition must not change with it.
-		m.recordProblem = "the history store cannot be reached: transitions are kept in status.history until it can"
-		r.Metrics.recordFailed()
+		r.recordFailed(m)
 		return err
 	}
 	m.recordProblem = ""

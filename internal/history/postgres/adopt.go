@@ -91,6 +91,12 @@ func handOver(ctx context.Context, q *sqlc.Queries, task history.Task, former st
 	if err := q.MoveEvents(ctx, sqlc.MoveEventsParams{Uid: task.UID, FormerUid: former, Namespace: task.Namespace}); err != nil {
 		return err
 	}
+	if err := q.MoveSpec(ctx, sqlc.MoveSpecParams{Uid: task.UID, FormerUid: former}); err != nil {
+		return err
+	}
+	if err := q.DeleteSpec(ctx, former); err != nil {
+		return err
+	}
 	if err := q.MoveTask(ctx, sqlc.MoveTaskParams{Uid: task.UID, FormerUid: former}); err != nil {
 		return err
 	}

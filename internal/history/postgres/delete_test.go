@@ -63,6 +63,7 @@ var _ = Describe("Deleting a history", func() {
 		w.moveTo("victimop", history.MoveOperation{Checkpoint: 1})
 		w.append(agent("victimword on another branch"))
 		Expect(store.RecordEvents(ctx, []history.Event{transition(w.task, 1, "TaskStarted", time.Now())})).To(Succeed())
+		Expect(store.KeepSpec(ctx, w.task.Key(), history.KeptSpec{Spec: `{"prompt":"victimspec"}`, Variables: []string{"VICTIM"}})).To(Succeed())
 		other := begin(t, store, taskNamed("other"), 1)
 		other.append(user("shared words"), user(shared))
 		index(t, store)

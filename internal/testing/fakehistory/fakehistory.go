@@ -25,6 +25,7 @@ type Store struct {
 	tasks  map[string]*task
 	// adopted are the former UIDs of the tasks that continue another one's history.
 	adopted   map[string]string
+	specs     map[history.Key]history.KeptSpec
 	listeners map[int]func(history.Notification)
 	next      int
 }
@@ -40,7 +41,7 @@ type task struct {
 
 // New returns an empty store that is up.
 func New() *Store {
-	return &Store{tasks: map[string]*task{}, adopted: map[string]string{}, listeners: map[int]func(history.Notification){}}
+	return &Store{tasks: map[string]*task{}, adopted: map[string]string{}, specs: map[history.Key]history.KeptSpec{}, listeners: map[int]func(history.Notification){}}
 }
 
 // SetDown takes the store down or brings it back up.

@@ -314,6 +314,15 @@ type Task struct {
 	LostRecords      int64
 }
 
+type TaskSpec struct {
+	Uid       string
+	Namespace string
+	Spec      string
+	Variables []string
+	Fields    []string
+	KeptAt    time.Time
+}
+
 type TaskSummary struct {
 	Uid          string
 	Namespace    string
