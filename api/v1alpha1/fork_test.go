@@ -50,17 +50,19 @@ func TestForksAreValidated(t *testing.T) {
 		change   func(*v1alpha1.ForkSpec)
 		sentence string
 	}{
-		"16 variants":  {variants(16), ""},
-		"17 variants":  {variants(17), "must have at most 16 items"},
-		"one name":     {func(s *v1alpha1.ForkSpec) { s.Variants = append(s.Variants, s.Variants...) }, "Duplicate value"},
-		"a number":     {at(v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)}), ""},
-		"a message":    {at(v1alpha1.StartPoint{Message: ptr.To[int64](7)}), ""},
-		"a time":       {at(v1alpha1.StartPoint{Time: ptr.To(metav1.Now())}), ""},
-		"a name":       {at(v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: "c"}}), ""},
-		"no moment":    {at(v1alpha1.StartPoint{}), one},
-		"two moments":  {at(v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](1), Message: ptr.To[int64](1)}), one},
-		"message 0":    {at(v1alpha1.StartPoint{Message: ptr.To[int64](0)}), "should be greater than or equal to 1"},
-		"checkpoint 0": {at(v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](0)}), "should be greater than or equal to 1"},
+		"16 variants":   {variants(16), ""},
+		"17 variants":   {variants(17), "must have at most 16 items"},
+		"one name":      {func(s *v1alpha1.ForkSpec) { s.Variants = append(s.Variants, s.Variants...) }, "Duplicate value"},
+		"a number":      {at(v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)}), ""},
+		"a message":     {at(v1alpha1.StartPoint{Message: ptr.To[int64](7)}), ""},
+		"a time":        {at(v1alpha1.StartPoint{Time: ptr.To(metav1.Now())}), ""},
+		"a name":        {at(v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: "c"}}), ""},
+		"no moment":     {at(v1alpha1.StartPoint{}), one},
+		"two moments":   {at(v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](1), Message: ptr.To[int64](1)}), one},
+		"message 0":     {at(v1alpha1.StartPoint{Message: ptr.To[int64](0)}), "should be greater than or equal to 1"},
+		"checkpoint 0":  {at(v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](0)}), "should be greater than or equal to 1"},
+		"a former task": {func(s *v1alpha1.ForkSpec) { s.TaskUID = "0d9a64a5-9bd3-4b0b-9d3c-3f6e3a0e6b11" }, ""},
+		"no UID":        {func(s *v1alpha1.ForkSpec) { s.TaskUID = "a b" }, "taskUID must be the UID of a task"},
 		"two ways": {func(s *v1alpha1.ForkSpec) {
 			s.At, s.CheckpointRef = &v1alpha1.StartPoint{Message: ptr.To[int64](1)}, &v1alpha1.NameReference{Name: "c"}
 		}, "the Fork has both at and checkpointRef"},

@@ -104,9 +104,18 @@ type VariantWorkspace struct {
 // +kubebuilder:validation:XValidation:rule="self.variants.all(v, v.name != self.sourceRef.name)",message="a fork cannot have its source's name: give the variant another name"
 // +kubebuilder:validation:XValidation:rule="!has(self.at) || !has(self.checkpointRef)",message="the Fork has both at and checkpointRef: set only one of them"
 type ForkSpec struct {
-	// sourceRef names the task to fork.
+	// sourceRef names the task to fork. It may be gone, if its history is kept: the new tasks
+	// get its last spec, without values that looked secret, which the variants' env must set
+	// again.
 	// +required
 	SourceRef NameReference `json:"sourceRef"`
+	// taskUID is the UID of the source, for when several tasks had its name; when left out, the
+	// Task of that name, or the only one whose history is kept.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[-A-Za-z0-9]+$')",message="taskUID must be the UID of a task, such as kubectl clew task list -o yaml shows it"
+	TaskUID string `json:"taskUID,omitempty"`
 	// checkpointRef names the checkpoint of the source to fork from; its latest when left out.
 	// The same as at.checkpointRef.
 	// +optional

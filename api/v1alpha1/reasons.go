@@ -236,8 +236,12 @@ const (
 	// ForkComplete is True when every variant's Task exists.
 	ForkComplete = "Complete"
 
-	ReasonForked             = "Forked"
-	ReasonWaitingForSource   = "WaitingForCheckpoint"
+	ReasonForked           = "Forked"
+	ReasonWaitingForSource = "WaitingForCheckpoint"
+	// ReasonSpecNotKept: the task to fork is gone, and its spec is not kept, or not all of it.
+	ReasonSpecNotKept = "SpecNotKept"
+	// ReasonValuesNotKept: variables of the task to fork, which is gone, have to be set again.
+	ReasonValuesNotKept      = "ValuesNotKept"
 	ReasonTaskExists         = "TaskExists"
 	ReasonCheckpointOfOther  = "CheckpointOfAnotherTask"
 	ReasonCheckpointNotReady = "CheckpointNotReady"

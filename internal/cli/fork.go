@@ -5,13 +5,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -19,6 +24,7 @@ import (
 type fork struct {
 	*plugin
 	at, name, prompt string
+	uid              string
 	variants         []string
 	noConversation   bool
 	wait             waitFlags
@@ -33,7 +39,9 @@ func (p *plugin) forkCommand() *cobra.Command {
 		Short: "Create new tasks from a moment of another",
 		Long: `Create new tasks that start from a moment of another task: with its files and,
 unless --no-conversation is set, its conversation. The source task is not changed,
-and all share the stored code.
+and all share the stored code. The source may be gone, if its history is kept: the new
+tasks get its last spec, but environment variables that looked secret must be set again
+with the key env of --variant, or in a manifest with valueFrom.
 
 Each new task starts on a branch of its own, clew/NAME unless another is named.
 
@@ -64,6 +72,9 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
     --variant name=with-claude,agent=ClaudeCode,image=registry.example.com/claude:2 \
     --variant name=with-codex,agent=Codex,model=gpt-5,image=registry.example.com/codex:1,memory=4Gi
 
+  # The last but one of several tasks of a name that are gone
+  kubectl clew fork fix-login --uid 0d9a64a5-9bd3-4b0b-9d3c-3f6e3a0e6b11 --name again
+
   # The state of half an hour ago
   kubectl clew fork fix-login --at 30m --name before-lunch`,
 		Args:              exactly("TASK"),
@@ -73,6 +84,7 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
 	const at = "Moment to fork from: a checkpoint's number or name, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, or a duration before now such as 30m. A message or a time leads to the newest checkpoint at or before it. Defaults to the latest checkpoint."
 	cmd.Flags().StringVar(&o.at, "at", "", at)
 	cmd.Flags().StringVar(&o.at, "from", "", "The same as --at.")
+	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the source, if several tasks had this name. Defaults to the Task that exists, or else to the newest.")
 	cmd.Flags().StringVar(&o.name, "name", "", "Name of the Fork object and, without --variant, of the new task. Required.")
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Prompt of the new task. Defaults to the source task's prompt.")
 	cmd.Flags().StringArrayVar(&o.variants, "variant", nil, "One new task, as name=NAME,KEY=VALUE,…,prompt=PROMPT. Repeat it for up to 16 tasks.")
@@ -82,6 +94,7 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
 	_ = cmd.RegisterFlagCompletionFunc("at", p.completeCheckpointOf)
 	_ = cmd.RegisterFlagCompletionFunc("from", p.completeCheckpointOf)
 	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("uid", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("variant", cobra.NoFileCompletions)
 	o.wait.add(cmd, "the new tasks are created")
 	o.dryRun.add(cmd)
@@ -142,7 +155,7 @@ func startsFrom(f *v1alpha1.Fork, source string) string {
 // object builds the Fork to create, without its variants. It looks up the source and the
 // moment first, since a Fork of something that never exists would wait forever.
 func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1.Fork, error) {
-	task, err := s.task(ctx, source)
+	task, gone, err := o.source(ctx, s, source)
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +170,9 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 			Conversation: v1alpha1.ConversationInclude,
 		},
 	}
+	if gone {
+		object.Spec.TaskUID = string(task.UID)
+	}
 	if object.Spec.At, err = o.point(ctx, s, task, list); err != nil {
 		return nil, err
 	}
@@ -164,6 +180,33 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 		object.Spec.Conversation = v1alpha1.ConversationExclude
 	}
 	return object, nil
+}
+
+// source finds the task to fork. Of one that is gone, it has only name and UID.
+func (o *fork) source(ctx context.Context, s *session, name string) (task *v1alpha1.Task, gone bool, err error) {
+	task = &v1alpha1.Task{}
+	err = s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, task)
+	if err == nil && (o.uid == "" || o.uid == string(task.UID)) {
+		return task, false, nil
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, false, s.explain(err, "task", name)
+	}
+	page := &historyv1.CheckpointList{}
+	failure := s.historyGet(ctx, []string{"tasks", name, "checkpoints"}, url.Values{"uid": {o.uid}, "limit": {"1"}}, page)
+	var unknown *notInHistory
+	switch {
+	case errors.As(failure, &unknown) && o.uid != "":
+		return nil, false, fmt.Errorf("there is no task %q with the UID %s in namespace %s, and no history of one is kept; `kubectl clew task list --name %s -o yaml` lists those that are", name, o.uid, s.namespace, name)
+	case errors.As(failure, &unknown):
+		return nil, false, s.explain(err, "task", name)
+	case failure != nil:
+		return nil, false, fmt.Errorf("there is no such Task in namespace %s, and whether its history is kept could not be found out: %w", s.namespace, failure)
+	case len(page.Items) == 0:
+		return nil, false, fmt.Errorf("task %s is gone, and its history has no checkpoint to fork from", name)
+	}
+	task = &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, UID: types.UID(page.Items[0].TaskUID)}}
+	return task, true, nil
 }
 
 // judgeFork is done once the new tasks exist.
@@ -176,7 +219,7 @@ func judgeFork(f *v1alpha1.Fork) verdict {
 		return verdict{done: true, state: "forked"}
 	}
 	switch complete.Reason {
-	case v1alpha1.ReasonTaskExists, v1alpha1.ReasonCheckpointOfOther:
+	case v1alpha1.ReasonTaskExists, v1alpha1.ReasonCheckpointOfOther, v1alpha1.ReasonSpecNotKept, v1alpha1.ReasonValuesNotKept:
 		return verdict{err: fmt.Errorf("the fork failed: %s (%s)", plain(complete.Message), complete.Reason)}
 	}
 	return verdict{state: cmp.Or(complete.Message, complete.Reason)}

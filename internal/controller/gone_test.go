@@ -7,11 +7,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // remove deletes a task, and what goes with it.
@@ -30,9 +33,9 @@ func remove(w *world, task *v1alpha1.Task, p *corev1.Pod) {
 
 var _ = Describe("A task that is gone, and whose history is kept", func() {
 	// gone completes a task with a checkpoint, and deletes it.
-	gone := func(w *world, name string) string {
+	gone := func(w *world, name string, options ...builders.TaskOption) string {
 		GinkgoHelper()
-		p := w.running(name)
+		p := w.running(name, options...)
 		w.store.Begin(w.id(name), 1)
 		w.complete(name, p)
 		w.untilRecorded(name)
@@ -55,6 +58,87 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.Expect(w.task("third")).To(haveMessage(v1alpha1.TaskSucceeded, SatisfyAll(ContainSubstring(first), ContainSubstring(other))))
 		w.apply("fourth", builders.StartFrom("source", ""), func(t *v1alpha1.Task) { t.Spec.StartFrom.TaskUID = other })
 		w.Expect(w.config(w.pod("fourth", 1)).Source).To(HaveField("TaskUID", other))
+	})
+
+	Describe("is forked", func() {
+		fork := func(w *world, name string, change func(*v1alpha1.ForkSpec)) *v1alpha1.Fork {
+			GinkgoHelper()
+			f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ForkSpec{
+				SourceRef: v1alpha1.NameReference{Name: "source"}, Variants: []v1alpha1.ForkVariant{{Name: name + "-a"}},
+			}}
+			if change != nil {
+				change(&f.Spec)
+			}
+			w.create(f)
+			return f
+		}
+		forked := HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonForked)
+
+		It("with its last spec, by its name, and by its UID where names repeat", func() {
+			w := newWorld()
+			first := gone(w, "source", func(t *v1alpha1.Task) { t.Spec.Agent.StatePaths = []string{".agent"} })
+			f := fork(w, "one", func(s *v1alpha1.ForkSpec) { s.Variants = append(s.Variants, v1alpha1.ForkVariant{Name: "one-b"}) })
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			for _, name := range []string{"one-a", "one-b"} {
+				w.Expect(w.config(w.pod(name, 1)).Source).To(HaveField("TaskUID", first))
+				w.Expect(w.task(name).Spec).To(SatisfyAll(
+					HaveField("Agent.StatePaths", ConsistOf(".agent")), HaveField("StartFrom.TaskUID", first), HaveField("StartFrom.Branch", "clew/"+name)))
+			}
+
+			By("using the name again")
+			other := gone(w, "source")
+			f = fork(w, "two", nil)
+			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonSourceAmbiguous))
+			f = fork(w, "three", func(s *v1alpha1.ForkSpec) { s.TaskUID = other })
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(w.task("three-a").Spec).To(SatisfyAll(HaveField("StartFrom.TaskUID", other), HaveField("Agent.StatePaths", BeEmpty())))
+		})
+
+		It("with its values that looked secret, which the Fork gives again", func() {
+			w := newWorld()
+			gone(w, "source", func(t *v1alpha1.Task) {
+				t.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}, {Name: "GITHUB_TOKEN", Value: "hunter2-hunter2"}}
+			})
+			f := fork(w, "early", nil)
+			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonValuesNotKept))
+			w.Expect(f).To(haveMessage(v1alpha1.ForkComplete, SatisfyAll(ContainSubstring("GITHUB_TOKEN"), ContainSubstring("early-a"), Not(ContainSubstring("hunter2")))))
+			w.Expect(f.Status.Tasks).To(BeEmpty())
+			given := corev1.EnvVar{Name: "GITHUB_TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "github"}, Key: "token"}}}
+			f = fork(w, "later", func(s *v1alpha1.ForkSpec) {
+				s.Variants[0].Template = &v1alpha1.VariantTemplate{Env: []corev1.EnvVar{given}}
+			})
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(w.task("later-a").Spec.Template.Spec.Containers[0].Env).To(ConsistOf(corev1.EnvVar{Name: "MODE", Value: "fast"}, given))
+		})
+
+		It("with the spec that it had when it was deleted, which was not recorded while the store was down", func() {
+			w := newWorld()
+			p := w.running("source")
+			w.store.Begin(w.id("source"), 1)
+			w.complete("source", p)
+			w.untilRecorded("source")
+			w.store.SetDown(true)
+			w.change("source", func(t *v1alpha1.Task) { t.Spec.BackoffLimit = ptr.To[int32](9) })
+			task := w.task("source")
+			w.Expect(w.client.Delete(w.ctx, task)).To(Succeed())
+			f := fork(w, "try", func(s *v1alpha1.ForkSpec) { s.TaskUID = string(task.UID) })
+			w.Expect(w.kubelet.Vanish(w.ctx, p)).To(Succeed())
+			w.store.SetDown(false)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(w.task("try-a").Spec.BackoffLimit).To(HaveValue(BeEquivalentTo(9)))
+		})
+
+		It("unless its spec is not kept, which is said", func() {
+			w := newWorld()
+			uid := gone(w, "source")
+			w.store.ForgetSpec(history.Key{Namespace: w.namespace, UID: uid})
+			f := fork(w, "try", nil)
+			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonSpecNotKept))
+			w.Expect(f).To(haveMessage(v1alpha1.ForkComplete, ContainSubstring("apply a Task with startFrom")))
+			w.store.SetDown(true)
+			f = fork(w, "down", nil)
+			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonHistoryUnavailable))
+		})
 	})
 
 	It("is continued by a Task of its name that adopts it, once", func() {

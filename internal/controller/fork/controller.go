@@ -27,8 +27,16 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 )
+
+// Store is the part of the history store that knows moments, and tasks that are gone.
+type Store interface {
+	startpoint.Store
+	// KeptSpec returns the kept spec of a task.
+	KeptSpec(ctx context.Context, task history.Key) (history.KeptSpec, error)
+}
 
 // Reconciler is the controller of Forks. All fields are required.
 type Reconciler struct {
@@ -37,7 +45,7 @@ type Reconciler struct {
 	// Live reads from the API server.
 	Live client.Reader
 	// Store is the history store.
-	Store startpoint.Store
+	Store Store
 	// Events emits Kubernetes Events.
 	Events events.EventRecorder
 	// Clock is the source of the time.
@@ -90,39 +98,44 @@ func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 }
 
 // resolve returns the source, and writes the resolved checkpoint to the status, once, before
-// any task is created.
-func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.Task, *plan.Blocker, error) {
-	from := &v1alpha1.StartFrom{TaskRef: f.Spec.SourceRef, CheckpointRef: f.Spec.CheckpointRef, At: f.Spec.At}
+// any task is created. After that, a task that has been deleted remains the source.
+func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*origin, *plan.Blocker, error) {
+	from := &v1alpha1.StartFrom{TaskRef: f.Spec.SourceRef, TaskUID: f.Spec.TaskUID, CheckpointRef: f.Spec.CheckpointRef, At: f.Spec.At}
+	point := f.Status.Source
+	if point != nil {
+		from.TaskUID = point.TaskUID
+	}
 	found, err := startpoint.Find(ctx, r.Live, r.Store, f.Namespace, from)
-	source := found.Task
-	switch resolved := f.Status.Source; {
-	case err != nil:
+	if err != nil {
 		return nil, nil, err
-	case source == nil:
-		return nil, &plan.Blocker{Reason: v1alpha1.ReasonSourceNotFound, Message: fmt.Sprintf(
-			"there is no Task %q in this namespace: name a task of this namespace", f.Spec.SourceRef.Name)}, nil
-	case resolved != nil && resolved.TaskUID != string(source.UID):
-		return nil, &plan.Blocker{Reason: v1alpha1.ReasonSourceNotFound, Message: fmt.Sprintf(
-			"Task %q, with which this Fork started, was deleted, and the one that exists now is another: apply a new Fork", source.Name)}, nil
-	case resolved != nil:
-		return source, nil, nil
-	case from.Point() == nil && source.Status.LatestCheckpoint == nil:
-		return nil, &plan.Blocker{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
-			"Task %q has no checkpoint yet: it is forked when it has one", source.Name)}, nil
 	}
-	point, blocker := plan.ResolveSource(source.Spec.Repository, from, found)
-	if blocker != nil {
-		return nil, blocker, nil
+	var blocker *plan.Blocker
+	source := &origin{Task: found.Task}
+	if point == nil {
+		if source.Task != nil && from.Point() == nil && source.Status.LatestCheckpoint == nil {
+			return nil, &plan.Blocker{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
+				"Task %q has no checkpoint yet: it is forked when it has one", source.Name)}, nil
+		}
+		if point, blocker = plan.ResolveSource(source.repository(), from, found); blocker != nil {
+			return nil, blocker, nil
+		}
 	}
-	f.Status.Source = point
-	_, err = r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
+	if source.Task == nil {
+		if source, blocker = r.gone(ctx, f, point.TaskUID); blocker != nil {
+			return nil, blocker, nil
+		}
+	}
+	if f.Status.Source == nil {
+		f.Status.Source = point
+		_, err = r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
+	}
 	return source, nil, err
 }
 
 // makeTasks creates the tasks of the Fork that it has not created yet: one that was deleted
 // since is not made again, since its work would be done twice. One that cannot be created does
 // not hold up the others.
-func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (time.Duration, error) {
+func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *origin) (time.Duration, error) {
 	var blocked *plan.Blocker
 	for _, variant := range f.Spec.Variants {
 		task := newTask(f, source, variant, r.Stamped)

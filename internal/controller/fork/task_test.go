@@ -70,7 +70,7 @@ func TestWhatAVariantChanges(t *testing.T) {
 			}
 			container := len(want.Template.Spec.Containers) - 1
 			test.want(want, &want.Template.Spec.Containers[container])
-			got := newTask(f, source, test.variant, false)
+			got := newTask(f, &origin{Task: source}, test.variant, false)
 			if diff := cmp.Diff(*want, got.Spec); diff != "" {
 				t.Errorf("the new task's spec (-want +got):\n%s", diff)
 			}
