@@ -56,6 +56,18 @@ var _ = Describe("the retention of checkpoints", func() {
 		w.Eventually(w.checkpointNames).Should(Equal([]string{"work-10", "work-8", "work-9"}))
 	})
 
+	It("is seen to be changed, though nothing else of the checkpoint is", func() {
+		w := newWorld()
+		w.running("work")
+		w.recordMany("work", 1)
+		c := w.checkpoint("work-1")
+		w.retain("work-1", v1alpha1.CheckpointKept)
+		w.Eventually(w.objects.Object(c)).Should(HaveField("Status", SatisfyAll(
+			HaveField("ObservedGeneration", BeEquivalentTo(2)), HaveField("Number", BeEquivalentTo(1)),
+			HaveField("Conditions", HaveEach(HaveField("ObservedGeneration", BeEquivalentTo(2)))),
+		)))
+	})
+
 	It("keeps those that are named or were requested", func() {
 		w := newWorld()
 		w.running("work")

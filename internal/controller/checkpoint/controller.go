@@ -171,9 +171,8 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 		return 0, err
 	}
 	key := recordKey(taskUID, number)
-	settled := meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)
-	if settled && reported == nil && !r.isDoubted(key) {
-		return 0, nil
+	if settled(c) && reported == nil && !r.isDoubted(key) {
+		return 0, r.noteGeneration(ctx, c)
 	}
 	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID}, number)
 	if errors.Is(err, history.ErrNotFound) {
@@ -193,6 +192,25 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 		r.trust(key)
 	}
 	return after, err
+}
+
+// settled reports whether nothing more is expected of a Checkpoint: it was taken, and is in the
+// gitstore.
+func settled(c *v1alpha1.Checkpoint) bool {
+	return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)
+}
+
+// noteGeneration writes to the status of a settled Checkpoint that a change of its spec was seen:
+// its retention and its branches may be changed later, and change nothing of the rest.
+func (r *Reconciler) noteGeneration(ctx context.Context, c *v1alpha1.Checkpoint) error {
+	updated := c.DeepCopy()
+	updated.Status.ObservedGeneration = c.Generation
+	for i := range updated.Status.Conditions {
+		updated.Status.Conditions[i].ObservedGeneration = c.Generation
+	}
+	return r.write(ctx, c, updated, func() error {
+		return r.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+	})
 }
 
 // await looks for the record of a checkpoint that a person requested.

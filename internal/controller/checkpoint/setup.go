@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -61,7 +60,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 // settled, and are not reconciled again.
 func unsettled(object client.Object) []string {
 	c, ok := object.(*v1alpha1.Checkpoint)
-	if !ok || (meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)) {
+	if !ok || settled(c) {
 		return nil
 	}
 	return []string{c.Spec.TaskRef.Name}
@@ -82,13 +81,15 @@ func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconci
 // that number.
 func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number int64) []reconcile.Request {
 	list := &v1alpha1.CheckpointList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace)); err != nil {
+	// The listed objects are only read.
+	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{byTaskUID: string(task.UID)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
 		logf.FromContext(ctx).Error(err, "could not list the checkpoints to find a damaged one")
 		return nil
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
-		if c := &list.Items[i]; c.Status.TaskUID == string(task.UID) && c.Status.Number == number {
+		if c := &list.Items[i]; c.Status.Number == number {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 		}
 	}
