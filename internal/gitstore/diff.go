@@ -73,19 +73,20 @@ func (h *Handler) diff(c *call, namespace, uid string) (gitstoreapi.Diff, *gitst
 		return page, refusal
 	}
 	if err != nil {
-		return page, h.diffRefusal(c, err)
+		return page, h.diffRefusal(c, *repository, err)
 	}
 	return page, nil
 }
 
 // diffRefusal returns the refusal for an error of git.
-func (h *Handler) diffRefusal(c *call, err error) *gitstoreapi.Refusal {
+func (h *Handler) diffRefusal(c *call, repository Repository, err error) *gitstoreapi.Refusal {
 	if errors.Is(c.request.Context().Err(), context.DeadlineExceeded) {
 		c.log.Info("a difference took too long", "error", err.Error())
 		return gitstoreapi.New(gitstoreapi.Unavailable, "comparing the two takes too long: restrict the difference with paths")
 	}
 	if damaged.MatchString(err.Error()) && c.request.Context().Err() == nil {
 		c.log.Error(err, "objects of a difference are damaged")
+		h.verified.suspect(repository, err.Error())
 		return gitstoreapi.New(gitstoreapi.Damaged, "objects of one of the two checkpoints are missing or damaged in the gitstore, so that they cannot be compared: compare others")
 	}
 	return h.unavailable(c, err)

@@ -158,4 +158,4 @@ func (d *differ) reached(uid, id string) (string, error) {
 }
 
 // damaged matches what git prints about objects that it cannot read.
-var damaged = regexp.MustCompile(`(?i)unable to (read|find|parse|unpack)|could not (read|get)|bad (object|tree|blob)|not a valid object|is (corrupt|empty)|corrupt (loose|packed)|inflate|invalid object|missing (object|blob|tree)|hash mismatch|does not match index|cannot read|failed to read`)
+var damaged = regexp.MustCompile(`(?i)unable to (read|find|parse|unpack)|could not (read|get)|bad (object|tree|blob|packed object)|not a valid object|is (corrupt|empty)|corrupt (loose|packed)|inflate|invalid object|missing (object|blob|tree|necessary objects)|index-pack abnormal exit|repository corruption|hash mismatch|does not match index|cannot read|failed to read`)

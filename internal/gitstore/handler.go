@@ -467,6 +467,7 @@ func (h *Handler) finish(w http.ResponseWriter, c *call, err error) *gitstoreapi
 	if err == nil {
 		return nil
 	}
+	h.verified.suspect(c.repository, err.Error())
 	if recorder, ok := w.(*statusRecorder); ok && recorder.status == 0 {
 		return h.unavailable(c, err)
 	}
@@ -484,6 +485,7 @@ func (h *Handler) unavailable(c *call, err error) *gitstoreapi.Refusal {
 		c.log.Info("the request ended early", "error", err.Error())
 	} else {
 		c.log.Error(err, "git failed")
+		h.verified.suspect(c.repository, err.Error())
 	}
 	return h.storageRefusal(err, "git could not answer; try again, and see the gitstore's log")
 }

@@ -107,6 +107,8 @@ func hookConnectivity(ctx context.Context, task Task, commands []Command, getenv
 	switch {
 	case errors.Is(err, errMissingObjects), errors.Is(err, errThinPack):
 		return gitstoreapi.New(gitstoreapi.ObjectsRefused, "%v", err)
+	case err != nil && damaged.MatchString(err.Error()):
+		return gitstoreapi.New(gitstoreapi.Unavailable, "the push builds on "+gitstoreapi.DamagedObjects+"; try again once they are healed")
 	case err != nil:
 		return gitstoreapi.New(gitstoreapi.Unavailable, "the objects of the push could not be checked: %v; try again", err)
 	}

@@ -228,6 +228,9 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 	if stored(report) {
 		h.countReplaced(c, head, received)
 	}
+	if !stored(report) {
+		h.verified.suspect(c.repository, string(report))
+	}
 	h.recordPush(c, head, stored(report), time.Since(started))
 	c.decided, c.answer = true, h.overtaken(c, head, report)
 	return nil

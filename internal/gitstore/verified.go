@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,6 +34,8 @@ type verifiedParts struct {
 	// busy holds a value while a request uses the other fields.
 	busy  chan struct{}
 	since time.Time
+	// suspected is set when git has met damage since.
+	suspected atomic.Bool
 	// files are the files whose checksum was right, as they were then; damaged are the others.
 	files   map[string]stamp
 	damaged map[string]stamp
@@ -48,24 +51,38 @@ type stamp struct {
 // take waits for the parts of a repository, which the caller uses until it calls release. They
 // do not contain what was verified before since.
 func (v *verified) take(ctx context.Context, repository Repository, since time.Time) (parts *verifiedParts, release func(), err error) {
-	v.mu.Lock()
-	parts = v.repositories[repository.Path]
-	if parts == nil {
-		parts = &verifiedParts{busy: make(chan struct{}, 1)}
-		parts.forget()
-		v.repositories[repository.Path] = parts
-	}
-	v.mu.Unlock()
+	parts = v.of(repository)
 	select {
 	case parts.busy <- struct{}{}:
 	case <-ctx.Done():
 		return nil, nil, ctx.Err()
 	}
-	if now := v.now(); now.Sub(parts.since) > verifiedFor || parts.since.Before(since) {
+	if now := v.now(); now.Sub(parts.since) > verifiedFor || parts.since.Before(since) || parts.suspected.Swap(false) {
 		parts.forget()
 		parts.since = now
 	}
 	return parts, func() { <-parts.busy }, nil
+}
+
+// of returns the parts of a repository.
+func (v *verified) of(repository Repository) *verifiedParts {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	parts := v.repositories[repository.Path]
+	if parts == nil {
+		parts = &verifiedParts{busy: make(chan struct{}, 1)}
+		parts.forget()
+		v.repositories[repository.Path] = parts
+	}
+	return parts
+}
+
+// suspect makes everything of a repository be verified again if words, with which git failed, tell
+// of damage.
+func (v *verified) suspect(repository Repository, words string) {
+	if repository.Path != "" && damaged.MatchString(words) {
+		v.of(repository).suspected.Store(true)
+	}
 }
 
 // forget makes everything be verified again.

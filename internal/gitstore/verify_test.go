@@ -311,3 +311,76 @@ func TestAVerificationIsRefused(t *testing.T) {
 		t.Errorf("a checkpoint that does not exist: %+v", v)
 	}
 }
+
+// TestWhatGitMeetsIsVerifiedAgain: a fetch or a difference meets damage in a file whose size and times
+// have not changed since it was verified.
+func TestWhatGitMeetsIsVerifiedAgain(t *testing.T) {
+	for who, meet := range map[string]func(*testServer, *client){
+		"a fetch": func(s *testServer, _ *client) {
+			other := s.client(taskToken("fix", 1))
+			if _, _, err := other.try("fetch", other.url, codeRef("fix", 3)); err == nil {
+				t.Error("a damaged checkpoint was fetched")
+			}
+		},
+		"a difference": func(s *testServer, _ *client) {
+			s.ask(http.MethodGet, "/team/tasks/uid-fix/diff?from=checkpoint/1&to=checkpoint/3", serverToken)
+		},
+	} {
+		t.Run(who, func(t *testing.T) {
+			server, fix := withCheckpoints(t)
+			server.intact(1, 2, 3)
+			file := server.packOf(fix.objectsOf3()["commit"])
+			info, err := os.Stat(file)
+			if err == nil {
+				at := offsetIn(t, file, fix.objectsOf3()["blob"]) + 12
+				err = rewrite(file, func(b []byte) []byte { b[at] ^= 0x40; return b })
+			}
+			if err == nil {
+				err = os.Chtimes(file, time.Time{}, info.ModTime())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			server.intact(3)
+			meet(server, fix)
+			if found := server.verify(3).Damage; len(found) == 0 {
+				t.Error("the damage was met, and is not found")
+			}
+		})
+	}
+}
+
+func TestAPushThatBuildsOnDamagedObjectsIsToldSo(t *testing.T) {
+	server, fix := withCheckpoints(t)
+	loosen(t, server.bare(repository))
+	if err := damages["flipped"](looseFile(server.bare(repository), fix.objectsOf3()["tree of a folder"])); err != nil {
+		t.Fatal(err)
+	}
+	next := fix.commit("more.txt", "more")
+	fix.refusedPush(gitstoreapi.Unavailable, gitstoreapi.DamagedObjects, next+":"+codeRef("fix", 4), next+":"+stateRef("fix", 4))
+}
+
+// offsetIn returns where an object begins in a pack.
+func offsetIn(t testing.TB, pack, id string) int {
+	t.Helper()
+	index, err := os.Open(strings.TrimSuffix(pack, ".pack") + ".idx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer index.Close()
+	command := exec.Command("git", "show-index")
+	command.Stdin = index
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		var at int
+		var found string
+		if _, err := fmt.Sscan(line, &at, &found); err == nil && found == id {
+			return at
+		}
+	}
+	t.Fatalf("the pack %s does not contain %s", pack, id)
+	return 0
+}

@@ -62,6 +62,10 @@ const (
 // newer than the gitstore, so the words never change.
 const MissingObjects = "objects that it does not bring"
 
+// DamagedObjects is part of the sentence that refuses a push which builds on damaged objects.
+// Clients look for these words, which never change, and bring the objects if they have them.
+const DamagedObjects = "objects that are missing or damaged in the gitstore"
+
 // Refusal is the error of a refused request: a reason for programs and a sentence for
 // people.
 type Refusal struct {

@@ -194,6 +194,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	}
 	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
+	onDemand := verification.NewOnDemand(stores.archive, code, log.WithName("verification"))
 	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive)}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         stores.daemons,
@@ -201,6 +202,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
 		Live:          p.live,
+		Verifier:      onDemand,
 		Code:          code,
 		Tasks:         attempts,
 		Log:           log.WithName("gateway"),
@@ -215,7 +217,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		ImportBytes:   o.ImportBytes,
 		Code:          code,
 		Live:          p.live,
-		Verifier:      verification.NewOnDemand(stores.archive, code, log.WithName("verification")),
+		Verifier:      onDemand,
 		Objects:       known,
 		Authenticator: frontProxy,
 		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),

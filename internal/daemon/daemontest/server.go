@@ -35,6 +35,8 @@ type Server struct {
 	tasks   map[string]*Task
 	down    bool
 	refusal *connect.Error // answers every Append; nil for none
+	// verify answers VerifyCheckpoint; nil if nothing is verified.
+	verify  func(checkpoint int64) *daemonv1.VerifyCheckpointResponse
 	changed broadcast.Change
 	asked   []*daemonv1.Command
 }
@@ -58,6 +60,8 @@ type Task struct {
 	Reports int
 	// Reported are the reasons of all problems that it ever reported.
 	Reported []string
+	// Verified are the checkpoints that daemons had verified.
+	Verified []int64
 	// Live are the answers to AskLive.
 	Live []*daemonv1.ReportLiveRequest
 
@@ -159,6 +163,13 @@ func (s *Server) Refuse(why *connect.Error) {
 	defer s.mu.Unlock()
 	s.refusal = why
 	s.changed.Announce()
+}
+
+// Verify makes the server answer what daemons have verified.
+func (s *Server) Verify(answer func(checkpoint int64) *daemonv1.VerifyCheckpointResponse) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verify = answer
 }
 
 // Ask requests a checkpoint from the daemons that listen for commands, until it is taken.

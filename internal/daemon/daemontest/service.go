@@ -128,6 +128,22 @@ func (s *service) ReportLive(_ context.Context, r *connect.Request[daemonv1.Repo
 	return connect.NewResponse(&daemonv1.ReportLiveResponse{}), nil
 }
 
+func (s *service) VerifyCheckpoint(_ context.Context, r *connect.Request[daemonv1.VerifyCheckpointRequest]) (*connect.Response[daemonv1.VerifyCheckpointResponse], error) {
+	task, _, err := s.admit(r.Header())
+	defer s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if uid := r.Msg.GetTaskUid(); uid != "" {
+		task = s.task(uid)
+	}
+	task.Verified = append(task.Verified, r.Msg.GetCheckpoint())
+	if s.verify == nil {
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("nothing is verified"))
+	}
+	return connect.NewResponse(s.verify(r.Msg.GetCheckpoint())), nil
+}
+
 func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {
 	task, _, err := s.enter(r.Header())
 	defer s.mu.Unlock()

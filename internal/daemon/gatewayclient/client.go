@@ -292,6 +292,18 @@ func (c *Client) Conversation(ctx context.Context, each func(*daemonv1.Conversat
 	return classify(what, stream.Err())
 }
 
+// VerifyCheckpoint has a checkpoint of a task verified, this one's if the UID is empty. Unless the
+// answer says that it was, it is to be repeated. Servers of earlier versions answer ErrInvalid.
+func (c *Client) VerifyCheckpoint(ctx context.Context, taskUID string, number int64) (*daemonv1.VerifyCheckpointResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.rpc.VerifyCheckpoint(ctx, connect.NewRequest(&daemonv1.VerifyCheckpointRequest{TaskUid: taskUID, Checkpoint: number}))
+	if err != nil {
+		return nil, classify("have a checkpoint verified", err)
+	}
+	return r.Msg, nil
+}
+
 // ReportLive answers a request for the files as they are.
 func (c *Client) ReportLive(ctx context.Context, report *daemonv1.ReportLiveRequest) error {
 	_, err := c.rpc.ReportLive(ctx, connect.NewRequest(report))

@@ -354,6 +354,11 @@ func (p *preparer) fetchRefs(ctx context.Context, where place, uid string, numbe
 			if err == nil {
 				err = p.repo.Fetch(ctx, remote, refs...)
 			}
+			if err != nil && ctx.Err() == nil {
+				if damaged := p.damage(ctx, uid, number); damaged != nil {
+					return damaged
+				}
+			}
 			return wrapPlace(where, err)
 		})
 		if err != nil {

@@ -51,6 +51,7 @@ type Server interface {
 	MoveConversation(context.Context, *daemonv1.MoveConversationRequest) (*daemonv1.Position, error)
 	Conversation(context.Context, func(*daemonv1.ConversationEntry) error) error
 	Report(context.Context, *daemonv1.Problem) error
+	VerifyCheckpoint(ctx context.Context, taskUID string, number int64) (*daemonv1.VerifyCheckpointResponse, error)
 }
 
 // Repo is the part of the worktree's repository that prepare uses; see worktree.Repo.
@@ -124,6 +125,8 @@ type preparer struct {
 	// folderMissing is set if the worktree's folder does not exist and the journal, which
 	// could not be read, cannot say whether it ever existed.
 	folderMissing bool
+	// askedDamage is when the server was last asked whether a checkpoint is damaged.
+	askedDamage time.Time
 	// plan is the agent's launch plan; nil for the type Exec.
 	plan *launchplan.Plan
 }

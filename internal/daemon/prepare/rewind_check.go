@@ -90,6 +90,9 @@ func (p *preparer) verify(ctx context.Context, where place, uid string, point jo
 	}
 	if err != nil {
 		p.log.Info("could not fetch it again", "error", wrapPlace(where, err).Error())
+		if named := p.damage(ctx, uid, point.Number); named != nil {
+			return named
+		}
 		return damaged
 	}
 	return p.repo.Verify(ctx, target(point))

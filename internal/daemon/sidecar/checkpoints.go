@@ -263,6 +263,7 @@ const healEvery = 10 * time.Minute
 // broken.
 func (d *daemon) pushAll(ctx context.Context) error {
 	wait := backoff.Backoff{Max: 30 * time.Second}
+	var asked time.Time
 	for {
 		err := d.taker.Push(ctx)
 		if ctx.Err() == nil {
@@ -284,6 +285,8 @@ func (d *daemon) pushAll(ctx context.Context) error {
 			continue
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case d.healAfter(ctx, err, &asked):
+			continue
 		case errors.As(err, &refused):
 			d.refuse(refused)
 		}

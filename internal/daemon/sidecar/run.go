@@ -62,6 +62,7 @@ type Server interface {
 	Commands(context.Context, func(*daemonv1.Command)) error
 	Report(context.Context, *daemonv1.Problem) error
 	ReportLive(ctx context.Context, report *daemonv1.ReportLiveRequest) error
+	VerifyCheckpoint(ctx context.Context, taskUID string, number int64) (*daemonv1.VerifyCheckpointResponse, error)
 }
 
 // Config configures the sidecar.

@@ -84,6 +84,122 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
 }
 
+type VerifyCheckpointRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The task that the checkpoint is of; empty for the caller's own.
+	TaskUid       string `protobuf:"bytes,1,opt,name=task_uid,json=taskUid,proto3" json:"task_uid,omitempty"`
+	Checkpoint    int64  `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyCheckpointRequest) Reset() {
+	*x = VerifyCheckpointRequest{}
+	mi := &file_v1_daemon_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyCheckpointRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyCheckpointRequest) ProtoMessage() {}
+
+func (x *VerifyCheckpointRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyCheckpointRequest.ProtoReflect.Descriptor instead.
+func (*VerifyCheckpointRequest) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *VerifyCheckpointRequest) GetTaskUid() string {
+	if x != nil {
+		return x.TaskUid
+	}
+	return ""
+}
+
+func (x *VerifyCheckpointRequest) GetCheckpoint() int64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+type VerifyCheckpointResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The verification is over. Otherwise it goes on.
+	Verified bool `protobuf:"varint,1,opt,name=verified,proto3" json:"verified,omitempty"`
+	Damaged  bool `protobuf:"varint,2,opt,name=damaged,proto3" json:"damaged,omitempty"`
+	// The nearest earlier checkpoint of the task that is intact; 0 if there is none, or if this
+	// one is intact.
+	IntactBefore  int64 `protobuf:"varint,3,opt,name=intact_before,json=intactBefore,proto3" json:"intact_before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VerifyCheckpointResponse) Reset() {
+	*x = VerifyCheckpointResponse{}
+	mi := &file_v1_daemon_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VerifyCheckpointResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VerifyCheckpointResponse) ProtoMessage() {}
+
+func (x *VerifyCheckpointResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VerifyCheckpointResponse.ProtoReflect.Descriptor instead.
+func (*VerifyCheckpointResponse) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *VerifyCheckpointResponse) GetVerified() bool {
+	if x != nil {
+		return x.Verified
+	}
+	return false
+}
+
+func (x *VerifyCheckpointResponse) GetDamaged() bool {
+	if x != nil {
+		return x.Damaged
+	}
+	return false
+}
+
+func (x *VerifyCheckpointResponse) GetIntactBefore() int64 {
+	if x != nil {
+		return x.IntactBefore
+	}
+	return 0
+}
+
 type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absent when there is no problem.
@@ -94,7 +210,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[0]
+	mi := &file_v1_daemon_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -106,7 +222,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[0]
+	mi := &file_v1_daemon_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -119,7 +235,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ReportRequest) GetProblem() *Problem {
@@ -137,7 +253,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[1]
+	mi := &file_v1_daemon_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -149,7 +265,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[1]
+	mi := &file_v1_daemon_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -162,7 +278,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{1}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{3}
 }
 
 // Problem is what prevents a daemon from working until somebody acts.
@@ -179,7 +295,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_v1_daemon_proto_msgTypes[2]
+	mi := &file_v1_daemon_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -191,7 +307,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[2]
+	mi := &file_v1_daemon_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -204,7 +320,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{2}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Problem) GetReason() string {
@@ -237,7 +353,7 @@ type BeginRequest struct {
 
 func (x *BeginRequest) Reset() {
 	*x = BeginRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[3]
+	mi := &file_v1_daemon_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -249,7 +365,7 @@ func (x *BeginRequest) String() string {
 func (*BeginRequest) ProtoMessage() {}
 
 func (x *BeginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[3]
+	mi := &file_v1_daemon_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -262,7 +378,7 @@ func (x *BeginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRequest.ProtoReflect.Descriptor instead.
 func (*BeginRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{3}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *BeginRequest) GetDaemonVersion() string {
@@ -315,7 +431,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_v1_daemon_proto_msgTypes[4]
+	mi := &file_v1_daemon_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +443,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[4]
+	mi := &file_v1_daemon_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +456,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{4}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Source) GetTaskUid() string {
@@ -416,7 +532,7 @@ type BeginResponse struct {
 
 func (x *BeginResponse) Reset() {
 	*x = BeginResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[5]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +544,7 @@ func (x *BeginResponse) String() string {
 func (*BeginResponse) ProtoMessage() {}
 
 func (x *BeginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[5]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +557,7 @@ func (x *BeginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginResponse.ProtoReflect.Descriptor instead.
 func (*BeginResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{5}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BeginResponse) GetAttempt() int64 {
@@ -535,7 +651,7 @@ type MoveResult struct {
 
 func (x *MoveResult) Reset() {
 	*x = MoveResult{}
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -547,7 +663,7 @@ func (x *MoveResult) String() string {
 func (*MoveResult) ProtoMessage() {}
 
 func (x *MoveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -560,7 +676,7 @@ func (x *MoveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResult.ProtoReflect.Descriptor instead.
 func (*MoveResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MoveResult) GetOperationId() string {
@@ -595,7 +711,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +723,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +736,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Position) GetBranch() string {
@@ -653,7 +769,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -665,7 +781,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -678,7 +794,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -698,7 +814,7 @@ type AppendResponse struct {
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +826,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +839,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -761,7 +877,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +889,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +902,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -965,7 +1081,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +1093,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +1106,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1049,7 +1165,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1177,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1190,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Move) GetOperationId() string {
@@ -1150,7 +1266,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1278,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1291,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Rewound) GetScope() string {
@@ -1219,7 +1335,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1347,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1360,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -1273,7 +1389,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1401,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1414,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Piece) GetData() []byte {
@@ -1322,7 +1438,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1450,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1463,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -1384,7 +1500,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1396,7 +1512,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1409,7 +1525,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Message) GetRole() Role {
@@ -1475,7 +1591,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1603,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1616,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ToolCall) GetId() string {
@@ -1546,7 +1662,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1558,7 +1674,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1571,7 +1687,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -1626,7 +1742,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1638,7 +1754,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1651,7 +1767,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -1701,7 +1817,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1829,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1842,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Event) GetReason() string {
@@ -1800,7 +1916,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +1928,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +1941,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2059,7 +2175,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2071,7 +2187,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2084,7 +2200,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2125,7 +2241,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2253,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2266,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -2199,7 +2315,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2211,7 +2327,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2224,7 +2340,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2252,7 +2368,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2380,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2393,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -2324,7 +2440,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2336,7 +2452,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2349,7 +2465,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -2396,7 +2512,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2408,7 +2524,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2421,7 +2537,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -2441,7 +2557,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2453,7 +2569,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2466,7 +2582,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -2485,7 +2601,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2613,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2626,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -2531,7 +2647,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2543,7 +2659,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2556,7 +2672,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -2588,7 +2704,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2716,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2729,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 type Command struct {
@@ -2629,7 +2745,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2757,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2770,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -2711,7 +2827,7 @@ type PublishLive struct {
 
 func (x *PublishLive) Reset() {
 	*x = PublishLive{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2839,7 @@ func (x *PublishLive) String() string {
 func (*PublishLive) ProtoMessage() {}
 
 func (x *PublishLive) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2852,7 @@ func (x *PublishLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
 func (*PublishLive) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PublishLive) GetId() string {
@@ -2762,7 +2878,7 @@ type ReportLiveRequest struct {
 
 func (x *ReportLiveRequest) Reset() {
 	*x = ReportLiveRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2774,7 +2890,7 @@ func (x *ReportLiveRequest) String() string {
 func (*ReportLiveRequest) ProtoMessage() {}
 
 func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2787,7 +2903,7 @@ func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
 func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ReportLiveRequest) GetId() string {
@@ -2826,7 +2942,7 @@ type ReportLiveResponse struct {
 
 func (x *ReportLiveResponse) Reset() {
 	*x = ReportLiveResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +2954,7 @@ func (x *ReportLiveResponse) String() string {
 func (*ReportLiveResponse) ProtoMessage() {}
 
 func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +2967,7 @@ func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
 func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
@@ -2867,7 +2983,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2879,7 +2995,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2892,7 +3008,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -2920,7 +3036,16 @@ var File_v1_daemon_proto protoreflect.FileDescriptor
 
 const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"B\n" +
+	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"T\n" +
+	"\x17VerifyCheckpointRequest\x12\x19\n" +
+	"\btask_uid\x18\x01 \x01(\tR\ataskUid\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x03R\n" +
+	"checkpoint\"u\n" +
+	"\x18VerifyCheckpointResponse\x12\x1a\n" +
+	"\bverified\x18\x01 \x01(\bR\bverified\x12\x18\n" +
+	"\adamaged\x18\x02 \x01(\bR\adamaged\x12#\n" +
+	"\rintact_before\x18\x03 \x01(\x03R\fintactBefore\"B\n" +
 	"\rReportRequest\x121\n" +
 	"\aproblem\x18\x01 \x01(\v2\x17.clew.daemon.v1.ProblemR\aproblem\"\x10\n" +
 	"\x0eReportResponse\";\n" +
@@ -3145,7 +3270,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0eROLE_ASSISTANT\x10\x02\x12\x0f\n" +
 	"\vROLE_SYSTEM\x10\x03\x12\r\n" +
 	"\tROLE_TOOL\x10\x04\x12\x0f\n" +
-	"\vROLE_OUTPUT\x10\x052\xc8\x04\n" +
+	"\vROLE_OUTPUT\x10\x052\xaf\x05\n" +
 	"\rDaemonService\x12D\n" +
 	"\x05Begin\x12\x1c.clew.daemon.v1.BeginRequest\x1a\x1d.clew.daemon.v1.BeginResponse\x12G\n" +
 	"\x06Append\x12\x1d.clew.daemon.v1.AppendRequest\x1a\x1e.clew.daemon.v1.AppendResponse\x12e\n" +
@@ -3154,7 +3279,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\bCommands\x12\x1f.clew.daemon.v1.CommandsRequest\x1a\x17.clew.daemon.v1.Command0\x01\x12G\n" +
 	"\x06Report\x12\x1d.clew.daemon.v1.ReportRequest\x1a\x1e.clew.daemon.v1.ReportResponse\x12S\n" +
 	"\n" +
-	"ReportLive\x12!.clew.daemon.v1.ReportLiveRequest\x1a\".clew.daemon.v1.ReportLiveResponseB9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
+	"ReportLive\x12!.clew.daemon.v1.ReportLiveRequest\x1a\".clew.daemon.v1.ReportLiveResponse\x12e\n" +
+	"\x10VerifyCheckpoint\x12'.clew.daemon.v1.VerifyCheckpointRequest\x1a(.clew.daemon.v1.VerifyCheckpointResponseB9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
 
 var (
 	file_v1_daemon_proto_rawDescOnce sync.Once
@@ -3169,105 +3295,109 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
-	(*ReportRequest)(nil),            // 1: clew.daemon.v1.ReportRequest
-	(*ReportResponse)(nil),           // 2: clew.daemon.v1.ReportResponse
-	(*Problem)(nil),                  // 3: clew.daemon.v1.Problem
-	(*BeginRequest)(nil),             // 4: clew.daemon.v1.BeginRequest
-	(*Source)(nil),                   // 5: clew.daemon.v1.Source
-	(*BeginResponse)(nil),            // 6: clew.daemon.v1.BeginResponse
-	(*MoveResult)(nil),               // 7: clew.daemon.v1.MoveResult
-	(*Position)(nil),                 // 8: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 9: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 10: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 11: clew.daemon.v1.Record
-	(*AgentEnd)(nil),                 // 12: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 13: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 14: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 15: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 16: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 17: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 18: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 19: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 20: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 21: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 22: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 23: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 24: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 25: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 26: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 27: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 28: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 29: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 30: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 31: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 32: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 33: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 34: clew.daemon.v1.Command
-	(*PublishLive)(nil),              // 35: clew.daemon.v1.PublishLive
-	(*ReportLiveRequest)(nil),        // 36: clew.daemon.v1.ReportLiveRequest
-	(*ReportLiveResponse)(nil),       // 37: clew.daemon.v1.ReportLiveResponse
-	(*TakeCheckpoint)(nil),           // 38: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 39: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 40: google.protobuf.Timestamp
+	(*VerifyCheckpointRequest)(nil),  // 1: clew.daemon.v1.VerifyCheckpointRequest
+	(*VerifyCheckpointResponse)(nil), // 2: clew.daemon.v1.VerifyCheckpointResponse
+	(*ReportRequest)(nil),            // 3: clew.daemon.v1.ReportRequest
+	(*ReportResponse)(nil),           // 4: clew.daemon.v1.ReportResponse
+	(*Problem)(nil),                  // 5: clew.daemon.v1.Problem
+	(*BeginRequest)(nil),             // 6: clew.daemon.v1.BeginRequest
+	(*Source)(nil),                   // 7: clew.daemon.v1.Source
+	(*BeginResponse)(nil),            // 8: clew.daemon.v1.BeginResponse
+	(*MoveResult)(nil),               // 9: clew.daemon.v1.MoveResult
+	(*Position)(nil),                 // 10: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 11: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 12: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 13: clew.daemon.v1.Record
+	(*AgentEnd)(nil),                 // 14: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 15: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 16: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 17: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 18: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 19: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 20: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 21: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 22: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 23: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 24: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 25: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 26: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 27: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 28: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 29: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 30: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 31: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 32: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 33: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 34: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 35: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 36: clew.daemon.v1.Command
+	(*PublishLive)(nil),              // 37: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 38: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 39: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 40: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 41: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 42: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
-	3,  // 0: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
-	5,  // 1: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	23, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	8,  // 3: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	7,  // 4: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
-	8,  // 5: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
-	11, // 6: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	40, // 7: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	18, // 8: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	23, // 9: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	21, // 10: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	22, // 11: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	16, // 12: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	12, // 13: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	13, // 14: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	15, // 15: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	14, // 16: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	5,  // 0: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
+	7,  // 1: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
+	25, // 2: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	10, // 3: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	9,  // 4: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
+	10, // 5: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
+	13, // 6: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	42, // 7: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	20, // 8: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	25, // 9: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	23, // 10: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	24, // 11: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	18, // 12: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	14, // 13: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	15, // 14: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	17, // 15: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	16, // 16: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
 	0,  // 17: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	19, // 18: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	20, // 19: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	17, // 20: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	17, // 21: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	17, // 22: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	17, // 23: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	39, // 24: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	40, // 25: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	27, // 26: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	8,  // 27: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	26, // 28: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	24, // 29: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	25, // 30: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	21, // 31: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	8,  // 32: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	32, // 33: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	40, // 34: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	18, // 35: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	38, // 36: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	35, // 37: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
-	4,  // 38: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	9,  // 39: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	28, // 40: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	30, // 41: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	33, // 42: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	1,  // 43: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	36, // 44: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
-	6,  // 45: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	10, // 46: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	29, // 47: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	31, // 48: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	34, // 49: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	2,  // 50: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	37, // 51: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
-	45, // [45:52] is the sub-list for method output_type
-	38, // [38:45] is the sub-list for method input_type
+	21, // 18: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	22, // 19: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	19, // 20: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	19, // 21: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	19, // 22: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	19, // 23: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	41, // 24: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	42, // 25: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	29, // 26: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	10, // 27: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	28, // 28: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	26, // 29: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	27, // 30: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	23, // 31: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	10, // 32: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	34, // 33: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	42, // 34: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	20, // 35: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	40, // 36: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	37, // 37: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	6,  // 38: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	11, // 39: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	30, // 40: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	32, // 41: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	35, // 42: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	3,  // 43: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	38, // 44: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	1,  // 45: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
+	8,  // 46: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	12, // 47: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	31, // 48: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	33, // 49: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	36, // 50: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	4,  // 51: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	39, // 52: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	2,  // 53: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
+	46, // [46:54] is the sub-list for method output_type
+	38, // [38:46] is the sub-list for method input_type
 	38, // [38:38] is the sub-list for extension type_name
 	38, // [38:38] is the sub-list for extension extendee
 	0,  // [0:38] is the sub-list for field type_name
@@ -3278,7 +3408,7 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[10].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[12].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
@@ -3288,7 +3418,7 @@ func file_v1_daemon_proto_init() {
 		(*Record_Move)(nil),
 		(*Record_Gap)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[33].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[35].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
 	}
@@ -3298,7 +3428,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   39,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -71,6 +71,14 @@ type Store interface {
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 	PendingCode(ctx context.Context, taskUID string) (formers []string, err error)
 	CodeAdopted(ctx context.Context, taskUID string, formers []string) error
+	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+}
+
+// Verifier verifies checkpoints when a daemon has met damage; see verification.OnDemand.
+type Verifier interface {
+	// Verify verifies a checkpoint, unless that was done after since, and records what it finds.
+	// Errors: verification.ErrInProgress if ctx ends before, and others if it cannot.
+	Verify(ctx context.Context, task history.Task, number int64, since time.Time) error
 }
 
 // Code stores the checkpoints of tasks. Its refusals are *gitstoreapi.Refusal.
@@ -127,7 +135,9 @@ type Options struct {
 	Code Code
 	// Live is nil if nobody compares the files of running tasks.
 	Live Live
-	Log  logr.Logger
+	// Verifier is nil if no checkpoint is verified.
+	Verifier Verifier
+	Log      logr.Logger
 	// Connections is the number of Store's connections, which bounds the requests that
 	// use it; 14 if zero.
 	Connections int
@@ -153,6 +163,7 @@ type Gateway struct {
 	authenticator  Authenticator
 	requests       Requests
 	live           Live
+	verifier       Verifier
 	code           Code
 	tasks          Tasks
 	log            logr.Logger
@@ -184,7 +195,7 @@ func New(o Options) *Gateway {
 		o.Connections = defaultConnections
 	}
 	return &Gateway{
-		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, code: o.Code, tasks: o.Tasks, log: o.Log,
+		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, verifier: o.Verifier, code: o.Code, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
 		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections),
 	}

@@ -113,7 +113,9 @@ func (a *api) diffError(c *call, err error, of moments) error {
 		return apierrors.NewResourceExpired(refusal.Message)
 	case gitstoreapi.BadRequest:
 		return badRequest("%s", refusal.Message)
-	case gitstoreapi.Damaged, gitstoreapi.Forbidden:
+	case gitstoreapi.Damaged:
+		return a.damagedMoments(c, of)
+	case gitstoreapi.Forbidden:
 		status := apierrors.NewInternalError(err)
 		status.ErrStatus.Message = fmt.Sprintf("%s cannot be compared with %s: %s", of.from, of.to, refusal.Message)
 		return status

@@ -210,6 +210,16 @@ var _ = Describe("The difference between two moments of a task", func() {
 		}
 	})
 
+	It("names the checkpoint that is damaged, and the nearest one that is intact", func() {
+		f.code.refusal = gitstoreapi.New(gitstoreapi.Damaged, "objects are damaged")
+		f.found.found = func() {
+			f.archive.integrity = map[int64]history.Integrity{2: {Verified: noon, Damage: "in the gitstore, a.txt is missing", IntactBefore: 1}}
+		}
+		Expect(f.get("ann", diffPath+"?from=1&to=2")).To(beRefused(http.StatusInternalServerError, withCause("CheckpointCorrupted"),
+			saying("checkpoint 1 of task a cannot be compared with checkpoint 2 of task a", "; checkpoint 2 of task a is damaged: in the gitstore, a.txt is missing (checkpoint 1 is the nearest")))
+		Expect(f.found.asked).To(HaveLen(2))
+	})
+
 	DescribeTable("refuses what it cannot answer", func(who, query string, refusal error, code int, sentence string) {
 		f.code.refusal = refusal
 		w := f.get(who, diffPath+"?"+query)
@@ -231,7 +241,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Entry("a path that leaves the worktree", "ann", "path=..", gitstoreapi.New(gitstoreapi.BadRequest, "the path leaves"), http.StatusBadRequest, "the path leaves"),
 		Entry("a checkpoint that the gitstore lacks", "ann", "", gitstoreapi.New(gitstoreapi.NotFound, "no"), http.StatusNotFound,
 			"the base of task a cannot be compared with checkpoint 2 of task a"),
-		Entry("a damaged checkpoint", "ann", "", gitstoreapi.New(gitstoreapi.Damaged, "objects are damaged"), http.StatusInternalServerError, "objects are damaged"),
+		Entry("a damaged checkpoint", "ann", "", gitstoreapi.New(gitstoreapi.Damaged, "objects are damaged"), http.StatusInternalServerError, "objects of one of them are missing or damaged"),
 		Entry("a page of what changed meanwhile", "ann", "", gitstoreapi.New(gitstoreapi.Moved, "begin again"), http.StatusGone, "begin again"),
 		Entry("a task in several repositories", "ann", "", gitstoreapi.New(gitstoreapi.Forbidden, "several repositories"), http.StatusInternalServerError, "several repositories"),
 		Entry("a gitstore that is busy", "ann", "", gitstoreapi.New(gitstoreapi.Unavailable, "too many requests"), http.StatusServiceUnavailable, "too many requests"),

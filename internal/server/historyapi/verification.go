@@ -3,9 +3,11 @@ package historyapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
@@ -29,6 +31,9 @@ const (
 	verifyWait = 15 * time.Second
 	// maxSince is how old the verification may be whose outcome a request asks for.
 	maxSince = time.Hour
+	// verifiedLately is how old the verification of a checkpoint may be that turned out damaged:
+	// many may meet the damage at once.
+	verifiedLately = time.Minute
 )
 
 // verification verifies a checkpoint now, and answers with what was found. Parameters: since (the
@@ -104,6 +109,32 @@ func (a *api) verifyNow(c *call, task history.Task, number int64, since time.Tim
 		return "", unavailable("the gitstore cannot be reached; try again")
 	}
 	return "", err
+}
+
+// damagedMoments is the answer that two moments cannot be compared because objects are damaged.
+// Their checkpoints are verified, so that whoever has the objects may heal them, and named.
+func (a *api) damagedMoments(c *call, of moments) error {
+	what := ""
+	for _, m := range []moment{of.from, of.to} {
+		if m.checkpoint == nil || !m.checkpoint.Durable {
+			continue
+		}
+		if state, err := a.verifyNow(c, m.task, m.checkpoint.Number, a.now().Add(-verifiedLately)); err != nil || state != "" {
+			continue // the daily verification finds it
+		}
+		found, err := a.Archive.Checkpoint(c.Context(), m.task.Key(), m.checkpoint.Number)
+		if err != nil || found.Integrity.Damage == "" {
+			continue
+		}
+		what += fmt.Sprintf("; %s is damaged: %s", m, found.Integrity.Damage)
+		if n := found.Integrity.IntactBefore; n > 0 {
+			what += fmt.Sprintf(" (checkpoint %d is the nearest earlier one that is intact)", n)
+		}
+	}
+	status := apierrors.NewInternalError(errors.New("objects are missing or damaged in the gitstore"))
+	status.ErrStatus.Message = fmt.Sprintf("%s cannot be compared with %s, because objects of one of them are missing or damaged in the gitstore%s", of.from, of.to, what)
+	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(v1alpha1.ReasonCheckpointCorrupted), Message: status.ErrStatus.Message}}
+	return status
 }
 
 // verificationOf returns what is known of a checkpoint.

@@ -52,6 +52,9 @@ const (
 	// DaemonServiceReportLiveProcedure is the fully-qualified name of the DaemonService's ReportLive
 	// RPC.
 	DaemonServiceReportLiveProcedure = "/clew.daemon.v1.DaemonService/ReportLive"
+	// DaemonServiceVerifyCheckpointProcedure is the fully-qualified name of the DaemonService's
+	// VerifyCheckpoint RPC.
+	DaemonServiceVerifyCheckpointProcedure = "/clew.daemon.v1.DaemonService/VerifyCheckpoint"
 )
 
 // DaemonServiceClient is a client for the clew.daemon.v1.DaemonService service.
@@ -78,6 +81,9 @@ type DaemonServiceClient interface {
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 	// ReportLive answers the command PublishLive. Idempotent.
 	ReportLive(context.Context, *connect.Request[v1.ReportLiveRequest]) (*connect.Response[v1.ReportLiveResponse], error)
+	// VerifyCheckpoint has a checkpoint of the caller's namespace verified, because the daemon
+	// met damage in the gitstore. Idempotent; repeated until the response says verified.
+	VerifyCheckpoint(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error)
 }
 
 // NewDaemonServiceClient constructs a client for the clew.daemon.v1.DaemonService service. By
@@ -133,6 +139,12 @@ func NewDaemonServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(daemonServiceMethods.ByName("ReportLive")),
 			connect.WithClientOptions(opts...),
 		),
+		verifyCheckpoint: connect.NewClient[v1.VerifyCheckpointRequest, v1.VerifyCheckpointResponse](
+			httpClient,
+			baseURL+DaemonServiceVerifyCheckpointProcedure,
+			connect.WithSchema(daemonServiceMethods.ByName("VerifyCheckpoint")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -145,6 +157,7 @@ type daemonServiceClient struct {
 	commands         *connect.Client[v1.CommandsRequest, v1.Command]
 	report           *connect.Client[v1.ReportRequest, v1.ReportResponse]
 	reportLive       *connect.Client[v1.ReportLiveRequest, v1.ReportLiveResponse]
+	verifyCheckpoint *connect.Client[v1.VerifyCheckpointRequest, v1.VerifyCheckpointResponse]
 }
 
 // Begin calls clew.daemon.v1.DaemonService.Begin.
@@ -182,6 +195,11 @@ func (c *daemonServiceClient) ReportLive(ctx context.Context, req *connect.Reque
 	return c.reportLive.CallUnary(ctx, req)
 }
 
+// VerifyCheckpoint calls clew.daemon.v1.DaemonService.VerifyCheckpoint.
+func (c *daemonServiceClient) VerifyCheckpoint(ctx context.Context, req *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error) {
+	return c.verifyCheckpoint.CallUnary(ctx, req)
+}
+
 // DaemonServiceHandler is an implementation of the clew.daemon.v1.DaemonService service.
 type DaemonServiceHandler interface {
 	// Begin opens an attempt: it fences every older one and returns the current
@@ -206,6 +224,9 @@ type DaemonServiceHandler interface {
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
 	// ReportLive answers the command PublishLive. Idempotent.
 	ReportLive(context.Context, *connect.Request[v1.ReportLiveRequest]) (*connect.Response[v1.ReportLiveResponse], error)
+	// VerifyCheckpoint has a checkpoint of the caller's namespace verified, because the daemon
+	// met damage in the gitstore. Idempotent; repeated until the response says verified.
+	VerifyCheckpoint(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error)
 }
 
 // NewDaemonServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -257,6 +278,12 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(daemonServiceMethods.ByName("ReportLive")),
 		connect.WithHandlerOptions(opts...),
 	)
+	daemonServiceVerifyCheckpointHandler := connect.NewUnaryHandler(
+		DaemonServiceVerifyCheckpointProcedure,
+		svc.VerifyCheckpoint,
+		connect.WithSchema(daemonServiceMethods.ByName("VerifyCheckpoint")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/clew.daemon.v1.DaemonService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DaemonServiceBeginProcedure:
@@ -273,6 +300,8 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 			daemonServiceReportHandler.ServeHTTP(w, r)
 		case DaemonServiceReportLiveProcedure:
 			daemonServiceReportLiveHandler.ServeHTTP(w, r)
+		case DaemonServiceVerifyCheckpointProcedure:
+			daemonServiceVerifyCheckpointHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -308,4 +337,8 @@ func (UnimplementedDaemonServiceHandler) Report(context.Context, *connect.Reques
 
 func (UnimplementedDaemonServiceHandler) ReportLive(context.Context, *connect.Request[v1.ReportLiveRequest]) (*connect.Response[v1.ReportLiveResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.ReportLive is not implemented"))
+}
+
+func (UnimplementedDaemonServiceHandler) VerifyCheckpoint(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.VerifyCheckpoint is not implemented"))
 }
