@@ -75,9 +75,11 @@ type Taker struct {
 	Log  logr.Logger
 
 	taking, pushing sync.Mutex
-	recovering      sync.Mutex // held while the journal's Unspooled is spooled
-	compared        time.Time  // guarded by pushing; zero before the first push and after a failed one
-	heads           heads      // guarded by pushing
+	recovering      sync.Mutex           // held while the journal's Unspooled is spooled
+	compared        time.Time            // guarded by pushing; zero before the first push and after a failed one
+	heads           heads                // guarded by pushing
+	branches        []worktree.RefUpdate // are to be pushed with the next checkpoints; guarded by pushing
+	lacking         []string             // commits of the agent that the gitstore lacked when it was compared; guarded by pushing
 }
 
 // Request describes the checkpoint to take.

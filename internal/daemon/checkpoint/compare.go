@@ -22,21 +22,51 @@ func (t *Taker) mustCompare(s *journal.State) bool {
 	return time.Since(t.compared) >= compareInterval || s.Final != nil && s.IsPending(s.Final.Number)
 }
 
-// compare queues for pushing all checkpoints of the volume that the gitstore lacks, and
-// keeps numbers that only the gitstore has from being given again. It returns the agent's
-// commits that the gitstore lacks.
-func (t *Taker) compare(ctx context.Context) (heads []string, err error) {
+// Listing is what the gitstore had of a task at one moment.
+type Listing struct {
+	at   time.Time
+	refs map[string]string
+}
+
+// List asks the gitstore what it has of the task. A gitstore without such a repository has
+// nothing.
+func (t *Taker) List(ctx context.Context) (Listing, error) {
 	now := time.Now()
+	refs, err := t.refsInGitstore(ctx)
+	return Listing{now, refs}, err
+}
+
+// Compare queues for pushing what the gitstore lacks according to a listing, and returns the
+// checkpoints that the gitstore has, by number. Nothing may have been pushed since, except by
+// this Taker. The next Push then need not ask.
+func (t *Taker) Compare(ctx context.Context, there Listing) (map[int64]journal.Point, error) {
+	t.pushing.Lock()
+	defer t.pushing.Unlock()
+	return Whole(there.refs, t.prefix()), t.compareWith(ctx, there)
+}
+
+// compare queues for pushing what the gitstore lacks.
+func (t *Taker) compare(ctx context.Context) error {
+	there, err := t.List(ctx)
+	if err != nil {
+		return GitError(err)
+	}
+	if err := t.compareWith(ctx, there); err != nil {
+		return err
+	}
+	t.Heal(ctx)
+	return nil
+}
+
+// compareWith queues for pushing all checkpoints of the volume that the gitstore lacks, and the
+// agent's commits. It keeps numbers that only the gitstore has from being given again.
+func (t *Taker) compareWith(ctx context.Context, listing Listing) error {
 	last := t.Journal.State().LastNumber // before the refs are read
 	refsHere, err := t.Repo.Refs(ctx, t.prefix())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	refsThere, err := t.refsInGitstore(ctx)
-	if err != nil {
-		return nil, GitError(err)
-	}
-	here, there := upTo(last, Whole(refsHere, t.prefix())), Whole(refsThere, t.prefix())
+	here, there := upTo(last, Whole(refsHere, t.prefix())), Whole(listing.refs, t.prefix())
 	state := t.Journal.State()
 	var lacking []journal.Point
 	for number, point := range here {
@@ -45,11 +75,11 @@ func (t *Taker) compare(ctx context.Context) (heads []string, err error) {
 		}
 	}
 	if err := errors.Join(t.Reserve(ctx, Highest(there)), t.QueuePush(lacking)); err != nil {
-		return nil, err
+		return err
 	}
-	t.compared = now
-	t.Heal(ctx)
-	return t.lostHeads(refsHere, refsThere), nil
+	t.compared = listing.at
+	t.lacking = t.lostHeads(refsHere, listing.refs)
+	return nil
 }
 
 // Heal brings the gitstore the objects that it lacks of this task's checkpoints, or of those of

@@ -20,14 +20,44 @@ const maxPushed = 100
 // Push pushes every checkpoint that the gitstore lacks, oldest first, and records each as
 // durable. A checkpoint that is refused permanently does not hold back those after it, and
 // is tried again at the next call. One that is damaged on the volume is given up.
-func (t *Taker) Push(ctx context.Context) error {
+//
+// branches are pushed with them. If that fails they are left out, and hold back nothing.
+func (t *Taker) Push(ctx context.Context, branches ...worktree.RefUpdate) error {
 	t.pushing.Lock()
 	defer t.pushing.Unlock()
+	t.branches = branches
 	err := t.pushPending(ctx)
 	if err != nil {
 		t.compared = time.Time{}
+		return err
+	}
+	return t.pushBranches(ctx)
+}
+
+// pushBranches pushes the branches that no checkpoint took along.
+func (t *Taker) pushBranches(ctx context.Context) error {
+	if len(t.branches) == 0 {
+		return nil
+	}
+	remote, err := t.Remote()
+	if err != nil {
+		return err
+	}
+	if err = GitError(t.Repo.Push(ctx, remote, t.branches...)); err == nil || t.dropBranches(err) {
+		return nil
 	}
 	return err
+}
+
+// dropBranches leaves the branches out if a push with them failed, and reports whether that
+// may have been the cause.
+func (t *Taker) dropBranches(err error) bool {
+	if len(t.branches) == 0 || errors.Is(err, gatewayclient.ErrFenced) {
+		return false
+	}
+	t.Log.Error(err, "could not push a branch to the gitstore; it is in the agent's repository", "branch", t.branches[0].Name)
+	t.branches = nil
+	return true
 }
 
 func (t *Taker) pushPending(ctx context.Context) error {
@@ -35,10 +65,8 @@ func (t *Taker) pushPending(ctx context.Context) error {
 	if len(state.Pending) == 0 {
 		return nil
 	}
-	var lost []string
 	if t.mustCompare(&state) {
-		var err error
-		if lost, err = t.compare(ctx); err != nil {
+		if err := t.compare(ctx); err != nil {
 			return err
 		}
 		state = t.Journal.State()
@@ -49,9 +77,10 @@ func (t *Taker) pushPending(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.pushHeads(ctx, lost); err != nil {
+	if err := t.pushHeads(ctx, t.lacking); err != nil {
 		return err
 	}
+	t.lacking = nil
 	if all.Err == nil {
 		return nil
 	}
@@ -94,6 +123,9 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 		return err
 	}
 	if err = t.pushRefs(ctx, remote, points, heads); err != nil {
+		if t.dropBranches(err) {
+			return t.push(ctx, points)
+		}
 		if t.dropHeads(ctx, remote, heads, len(points) == 1, err) {
 			return t.pushWithout(ctx, heads, points)
 		}
@@ -132,8 +164,14 @@ func (t *Taker) pushRefs(ctx context.Context, remote worktree.Remote, points []j
 	for _, id := range heads {
 		updates = append(updates, worktree.RefUpdate{Source: id, Name: refname.Head(t.TaskUID, id)})
 	}
+	if len(points) > 0 {
+		updates = append(updates, t.branches...)
+	}
 	if err := GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
 		return err
+	}
+	if len(points) > 0 {
+		t.branches = nil
 	}
 	for _, id := range heads {
 		t.heads.set(id, head{pushed: true})

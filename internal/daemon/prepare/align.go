@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
-	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
@@ -139,26 +137,6 @@ func (p *preparer) agreeOnNumbers(ctx context.Context, state journal.State) erro
 	return p.taker.Reserve(ctx, number)
 }
 
-// fenceTimeout bounds asking the gitstore which attempt it has seen.
-const fenceTimeout = 10 * time.Second
-
-// checkFence asks the gitstore whether it has seen a newer attempt that neither the server
-// nor the volume knows of: the first push would then end the agent. The volume may have
-// been full when that attempt was to be journalled there. If the gitstore cannot be reached
-// the agent starts anyway, as it does whenever the gitstore is down.
-func (p *preparer) checkFence(ctx context.Context) error {
-	remote, err := p.cfg.Remote()
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
-	defer cancel()
-	if err := wrapPlace(placeGitstore, p.repo.CheckPush(ctx, remote)); errors.Is(err, gatewayclient.ErrFenced) {
-		return err
-	}
-	return nil // any other obstacle is reported by the push itself
-}
-
 // replaceContents handles a volume whose state is not the task's newest, or is unknown. Its
 // contents are kept as a checkpoint; then the newest durable checkpoint is restored or, if
 // there is none, the one just taken.
@@ -240,28 +218,22 @@ func (p *preparer) checkDurable(ctx context.Context) error {
 		p.logUnchecked(err)
 		return nil
 	}
-	stored, err := p.taker.InGitstore(ctx)
+	there, err := p.listing(ctx)
 	if err != nil {
 		p.logUnchecked(err)
 		return nil
 	}
-	p.taker.Heal(ctx)
+	stored, err := p.taker.Compare(ctx, there)
+	if err != nil {
+		return err
+	}
 	onVolume, err := p.taker.OnVolume(ctx)
 	if err != nil {
 		return err
 	}
-	if err := p.taker.Reserve(ctx, checkpoint.Highest(stored)); err != nil {
-		return err
-	}
-	var repush []journal.Point
-	before := p.journal.State()
 	for _, n := range durable {
-		point, kept := onVolume[n]
-		switch _, ok := stored[n]; {
-		case ok:
-		case kept:
-			repush = append(repush, point)
-		default:
+		_, there := stored[n]
+		if _, here := onVolume[n]; !there && !here {
 			message := fmt.Sprintf("checkpoint %d is lost: the gitstore does not have it any more, nor does the task's volume; was the gitstore restored from an older copy?", n)
 			if err := p.taker.Event(v1alpha1.ReasonCheckpointLost, message, map[string]string{"checkpoint": strconv.FormatInt(n, 10), "message": message}); err != nil {
 				return err
@@ -273,14 +245,9 @@ func (p *preparer) checkDurable(ctx context.Context) error {
 			if err := p.taker.RecordDurable(point); err != nil {
 				return err
 			}
-		} else if point, kept := onVolume[n]; kept && !before.IsLost(n) {
-			repush = append(repush, point)
 		}
 	}
-	if err := p.recordUnknown(ctx, stored, slices.Concat(durable, lost)); err != nil {
-		return err
-	}
-	return p.taker.QueuePush(repush)
+	return p.recordUnknown(ctx, stored, slices.Concat(durable, lost))
 }
 
 // maxFetched is how many checkpoints are fetched from the gitstore at once.

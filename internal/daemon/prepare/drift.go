@@ -27,10 +27,10 @@ const (
 // and acts on a difference as onDrift says. A HEAD that was moved is only reported.
 func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) error {
 	clean := p.journal.State().Clean
-	if clean == nil {
+	if clean == nil || p.known.laidOut {
 		return nil
 	}
-	drift, err := p.repo.Drift(ctx, target(*clean))
+	drift, err := p.drift(ctx, *clean)
 	if err != nil {
 		return fmt.Errorf("compare the worktree with the checkpoint it was left at: %w", err)
 	}
@@ -51,6 +51,18 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 		return &failure{reason: v1alpha1.ReasonDriftDetected, permanent: true,
 			message: changedFiles(drift.Count, "%s changed while the task was not running") + fmt.Sprintf(", for example %q: resume or rewind with onDrift Preserve to keep the changes, or Override to discard them", drift.Files[0].Path)}
 	}
+}
+
+// drift compares the worktree with a checkpoint, unless this run has done so before.
+func (p *preparer) drift(ctx context.Context, from journal.Point) (worktree.Drift, error) {
+	if p.known.drift != nil && p.known.driftFrom == from {
+		return *p.known.drift, nil
+	}
+	drift, err := p.repo.Drift(ctx, target(from))
+	if err == nil {
+		p.known.drift, p.known.driftFrom = &drift, from
+	}
+	return drift, err
 }
 
 // reportDrift adds what has drifted to the result.

@@ -62,6 +62,7 @@ func (p *preparer) clearSession(ctx context.Context, _ journal.Point, scope work
 		return restored{}, errors.New("there is no checkpoint to restore the files from")
 	}
 	var res worktree.RestoreResult
+	p.known.drift = nil
 	err := p.retry(ctx, func() (err error) {
 		res, err = p.repo.ClearSession(ctx)
 		return err

@@ -53,17 +53,21 @@ func (p *preparer) layOut(ctx context.Context) error {
 		return err
 	}
 	layout := *state.Layout
+	var err error
 	switch layout.Stage {
 	case journal.LayoutCloning:
-		return p.clone(ctx, layout)
+		err = p.clone(ctx, layout)
 	case journal.LayoutCopying:
-		return p.copySource(ctx, layout)
+		err = p.copySource(ctx, layout)
 	case journal.LayoutForking:
-		return p.fork(ctx, layout)
+		err = p.fork(ctx, layout)
 	case journal.LayoutRestoring:
-		return p.restore(ctx, layout)
+		err = p.restore(ctx, layout)
+	default:
+		return nil
 	}
-	return nil
+	p.known.laidOut = err == nil
+	return err
 }
 
 // planLayout decides which source the files come from.
@@ -394,6 +398,7 @@ type restored struct {
 // restoreTo restores a checkpoint on the volume.
 func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (restored, error) {
 	var res worktree.RestoreResult
+	p.known.drift = nil
 	err := p.retry(ctx, func() (err error) {
 		res, err = p.repo.Restore(ctx, worktree.RestoreRequest{Target: target(point), Scope: scope})
 		return err

@@ -45,7 +45,7 @@ func (p *preparer) moveByCall(ctx context.Context, m *daemonv1.Move) (position i
 			OperationId: m.GetOperationId(), Checkpoint: m.GetCheckpoint(), Reason: m.GetReason(),
 			KeepPosition: m.GetKeepPosition(), Position: m.GetPosition(),
 		})
-		position = at.GetPosition()
+		position, p.known.moved = at.GetPosition(), true
 		return wrapPlace(placeServer, err)
 	})
 	return position, err

@@ -128,7 +128,27 @@ type preparer struct {
 	// askedDamage is when the server was last asked whether a checkpoint is damaged.
 	askedDamage time.Time
 	// plan is the agent's launch plan; nil for the type Exec.
-	plan *launchplan.Plan
+	plan  *launchplan.Plan
+	took  durations
+	asked *asked
+	// known is what this run has found out and need not find out again.
+	known knownState
+}
+
+// knownState is what a run of prepare has found out. The agent is not running, and prepare
+// itself is the only one that changes anything.
+type knownState struct {
+	// laidOut is set once this run has laid out the worktree and compared the result with
+	// what it was made from.
+	laidOut bool
+	// verified is the checkpoint of which every object was read; the zero Point if none was.
+	verified journal.Point
+	// drift is how the worktree differs from the checkpoint driftFrom; nil if that is unknown.
+	drift     *worktree.Drift
+	driftFrom journal.Point
+	// moved is set if the conversation was moved by a call and not by a record, and the server
+	// was not asked since what it knows.
+	moved bool
 }
 
 // Run prepares the volume and returns the outcome. The result's Reason is Prepared if, and
@@ -141,7 +161,9 @@ func Run(ctx context.Context, cfg Config) daemonapi.PrepareResult {
 		cfg.ReportAfter = 4 * time.Second
 	}
 	p := &preparer{cfg: cfg, log: cfg.Log}
+	began := time.Now()
 	err := p.run(ctx)
+	p.log.Info("prepare has ended", "took", time.Since(began).String(), "steps", p.took.String())
 	p.result.Reason, p.result.Permanent, p.result.Message = describe(err)
 	if fenced := (*gatewayclient.FencedError)(nil); errors.As(err, &fenced) {
 		p.result.NewestAttempt = fenced.Newest
@@ -160,7 +182,7 @@ func (p *preparer) run(ctx context.Context) error {
 	if err := p.makeFolders(); err != nil {
 		return err
 	}
-	begin := p.begin(ctx)
+	begin := p.timed(ctx, step{"begin", p.begin})
 	var lost *sourceMissing
 	if begin != nil && !errors.As(begin, &lost) {
 		return begin
@@ -172,6 +194,7 @@ func (p *preparer) run(ctx context.Context) error {
 		return err
 	}
 	defer v.Close()
+	defer p.stopAsking()
 	p.journal, p.spool, p.repo = v.Journal, v.Spool, v.Repo
 	if p.cfg.wrap != nil {
 		p.repo = p.cfg.wrap(p.repo)
@@ -188,14 +211,29 @@ func (p *preparer) run(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, step := range []func(context.Context) error{
-		p.claim, p.checkFence, p.align, p.countTokens, p.firstPrompt, p.drain, p.layOut, p.checkDurable, p.closeCalls,
-		p.finishRewind, p.operate, p.clearLocks, p.flush, p.planStart, p.writeConversation, p.writeStart,
+	for _, s := range []step{
+		{"claim", p.claim},
+		{"checkFence", p.checkFence},
+		{"align", p.align},
+		{"countTokens", p.countTokens},
+		{"firstPrompt", p.firstPrompt},
+		{"drain", p.drain},
+		{"layOut", p.layOut},
+		{"checkDurable", p.checkDurable},
+		{"closeCalls", p.closeCalls},
+		{"finishRewind", p.finishRewind},
+		{"operate", p.operate},
+		{"clearLocks", p.clearLocks},
+		{"flush", p.flush},
+		{"planStart", p.planStart},
+		{"writeConversation", p.writeConversation},
+		{"writeStart", p.writeStart},
 	} {
-		if err := step(ctx); err != nil {
+		if err := p.timed(ctx, s); err != nil {
 			return err
 		}
 	}
+	p.awaitHealed()
 	return nil
 }
 
@@ -312,17 +350,24 @@ func (p *preparer) append(messages ...*daemonv1.Message) error {
 	return p.spool.Append(nil, records...)
 }
 
-// drain ships every record to the server and refreshes what the server knows of the task.
+// drain ships every record to the server and refreshes what the server knows of the task,
+// unless it has received nothing since it was asked.
 func (p *preparer) drain(ctx context.Context) error {
 	if err := p.retry(ctx, func() error { return wrapPlace(placeServer, p.shipper.Drain(ctx)) }); err != nil {
 		return err
 	}
-	return p.begin(ctx)
+	if !p.known.moved && p.begun.GetLastSequence() == p.spool.Last() {
+		return nil
+	}
+	err := p.begin(ctx)
+	p.known.moved = p.known.moved && err != nil
+	return err
 }
 
-// push pushes every checkpoint to the gitstore and ships the records that say so.
-func (p *preparer) push(ctx context.Context) error {
-	if err := p.retry(ctx, func() error { return wrapPlace(placeGitstore, p.taker.Push(ctx)) }); err != nil {
+// push pushes every checkpoint to the gitstore, with some branches, and ships the records that
+// say so.
+func (p *preparer) push(ctx context.Context, branches ...worktree.RefUpdate) error {
+	if err := p.retry(ctx, func() error { return wrapPlace(placeGitstore, p.taker.Push(ctx, branches...)) }); err != nil {
 		return err
 	}
 	return p.drain(ctx)
@@ -330,8 +375,8 @@ func (p *preparer) push(ctx context.Context) error {
 
 // pushAcceptable is push, except that checkpoints which the gitstore refuses permanently
 // are skipped.
-func (p *preparer) pushAcceptable(ctx context.Context) error {
-	err := p.push(ctx)
+func (p *preparer) pushAcceptable(ctx context.Context, branches ...worktree.RefUpdate) error {
+	err := p.push(ctx, branches...)
 	var refused *checkpoint.RefusedError
 	if !errors.As(err, &refused) || refused.Retryable {
 		return err

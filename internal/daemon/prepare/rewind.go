@@ -77,12 +77,13 @@ func (p *preparer) finishRewind(ctx context.Context) error {
 		if r == nil {
 			return nil
 		}
-		step, ok := steps[r.Stage]
+		do, ok := steps[r.Stage]
 		if !ok {
 			return fmt.Errorf("the journal has a rewind at the unknown stage %q", r.Stage)
 		}
 		p.log.Info("rewinding", "id", r.ID, "stage", r.Stage, "target", r.Target.Number, "scope", r.Scope)
-		if err := step(ctx, r); err != nil {
+		err := p.timed(ctx, step{"rewind: " + r.Stage, func(ctx context.Context) error { return do(ctx, r) }})
+		if err != nil {
 			if err := p.giveUp(r, fmt.Errorf("rewind to %s: %w", destination(r), err)); err != nil {
 				return err
 			}
@@ -136,7 +137,7 @@ func (p *preparer) currentCheckpoint(ctx context.Context, r *journal.Rewind) (*j
 	if newest.GetNumber() != state.Latest.Number || newest.GetPosition().GetPosition() != p.begun.GetPosition().GetPosition() {
 		return nil, nil
 	}
-	drift, err := p.repo.Drift(ctx, target(*state.Latest))
+	drift, err := p.drift(ctx, *state.Latest)
 	if err != nil || !drift.Same() { // a change of only the index, a ref or the home counts, too
 		return nil, err
 	}
@@ -213,20 +214,16 @@ func (p *preparer) preserve(ctx context.Context, r *journal.Rewind) (name string
 	if req.Mode == worktree.PreserveStash {
 		return kept.Ref, nil
 	}
-	p.publish(ctx, r, req.Name)
 	return req.Name, nil
 }
 
-// publish pushes the branch to the gitstore, too, from which it can be cloned. The
-// checkpoint that it points to is already there, so a refusal loses nothing.
-func (p *preparer) publish(ctx context.Context, r *journal.Rewind, branch string) {
-	remote, err := p.cfg.Remote()
-	if err == nil {
-		err = p.repo.Push(ctx, remote, worktree.RefUpdate{Source: r.From.Code, Name: refname.Branch(p.cfg.Pod.Task, branch)})
+// preservedBranches are the branches that keep the previous state in the gitstore, too, from
+// which they can be cloned. The checkpoint that they point to is already there.
+func (p *preparer) preservedBranches(r *journal.Rewind) []worktree.RefUpdate {
+	if !keepsBranch(r) || r.Preserved == "" {
+		return nil
 	}
-	if err != nil {
-		p.log.Error(err, "could not push the preserved branch to the gitstore; it is in the agent's repository", "branch", branch)
-	}
+	return []worktree.RefUpdate{{Source: r.From.Code, Name: refname.Branch(p.cfg.Pod.Task, r.Preserved)}}
 }
 
 // moveBack moves the conversation to the target's position. It stays if only the files are
@@ -293,9 +290,9 @@ func (p *preparer) markRewound(ctx context.Context, r *journal.Rewind) error {
 	return err
 }
 
-// endRewind pushes and ships everything, and records the rewind as complete.
+// endRewind pushes and ships everything, the preserved branch included, and records the rewind as complete.
 func (p *preparer) endRewind(ctx context.Context, r *journal.Rewind) error {
-	if err := p.pushAcceptable(ctx); err != nil {
+	if err := p.pushAcceptable(ctx, p.preservedBranches(r)...); err != nil {
 		return err
 	}
 	_, err := p.move(ctx, &daemonv1.Move{OperationId: daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID),

@@ -62,15 +62,20 @@ func keepsBranch(r *journal.Rewind) bool {
 		r.Preserve != v1alpha1.PreserveDiscard && r.Preserve != v1alpha1.PreserveStash
 }
 
-// target fetches the checkpoint to restore and reads every object of it.
+// target fetches the checkpoint to restore and reads every object of it, unless this run has
+// done so before.
 func (p *preparer) target(ctx context.Context, number int64, commit string) (journal.Point, error) {
 	point, err := p.fetch(ctx, placeGitstore, p.cfg.Pod.TaskUID, number, commit)
 	if err != nil {
 		return point, err
 	}
+	if point == p.known.verified {
+		return point, nil
+	}
 	if err := p.verify(ctx, placeGitstore, p.cfg.Pod.TaskUID, point); err != nil {
 		return point, fmt.Errorf("checkpoint %d cannot be restored: %w", number, err)
 	}
+	p.known.verified = point
 	return point, nil
 }
 

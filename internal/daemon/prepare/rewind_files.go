@@ -129,6 +129,7 @@ func (p *preparer) restoreFiles(ctx context.Context, r *journal.Rewind) error {
 		return &failure{permanent: true, message: "there is no checkpoint from before the rewind, and without one its files cannot be told from others"}
 	}
 	var res worktree.RestoreResult
+	p.known.drift = nil
 	err := p.retry(ctx, func() (err error) {
 		res, err = p.repo.Restore(ctx, worktree.RestoreRequest{Target: target(r.Target), Onto: target(r.From), Paths: r.Paths})
 		return err
