@@ -121,9 +121,13 @@ func (e rewindEffect) changes(style style) [][]string {
 		text = "no file"
 	}
 	if n := e.Files.Totals.IgnoredFiles; n > 0 {
-		text += fmt.Sprintf("; %s that the commit ignores stay", plural(n, "file"))
+		text += fmt.Sprintf("; %s stay, which the commit ignores or other repositories have", plural(n, "file"))
 	}
-	return [][]string{{"  changes", text}}
+	rows := [][]string{{"  changes", text}}
+	if paths := e.Files.UnmatchedPaths; len(paths) > 0 {
+		rows = append(rows, []string{"  selects no file", style.yellow(clip.Runes(oneLine(strings.Join(paths, ", ")), 200)) + ": such a rewind fails, unless it is an empty folder"})
+	}
+	return rows
 }
 
 // printFiles prints the first of the files, as the rewind would change them.

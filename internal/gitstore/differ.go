@@ -146,6 +146,11 @@ func (d *differ) page(q pagedQuery) (gitstoreapi.Diff, error) {
 		return answer, gitstoreapi.New(gitstoreapi.Moved, "the files cannot be listed as for the page before: begin again")
 	}
 	answer.Listing, answer.Totals = l.how, l.totals
+	if q.Restored {
+		if answer.Unmatched, err = d.unmatched(q.Paths); err != nil {
+			return answer, err
+		}
+	}
 	if answer.Files, err = d.describe(l.page); err != nil {
 		return answer, err
 	}

@@ -24,7 +24,7 @@ func (d *differ) list(q pagedQuery) (listing, error) {
 	var err error
 	switch {
 	case q.Restored:
-		c.hidden, err = d.unrestored()
+		c.hidden, err = d.unrestored(q.From)
 	case !q.Ignored:
 		c.hidden, err = d.hidden(q)
 	}

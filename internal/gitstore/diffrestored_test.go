@@ -1,11 +1,13 @@
 package gitstore
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // A rewind to a commit of the agent's leaves alone what its .gitignore files name and its
@@ -45,5 +47,55 @@ func TestADifferenceToWhatARewindRestores(t *testing.T) {
 		"trace.log": gitstoreapi.DiffDeleted, "new.go": gitstoreapi.DiffDeleted}
 	if diff := cmp.Diff(want, got); diff != "" || left != 0 {
 		t.Errorf("the rewind to the checkpoint leaves %d files alone, want 0, and changes (-want +got):\n%s", left, diff)
+	}
+}
+
+// Nor does it change nested repositories where it has nothing: those that the state of a
+// checkpoint has, or that the files of the present are said to have.
+func TestARewindToACommitLeavesNestedRepositoriesAlone(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	fix := server.client(taskToken("fix", 1))
+	base := fix.commit("README", "origin\n", "mixed/a", "a\n")
+	daemon := fix.checkpoints()
+	daemon.commit("README", "changed\n", "tools/100%/n.go", "n\n", "tools/100%/deep/x", "x\n", "mixed/b", "b\n", "other/c", "c\n")
+	code := daemon.git("rev-parse", "HEAD")
+	daemon.push("HEAD:" + codeRef("fix", 1))
+	daemon.git("rm", "-r", "--quiet", "--cached", ".")
+	state := daemon.commit("nested/tools/100%/%2e676974/HEAD", "ref\n", "nested/mixed/%2e676974/HEAD", "ref\n")
+	daemon.push(state + ":" + stateRef("fix", 1))
+	daemon.git("checkout", "--quiet", "--force", code)
+	daemon.git("commit", "--quiet", "--allow-empty", "--message", gitstoreapi.WithNested("Stored", []string{"other", "mixed"}))
+	daemon.push("HEAD:" + refname.Live("uid-fix"))
+
+	for from, stays := range map[string][]string{"checkpoint/1": {"tools/100%/n.go", "tools/100%/deep/x"}, "live": {"other/c"}} {
+		want := map[string]gitstoreapi.DiffAction{"README": gitstoreapi.DiffModified}
+		for _, path := range []string{"tools/100%/n.go", "tools/100%/deep/x", "mixed/b", "other/c"} {
+			if !slices.Contains(stays, path) {
+				want[path] = gitstoreapi.DiffDeleted
+			}
+		}
+		answer := server.diff(from, "commit/"+base, "restored", "true")
+		got := map[string]gitstoreapi.DiffAction{}
+		for _, f := range answer.Files {
+			got[f.Path] = f.Action
+		}
+		if diff := cmp.Diff(want, got); diff != "" || answer.Totals.IgnoredFiles != int64(len(stays)) {
+			t.Errorf("the rewind from %s leaves %d files alone, want %d, and changes (-want +got):\n%s", from, answer.Totals.IgnoredFiles, len(stays), diff)
+		}
+	}
+}
+
+// A path that selects nothing is told, whether or not other paths do.
+func TestPathsThatSelectNoFile(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	fix := server.client(taskToken("fix", 1))
+	base := fix.commit("README", "origin\n", "old/a", "a\n")
+	daemon := fix.checkpoints()
+	daemon.git("rm", "--quiet", "old/a")
+	daemon.commit("new/b.go", "b\n")
+	daemon.push("HEAD:" + codeRef("fix", 1))
+	got := server.diff("checkpoint/1", "commit/"+base, "restored", "true", "path", "old/", "path", "n*", "path", "docs", "path", "README", "path", "**/*.txt").Unmatched
+	if diff := cmp.Diff([]string{"docs", "**/*.txt"}, got); diff != "" {
+		t.Errorf("paths that select no file (-want +got):\n%s", diff)
 	}
 }

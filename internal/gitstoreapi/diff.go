@@ -18,7 +18,8 @@ type DiffQuery struct {
 	Ignored bool
 	// Restored makes To the target of a rewind of the files: the answer has every file that the
 	// rewind would change. Of a commit that is no checkpoint, it leaves alone, and counts as
-	// ignored, what its own .gitignore files name, and its submodules.
+	// ignored, what its own .gitignore files name, its submodules, and nested repositories where
+	// it has nothing.
 	Restored bool
 	// After is the number of files to leave out, and Listing how they were listed, both as the
 	// page before says.
@@ -88,6 +89,8 @@ type Diff struct {
 	// Files by path. Next is the value of DiffQuery.After for the next page; 0 on the last.
 	Files []DiffFile `json:"files"`
 	Next  int        `json:"next,omitempty"`
+	// Unmatched are the paths of a query with Restored that select no file of either commit.
+	Unmatched []string `json:"unmatched,omitempty"`
 }
 
 // DiffTotals are sums over all files of a difference.

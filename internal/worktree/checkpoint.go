@@ -12,6 +12,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/gitpath"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/refname"
 )
 
@@ -29,6 +30,8 @@ type CheckpointRequest struct {
 	Time time.Time
 	// Annotations are stored in the state commit; see Meta.
 	Annotations map[string]string
+	// ListNested adds to the message of the code commit which folders are nested repositories.
+	ListNested bool
 	// Brief makes the checkpoint fail with TooMuchChanged if so much has changed that
 	// reading it would take more than some tenths of a second. Call Warm while the
 	// agent is running, then try again.
@@ -348,7 +351,11 @@ func (t *taking) commitCode() {
 	}
 	t.count(changes)
 	im := t.im
-	im.commit(t.code, 1, t.req.Time, t.req.Message)
+	message := t.req.Message
+	if t.req.ListNested {
+		message = gitstoreapi.WithNested(message, nestedRepositories(t.snap.work, "", nil))
+	}
+	im.commit(t.code, 1, t.req.Time, message)
 	if t.req.Parent != "" {
 		im.printf("from %s\n", t.req.Parent)
 	}

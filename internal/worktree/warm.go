@@ -35,8 +35,8 @@ type ahead struct {
 // Warm is not urgent, so it can leave the processors to others: several goroutines
 // call throttle between small parts of the work, and continue when it returns.
 //
-// It returns the commit with all files as they were read, which is kept until the next Warm
-// or checkpoint. The errors are those of Checkpoint.
+// It returns the commit with all files as they were read, whose message lists the nested
+// repositories, and which is kept until the next Warm or checkpoint. The errors are those of Checkpoint.
 func (r *Repo) Warm(ctx context.Context, parent string, throttle func()) (commit string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,7 +48,7 @@ func (r *Repo) Warm(ctx context.Context, parent string, throttle func()) (commit
 	if parent != "" && !isCommitID(parent) {
 		return "", fail(InvalidReference, nil, "the parent %q is not a commit id of 40 hexadecimal digits", parent)
 	}
-	req := &CheckpointRequest{Parent: parent, Time: time.Now(), Message: "Stored ahead of a checkpoint"}
+	req := &CheckpointRequest{Parent: parent, Time: time.Now(), Message: "Stored ahead of a checkpoint", ListNested: true}
 	t, err := r.checkpoint(ctx, req, refPair{warmCode, warmState}, true)
 	if err != nil {
 		return "", err
@@ -70,4 +70,23 @@ func (r *Repo) Cold() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cache.work == nil
+}
+
+// maxNested bounds how many nested repositories are listed.
+const maxNested = 1000
+
+// nestedRepositories appends the folders below d that are worktrees of nested repositories.
+func nestedRepositories(d *dir, path string, list []string) []string {
+	for i := range d.entries {
+		e := &d.entries[i]
+		if e.dir == nil || e.hidden || e.gone || e.skip != "" || len(list) == maxNested {
+			continue
+		}
+		at := joinPath(path, e.name)
+		if e.dir.isRepository() {
+			list = append(list, at)
+		}
+		list = nestedRepositories(e.dir, at, list)
+	}
+	return list
 }

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
 
 // brief takes the next checkpoint as a brief one, which fails if there is too much to read.
@@ -212,5 +215,30 @@ func TestWarmCallsThrottleBetweenFilesAndWithinLargeOnes(t *testing.T) {
 	f.checkpoint()
 	if n := calls.Load() - before; n != 0 {
 		t.Errorf("throttle was called %d times during a checkpoint, for which the agent is stopped", n)
+	}
+}
+
+// Who compares the files of the present learns which folders are nested repositories.
+func TestWarmListsNestedRepositories(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 2))
+	for _, folder := range []string{"tools/100%", "tools/100%/inner", "line\nbreak"} {
+		f.write(folder+"/file", "n")
+		f.write(folder+"/.git/HEAD", "ref: refs/heads/main\n")
+	}
+	commit, err := f.repo.Warm(context.Background(), "", func() {})
+	must(t, err)
+	want := []string{"line\nbreak", "tools/100%", "tools/100%/inner"}
+	if got := gitstoreapi.NestedIn(gitIn(t, f.config().GitDir, "log", "-1", "--format=%B", commit)); !slices.Equal(got, want) {
+		t.Errorf("the commit lists %q, want %q", got, want)
+	}
+	f.checkpoint()
+	var got []string
+	for name := range strings.SplitSeq(gitIn(t, f.config().GitDir, "ls-tree", "-r", "-z", "--name-only", f.last.State+":nested"), "\x00") {
+		if folder, ok := gitstoreapi.NestedFolder(name); ok {
+			got = append(got, folder)
+		}
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("the state commit has %q, want %q", got, want)
 	}
 }

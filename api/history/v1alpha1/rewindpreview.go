@@ -42,10 +42,13 @@ type RewoundFiles struct {
 	// checkpoint.
 	From DiffMoment `json:"from"`
 	// Totals over all files. IgnoredFiles of them would stay as they are, because the commit's
-	// .gitignore files name them.
+	// .gitignore files name them, or because they are of nested repositories.
 	Totals DiffTotals `json:"totals"`
 	// Items are the files, by path: Added, Modified, Deleted or Renamed by the rewind.
 	Items []FileDiff `json:"items"`
+	// UnmatchedPaths are those of the paths that select no file, neither now nor at the target.
+	// The rewind fails if one of them does not select an empty folder or a named pipe either.
+	UnmatchedPaths []string `json:"unmatchedPaths,omitempty"`
 }
 
 // RewoundConversation is what a rewind would do to the conversation.

@@ -45,6 +45,8 @@ type Cell struct {
 // The values of each dimension.
 func targets() []Target { return []Target{Checkpoint, Commit, Time, Message, Undo} }
 
+func states() []State { return []State{Running, Suspended, Failed, Completed} }
+
 func scopes() []v1alpha1.RewindScope {
 	return []v1alpha1.RewindScope{v1alpha1.RewindCode, v1alpha1.RewindConversation, v1alpha1.RewindBoth}
 }
@@ -52,8 +54,6 @@ func scopes() []v1alpha1.RewindScope {
 func preserves() []v1alpha1.PreserveMode {
 	return []v1alpha1.PreserveMode{v1alpha1.PreserveBranch, v1alpha1.PreserveStash, v1alpha1.PreserveDiscard}
 }
-
-func states() []State { return []State{Running, Suspended, Failed, Completed} }
 
 // All returns the cells.
 func All() []Cell {
@@ -72,15 +72,21 @@ func All() []Cell {
 	return cells
 }
 
-// Of returns the legal cells of a state and a target.
-func Of(state State, target Target) []Cell {
-	var cells []Cell
+// Groups returns the cells by state, target and scope.
+func Groups() [][]Cell {
+	var groups [][]Cell
 	for _, c := range All() {
-		if c.State == state && c.Target == target && c.Legal() {
-			cells = append(cells, c)
+		if n := len(groups); n == 0 || groups[n-1][0].Group() != c.Group() {
+			groups = append(groups, nil)
 		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], c)
 	}
-	return cells
+	return groups
+}
+
+// Group names the state, the target and the scope of the cell.
+func (c Cell) Group() string {
+	return fmt.Sprintf("%s: %s, %s", c.State, c.Target, c.Scope)
 }
 
 // Legal reports whether there is such a rewind: paths and commits are about files only.
@@ -117,7 +123,7 @@ func (c Cell) String() string {
 	if c.Paths {
 		extent = "paths"
 	}
-	return fmt.Sprintf("%s: %s, %s, %s, %s", c.State, c.Target, c.Scope, c.Preserve, extent)
+	return fmt.Sprintf("%s, %s, %s", c.Group(), c.Preserve, extent)
 }
 
 // ID returns an id for the rewind of the cell.
