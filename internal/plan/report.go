@@ -64,7 +64,7 @@ func (d *decision) succeededCondition() (metav1.ConditionStatus, string, string)
 		return statusOf(d.waiting.Reason), d.waiting.Reason, d.waiting.Message
 	}
 	if s := d.settled(); s != nil {
-		return statusOf(s.reason), s.reason, s.message + d.advice(s.reason)
+		return statusOf(s.reason), s.reason, s.message + d.advice(s.reason) + d.refusedResume()
 	}
 	if message := d.heldBack(); message != "" {
 		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message

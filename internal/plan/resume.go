@@ -171,10 +171,26 @@ func (d *decision) heldBack() string {
 	switch {
 	case s.State == v1alpha1.OperationPending:
 		return "the task stays suspended until its resume starts: " + s.Message
-	case s.State == v1alpha1.OperationRefused && !s.StartTime.Before(last.EndTime):
+	case d.resumeRefused():
 		return "the task stays suspended, since its resume was refused: " + s.Message + "; or remove the resume to continue from where the task is"
 	}
 	return ""
+}
+
+// resumeRefused reports whether the resume in the spec was refused, and nothing has run since.
+func (d *decision) resumeRefused() bool {
+	r, s, last := d.task.Spec.Resume, d.s.Resume, d.last()
+	return r != nil && s != nil && r.ID == s.ID && s.State == v1alpha1.OperationRefused &&
+		last != nil && last.EndTime != nil && !s.StartTime.Before(last.EndTime)
+}
+
+// refusedResume returns a clause about the resume of a task that has ended, if it was refused:
+// the task stays as it ended, and only the resume's own status would say why.
+func (d *decision) refusedResume() string {
+	if !d.resumeRefused() {
+		return ""
+	}
+	return fmt.Sprintf("; its resume %s was refused (%s): %s", d.s.Resume.ID, d.s.Resume.Reason, d.s.Resume.Message)
 }
 
 // resumeOperation returns the resume in progress in the form that prepare receives.

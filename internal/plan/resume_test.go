@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -257,5 +258,41 @@ func TestAResumeWhoseRewindFailsDoesNotStartTheAgent(t *testing.T) {
 	s.change(resume("simply", "Go on.")).step()
 	if op := s.startedOperation(); op.ID != "simply" || op.Rewind != nil {
 		t.Errorf("the next resume is carried out as %s", cmp.Diff(daemonapi.Operation{}, op))
+	}
+}
+
+// A completed task that was to continue from a checkpoint, and cannot, is no longer complete: its
+// state says why, whatever became of its pod.
+func TestACompletedTaskWhoseResumeFailsSaysWhy(t *testing.T) {
+	for name, ends := range map[string]func(*scene){
+		"and its pod is there":      func(*scene) {},
+		"and its pod is gone since": func(s *scene) { s.podFinishes(); s.step(); s.podGone(); s.step() },
+		"and a new manager looks":   func(s *scene) { s.managerRestarts().step() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := completedTask(t)
+			s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
+			s.change(resume("on", ""), fromNumber(1)).step()
+			s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Message: "checkpoint 1 is damaged", Permanent: true})
+			ends(s)
+			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
+			s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionFalse, v1alpha1.ReasonCheckpointCorrupted, "checkpoint 1 is damaged", "apply a resume with a new id")
+		})
+	}
+}
+
+// One whose resume is refused stays complete, and says so as well.
+func TestACompletedTaskWhoseResumeIsRefusedSaysWhy(t *testing.T) {
+	s := completedTask(t)
+	s.o.ResumeRecord = RewindRecord{Known: true}
+	s.change(resume("on", ""), fromNumber(7)).step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionTrue, v1alpha1.ReasonCompleted,
+		"the agent exited with 0", "its resume on was refused (CheckpointNotFound): the task has no checkpoint 7")
+	s.o.ResumeRecord.Found = &history.Checkpoint{Number: 1, Commit: "c1"}
+	s.change(resume("again", ""), fromNumber(1)).step()
+	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Message: "checkpoint 1 is damaged", Permanent: true})
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionFalse, v1alpha1.ReasonCheckpointCorrupted, "checkpoint 1 is damaged")
+	if is := s.wantCondition(v1alpha1.TaskSucceeded); strings.Contains(is.Message, "refused") {
+		t.Errorf("the resume that was refused before is still told: %s", is.Message)
 	}
 }
