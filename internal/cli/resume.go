@@ -46,7 +46,8 @@ completed task continues when it gets a new prompt.
 With --clean the agent continues with the code as it is, in a new conversation: it
 gets its prompt and nothing else, and the former conversation is kept. With
 --from-checkpoint code and conversation are rewound to a checkpoint first; what is
-there now is kept as a branch and as a checkpoint.
+there now is kept as a branch and as a checkpoint. Before that, it shows which files
+change and which messages go.
 
 An agent that can resume its own session remembers everything. Other agents get
 the conversation in their prompt, within the limits that the task sets, or that
@@ -62,6 +63,9 @@ the --context flags set for this resume only.`,
 
   # Go back to checkpoint 3, and continue from there
   kubectl clew resume fix-login --from-checkpoint 3 --prompt "Use the other library."
+
+  # Only show what that would do
+  kubectl clew resume fix-login --from-checkpoint 3 --dry-run=client
 
   # Move to another node
   kubectl clew resume fix-login --placement otherNode
@@ -91,7 +95,7 @@ the --context flags set for this resume only.`,
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
 	o.wait.add(cmd, "the agent runs again")
-	o.dryRun.add(cmd)
+	o.dryRun.addWithPreview(cmd)
 	o.print = p.printFlags(cmd)
 	return cmd
 }
@@ -128,11 +132,14 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	if o.dryRun.client {
+		return o.printUnsent(task, patch)
+	}
 	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
 		return s.explain(err, "task", name)
 	}
 	outcome := "resume requested"
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, func(t *v1alpha1.Task) verdict { return judgeResume(t, id) })
 		if err != nil {
 			return err
@@ -143,6 +150,19 @@ func (o *resume) run(ctx context.Context, name string) error {
 		return err
 	}
 	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
+	return nil
+}
+
+// printUnsent prints what a client-side dry run would have requested.
+func (o *resume) printUnsent(task *v1alpha1.Task, patch []byte) error {
+	task.Spec.Resume = nil // which is replaced as a whole
+	if err := json.Unmarshal(patch, task); err != nil {
+		return err
+	}
+	if done, err := o.printed(o.print, task); done {
+		return err
+	}
+	fmt.Fprintf(o.Out, "task.clew.dev/%s resume requested%s\n", task.Name, o.dryRun.suffix())
 	return nil
 }
 
@@ -170,6 +190,7 @@ func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id 
 		} else {
 			request["checkpointRef"] = map[string]any{"name": from.Name}
 		}
+		return request, o.preview(ctx, s, task, id, from)
 	}
 	return request, nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -105,5 +106,29 @@ func TestResumeWithLimits(t *testing.T) {
 	} {
 		_, _, err := b.clew("", "resume", "again", test.flag, test.value)
 		wantError(t, err, test.err)
+	}
+}
+
+// A resume from a checkpoint shows what its rewind does, as a rewind would; a dry run nothing else.
+func TestAResumeFromACheckpointShowsWhatItWouldDo(t *testing.T) {
+	b := newBench(t)
+	task := b.task("returner", v1alpha1.ReasonSuspended)
+	b.checkpoint(task, 1)
+	preview := effect()
+	preview.Stops = nil
+	r := b.withHistory(map[string]any{"GET tasks/returner/diff/rewind": preview})
+	out, errOut := b.must("resume", "returner", "--from-checkpoint", "1", "--prompt", "The other way.", "--dry-run=client", "-o", "yaml")
+	wantText(t, "query", "branch=clew%2Fbefore-resume-cli-abcdefgh&checkpointRef=returner-1&id=resume-cli-abcdefgh&limit=15&preserve=Branch&scope=Both", r.query())
+	wantParts(t, "the preview", errOut, "Resume of task returner from a checkpoint\n", "keeps 4 of 9 messages; 5 go", "as branch clew/before-resume-cli-abcdefgh",
+		"20 files changed, +30 -12", "src/00.go (deleted)")
+	wantParts(t, "the manifest", out, "mode: FromCheckpoint", "name: returner-1", "prompt: The other way.")
+	if b.get(task); task.Spec.Resume != nil {
+		t.Errorf("a dry run requested %+v", task.Spec.Resume)
+	}
+	r.answers["GET tasks/returner/diff/rewind"] = metav1.Status{Code: 400, Reason: metav1.StatusReasonBadRequest, Message: `Checkpoint "returner-1" is damaged`}
+	_, _, err := b.clew("", "resume", "returner", "--from-checkpoint", "1")
+	wantError(t, err, "is damaged")
+	if b.get(task); task.Spec.Resume != nil {
+		t.Errorf("a resume that would be refused was requested: %+v", task.Spec.Resume)
 	}
 }

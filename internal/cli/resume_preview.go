@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// preview prints what the rewind will do with which a resume from a checkpoint begins. It is an
+// error if that would be refused.
+func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, id string, from *v1alpha1.Checkpoint) error {
+	branch := daemonapi.ResumeBranch(id)
+	params := url.Values{"id": {"resume-" + id}, "branch": {branch}, "limit": {strconv.Itoa(shownFiles)},
+		"preserve": {string(v1alpha1.PreserveBranch)}, "scope": {string(v1alpha1.RewindBoth)}}
+	if from.Name == "" {
+		params.Set("checkpointNumber", strconv.FormatInt(from.Status.Number, 10))
+	} else {
+		params.Set("checkpointRef", from.Name)
+	}
+	effect, err := s.effectOf(ctx, task, params)
+	if err != nil {
+		return err
+	}
+	w, style := o.ErrOut, styleFor(o.ErrOut)
+	rows := [][]string{
+		{"  to", fmt.Sprintf("checkpoint %d", from.Status.Number)},
+		{"  rewinds", rewinds(v1alpha1.RewindBoth, nil)},
+	}
+	rows = append(rows, effect.conversation()...)
+	rows = append(rows,
+		[]string{"  preserves", "the current state as a checkpoint, and as branch " + branch + " in the agent's repository"},
+		[]string{"  the agent", "continues from there"})
+	fmt.Fprintln(w, style.bold("Resume of task "+task.Name+" from a checkpoint"))
+	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {
+		return err
+	}
+	return effect.printFiles(w, style)
+}
