@@ -89,64 +89,14 @@ type CheckpointSpec struct {
 	// +optional
 	Retention CheckpointKeep `json:"retention,omitempty"`
 	// branches that hold the checkpoint's files, all of them, also those that .gitignore names.
-	// They may be changed at any time, also while the
-	// task is stopped or gone. An entry that is removed takes its branch with it, if that is
-	// still where it was made; deleting the Checkpoint leaves the branches.
+	// They may be changed at any time, also while the task is stopped or gone. An entry that is
+	// removed takes its branch in the gitstore with it, if that is still where it was made, and
+	// leaves the one at the repository; deleting the Checkpoint leaves all branches.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Branches []CheckpointBranch `json:"branches,omitempty"`
-}
-
-// CheckpointBranch is a branch in the gitstore that holds exactly the files of a checkpoint. It
-// is at the commit of the agent's HEAD, if the agent had committed everything, and otherwise
-// one commit on top of that, which Clew makes.
-type CheckpointBranch struct {
-	// name of the branch; git clone and git fetch know it as clew/TASK/NAME.
-	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=200
-	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="a branch must have a plain git branch name of letters, digits and . _ / -, such as try/oauth"
-	Name string `json:"name"`
-}
-
-// CheckpointBranchState says what became of a branch.
-// +kubebuilder:validation:Enum=Made;Refused
-type CheckpointBranchState string
-
-const (
-	// BranchMade: the gitstore has the branch.
-	BranchMade CheckpointBranchState = "Made"
-	// BranchRefused: the gitstore refuses the branch.
-	BranchRefused CheckpointBranchState = "Refused"
-)
-
-// CheckpointBranchStatus is what became of a branch.
-type CheckpointBranchStatus struct {
-	// name of the branch.
-	// +required
-	// +kubebuilder:validation:MaxLength=200
-	Name string `json:"name"`
-	// state of the branch.
-	// +required
-	State CheckpointBranchState `json:"state"`
-	// ref is the full name of the branch in the gitstore.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Ref string `json:"ref,omitempty"`
-	// commit at which the branch was made.
-	// +optional
-	// +kubebuilder:validation:MaxLength=40
-	Commit string `json:"commit,omitempty"`
-	// message says why the branch was refused.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	Message string `json:"message,omitempty"`
-	// observedGeneration is the generation at which it was refused for good, until the spec is
-	// changed; without it, Clew tries again.
-	// +optional
-	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // SkippedFile is a file that a checkpoint lists but does not contain. A rewind never deletes it,

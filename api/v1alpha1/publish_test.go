@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -99,6 +100,9 @@ func TestAGoodPublishIsAccepted(t *testing.T) {
 
 func TestFilesThatCISystemsRunAreProtectedByDefault(t *testing.T) {
 	task := created(t, builders.Task("protected", publish(func(*v1alpha1.Publish) {})))
+	if diff := cmp.Diff(v1alpha1.DefaultProtectedPaths(), task.Spec.Publish.ProtectedPaths); diff != "" {
+		t.Errorf("the schema's default (-want +got):\n%s", diff)
+	}
 	set, err := pathmatch.New(task.Spec.Publish.ProtectedPaths)
 	if err != nil {
 		t.Fatal(err)

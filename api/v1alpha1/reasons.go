@@ -300,6 +300,8 @@ const (
 	EventConversationMoveRefused = "ConversationMoveRefused"
 	EventTaskPublished           = "TaskPublished"
 	EventTaskNotPublished        = "TaskNotPublished"
+	EventBranchPublished         = "BranchPublished"
+	EventBranchNotPublished      = "BranchNotPublished"
 	EventUserMessage             = "UserMessage"
 	EventAgentMessage            = "AgentMessage"
 	EventHistoryExported         = "HistoryExported"

@@ -28,7 +28,7 @@ var layering = [][]string{
 	{"internal/server/gateway", "internal/server/historyapi"},
 	{"internal/server/checkpointrequests"},
 	{"internal/server", "internal/cli"},
-	{"internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/requeue", "internal/controller/startpoint"},
+	{"internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/podaccount", "internal/controller/requeue", "internal/controller/startpoint"},
 	{"internal/controller/checkpoint", "internal/controller/conversationsnapshot", "internal/controller/fork", "internal/controller/task"},
 	{"internal/controller"},
 	{"cmd", "hack"},

@@ -127,6 +127,9 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	add("Agent's git", describeGit(status.Git))
 	for _, b := range status.Branches {
 		add("Branch", describeBranch(b))
+		if o := b.Origin; o != nil {
+			add("", fmt.Sprintf("at the repository: %s (%s)", oneLine(o.Message), o.Reason))
+		}
 	}
 	if err := table(w, nil, rows); err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -21,16 +22,18 @@ import (
 // publish holds the flags of `publish`.
 type publish struct {
 	*plugin
-	branch, when, approve string
-	wait                  waitFlags
-	dryRun                dryRunFlag
-	print                 *genericclioptions.PrintFlags
+	branch, when, approve, checkpoint, onDiverged string
+	// former is what the status of the Checkpoint's branch was about before.
+	former string
+	wait   waitFlags
+	dryRun dryRunFlag
+	print  *genericclioptions.PrintFlags
 }
 
 func (p *plugin) publishCommand() *cobra.Command {
 	o := &publish{plugin: p}
 	cmd := &cobra.Command{
-		Use:        "publish TASK [--branch BRANCH]",
+		Use:        "publish TASK [--branch BRANCH] [--checkpoint CHECKPOINT]",
 		SuggestFor: []string{"push"},
 		Short:      "Push a task's work to a branch of its repository",
 		Long: `Push a task's work to a branch of its repository, and wait until it is there. A pod of
@@ -39,12 +42,18 @@ the agent left uncommitted becomes one commit on top of its own.
 
 The newest checkpoint is published once the task is completed, or as --when says;
 until then, the command does not wait. It sets spec.publish of the Task, of which
-everything stays that no flag changes. Repeat it to try again what was not published.`,
+everything stays that no flag changes. Repeat it to try again what was not published.
+
+With --checkpoint, that checkpoint is published at once, whatever state the task is in,
+as a branch of the Checkpoint; the Task is not changed.`,
 		Example: `  # Publish the work of a completed task
   kubectl clew publish fix-login --branch clew/fix-login
 
   # That of a suspended one, for review in Gerrit
   kubectl clew publish fix-login --branch refs/for/main --when suspended
+
+  # The seventh checkpoint, now
+  kubectl clew publish fix-login --checkpoint 7 --branch clew/before-the-refactoring
 
   # After a review of the protected files that the work changes
   kubectl clew publish fix-login --approve "$(kubectl get task fix-login -o jsonpath='{.status.publish.heldCommit}')"`,
@@ -57,6 +66,10 @@ everything stays that no flag changes. Repeat it to try again what was not publi
 	cmd.Flags().StringVar(&o.approve, "approve", "", "Commit to publish although it changes protected files: you have reviewed them. status.publish.heldCommit says which is held.")
 	_ = cmd.RegisterFlagCompletionFunc("branch", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("when", cobra.FixedCompletions(publishMoments(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "Number or name of a checkpoint to publish in place of the task's newest.")
+	cmd.Flags().StringVar(&o.onDiverged, "on-diverged", "", "What to do if others have pushed to the branch: fail, or force-with-lease to discard theirs. Defaults to what the spec says.")
+	_ = cmd.RegisterFlagCompletionFunc("checkpoint", cobra.NoFileCompletions)
+	_ = cmd.RegisterFlagCompletionFunc("on-diverged", cobra.FixedCompletions(divergences(), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("approve", cobra.NoFileCompletions)
 	o.wait.add(cmd, "the work is published")
 	o.dryRun.add(cmd)
@@ -75,6 +88,9 @@ func (o *publish) run(ctx context.Context, taskName string) error {
 	task, err := s.task(ctx, taskName)
 	if err != nil {
 		return err
+	}
+	if o.checkpoint != "" {
+		return o.runCheckpoint(ctx, s, task)
 	}
 	patch, err := o.patch(task)
 	if err != nil {
@@ -116,8 +132,14 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 		}
 		spec["when"] = moments[i]
 	}
+	if o.onDiverged != "" {
+		if spec["onDiverged"], err = o.divergence(); err != nil {
+			return nil, err
+		}
+	}
 	if o.approve != "" {
-		if spec["approvedCommit"], err = approved(o.approve, task); err != nil {
+		held := ptr.Deref(task.Status.Publish, v1alpha1.PublishStatus{})
+		if spec["approvedCommit"], err = approved(o.approve, held.HeldCommit, held.Checkpoint); err != nil {
 			return nil, err
 		}
 	}
@@ -126,17 +148,28 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 	})
 }
 
+// divergences are the values of --on-diverged.
+func divergences() []string { return []string{"fail", "force-with-lease"} }
+
+// divergence returns the API's value of --on-diverged.
+func (o *publish) divergence() (v1alpha1.OnDiverged, error) {
+	i := slices.Index(divergences(), o.onDiverged)
+	if i < 0 {
+		return "", errors.New("--on-diverged must be fail or force-with-lease")
+	}
+	return []v1alpha1.OnDiverged{v1alpha1.DivergedFail, v1alpha1.DivergedForceWithLease}[i], nil
+}
+
 // approved returns the commit that is held, if the user means that one: what they have not
 // seen they do not approve.
-func approved(commit string, task *v1alpha1.Task) (string, error) {
-	p := task.Status.Publish
+func approved(commit, held string, checkpoint int64) (string, error) {
 	switch {
-	case p == nil || p.HeldCommit == "":
-		return "", fmt.Errorf("nothing of task %s waits for an approval: leave --approve out", task.Name)
-	case len(commit) < minAbbreviation || !strings.HasPrefix(p.HeldCommit, commit):
-		return "", fmt.Errorf("what waits for an approval is not %s but %s, of checkpoint %d: review that, and approve it with --approve %[2]s", oneLine(commit), p.HeldCommit, p.Checkpoint)
+	case held == "":
+		return "", errors.New("nothing waits for an approval: leave --approve out")
+	case len(commit) < minAbbreviation || !strings.HasPrefix(held, commit):
+		return "", fmt.Errorf("what waits for an approval is not %s but %s, of checkpoint %d: review that, and approve it with --approve %[2]s", oneLine(commit), held, checkpoint)
 	}
-	return p.HeldCommit, nil
+	return held, nil
 }
 
 // minAbbreviation is the length from which a part of a commit's id names it.

@@ -40,7 +40,7 @@ func TestPublish(t *testing.T) {
 		`there is no task "nobody"`:                        {"nobody", "--branch", "b"},
 		"waits for an approval is not abcabca but " + held: {"worker", "--branch", "b", "--approve", "abcabca"},
 		"is not c0ffee but " + held:                        {"worker", "--branch", "b", "--approve", "c0ffee"},
-		"nothing of task other waits for an approval":      {"other", "--branch", "b", "--approve", held},
+		"nothing waits for an approval":                    {"other", "--branch", "b", "--approve", held},
 		"branch can only be below refs/heads/ or refs/f":   {"worker", "--branch", "refs/tags/b"},
 	} {
 		_, _, err := b.clew("", append([]string{"publish"}, args...)...)
@@ -65,7 +65,9 @@ func TestPublish(t *testing.T) {
 	playManager(b, &v1alpha1.TaskList{}, publishes("clew/none", metav1.ConditionTrue, v1alpha1.ReasonNothingToPublish, "checkpoint 3 has nothing new"))
 	out, _ = b.must("publish", "worker", "--branch", "clew/none")
 	wantText(t, "output for a task that changed nothing", "task.clew.dev/worker publishing requested: checkpoint 3 has nothing new\n", out)
+	_, _, err := b.clew("", "publish", "worker", "--branch", "b", "--on-diverged", "force")
+	wantError(t, err, "--on-diverged must be fail or force-with-lease")
 	playManager(b, &v1alpha1.TaskList{}, publishes("clew/fix-3", metav1.ConditionFalse, v1alpha1.ReasonDiverged, "others have pushed to it"))
-	_, _, err := b.clew("", "publish", "worker", "--branch", "clew/fix-3")
+	_, _, err = b.clew("", "publish", "worker", "--branch", "clew/fix-3")
 	wantError(t, err, "the work was not published: others have pushed to it (Diverged)")
 }

@@ -155,16 +155,17 @@ func (w *world) startManager() {
 	limits.RetryBase, limits.LostPodBase = 50*time.Millisecond, 50*time.Millisecond
 	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, cmp.Or(w.grace, 300*time.Millisecond)
 	events := mgr.GetEventRecorder("clew-manager")
+	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
-		Pods: resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"},
+		Pods: pods,
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
-	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches}
+	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches, Store: store, Events: events, Pods: pods, Limits: limits, Clock: clock.RealClock{}}
 	w.Expect(branches.SetupWithManager(mgr)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())

@@ -47,6 +47,9 @@ type PublishConfig struct {
 	// is ApprovedCommit.
 	ProtectedPaths []string `json:"protectedPaths,omitempty"`
 	ApprovedCommit string   `json:"approvedCommit,omitempty"`
+	// Setting is how messages name the part of the spec that says what is published, such as
+	// publish.
+	Setting string `json:"setting,omitempty"`
 }
 
 // PublishResult is the termination message of the container publish, as JSON of at most 4096

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -105,6 +106,15 @@ grep -rls open-sesame /workspace /home /run /var/run /tmp /proc/self/environ >fo
 		w.publishes(ctx, "fix", clewv1.ReasonPublished, ContainSubstring("refs/heads/clew/fix"))
 		Expect(p.git(ctx, "rev-parse clew/fix")).To(Equal(got.Status.Publish.Commit))
 
+		By("publishing a checkpoint by hand, with the same checks")
+		byHand := []string{"publish", "fix", "--checkpoint", fmt.Sprint(number), "--branch", "clew/by-hand"}
+		refused, err := exec.CommandContext(ctx, "kubectl", append([]string{"clew", "--namespace", w.namespace}, byHand...)...).CombinedOutput()
+		Expect(err).To(HaveOccurred())
+		Expect(string(refused)).To(ContainSubstring("protectedPaths selects"))
+		Expect(string(refused)).To(ContainSubstring("set branches[clew/by-hand].approvedCommit to " + approved))
+		Expect(w.plugin(ctx, append(byHand, "--approve", approved[:8])...)).To(ContainSubstring("is at refs/heads/clew/by-hand as " + approved))
+		Expect(p.git(ctx, "rev-parse clew/by-hand")).To(Equal(approved))
+
 		By("being refused by a hook")
 		p.host(ctx, `printf '#!/bin/sh\necho "no pushes on Friday ($GIT_PUSH_OPTION_0)"\nexit 1\n' >"$R/hooks/pre-receive"; chmod +x "$R/hooks/pre-receive"`)
 		publish(map[string]any{"branch": "refs/for/main", "approvedCommit": approved, "pushOptions": []string{"topic=fix"}})
@@ -123,6 +133,7 @@ grep -rls open-sesame /workspace /home /run /var/run /tmp /proc/self/environ >fo
 		}).WithTimeout(time.Minute).Should(BeEmpty(), "pods that publish")
 		Eventually(ctx, func() string {
 			return w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].reason}")
-		}).WithTimeout(time.Minute).Should(And(ContainSubstring(clewv1.EventTaskPublished), ContainSubstring(clewv1.EventTaskNotPublished)))
+		}).WithTimeout(time.Minute).Should(And(ContainSubstring(clewv1.EventTaskPublished), ContainSubstring(clewv1.EventTaskNotPublished),
+			ContainSubstring(clewv1.EventBranchPublished), ContainSubstring(clewv1.EventBranchNotPublished)))
 	})
 })

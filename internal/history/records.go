@@ -3,6 +3,7 @@ package history
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -252,6 +253,12 @@ func EventID(taskUID string, sequence int64) string {
 // RecordEventID is the id of the event that a daemon's record creates.
 func RecordEventID(taskUID string, sequence int64) string {
 	return eventID("record", taskUID, strconv.FormatInt(sequence, 10))
+}
+
+// BranchEventID is the id of the event that a Checkpoint's branch was pushed to the task's
+// repository, or was not. The parts tell it from the branch's other events.
+func BranchEventID(taskUID string, parts ...string) string {
+	return eventID("branch", taskUID, strings.Join(parts, "/"))
 }
 
 // ImportedEventID is the id of an imported event; id is the one it was exported with.

@@ -48,6 +48,9 @@ type Identity struct {
 	// Publishes is set for a pod that publishes the task's work: it reads what the task has
 	// in the gitstore, and writes nothing.
 	Publishes bool
+	// Checkpoint and CheckpointUID are of the Checkpoint that controls a pod which publishes one
+	// of its branches; empty for all other pods.
+	Checkpoint, CheckpointUID string
 	// PodName and PodUID of the pod that the token is bound to.
 	PodName string
 	PodUID  string
@@ -389,11 +392,12 @@ func identityOf(pod *corev1.Pod) (Identity, error) {
 		return Identity{}, fail(ErrForbidden, "the pod %s/%s was not created by Clew: its label %s is not a positive number", pod.Namespace, pod.Name, clewv1alpha1.LabelAttempt)
 	}
 	owner := metav1.GetControllerOf(pod)
-	if owner == nil || owner.APIVersion != clewv1alpha1.GroupVersion.String() || owner.Kind != "Task" ||
-		owner.Name != name || string(owner.UID) != uid || uid == "" {
+	ours := owner != nil && owner.APIVersion == clewv1alpha1.GroupVersion.String() && uid != ""
+	branch := ours && publishes && owner.Kind == "Checkpoint"
+	if !branch && (!ours || owner.Kind != "Task" || owner.Name != name || string(owner.UID) != uid) {
 		return Identity{}, fail(ErrForbidden, "the pod %s/%s was not created by Clew: it is not controlled by the Task %q with UID %q that its labels name", pod.Namespace, pod.Name, name, uid)
 	}
-	return Identity{
+	identity := Identity{
 		Namespace: pod.Namespace,
 		TaskName:  name,
 		TaskUID:   uid,
@@ -401,7 +405,11 @@ func identityOf(pod *corev1.Pod) (Identity, error) {
 		Publishes: publishes,
 		PodName:   pod.Name,
 		PodUID:    string(pod.UID),
-	}, nil
+	}
+	if branch {
+		identity.Checkpoint, identity.CheckpointUID = owner.Name, string(owner.UID)
+	}
+	return identity, nil
 }
 
 // authorizeReader asks the API server whether the user may get checkpoints in the

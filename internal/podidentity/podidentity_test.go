@@ -119,6 +119,30 @@ func TestAPodThatPublishesIsNoAttempt(t *testing.T) {
 	}
 }
 
+func TestAPodThatPublishesABranchIsItsCheckpoints(t *testing.T) {
+	owned := func(p *corev1.Pod) {
+		p.Labels["clew.dev/publication"] = "2"
+		p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name, p.OwnerReferences[0].UID = "Checkpoint", "fix-4", "c4"
+	}
+	got, err := podidentity.New(newCluster(t, owned).client, podidentity.Options{}).Verify(t.Context(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := podidentity.Identity{
+		Namespace: "team", TaskName: "fix", TaskUID: "task-uid", Publishes: true, PodName: "fix-1", PodUID: podUID, Checkpoint: "fix-4", CheckpointUID: "c4",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("identity (-want +got):\n%s", diff)
+	}
+	attempt := newCluster(t, func(p *corev1.Pod) {
+		owned(p)
+		delete(p.Labels, "clew.dev/publication")
+	})
+	if _, err := podidentity.New(attempt.client, podidentity.Options{}).Verify(t.Context(), token); !errors.Is(err, podidentity.ErrForbidden) {
+		t.Errorf("the pod of an attempt may be a Checkpoint's (%v)", err)
+	}
+}
+
 func TestVerifyRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		token  string

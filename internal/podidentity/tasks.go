@@ -25,10 +25,39 @@ func (l LiveTasks) CheckTask(ctx context.Context, id Identity) error {
 	if err != nil {
 		return err
 	}
+	if id.Checkpoint != "" {
+		return l.checkBranch(ctx, id)
+	}
 	if id.Publishes {
 		return checkPublisher(task.Status.Publish, id)
 	}
 	return checkAttempt(task.Status.Attempts, id)
+}
+
+// checkBranch compares a pod that publishes a branch of a Checkpoint with the one that the manager
+// started for it.
+func (l LiveTasks) checkBranch(ctx context.Context, id Identity) error {
+	checkpoints := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("checkpoints")).Namespace(id.Namespace)
+	object, err := checkpoints.Get(ctx, id.Checkpoint, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || err == nil && string(object.GetUID()) != id.CheckpointUID:
+		return fail(ErrPodGone, "the pod %s/%s is of a Checkpoint %q that does not exist any more; it should exit", id.Namespace, id.PodName, id.Checkpoint)
+	case err != nil:
+		return fail(ErrUnavailable, "the Checkpoint %s/%s could not be read: %v; try again", id.Namespace, id.Checkpoint, err)
+	}
+	c := &clewv1alpha1.Checkpoint{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, c); err != nil {
+		return fail(ErrUnavailable, "the Checkpoint %s/%s could not be decoded: %v", id.Namespace, id.Checkpoint, err)
+	}
+	if c.Spec.TaskRef.Name != id.TaskName || c.Status.TaskUID != id.TaskUID {
+		return fail(ErrForbidden, "the pod %s/%s names the task %s, and its Checkpoint %s is of another one", id.Namespace, id.PodName, id.TaskName, id.Checkpoint)
+	}
+	for _, b := range c.Status.Branches {
+		if o := b.Origin; o != nil && o.PodName == id.PodName && (o.PodUID == "" || o.PodUID == id.PodUID) {
+			return nil
+		}
+	}
+	return fail(ErrPodGone, "the pod %s/%s is not the one that publishes a branch of the Checkpoint %s now; it should exit", id.Namespace, id.PodName, id.Checkpoint)
 }
 
 // checkPublisher compares a pod that publishes with the one that the manager started, whose

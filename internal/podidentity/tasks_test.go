@@ -132,3 +132,54 @@ func TestOnlyThePodThatPublishesNowIsOne(t *testing.T) {
 		})
 	}
 }
+
+func TestOnlyThePodThatPublishesABranchNowIsOne(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		status   *v1alpha1.OriginBranchStatus
+		pod, uid string
+		change   func(*podidentity.Identity)
+		kind     error
+	}{
+		"the one":                     {&v1alpha1.OriginBranchStatus{PodName: "fix-b-publish", PodUID: "uid-2"}, "fix-b-publish", "uid-2", nil, nil},
+		"its UID is not recorded yet": {&v1alpha1.OriginBranchStatus{PodName: "fix-b-publish"}, "fix-b-publish", "uid-2", nil, nil},
+		"another of its name":         {&v1alpha1.OriginBranchStatus{PodName: "fix-b-publish", PodUID: "uid-2"}, "fix-b-publish", "forged", nil, podidentity.ErrPodGone},
+		"none publishes":              {&v1alpha1.OriginBranchStatus{}, "fix-b-publish", "uid-2", nil, podidentity.ErrPodGone},
+		"no branch is pushed":         {nil, "fix-b-publish", "uid-2", nil, podidentity.ErrPodGone},
+		"another task's": {&v1alpha1.OriginBranchStatus{PodName: "fix-b-publish"}, "fix-b-publish", "uid-2", func(id *podidentity.Identity) {
+			id.TaskName, id.TaskUID = "other", "other-uid"
+		}, podidentity.ErrForbidden},
+		"a Checkpoint made anew": {&v1alpha1.OriginBranchStatus{PodName: "fix-b-publish"}, "fix-b-publish", "uid-2", func(id *podidentity.Identity) {
+			id.CheckpointUID = "former"
+		}, podidentity.ErrPodGone},
+		"no such Checkpoint": {&v1alpha1.OriginBranchStatus{PodName: "fix-b-publish"}, "fix-b-publish", "uid-2", func(id *podidentity.Identity) {
+			id.Checkpoint = "none"
+		}, podidentity.ErrPodGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			kind := metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"}
+			task := &v1alpha1.Task{TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"}}
+			other := &v1alpha1.Task{TypeMeta: kind, ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "other", UID: "other-uid"}}
+			c := &v1alpha1.Checkpoint{
+				TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Checkpoint"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix-1", UID: "c1"},
+				Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "fix"}},
+				Status:     v1alpha1.CheckpointStatus{TaskUID: "task-uid", Branches: []v1alpha1.CheckpointBranchStatus{{Name: "b", Origin: test.status}}},
+			}
+			checker := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task, other, c))
+			id := podidentity.Identity{
+				Namespace: "team", TaskName: "fix", TaskUID: "task-uid", Publishes: true, PodName: test.pod, PodUID: test.uid,
+				Checkpoint: "fix-1", CheckpointUID: "c1",
+			}
+			if test.change != nil {
+				test.change(&id)
+			}
+			if err := checker.CheckTask(t.Context(), id); !errors.Is(err, test.kind) {
+				t.Errorf("CheckTask returned %v, want %v", err, test.kind)
+			}
+		})
+	}
+}

@@ -46,18 +46,19 @@ func ofOperations() []Reason {
 	}
 }
 
-// ofPublishing returns the reasons of a task's condition Published.
+// ofPublishing returns the reasons of a task's condition Published, and of the branches that
+// Checkpoints push.
 func ofPublishing() []Reason {
 	const newID = "Remove the cause, then change `publish.id`."
 	return []Reason{
 		{Name: v1alpha1.ReasonPublished, On: published(), Meaning: "The task's work is at the repository; `status.publish` says where."},
-		{Name: v1alpha1.ReasonPublishPending, On: published(), Meaning: "The task is not in the state that `publish.when` names, or its newest checkpoint has yet to be published."},
+		{Name: v1alpha1.ReasonPublishPending, On: published(), Meaning: "The task is not in the state that `publish.when` names, or its newest checkpoint has yet to be published. For a branch of a Checkpoint: another one is being pushed."},
 		{Name: v1alpha1.ReasonPublishing, On: published(), Meaning: "A pod pushes the task's work to the repository."},
 		{Name: v1alpha1.ReasonNothingToPublish, On: published(), Meaning: "The task has changed nothing since it started. The condition is True."},
 		{Name: v1alpha1.ReasonDiverged, On: published(), Meaning: "Others have pushed to the branch, and nothing of theirs was discarded.", Todo: "Set `publish.branch` to another branch, or `publish.onDiverged` to ForceWithLease to discard theirs."},
 		{Name: v1alpha1.ReasonPublishRefused, On: published(), Meaning: "The repository's host refused the push. The message has what it said.", Todo: newID},
 		{Name: v1alpha1.ReasonPublishUnauthorized, On: published(), Meaning: "The repository's host does not let the credentials push.", Todo: "Correct the Secret, then change `publish.id`."},
-		{Name: v1alpha1.ReasonProtectedPaths, On: published(), Meaning: "The work changes files that `publish.protectedPaths` selects; `status.publish.protectedFiles` has the first of them.", Todo: "Review the checkpoint, and to agree set `publish.approvedCommit` to `status.publish.heldCommit`."},
+		{Name: v1alpha1.ReasonProtectedPaths, On: published(), Meaning: "The work changes files that `publish.protectedPaths` selects; `status.publish.protectedFiles` has the first of them.", Todo: "Review the checkpoint, and to agree set `publish.approvedCommit` to `status.publish.heldCommit`. For a branch of a Checkpoint, the fields are in its entry of `branches`."},
 		{Name: v1alpha1.ReasonPublishFailed, On: published(), Meaning: "The pod that publishes failed; another one follows, ten times at most.", Todo: "The message says why; see also the manager's log. If no other pod follows, remove the cause, then change `publish.id`."},
 	}
 }
@@ -73,7 +74,7 @@ func ofOthers() []Reason {
 		{Name: v1alpha1.ReasonTaken, On: ready, Meaning: "The checkpoint was taken and recorded."},
 		{Name: v1alpha1.ReasonTaskStopped, On: ready, Meaning: "The task is not running, and its last checkpoint already holds the requested state."},
 		{Name: v1alpha1.ReasonRequested, On: ready, Meaning: "The checkpoint was requested from the task's daemon."},
-		{Name: v1alpha1.ReasonTaskNotFound, On: append(ready, snapshot...), Meaning: "There is no such Task.", Todo: "Create it, or use a different one."},
+		{Name: v1alpha1.ReasonTaskNotFound, On: slices.Concat(ready, snapshot, []Place{{"Checkpoint", OriginBranch}}), Meaning: "There is no such Task.", Todo: "Create it, or use a different one."},
 		{Name: v1alpha1.ReasonTaskNotStarted, On: ready, Meaning: "The task has not run yet, so there is nothing to take; the checkpoint is taken when it runs."},
 		{Name: v1alpha1.ReasonVerified, On: intact, Meaning: "The stored data is as it was stored: it matches its digests."},
 		{Name: v1alpha1.ReasonCorrupted, On: slices.Concat(intact, operation(), snapshot, source()), Meaning: "The stored data was found damaged.", Todo: "Use the checkpoint that the message names, or restore the store from a backup."},
@@ -132,6 +133,8 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventConversationMoveRefused, On: timeline(), Meaning: "The conversation could not be rewound."},
 		{Name: v1alpha1.EventTaskPublished, On: timeline(), AboutCheckpoint: true, Meaning: "The task's work was pushed to its repository."},
 		{Name: v1alpha1.EventTaskNotPublished, On: timeline(), AboutCheckpoint: true, Meaning: "The task's work could not be pushed to its repository; the condition Published says why."},
+		{Name: v1alpha1.EventBranchPublished, On: timeline(), AboutCheckpoint: true, Meaning: "A branch of a Checkpoint was pushed to the task's repository."},
+		{Name: v1alpha1.EventBranchNotPublished, On: timeline(), AboutCheckpoint: true, Meaning: "A branch of a Checkpoint could not be pushed to the task's repository; `status.branches` of the Checkpoint says why."},
 		{Name: v1alpha1.EventUserMessage, On: timeline(), Meaning: "A person sent a message."},
 		{Name: v1alpha1.EventAgentMessage, On: timeline(), Meaning: "The agent sent a message."},
 		{Name: v1alpha1.EventHistoryExported, On: timeline(), Meaning: "Somebody exported the history."},

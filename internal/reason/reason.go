@@ -123,8 +123,13 @@ func fork() []Place { return []Place{{"Fork", v1alpha1.ForkComplete}} }
 // operation is the place of the reasons of resumes and rewinds.
 func operation() []Place { return []Place{{"Task", Operation}} }
 
-// published is the place of the reasons of a task's condition Published.
-func published() []Place { return []Place{{"Task", v1alpha1.TaskPublished}} }
+// OriginBranch is the status of a Checkpoint's branch at the repository.
+const OriginBranch = "status.branches[].origin"
+
+// published are the places of the reasons of publishing.
+func published() []Place {
+	return []Place{{"Task", v1alpha1.TaskPublished}, {"Checkpoint", OriginBranch}}
+}
 
 // timeline is the place of the reasons of Events and of the timeline.
 func timeline() []Place { return []Place{{"Task", Timeline}} }

@@ -13,6 +13,8 @@ package resources
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strconv"
 
@@ -46,6 +48,13 @@ func PodName(task string, attempt int64) string {
 // of an attempt, of any task.
 func PublisherName(task string, number int64) string {
 	return fmt.Sprintf("%s-%d-publish", task, number)
+}
+
+// BranchPublisherName returns the name of a pod that pushes a branch of a Checkpoint to the
+// task's repository.
+func BranchPublisherName(c *v1alpha1.Checkpoint, branch string, number int64) string {
+	sum := sha256.Sum256([]byte(string(c.UID) + " " + branch))
+	return PublisherName(c.Spec.TaskRef.Name+"-"+hex.EncodeToString(sum[:5]), number)
 }
 
 // ClaimName returns the name of a task's PersistentVolumeClaim.

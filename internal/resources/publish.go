@@ -16,10 +16,13 @@ import (
 // publishSeconds is how long a pod that publishes may run.
 const publishSeconds = 1800
 
-// PublisherRequest describes a pod that publishes a checkpoint. The task has spec.publish and
-// a repository.
+// PublisherRequest describes a pod that publishes a checkpoint. The task has a repository, and
+// spec.publish unless Branch is set.
 type PublisherRequest struct {
 	Task *v1alpha1.Task
+	// Branch is the branch of a Checkpoint that is published in place of the task's work; nil
+	// for that.
+	Branch *BranchRequest
 	// Number of the pod among those that publish the task's work.
 	Number int64
 	// Checkpoint is the number of the checkpoint.
@@ -28,6 +31,52 @@ type PublisherRequest struct {
 	Replaces string
 	// Onto is what that commit kept of others; empty for nothing.
 	Onto string
+}
+
+// BranchRequest is a branch of a Checkpoint that is pushed to the task's repository.
+type BranchRequest struct {
+	// Checkpoint is the object, which owns the pod.
+	Checkpoint *v1alpha1.Checkpoint
+	Branch     v1alpha1.CheckpointBranch
+}
+
+// name returns the name of the pod.
+func (r PublisherRequest) name() string {
+	if r.Branch == nil {
+		return PublisherName(r.Task.Name, r.Number)
+	}
+	return BranchPublisherName(r.Branch.Checkpoint, r.Branch.Branch.Name, r.Number)
+}
+
+// owner returns what the pod is deleted with.
+func (r PublisherRequest) owner() metav1.OwnerReference {
+	if r.Branch == nil {
+		return Owner(r.Task)
+	}
+	owner := Owner(r.Task)
+	owner.Kind, owner.Name, owner.UID = "Checkpoint", r.Branch.Checkpoint.Name, r.Branch.Checkpoint.UID
+	owner.BlockOwnerDeletion = nil
+	return owner
+}
+
+// publish returns how the checkpoint is published: as the task's spec says, and otherwise by
+// the defaults of the schema.
+func (r PublisherRequest) publish() v1alpha1.Publish {
+	if r.Branch == nil {
+		return *r.Task.Spec.Publish
+	}
+	how := ptr.Deref(r.Task.Spec.Publish, v1alpha1.Publish{ProtectedPaths: v1alpha1.DefaultProtectedPaths()})
+	b := r.Branch.Branch
+	how.Branch, how.OnDiverged, how.ApprovedCommit = b.Name, b.OnDiverged, b.ApprovedCommit
+	return how
+}
+
+// setting names the part of a spec that says what is published.
+func (r PublisherRequest) setting() string {
+	if r.Branch == nil {
+		return "publish"
+	}
+	return "branches[" + r.Branch.Branch.Name + "]"
 }
 
 // PublishRef returns the full name of the ref that spec.publish.branch names.
@@ -52,8 +101,8 @@ func NewPublisher(request PublisherRequest, options Options) (*corev1.Pod, error
 	labels[v1alpha1.LabelPublication] = strconv.FormatInt(request.Number, 10)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: task.Namespace, Name: PublisherName(task.Name, request.Number),
-			Labels: labels, OwnerReferences: []metav1.OwnerReference{Owner(task)},
+			Namespace: task.Namespace, Name: request.name(),
+			Labels: labels, OwnerReferences: []metav1.OwnerReference{request.owner()},
 		},
 		Spec: *task.Spec.Template.Spec.DeepCopy(),
 	}
@@ -71,7 +120,7 @@ func NewPublisher(request PublisherRequest, options Options) (*corev1.Pod, error
 
 // publishConfig returns the configuration of a pod that publishes.
 func publishConfig(request PublisherRequest, options Options) daemonapi.PublishConfig {
-	task, spec := request.Task, request.Task.Spec.Publish
+	task, spec := request.Task, request.publish()
 	common := Config(PodRequest{Task: task}, options)
 	author := ptr.Deref(spec.Author, v1alpha1.CommitAuthor{Name: "Clew", Email: "noreply@clew.dev"})
 	return daemonapi.PublishConfig{
@@ -82,7 +131,7 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
 		AuthorName:  author.Name, AuthorEmail: author.Email,
 		Force: spec.OnDiverged == v1alpha1.DivergedForceWithLease, PushOptions: spec.PushOptions,
-		ProtectedPaths: spec.ProtectedPaths, ApprovedCommit: spec.ApprovedCommit,
+		ProtectedPaths: spec.ProtectedPaths, ApprovedCommit: spec.ApprovedCommit, Setting: request.setting(),
 	}
 }
 

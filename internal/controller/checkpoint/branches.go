@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -18,6 +21,8 @@ import (
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -27,8 +32,15 @@ type Gitstore interface {
 	RemoveBranch(ctx context.Context, namespace, uid, task, name, commit string) error
 }
 
+// BranchStore is the part of the history store that the controller of branches needs.
+type BranchStore interface {
+	// RecordEvents records events. Those that are recorded already have no effect.
+	RecordEvents(ctx context.Context, events []history.Event) error
+}
+
 // Branches makes the branches that Checkpoints name, and removes those that they no longer
-// name. The gitstore does both, whether or not a pod of the task runs.
+// name. The gitstore does both, whether or not a pod of the task runs. A branch that is to be
+// pushed to the task's repository gets a pod of its own, one of the task at a time.
 type Branches struct {
 	// Client reads from the cache and writes.
 	Client client.Client
@@ -36,18 +48,34 @@ type Branches struct {
 	Live client.Reader
 	// Gitstore has the branches.
 	Gitstore Gitstore
+	// Store is the history store.
+	Store BranchStore
+	// Events emits Kubernetes Events.
+	Events events.EventRecorder
+	// Pods are the options of every pod.
+	Pods resources.Options
+	// Limits are the pauses of decisions.
+	Limits plan.Limits
+	// Clock is the source of the time.
+	Clock clock.PassiveClock
 }
 
 // The controller's permissions.
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;create
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
 
 // SetupWithManager adds the controller to the manager.
 func (r *Branches) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("checkpoint-branches").
 		For(&v1alpha1.Checkpoint{}).
+		Owns(&corev1.Pod{}).
+		// One at a time: no two pods push branches of the same task.
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1, NewQueue: fairqueue.New}).
 		Complete(r)
 }
@@ -58,25 +86,48 @@ func (r *Branches) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
-	if c.DeletionTimestamp != nil || !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable) || len(missing(c))+len(surplus(c)) == 0 {
-		return ctrl.Result{}, nil
+	idle, err := r.idle(ctx, c)
+	if err != nil || idle {
+		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	// The cache may lag behind what was made, and lacks the agent's HEAD.
 	if err := r.Live.Get(ctx, request.NamespacedName, c); err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
+	after, err := r.reconcile(ctx, c)
+	if err != nil {
+		return requeue.Result(logf.FromContext(ctx), err)
+	}
+	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// idle reports whether there is nothing to do for the Checkpoint.
+func (r *Branches) idle(ctx context.Context, c *v1alpha1.Checkpoint) (bool, error) {
+	if c.DeletionTimestamp != nil || len(c.Spec.Branches)+len(c.Status.Branches) == 0 {
+		return true, nil
+	}
+	if isDurable(c) && len(missing(c))+len(surplus(c)) > 0 || plan.PushesBranches(c) {
+		return false, nil
+	}
+	// A pod whose outcome is known may be left.
+	own, _, err := publishers(ctx, r.Client, c)
+	return len(own) == 0, err
+}
+
+// isDurable reports whether the gitstore has the checkpoint.
+func isDurable(c *v1alpha1.Checkpoint) bool {
+	return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)
+}
+
+// reconcile makes and removes branches, and follows those that are pushed.
+func (r *Branches) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (time.Duration, error) {
 	old := c.DeepCopy()
-	failed := errors.Join(r.remove(ctx, c), r.make(ctx, c))
-	if !equality.Semantic.DeepEqual(old.Status, c.Status) {
-		patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
-		if err := r.Client.Status().Patch(ctx, c, patch); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("write the branches of Checkpoint %s: %w", c.Name, err))
-		}
+	var failed error
+	if isDurable(c) {
+		failed = errors.Join(r.remove(ctx, c), r.make(ctx, c))
 	}
-	if failed != nil {
-		return requeue.Result(logf.FromContext(ctx), failed)
-	}
-	return ctrl.Result{}, nil
+	after, err := r.push(ctx, old, c)
+	return after, errors.Join(failed, err)
 }
 
 // missing returns the names of the branches that have to be made.

@@ -42,3 +42,10 @@ func Result(log logr.Logger, err error) (reconcile.Result, error) {
 	}
 	return reconcile.Result{}, err
 }
+
+// Refused reports whether the API server understood the request and rejected it: the same
+// request succeeds only after somebody has changed something.
+func Refused(err error) bool {
+	return (apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) ||
+		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}

@@ -16,6 +16,8 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/podaccount"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 )
@@ -121,7 +123,7 @@ func (r *Reconciler) stopPod(ctx context.Context, task *v1alpha1.Task, ref plan.
 func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (types.UID, *plan.Blocker, error) {
 	claim := resources.NewClaim(task, r.Pods.AccessMode)
 	err := r.Client.Create(ctx, claim)
-	if refused(err) {
+	if requeue.Refused(err) {
 		return "", &plan.Blocker{Reason: v1alpha1.ReasonVolumeUnavailable, Message: "the volume claim was refused: " + err.Error()}, nil
 	}
 	if err != nil {
@@ -148,7 +150,7 @@ func (r *Reconciler) reportBlocker(ctx context.Context, task *v1alpha1.Task, b *
 // startPod creates the pod of a reserved attempt. A refusal is remembered and reported in
 // the status.
 func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want plan.Pod, m *known) error {
-	if err := r.ensureServiceAccount(ctx, task.Namespace); err != nil {
+	if err := podaccount.Ensure(ctx, r.Live, r.Client, task.Namespace); err != nil {
 		return err
 	}
 	highest, err := r.highestCheckpoint(ctx, task)
@@ -168,7 +170,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 		r.Metrics.attempt(task)
 	case apierrors.IsAlreadyExists(err):
 		return r.reportForeignPod(ctx, task, pod, m)
-	case refused(err):
+	case requeue.Refused(err):
 		m.blocker = &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
 		logf.FromContext(ctx).Info("the API server refused the pod", "pod", pod.Name, "error", err.Error())
 		return r.reportBlocker(ctx, task, m.blocker, m)
@@ -191,26 +193,6 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 func (r *Reconciler) reportForeignPod(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, m *known) error {
 	return r.reportBlocker(ctx, task, &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
 		"the pod %s exists and is not this task's: delete it, or give the Task another name", pod.Name)}, m)
-}
-
-// ensureServiceAccount creates the account of a namespace's task pods if it does not exist.
-func (r *Reconciler) ensureServiceAccount(ctx context.Context, namespace string) error {
-	found, err := read[corev1.ServiceAccount](ctx, r.Live, namespace, resources.ServiceAccount)
-	if err != nil || found != nil {
-		return err
-	}
-	err = r.Client.Create(ctx, resources.NewServiceAccount(namespace))
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create the service account %s: %w", resources.ServiceAccount, err)
-	}
-	return nil
-}
-
-// refused reports whether the API server understood the request and rejected it: the same
-// request succeeds only after somebody has changed something.
-func refused(err error) bool {
-	return (apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) ||
-		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
 }
 
 // unanswered reports whether the API server may have carried out the request in spite of

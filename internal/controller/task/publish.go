@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/podaccount"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 )
@@ -27,7 +29,7 @@ func partition(all []corev1.Pod) (attempts, publishers []corev1.Pod) {
 // startPublisher creates the pod that the status names. A refusal is remembered, and reported
 // by the next decision.
 func (r *Reconciler) startPublisher(ctx context.Context, task *v1alpha1.Task, want plan.Publisher, m *known) error {
-	if err := r.ensureServiceAccount(ctx, task.Namespace); err != nil {
+	if err := podaccount.Ensure(ctx, r.Live, r.Client, task.Namespace); err != nil {
 		return err
 	}
 	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces, Onto: want.Onto}, r.Pods)
@@ -35,7 +37,7 @@ func (r *Reconciler) startPublisher(ctx context.Context, task *v1alpha1.Task, wa
 		return err
 	}
 	err = r.Client.Create(ctx, pod)
-	if refused(err) || apierrors.IsAlreadyExists(err) {
+	if requeue.Refused(err) || apierrors.IsAlreadyExists(err) {
 		m.publisherRefused = "the pod that publishes was refused: " + err.Error()
 	}
 	if err != nil {

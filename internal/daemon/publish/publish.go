@@ -5,6 +5,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,7 +54,7 @@ func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
 	p := &publisher{Config: cfg, result: daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: cfg.Pod.Ref}}
 	if err := p.run(ctx); err != nil {
 		p.Log.Error(err, "the checkpoint was not published")
-		p.result.Reason, p.result.Message, p.result.Retryable = describe(err)
+		p.result.Reason, p.result.Message, p.result.Retryable = p.describe(err)
 	}
 	return p.result
 }
@@ -65,7 +66,7 @@ func (p *publisher) run(ctx context.Context) error {
 		return err
 	}
 	if missing := origin.Missing(p.Pod.Repository, push.Credentials, push.CAFile); missing != "" {
-		return &failure{reason: v1alpha1.ReasonCredentialsNotFound, message: missing + ". Then change publish.id"}
+		return &failure{reason: v1alpha1.ReasonCredentialsNotFound, message: missing + ". Then change " + p.setting() + ".id"}
 	}
 	work := filepath.Join(p.ScratchDir, "worktree") // stays empty
 	if err := os.MkdirAll(work, 0o700); err != nil {
@@ -136,8 +137,11 @@ func (p *publisher) fetch(ctx context.Context, refs ...string) error {
 func (p *publisher) heldBack(held *worktree.ProtectedError) error {
 	p.result.Protected = held.Paths
 	return &failure{reason: v1alpha1.ReasonProtectedPaths, message: fmt.Sprintf(
-		"checkpoint %d changes %s that protectedPaths selects: review those that status.publish.protectedFiles names, and to agree set publish.approvedCommit to %s", p.Pod.Checkpoint, files(held.Count), p.result.Commit)}
+		"checkpoint %d changes %s that protectedPaths selects: review those that protectedFiles in the status names, and to agree set %s.approvedCommit to %s", p.Pod.Checkpoint, files(held.Count), p.setting(), p.result.Commit)}
 }
+
+// setting is how messages name the part of the spec that says what is published.
+func (p *publisher) setting() string { return cmp.Or(p.Pod.Setting, "publish") }
 
 func files(n int) string {
 	if n == 1 {

@@ -1,0 +1,160 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CheckpointPush says whether a branch is pushed to the task's repository.
+// +kubebuilder:validation:Enum=Never;Origin
+type CheckpointPush string
+
+const (
+	// PushNever leaves it in the gitstore.
+	PushNever CheckpointPush = "Never"
+	// PushOrigin pushes it to spec.repository of the Task.
+	PushOrigin CheckpointPush = "Origin"
+)
+
+// CheckpointBranch is a branch in the gitstore that holds exactly the files of a checkpoint. It
+// is at the commit of the agent's HEAD, if the agent had committed everything, and otherwise
+// one commit on top of that, which Clew makes.
+// +kubebuilder:validation:XValidation:rule="!has(self.push) || self.push != 'Origin' || !self.name.startsWith('refs/') || self.name.startsWith('refs/heads/') || self.name.startsWith('refs/for/')",message="a branch that is pushed to the repository can only be below refs/heads/ or refs/for/: leave refs/ out to name a branch"
+type CheckpointBranch struct {
+	// name of the branch; git clone and git fetch of the gitstore know it as clew/TASK/NAME.
+	// The repository gets it as NAME; a ref for reviews, such as refs/for/main, is taken as
+	// well.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="a branch must have a plain git branch name of letters, digits and . _ / -, such as try/oauth"
+	Name string `json:"name"`
+	// push says whether the task's repository gets the branch as well. It is pushed like the
+	// task's own work (see the Task's spec.publish, whose uncommitted, message, author,
+	// pushOptions and protectedPaths hold for it): without the files that .gitignore names, with
+	// the repository's credentials, from a pod of its own. Whoever sets it needs the right to
+	// patch the Task.
+	// +optional
+	// +kubebuilder:default=Never
+	Push CheckpointPush `json:"push,omitempty"`
+	// onDiverged says what the push does if others have pushed to the branch.
+	// +optional
+	// +kubebuilder:default=Fail
+	OnDiverged OnDiverged `json:"onDiverged,omitempty"`
+	// approvedCommit is the commit that is pushed although it changes protected files: somebody
+	// has reviewed it. Which one it would be is in status.branches[].origin.heldCommit.
+	// +optional
+	// +kubebuilder:validation:MinLength=40
+	// +kubebuilder:validation:MaxLength=40
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{40}$`
+	ApprovedCommit string `json:"approvedCommit,omitempty"`
+	// id makes Clew try again what could not be pushed: change it once the cause is removed.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
+	ID string `json:"id,omitempty"`
+}
+
+// CheckpointBranchState says what became of a branch in the gitstore.
+// +kubebuilder:validation:Enum=Made;Refused
+type CheckpointBranchState string
+
+const (
+	// BranchMade: the gitstore has the branch.
+	BranchMade CheckpointBranchState = "Made"
+	// BranchRefused: the gitstore refuses the branch.
+	BranchRefused CheckpointBranchState = "Refused"
+)
+
+// CheckpointBranchStatus is what became of a branch.
+type CheckpointBranchStatus struct {
+	// name of the branch.
+	// +required
+	// +kubebuilder:validation:MaxLength=200
+	Name string `json:"name"`
+	// state of the branch in the gitstore.
+	// +required
+	State CheckpointBranchState `json:"state"`
+	// ref is the full name of the branch in the gitstore.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Ref string `json:"ref,omitempty"`
+	// commit at which the branch was made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=40
+	Commit string `json:"commit,omitempty"`
+	// message says why the branch was refused.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// observedGeneration is the generation at which it was refused for good, until the spec is
+	// changed; without it, Clew tries again.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// origin is what became of the branch at the task's repository; absent unless the spec says
+	// push: Origin and the gitstore has it.
+	// +optional
+	Origin *OriginBranchStatus `json:"origin,omitempty"`
+}
+
+// OriginBranchStatus is what is known of a branch at the task's repository.
+type OriginBranchStatus struct {
+	// reason is Published if the repository has the branch, PublishPending or Publishing before
+	// that, and otherwise why it does not: one of the reasons of a Task's condition Published.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Reason string `json:"reason"`
+	// message is a sentence about it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// request identifies the content of the entry in the spec that it is about.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Request string `json:"request,omitempty"`
+	// number counts the pods that pushed the branch, or tried to.
+	// +optional
+	Number int64 `json:"number,omitempty"`
+	// podName is the name of the pod that pushes it now; empty if none does.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	PodName string `json:"podName,omitempty"`
+	// podUID is its UID, once it is known.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	PodUID string `json:"podUID,omitempty"`
+	// failures is the number of pods in a row that failed, and are followed by another one.
+	// +optional
+	Failures int32 `json:"failures,omitempty"`
+	// retryTime is when the next one is started; empty if none is.
+	// +optional
+	RetryTime *metav1.Time `json:"retryTime,omitempty"`
+	// ref is the full name of the ref that was pushed to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=255
+	Ref string `json:"ref,omitempty"`
+	// commit is what was pushed to it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Commit string `json:"commit,omitempty"`
+	// onto is the newest commit in the history of commit that others have pushed to that ref.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Onto string `json:"onto,omitempty"`
+	// answer is what the repository's host said about it, such as the address of a merge
+	// request.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Answer string `json:"answer,omitempty"`
+	// heldCommit is what was not pushed because it changes protected files; empty if nothing is
+	// held.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	HeldCommit string `json:"heldCommit,omitempty"`
+	// protectedFiles are the first protected files that it changes.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=10
+	// +kubebuilder:validation:items:MaxLength=256
+	ProtectedFiles []string `json:"protectedFiles,omitempty"`
+}

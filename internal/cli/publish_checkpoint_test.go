@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// pushes returns what playManager needs to answer a request to push a branch.
+func pushes(id string, origin v1alpha1.OriginBranchStatus) func(*v1alpha1.Checkpoint) bool {
+	return func(c *v1alpha1.Checkpoint) bool {
+		if len(c.Spec.Branches) != 1 || c.Spec.Branches[0].ID != id {
+			return false
+		}
+		origin.Request = id
+		c.Status.Branches = []v1alpha1.CheckpointBranchStatus{{Name: c.Spec.Branches[0].Name, State: v1alpha1.BranchMade, Origin: &origin}}
+		return true
+	}
+}
+
+func TestPublishACheckpoint(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonRunning)
+	c := b.checkpoint(task, 1)
+	taken := b.checkpoint(task, 2)
+	taken.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "taken"}}
+	b.try(server.Client.Update(b.ctx, taken))
+	for text, args := range map[string][]string{
+		"has no spec.publish: name a branch":       {"1"},
+		"leave --when out":                         {"1", "--branch", "b", "--when", "completed"},
+		"kubectl clew checkpoint restore worker 7": {"7", "--branch", "b"},
+		"checkpoint 2 of the task has the branch":  {"1", "--branch", "taken"},
+		"a plain git branch name":                  {"1", "--branch", "a..b"},
+		"can only be below refs/heads/":            {"1", "--branch", "refs/tags/b"},
+		"nothing waits for an approval":            {"1", "--branch", "b", "--approve", "c0ffee1"},
+		"--on-diverged must be fail or force":      {"1", "--branch", "b", "--on-diverged", "force"},
+	} {
+		_, _, err := b.clew("", append([]string{"publish", "worker", "--checkpoint"}, args...)...)
+		wantError(t, err, text)
+	}
+	out, _ := b.must("publish", "worker", "--checkpoint", "1", "--branch", "clew/fix", "--dry-run")
+	wantText(t, "the dry run", "checkpoint.clew.dev/worker-1 publishing of checkpoint 1 as branch clew/fix requested (server dry run)\n", out)
+
+	held := strings.Repeat("a", 40)
+	playManager(b, &v1alpha1.CheckpointList{}, pushes("cli-abcdefgh", v1alpha1.OriginBranchStatus{Reason: v1alpha1.ReasonProtectedPaths, Message: "it changes 1 file", HeldCommit: held}))
+	_, _, err := b.clew("", "publish", "worker", "--checkpoint", "worker-1", "--branch", "clew/fix")
+	wantError(t, err, "the checkpoint was not published: it changes 1 file (ProtectedPaths)")
+	_, _, err = b.clew("", "publish", "worker", "--checkpoint", "1", "--branch", "clew/fix", "--approve", "bbbbbbb")
+	wantError(t, err, "is not bbbbbbb but "+held+", of checkpoint 1")
+
+	b.get(c)
+	c.Status.Branches[0].Origin.Request = "before"
+	b.try(server.Client.Status().Update(b.ctx, c))
+	playManager(b, &v1alpha1.CheckpointList{}, func(c *v1alpha1.Checkpoint) bool {
+		return len(c.Spec.Branches) == 1 && c.Spec.Branches[0].ApprovedCommit != "" &&
+			pushes("cli-abcdefgh", v1alpha1.OriginBranchStatus{Reason: v1alpha1.ReasonPublished, Message: "checkpoint 1 is at refs/heads/clew/fix as abc", Ref: "refs/heads/clew/fix", Commit: "abc"})(c)
+	})
+	out, _ = b.must("publish", "worker", "--checkpoint", "1", "--branch", "clew/fix", "--approve", "aaaaaaa", "--on-diverged", "force-with-lease")
+	wantText(t, "output", "checkpoint.clew.dev/worker-1 published: checkpoint 1 is at refs/heads/clew/fix as abc\n", out)
+	b.get(c)
+	want := []v1alpha1.CheckpointBranch{{Name: "clew/fix", Push: v1alpha1.PushOrigin, OnDiverged: v1alpha1.DivergedForceWithLease, ApprovedCommit: held, ID: "cli-abcdefgh"}}
+	if diff := cmp.Diff(want, c.Spec.Branches); diff != "" {
+		t.Errorf("spec.branches (-want +got):\n%s", diff)
+	}
+	out, _ = b.must("checkpoint", "show", "worker", "1")
+	wantParts(t, "checkpoint show", out, "at the repository: checkpoint 1 is at refs/heads/clew/fix as abc")
+}

@@ -1,0 +1,164 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/podaccount"
+	"github.com/clew-dev/clew/internal/controller/requeue"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// publishers returns the pods that push branches of the Checkpoint, and whether there are pods
+// that push those of other Checkpoints of its task.
+func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint) (own []corev1.Pod, busy bool, err error) {
+	list := &corev1.PodList{}
+	if c.Status.TaskUID == "" {
+		return nil, false, nil
+	}
+	err = reader.List(ctx, list, client.InNamespace(c.Namespace), client.HasLabels{v1alpha1.LabelPublication}, client.MatchingLabels{v1alpha1.LabelTaskUID: c.Status.TaskUID})
+	if err != nil {
+		return nil, false, fmt.Errorf("list the pods that push branches: %w", err)
+	}
+	for _, pod := range list.Items {
+		owner := metav1.GetControllerOf(&pod)
+		switch {
+		case owner == nil || owner.Kind != "Checkpoint":
+		case owner.UID == c.UID:
+			own = append(own, pod)
+		case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
+			busy = true
+		}
+	}
+	return own, busy, nil
+}
+
+// push brings the branches to the task's repository, and writes the status if it differs from
+// the old one. The pod that the status names is created after that.
+func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint) (time.Duration, error) {
+	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits}
+	var err error
+	if plan.PushesBranches(c) || plan.PushesBranches(old) {
+		if observed.Task, err = r.task(ctx, c); err != nil {
+			return 0, err
+		}
+	}
+	if observed.Publishers, observed.Busy, err = publishers(ctx, r.Live, c); err != nil {
+		return 0, err
+	}
+	return r.apply(ctx, old, observed)
+}
+
+// apply decides and carries out the plan.
+func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed plan.ObservedBranches) (time.Duration, error) {
+	p, c := plan.DecideBranches(observed, r.Clock.Now()), observed.Checkpoint
+	c.Status.Branches = p.Branches
+	if err := r.record(ctx, c, p.Events); err != nil {
+		return 0, err
+	}
+	if !equality.Semantic.DeepEqual(old.Status, c.Status) {
+		patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
+		if err := r.Client.Status().Patch(ctx, c, patch); err != nil {
+			return 0, fmt.Errorf("write the branches of Checkpoint %s: %w", c.Name, err)
+		}
+	}
+	r.tell(c, p.Events)
+	for _, ref := range p.StopPods {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ref.Name}}
+		err := r.Client.Delete(ctx, pod, client.Preconditions{UID: ptr.To(types.UID(ref.UID))})
+		if client.IgnoreNotFound(err) != nil {
+			return 0, fmt.Errorf("delete pod %s: %w", ref.Name, err)
+		}
+	}
+	if p.Start == nil {
+		return p.RequeueAfter, nil
+	}
+	refusal, err := r.start(ctx, observed.Task, c, *p.Start)
+	if err != nil || refusal == "" {
+		return p.RequeueAfter, err
+	}
+	observed.Publishers, observed.Refused = nil, refusal
+	return r.apply(ctx, c.DeepCopy(), observed)
+}
+
+// task returns the task that the Checkpoint names; nil if there is none.
+func (r *Branches) task(ctx context.Context, c *v1alpha1.Checkpoint) (*v1alpha1.Task, error) {
+	task := &v1alpha1.Task{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the Task %s: %w", c.Spec.TaskRef.Name, err)
+	}
+	return task, nil
+}
+
+// start creates the pod that the status names. It returns why the API server refused it.
+func (r *Branches) start(ctx context.Context, task *v1alpha1.Task, c *v1alpha1.Checkpoint, want plan.BranchPublisher) (refusal string, err error) {
+	if err := podaccount.Ensure(ctx, r.Live, r.Client, c.Namespace); err != nil {
+		return "", err
+	}
+	pod, err := resources.NewPublisher(resources.PublisherRequest{
+		Task: task, Branch: &resources.BranchRequest{Checkpoint: c, Branch: want.Branch},
+		Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces, Onto: want.Onto,
+	}, r.Pods)
+	if err != nil {
+		return "", err
+	}
+	err = r.Client.Create(ctx, pod)
+	if requeue.Refused(err) || apierrors.IsAlreadyExists(err) {
+		return "the pod that publishes was refused: " + err.Error(), nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("create pod %s: %w", pod.Name, err)
+	}
+	return "", nil
+}
+
+// record adds what happened to the task's timeline. It may be repeated.
+func (r *Branches) record(ctx context.Context, c *v1alpha1.Checkpoint, what []plan.BranchEvent) error {
+	list := make([]history.Event, 0, len(what))
+	for _, e := range what {
+		list = append(list, history.Event{
+			ID:   history.BranchEventID(c.Status.TaskUID, string(c.UID), e.Branch, strconv.FormatInt(e.Number, 10), e.Request, e.Reason),
+			Task: history.Task{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name, UID: c.Status.TaskUID},
+			Time: r.Clock.Now(), Type: history.EventTypeCheckpoint, Reason: e.Reason,
+			Actor: plan.BranchRequester(c, e.Branch), Message: e.Message, Attempt: c.Status.Attempt, Checkpoint: c.Status.Number,
+		})
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if err := r.Store.RecordEvents(ctx, list); err != nil {
+		return fmt.Errorf("record what became of the branches of Checkpoint %s: %w", c.Name, err)
+	}
+	return nil
+}
+
+// tell emits Events.
+func (r *Branches) tell(c *v1alpha1.Checkpoint, what []plan.BranchEvent) {
+	for _, e := range what {
+		kind := corev1.EventTypeNormal
+		if e.Reason == v1alpha1.EventBranchNotPublished {
+			kind = corev1.EventTypeWarning
+		}
+		i := slices.IndexFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == e.Branch })
+		// The action distinguishes Events that would otherwise be aggregated.
+		r.Events.Eventf(c, nil, kind, e.Reason, fmt.Sprintf("PushBranch%d-%d", i, e.Number), "%s", e.Message)
+	}
+}

@@ -1,0 +1,310 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// ObservedBranches is everything that a decision about a Checkpoint's branches at the task's
+// repository depends on.
+type ObservedBranches struct {
+	// Checkpoint is the stored object.
+	Checkpoint *v1alpha1.Checkpoint
+	// Task is the one that it names; nil if there is none.
+	Task *v1alpha1.Task
+	// Publishers are the pods that push the Checkpoint's branches.
+	Publishers []corev1.Pod
+	// Busy is true while a branch of another Checkpoint of the task is pushed.
+	Busy bool
+	// Refused is why the API server refused to create the pod that the status names; "" if it
+	// did not.
+	Refused string
+	// Limits are the pauses to use.
+	Limits Limits
+}
+
+// BranchesPlan is what to do about the branches, in this order: pods to stop, status, pod to
+// start, Events.
+type BranchesPlan struct {
+	// Branches is the new status.branches.
+	Branches []v1alpha1.CheckpointBranchStatus
+	// StopPods are the pods to delete.
+	StopPods []PodRef
+	// Start is the pod to create; nil for none.
+	Start *BranchPublisher
+	// Events are what happened.
+	Events []BranchEvent
+	// RequeueAfter is when to decide again if nothing happens before; 0 for never.
+	RequeueAfter time.Duration
+}
+
+// BranchPublisher describes a pod that pushes a branch of a Checkpoint.
+type BranchPublisher struct {
+	Publisher
+	Branch v1alpha1.CheckpointBranch
+}
+
+// BranchEvent is that a branch was pushed, or could not be.
+type BranchEvent struct {
+	// Branch is the branch's name.
+	Branch string
+	// Reason is EventBranchPublished or EventBranchNotPublished.
+	Reason  string
+	Message string
+	// Number and Request are those of the branch's status.
+	Number  int64
+	Request string
+}
+
+// branchPause is when to look again whether another branch is still being pushed.
+const branchPause = 5 * time.Second
+
+// branchFailures is how many pods of one branch follow one another that all fail: as many as
+// there are in about a day.
+const branchFailures = 300
+
+// branching is the state of one call of DecideBranches.
+type branching struct {
+	o    ObservedBranches
+	now  time.Time
+	plan BranchesPlan
+}
+
+// PushesBranches reports whether there is anything to decide about the Checkpoint's branches at
+// the repository. It needs only what the manager's cache keeps.
+func PushesBranches(c *v1alpha1.Checkpoint) bool {
+	for i := range c.Status.Branches {
+		s := &c.Status.Branches[i]
+		spec := pushedBranch(c, s)
+		switch {
+		case (spec == nil) != (s.Origin == nil):
+			return true
+		case spec == nil:
+		case s.Origin.PodName != "" || s.Origin.RetryTime != nil || s.Origin.Request != branchRequest(spec):
+			return true
+		}
+	}
+	return false
+}
+
+// DecideBranches returns what to do next to bring a Checkpoint's branches to the task's
+// repository, one at a time. It is pure.
+func DecideBranches(o ObservedBranches, now time.Time) BranchesPlan {
+	d := &branching{o: o, now: now}
+	d.plan.Branches = o.Checkpoint.DeepCopy().Status.Branches
+	var active *v1alpha1.CheckpointBranchStatus
+	for i := range d.plan.Branches {
+		s := &d.plan.Branches[i]
+		switch {
+		case pushedBranch(o.Checkpoint, s) == nil:
+			s.Origin = nil
+		case s.Origin == nil:
+			s.Origin = &v1alpha1.OriginBranchStatus{Reason: v1alpha1.ReasonPublishPending, Message: "the branch will be pushed"}
+		case s.Origin.PodName != "":
+			active = s
+		}
+	}
+	if active != nil {
+		d.follow(active)
+	}
+	if active == nil || active.Origin.PodName == "" {
+		d.startNext()
+	}
+	d.stopOthers()
+	return d.plan
+}
+
+// pushedBranch returns the entry of the spec by which a branch that the gitstore has is pushed;
+// nil if it is not.
+func pushedBranch(c *v1alpha1.Checkpoint, s *v1alpha1.CheckpointBranchStatus) *v1alpha1.CheckpointBranch {
+	i := slices.IndexFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool {
+		return b.Name == s.Name && b.Push == v1alpha1.PushOrigin
+	})
+	if i < 0 || s.State != v1alpha1.BranchMade {
+		return nil
+	}
+	return &c.Spec.Branches[i]
+}
+
+// branchRequest identifies what an entry of the spec says about the push.
+func branchRequest(b *v1alpha1.CheckpointBranch) string {
+	text, _ := json.Marshal([]string{string(b.OnDiverged), b.ApprovedCommit, b.ID})
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:32]
+}
+
+// stopOthers deletes the pods that the status does not name.
+func (d *branching) stopOthers() {
+	for i := range d.o.Publishers {
+		pod := &d.o.Publishers[i]
+		named := slices.ContainsFunc(d.plan.Branches, func(s v1alpha1.CheckpointBranchStatus) bool {
+			return s.Origin != nil && s.Origin.PodName == pod.Name && (s.Origin.PodUID == "" || s.Origin.PodUID == string(pod.UID))
+		})
+		if !named && pod.DeletionTimestamp == nil {
+			d.plan.StopPods = append(d.plan.StopPods, PodRef{Name: pod.Name, UID: string(pod.UID)})
+		}
+	}
+}
+
+// follow reports what the pod does that pushes a branch.
+func (d *branching) follow(s *v1alpha1.CheckpointBranchStatus) {
+	i := slices.IndexFunc(d.o.Publishers, func(pod corev1.Pod) bool { return pod.Name == s.Origin.PodName })
+	switch {
+	case d.o.Refused != "":
+		d.ended(s, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.Refused, Retryable: true})
+	case i < 0 && s.Origin.PodUID == "": // it has yet to be created
+		d.create(s, pushedBranch(d.o.Checkpoint, s))
+	case i < 0 || s.Origin.PodUID != "" && s.Origin.PodUID != string(d.o.Publishers[i].UID):
+		d.ended(s, publishFailed("the pod that publishes is gone"))
+	default:
+		d.observe(s, &d.o.Publishers[i])
+	}
+}
+
+// observe reports the outcome of the pod, or why it does not start.
+func (d *branching) observe(s *v1alpha1.CheckpointBranchStatus, pod *corev1.Pod) {
+	s.Origin.PodUID = string(pod.UID)
+	w := watchPublisher(pod, d.o.Limits, d.now)
+	switch {
+	case w.result != nil: // stopOthers deletes the pod
+		d.ended(s, *w.result)
+		return
+	case w.problem != "":
+		d.tell(s, v1alpha1.ReasonPublishing, w.problem)
+	}
+	d.requeueAt(w.next)
+}
+
+// startNext plans a pod for the first branch that has to be pushed.
+func (d *branching) startNext() {
+	for i := range d.plan.Branches {
+		s := &d.plan.Branches[i]
+		spec := pushedBranch(d.o.Checkpoint, s)
+		switch {
+		case spec == nil:
+			continue
+		case s.Origin.Request != branchRequest(spec):
+			s.Origin.Failures = 0
+		case s.Origin.RetryTime == nil:
+			continue
+		case d.now.Before(s.Origin.RetryTime.Time):
+			d.requeueAt(s.Origin.RetryTime.Time)
+			continue
+		}
+		if d.o.Busy {
+			d.tell(s, v1alpha1.ReasonPublishPending, "another branch of the task is being pushed")
+			d.requeueAt(d.now.Add(branchPause))
+			continue
+		}
+		s.Origin.Request, s.Origin.RetryTime = branchRequest(spec), nil
+		s.Origin.Number++
+		if d.create(s, spec); s.Origin.PodName != "" {
+			return
+		}
+	}
+}
+
+// create plans the pod that pushes a branch, if the task can push at all.
+func (d *branching) create(s *v1alpha1.CheckpointBranchStatus, spec *v1alpha1.CheckpointBranch) {
+	c, task := d.o.Checkpoint, d.o.Task
+	switch {
+	case task == nil || string(task.UID) != c.Status.TaskUID || task.DeletionTimestamp != nil:
+		d.ended(s, daemonapi.PublishResult{Reason: v1alpha1.ReasonTaskNotFound, Message: fmt.Sprintf("the Task %s that the checkpoint is of is gone, and with it the address and the credentials of its repository", c.Spec.TaskRef.Name)})
+		return
+	case task.Spec.Repository == nil:
+		d.ended(s, daemonapi.PublishResult{Reason: v1alpha1.ReasonRepositoryNotFound, Message: "the task has no repository that a branch could be pushed to: set push to Never"})
+		return
+	}
+	s.Origin.PodName, s.Origin.PodUID = resources.BranchPublisherName(c, s.Name, s.Origin.Number), ""
+	d.tell(s, v1alpha1.ReasonPublishing, "the branch is being pushed")
+	d.plan.Start = &BranchPublisher{Branch: *spec, Publisher: Publisher{Number: s.Origin.Number, Checkpoint: c.Status.Number}}
+	ref := resources.PublishRef(s.Name)
+	if s.Origin.Ref == ref {
+		d.plan.Start.Replaces, d.plan.Start.Onto = s.Origin.Commit, s.Origin.Onto
+	} else if p := task.Status.Publish; p != nil && p.Ref == ref {
+		d.plan.Start.Replaces, d.plan.Start.Onto = p.Commit, p.Onto
+	}
+}
+
+// ended records the outcome of a pod, or why none was started.
+func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.PublishResult) {
+	o := s.Origin
+	o.PodName, o.PodUID, o.RetryTime, o.HeldCommit, o.ProtectedFiles = "", "", nil, "", nil
+	for _, file := range result.Protected {
+		o.ProtectedFiles = append(o.ProtectedFiles, resources.PlainText(file, 256))
+	}
+	if result.Reason == v1alpha1.ReasonProtectedPaths {
+		o.HeldCommit = resources.PlainText(result.Commit, 64)
+	}
+	switch {
+	case result.Reason == v1alpha1.ReasonPublished:
+		d.published(s, result)
+		return
+	case result.Retryable && o.Failures+1 < branchFailures && (result.Reason != v1alpha1.ReasonPublishFailed || o.Failures+1 < maxUnknownFailures):
+		o.Failures++
+		o.RetryTime = ptr.To(metav1.NewTime(d.now.Add(backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(o.Failures)))))
+		d.requeueAt(o.RetryTime.Time)
+		result.Message += "; trying again"
+	case result.Retryable:
+		o.Failures = 0
+		result.Message = fmt.Sprintf("%s; it is not tried again: remove the cause, then change branches[%s].id", clip.Marked(result.Message, maxMessage/2), s.Name)
+	default:
+		o.Failures = 0
+	}
+	d.tell(s, result.Reason, result.Message)
+	if o.Failures <= 1 {
+		d.add(s, v1alpha1.EventBranchNotPublished, fmt.Sprintf("the branch %s of checkpoint %d was not pushed (%s): %s", s.Name, d.o.Checkpoint.Status.Number, result.Reason, result.Message))
+	}
+}
+
+// published records that the repository has the branch.
+func (d *branching) published(s *v1alpha1.CheckpointBranchStatus, result daemonapi.PublishResult) {
+	o, known := s.Origin, s.Origin.Ref == result.Ref && s.Origin.Commit == result.Commit
+	o.Failures, o.Ref, o.Commit, o.Onto = 0, resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), resources.PlainText(result.Onto, 64)
+	if result.Answer != "" || !known {
+		o.Answer = resources.PlainText(result.Answer, maxMessage)
+	}
+	d.tell(s, v1alpha1.ReasonPublished, fmt.Sprintf("checkpoint %d is at %s as %s", d.o.Checkpoint.Status.Number, result.Ref, result.Commit))
+	if !known {
+		d.add(s, v1alpha1.EventBranchPublished, o.Message)
+	}
+}
+
+// tell writes reason and message.
+func (d *branching) tell(s *v1alpha1.CheckpointBranchStatus, reason, message string) {
+	s.Origin.Reason, s.Origin.Message = reason, statusText(message)
+}
+
+func (d *branching) add(s *v1alpha1.CheckpointBranchStatus, reason, message string) {
+	d.plan.Events = append(d.plan.Events, BranchEvent{Branch: s.Name, Reason: reason, Message: statusText(message), Number: s.Origin.Number, Request: s.Origin.Request})
+}
+
+// BranchRequester returns who asked for a branch of the Checkpoint to be pushed, as far as field
+// managers tell.
+func BranchRequester(c *v1alpha1.Checkpoint, branch string) string {
+	by := Requester(c, "", "spec", "branches", fieldpath.KeyByFields("name", branch), "push")
+	return cmp.Or(by, Unknown)
+}
+
+// requeueAt asks for another decision at t at the latest.
+func (d *branching) requeueAt(t time.Time) {
+	after := max(t.Sub(d.now), 10*time.Millisecond)
+	if d.plan.RequeueAfter == 0 || after < d.plan.RequeueAfter {
+		d.plan.RequeueAfter = after
+	}
+}
