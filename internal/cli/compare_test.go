@@ -104,6 +104,20 @@ func TestPick(t *testing.T) {
 	wantText(t, "the output", "task.clew.dev/passkeys suspended\ntask.clew.dev/oauth picked\n", out)
 	wantParts(t, "the question", errOut, "Picks task oauth, and suspends 1 other task: passkeys.")
 	modes(on, off, on, on, on)
+	_, _, err = b.clew("", "pick", "ways", "fix-login", "--yes", "--branch", "clew/oauth")
+	wantError(t, err, `has no task "fix-login"`)
+	_, _, err = b.clew("", "pick", "ways", "ended", "--yes", "--branch", "a..b")
+	wantError(t, err, "branch must be a plain git branch name")
+	modes(on, off, on, on, on)
+	out, _ = b.must("pick", "ways", "passkeys", "--yes", "--branch", "clew/passkeys")
+	wantText(t, "the output", "task.clew.dev/oauth suspended\ntask.clew.dev/passkeys picked, and publishing to clew/passkeys requested\n", out)
+	modes(off, off, on, on, on)
+	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "passkeys"}}
+	if b.get(task); task.Spec.Publish == nil || task.Spec.Publish.Branch != "clew/passkeys" || task.Spec.Publish.When != v1alpha1.PublishSuspended {
+		t.Errorf("spec.publish of the picked task, which is suspended, is %+v", task.Spec.Publish)
+	}
+	out, _ = b.must("pick", "ways", "passkeys")
+	wantText(t, "again", "task.clew.dev/passkeys picked, and published to clew/passkeys as its spec says\n", out)
 	_, errOut = b.must("pick", "ways", "oauth")
 	wantParts(t, "again", errOut, "Nothing to suspend")
 }

@@ -21,6 +21,7 @@ import (
 type pick struct {
 	*plugin
 	yes    bool
+	branch string
 	dryRun dryRunFlag
 	print  *genericclioptions.PrintFlags
 }
@@ -28,13 +29,20 @@ type pick struct {
 func (p *plugin) pickCommand() *cobra.Command {
 	o := &pick{plugin: p}
 	cmd := &cobra.Command{
-		Use:   "pick FORK TASK",
+		Use:   "pick FORK TASK [--branch BRANCH]",
 		Short: "Go on with one task of a fork, and suspend the others",
 		Long: `Go on with one task of a fork, and suspend the others: each takes a last checkpoint,
-keeps its work, and can be resumed. Tasks that have ended stay as they are.`,
+keeps its work, and can be resumed. Tasks that have ended stay as they are.
+
+With --branch, the work of the task is published once it is completed, at once if it is,
+and if it is suspended as it is now. Without it, the task's spec.publish says whether it
+is; a fork does not copy that from its source.`,
 		Example: `  # Compare the tasks, and go on with one of them
   kubectl clew compare approaches
   kubectl clew pick approaches with-oauth
+
+  # Publish its work to a branch of the repository as well
+  kubectl clew pick approaches with-oauth --branch clew/oauth
 
   # In a script
   kubectl clew pick approaches with-oauth --yes -o name`,
@@ -43,6 +51,8 @@ keeps its work, and can be resumed. Tasks that have ended stay as they are.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0], args[1]) },
 	}
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
+	cmd.Flags().StringVar(&o.branch, "branch", "", "Branch of the repository to which the task's work is published.")
+	_ = cmd.RegisterFlagCompletionFunc("branch", cobra.NoFileCompletions)
 	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
 	return cmd
@@ -70,6 +80,11 @@ func (o *pick) run(ctx context.Context, forkName, picked string) error {
 		}
 	}
 	changed := &v1alpha1.TaskList{}
+	// First: if that is refused, nothing is changed.
+	published, err := o.publish(ctx, s, picked)
+	if err != nil {
+		return err
+	}
 	for i := range others {
 		if err := o.suspend(ctx, s, &others[i]); err != nil {
 			return err
@@ -82,8 +97,31 @@ func (o *pick) run(ctx context.Context, forkName, picked string) error {
 	for _, name := range namesOf(others) {
 		fmt.Fprintf(o.Out, "task.clew.dev/%s suspended%s\n", name, o.dryRun.suffix())
 	}
-	fmt.Fprintf(o.Out, "task.clew.dev/%s picked%s\n", picked, o.dryRun.suffix())
+	fmt.Fprintf(o.Out, "task.clew.dev/%s picked%s%s\n", picked, published, o.dryRun.suffix())
 	return nil
+}
+
+// publish has the picked task publish its work. It returns a clause about that for the output.
+func (o *pick) publish(ctx context.Context, s *session, picked string) (clause string, err error) {
+	task, err := s.task(ctx, picked)
+	switch {
+	case err != nil:
+		return "", err
+	case o.branch == "" && task.Spec.Publish == nil:
+		return "", nil
+	case o.branch == "":
+		return ", and published to " + task.Spec.Publish.Branch + " as its spec says", nil
+	}
+	asked := publish{plugin: o.plugin, branch: o.branch}
+	if task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
+		asked.when = "suspended"
+	}
+	patch, err := asked.patch(task)
+	if err != nil {
+		return "", err
+	}
+	err = s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...)
+	return ", and publishing to " + o.branch + " requested", s.explain(err, "task", picked)
 }
 
 // others returns the active tasks of a Fork but the picked one.
