@@ -87,6 +87,7 @@ const (
 	ReasonVolumeFull            = "VolumeFull"
 	ReasonDriftDetected         = "DriftDetected"
 	ReasonSourceNotFound        = "SourceNotFound"
+	ReasonHistoryNotGranted     = "HistoryNotGranted"
 	ReasonSourceAmbiguous       = "SourceAmbiguous"
 	ReasonRepositoryMismatch    = "RepositoryMismatch"
 	ReasonServerUnreachable     = "ServerUnreachable"

@@ -163,8 +163,10 @@ type TaskSpec struct {
 	// lost, continues where the last Task of its name in this namespace stood: with its code,
 	// conversation, checkpoints and operations, none of which is carried out again. A task that
 	// had completed stays completed. Whoever applies it needs the rights to get checkpoints, and
-	// tasks/conversation of that name in the API group history.clew.dev. It is decided once,
-	// before the task first starts; status.adoption says what was found.
+	// tasks/conversation of that name in the API group history.clew.dev. A history that an earlier
+	// namespace of this one's name has left is adopted only after an administrator has granted it:
+	// the task waits for that. It is decided once, before the task first starts; status.adoption
+	// says what was found.
 	// +optional
 	Adopt AdoptPolicy `json:"adopt,omitempty"`
 

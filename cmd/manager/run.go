@@ -27,8 +27,10 @@ import (
 	"github.com/clew-dev/clew/internal/controller/historyhub"
 	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/logging"
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/serving"
@@ -61,7 +63,11 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer store.Close()
-	if err := addControllers(mgr, o, store); err != nil {
+	names, err := namespaceid.New(mgr.GetConfig())
+	if err != nil {
+		return err
+	}
+	if err := addControllers(mgr, o, namespaced.New(store, names, log.WithName("namespaces"))); err != nil {
 		return err
 	}
 	log.Info("starting", "version", version)
@@ -156,7 +162,7 @@ func clientOptions() client.Options {
 }
 
 // addControllers adds all controllers to the manager.
-func addControllers(mgr ctrl.Manager, o *options, store *postgres.Store) error {
+func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error {
 	pods, err := o.podOptions()
 	if err != nil {
 		return err

@@ -14,11 +14,11 @@ const module = "github.com/clew-dev/clew/"
 // for those below it as well, unless they are listed themselves. A package may import
 // packages of its own folder and of lower layers, but not of its neighbours in the layer.
 var layering = [][]string{
-	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitpath", "internal/gitstoreapi", "internal/logging", "internal/refname"},
+	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitpath", "internal/gitstoreapi", "internal/logging", "internal/namespaceid", "internal/refname"},
 	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/pathmatch", "internal/reason", "internal/rollback", "internal/serving"},
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
 	{"internal/gitstore", "internal/history/postgres", "internal/keptspec", "internal/resources"},
-	{"internal/plan", "internal/retention"},
+	{"internal/history/namespaced", "internal/plan", "internal/retention"},
 	{"internal/rewindtarget"},
 	{"internal/daemon/agentstate", "internal/daemon/gatewayclient", "internal/daemon/journal", "internal/daemon/launchplan", "internal/daemon/mask", "internal/daemon/origin", "internal/daemon/pace", "internal/daemon/spool", "internal/daemon/wire"},
 	{"internal/daemon/checkpoint", "internal/daemon/record", "internal/daemon/ship", "internal/daemon/shim", "internal/daemon/volume"},

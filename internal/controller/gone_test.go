@@ -14,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
+	"github.com/clew-dev/clew/internal/testing/fakehistory"
 	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
@@ -171,6 +172,27 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.apply("work", again...)
 		w.until("work", v1alpha1.ReasonCompleted)
 		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName("work", 3)}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+	})
+
+	It("is not continued or started from in a namespace that was made anew, until that is granted", func() {
+		w := newWorld()
+		left := history.Task{Namespace: fakehistory.Earlier(w.namespace), Name: "work", UID: "left"}
+		w.store.Begin(left, 1)
+		w.store.AddCheckpoint(left, history.Checkpoint{Durable: true, Trigger: string(v1alpha1.TriggerToolCalls)})
+		adopting := func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest }
+		w.apply("work", adopting)
+		w.apply("second", builders.StartFrom("gone", ""))
+		left.Name, left.UID = "gone", "gone-uid"
+		w.store.Begin(left, 1)
+		w.store.AddCheckpoint(left, history.Checkpoint{Durable: true})
+		w.until("work", v1alpha1.ReasonHistoryNotGranted)
+		w.Expect(w.task("work")).To(haveMessage(v1alpha1.TaskSucceeded, Not(ContainSubstring("left"))), "the message has no details of it")
+		w.until("second", v1alpha1.ReasonHistoryNotGranted)
+
+		w.store.Grant(w.namespace)
+		w.pod("work", 2)
+		w.Expect(w.task("work").Status.Adoption).To(HaveField("TaskUID", "left"))
+		w.Expect(w.config(w.pod("second", 1)).Source).To(HaveField("TaskUID", "gone-uid"))
 	})
 
 	It("is not taken for another task of its name", func() {

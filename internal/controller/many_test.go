@@ -17,7 +17,9 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/testing/builders"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
@@ -33,6 +35,14 @@ func openPostgres(t testing.TB) *postgres.Store {
 	g.Expect(err).NotTo(HaveOccurred())
 	t.Cleanup(store.Close)
 	return store
+}
+
+// namesOf returns the history store for users who name namespaces.
+func namesOf(store *postgres.Store) *namespaced.Store {
+	GinkgoHelper()
+	names, err := namespaceid.New(server.Config)
+	Expect(err).NotTo(HaveOccurred())
+	return namespaced.New(store, names, GinkgoLogr)
 }
 
 // workRecorded returns the records of a checkpoint as a daemon ships them, with the files that
@@ -93,7 +103,7 @@ var _ = Describe("A task with many more checkpoints than its policy keeps", Labe
 		w := newWorld()
 		w.stop()
 		store := openPostgres(GinkgoTB())
-		w.real, w.settle = store, time.Second
+		w.real, w.settle = namesOf(store), time.Second
 		w.startManager()
 		w.SetDefaultEventuallyTimeout(2 * time.Minute)
 		w.running("work", builders.KeepLast(20))

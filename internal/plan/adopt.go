@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -20,6 +21,9 @@ func UndecidedAdoption(task *v1alpha1.Task) bool {
 	return task.Spec.Adopt == v1alpha1.AdoptLatest && s.Adoption == nil && len(s.Attempts) == 0 && task.DeletionTimestamp == nil
 }
 
+// grantPause is the time between two looks whether a history has been granted.
+const grantPause = 10 * time.Second
+
 // considerAdoption decides, once, what a new Task continues. It reports whether that is done.
 func (d *decision) considerAdoption() bool {
 	if !UndecidedAdoption(d.task) {
@@ -29,6 +33,10 @@ func (d *decision) considerAdoption() bool {
 	case !found.Known:
 		d.wait(v1alpha1.ReasonHistoryUnavailable, "the history store cannot be reached, which knows whether there is a history to adopt: the task starts when it can")
 		d.requeue(d.o.Limits.RetryBase)
+		return false
+	case found.Former == "" && found.Elsewhere:
+		d.wait(v1alpha1.ReasonHistoryNotGranted, fmt.Sprintf("a history of a task named %s is kept, but it belongs to an earlier namespace of this one's name: the task starts when an administrator has granted it (historyGrants in the values of Clew's chart); to start anew, set adopt: Never", d.task.Name))
+		d.requeue(grantPause)
 		return false
 	case found.Former == "":
 		d.s.Adoption = &v1alpha1.AdoptionStatus{Message: fmt.Sprintf("no history of a former task named %s is kept in this namespace: the task starts anew", d.task.Name)}

@@ -49,6 +49,22 @@ func TestATaskWithNothingToAdoptStartsAnewAndSaysSo(t *testing.T) {
 	}
 }
 
+func TestATaskWaitsForTheGrantOfAHistoryUnlessItStartsAnew(t *testing.T) {
+	s := newScene(t, adopting)
+	s.o.Adoption = Adoption{Known: true, Elsewhere: true}
+	if p := Decide(s.o, s.now); p.RequeueAfter == 0 {
+		t.Error("nobody looks whether it was granted")
+	}
+	s.step()
+	s.wantState(v1alpha1.ReasonHistoryNotGranted)
+	if len(s.o.Pods) > 0 || s.status().Adoption != nil {
+		t.Error("it was decided what to adopt")
+	}
+	s.o.Task.Spec.Adopt = v1alpha1.AdoptNever
+	s.step()
+	s.wantStarted(1)
+}
+
 func TestOperationsOfATaskThatAdoptsNothingAreNotApplicable(t *testing.T) {
 	s := newScene(t, adopting, builders.Rewind("r", "tidy-up-1"), builders.Resume("s"))
 	s.step() // waits for the history store

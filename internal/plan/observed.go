@@ -99,6 +99,9 @@ type Adoption struct {
 	// Known is false while the history store cannot be asked.
 	Known bool
 	history.Adoption
+	// Elsewhere reports that nothing can be adopted, but that an earlier namespace of the same
+	// name has left a history of this task's name.
+	Elsewhere bool
 	// Operations are those of OperationKeys that the history has.
 	Operations []string
 }
@@ -112,6 +115,9 @@ type Source struct {
 	Kept []string
 	// Deleted reports that the history of the UID that is named was deleted.
 	Deleted bool
+	// Elsewhere reports that Kept is empty, but that an earlier namespace of the same name has
+	// left a history of this name.
+	Elsewhere bool
 	// Checkpoint is the object that is named, or the source's latest one if no moment is;
 	// nil if it does not exist.
 	Checkpoint *v1alpha1.Checkpoint

@@ -92,6 +92,8 @@ func fromKept(from *v1alpha1.StartFrom, found Source) (*v1alpha1.SourceStatus, *
 		return blocked(v1alpha1.ReasonHistoryUnavailable, "there is no Task %q in this namespace, and the history store cannot be reached, which knows whether the history of one is kept: the task starts when it can", name)
 	case found.Deleted:
 		return blocked(v1alpha1.ReasonSourceNotFound, "the history of Task %q with the UID %s was deleted: nothing is left to start from", name, uid)
+	case found.Elsewhere:
+		return blocked(v1alpha1.ReasonHistoryNotGranted, "there is no Task %q in this namespace to start from, and the history that is kept of one belongs to an earlier namespace of this one's name: the task starts when an administrator has granted it (historyGrants in the values of Clew's chart)", name)
 	case len(found.Kept) == 0 && uid != "":
 		return blocked(v1alpha1.ReasonSourceNotFound, "there is no Task %q with the UID %s in this namespace to start from, and no history of one is kept", name, uid)
 	case len(found.Kept) == 0:

@@ -99,6 +99,7 @@ func TestSourcesThatAreGone(t *testing.T) {
 		"store down":       {nil, "", Source{}, v1alpha1.ReasonHistoryUnavailable, "whether the history of one is kept"},
 		"nothing kept":     {nil, "", Source{Known: true}, v1alpha1.ReasonSourceNotFound, "no history of one is kept"},
 		"another UID":      {nil, "u", Source{Known: true}, v1alpha1.ReasonSourceNotFound, "with the UID u"},
+		"not granted":      {nil, "", Source{Known: true, Elsewhere: true}, v1alpha1.ReasonHistoryNotGranted, "an earlier namespace"},
 		"deleted":          {nil, "u", Source{Known: true, Deleted: true}, v1alpha1.ReasonSourceNotFound, "was deleted"},
 		"several":          {nil, "", Source{Known: true, Kept: []string{"u2", "u1"}}, v1alpha1.ReasonSourceAmbiguous, "newest first: u2, u1"},
 		"no checkpoint":    {nil, "", kept(nil), v1alpha1.ReasonCheckpointNotFound, "nothing is left to start from"},

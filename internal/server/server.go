@@ -37,6 +37,7 @@ import (
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/podidentity"
@@ -124,6 +125,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { keepSchema(work, dsn, stores.daemons, ready, log) })
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
 	aside.Go(func() { _ = p.live.Run(work) })
+	aside.Go(func() { p.grants.Run(work) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { _ = p.verifier(stores.archive, log).Run(work) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
@@ -155,6 +157,7 @@ type parts struct {
 	tasks      liveTasks
 	code       codeStore
 	live       *live.Broker
+	grants     *namespaced.Grants
 }
 
 func assemble(config *rest.Config, o Options, stores stores, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
@@ -192,12 +195,16 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, err
 	}
+	named, grants, err := stores.named(config, o.HistoryGrants, log)
+	if err != nil {
+		return nil, err
+	}
 	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
-	onDemand := verification.NewOnDemand(stores.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive)}
+	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
-		Store:         stores.daemons,
+		Store:         named.daemons,
 		Connections:   stores.daemons.MaxConnections(),
 		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
@@ -210,9 +217,9 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	})
 	p.mux.Handle(p.gateway.Handler())
 	historyapi.Register(p.mux, historyapi.Options{
-		Store:         stores.people,
+		Store:         named.people,
 		Connections:   stores.people.MaxConnections(),
-		Archive:       archive{Store: stores.people, transfers: stores.archive},
+		Archive:       archive{Store: named.people, transfers: named.archive},
 		Tasks:         tasks,
 		ImportBytes:   o.ImportBytes,
 		Code:          code,
@@ -283,11 +290,12 @@ func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept Retent
 // exists. If it does not, its code is deleted first, as in a requested deletion: the code
 // can only be found by way of the history.
 func (p *parts) taskExists(ctx context.Context, task history.Task) (bool, error) {
-	uid, err := p.tasks.TaskUID(ctx, task.Namespace, task.Name)
+	namespace := namespaced.Name(task.Namespace)
+	uid, err := p.tasks.TaskUID(ctx, namespace, task.Name)
 	if err != nil || uid == task.UID {
 		return true, err
 	}
-	_, err = p.code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
+	_, err = p.code.DeleteTask(ctx, namespace, task.UID, task.Name)
 	return false, err
 }
 

@@ -3,13 +3,17 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
 
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/namespaceid"
 )
 
 // stores are the history store with separate connections for users that must not wait for
@@ -59,10 +63,30 @@ func (s stores) connections() (open, inUse int32) {
 	return open, inUse
 }
 
+// namedStores are the stores for users who name namespaces.
+type namedStores struct{ daemons, people, archive *namespaced.Store }
+
+// named returns the stores for users who name namespaces, and what carries out grants.
+func (s stores) named(config *rest.Config, grants []string, log logr.Logger) (n namedStores, g *namespaced.Grants, err error) {
+	names, err := namespaceid.New(config)
+	if err != nil {
+		return n, nil, err
+	}
+	parsed, err := namespaced.ParseGrants(grants)
+	if err != nil {
+		return n, nil, fmt.Errorf("--history-grant: %w", err)
+	}
+	named := func(store *postgres.Store) *namespaced.Store {
+		return namespaced.New(store, names, log.WithName("namespaces"))
+	}
+	n = namedStores{daemons: named(s.daemons), people: named(s.people), archive: named(s.archive)}
+	return n, &namespaced.Grants{Store: s.archive, Names: names, Grants: parsed, Log: log.WithName("grants")}, nil
+}
+
 // archive is the store of people, except for long operations.
 type archive struct {
-	*postgres.Store
-	transfers *postgres.Store
+	*namespaced.Store
+	transfers *namespaced.Store
 }
 
 // Export implements historyapi.Archive.

@@ -12,6 +12,7 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
@@ -81,7 +82,7 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 	if c.client.BaseURL == "" {
 		return gitstoreapi.Verification{}, errNoGitstore()
 	}
-	return c.client.Verify(ctx, namespace, uid, checkpoint, since)
+	return c.client.Verify(ctx, namespaced.Name(namespace), uid, checkpoint, since)
 }
 
 // AdoptTask implements gateway.Code.

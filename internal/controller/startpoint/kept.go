@@ -61,6 +61,11 @@ func keptUIDs(ctx context.Context, store Store, namespace string, from *v1alpha1
 			found.Kept = append(found.Kept, task.UID)
 		}
 	}
+	if len(found.Kept) == 0 {
+		if found.Elsewhere, err = store.EarlierNamespace(ctx, namespace, from.TaskRef.Name); err != nil {
+			return err
+		}
+	}
 	if from.TaskUID == "" || len(found.Kept) > 0 {
 		return nil
 	}

@@ -31,6 +31,9 @@ type Store interface {
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	// TasksNamed returns the tasks of a name that have a history, newest first.
 	TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error)
+	// EarlierNamespace reports whether an earlier namespace of that name has left a history of a
+	// task, which is not this one's.
+	EarlierNamespace(ctx context.Context, namespace, name string) (bool, error)
 	// RecordedTransitions returns math.MaxInt64 for a task whose history was deleted.
 	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
 	// ResolvePosition finds the turn boundary at or before a position in the active branch,

@@ -19,7 +19,11 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 	}
 	id := history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)}
 	found, err := r.Store.Adoption(ctx, id)
-	answer := plan.Adoption{Known: err == nil, Adoption: found}
+	answer := plan.Adoption{Adoption: found}
+	if err == nil && found.Former == "" {
+		answer.Elsewhere, err = r.Store.EarlierNamespace(ctx, task.Namespace, task.Name)
+	}
+	answer.Known = err == nil
 	if keys := plan.OperationKeys(task); err == nil && found.Done && len(keys) > 0 {
 		answer.Operations, err = r.Store.Operations(ctx, id.Key(), keys)
 		answer.Known = err == nil

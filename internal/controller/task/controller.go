@@ -43,6 +43,9 @@ type Store interface {
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	// TasksNamed returns the tasks of a name that have a history, newest first.
 	TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error)
+	// EarlierNamespace reports whether an earlier namespace of that name has left a history of a
+	// task, which is not this one's.
+	EarlierNamespace(ctx context.Context, namespace, name string) (bool, error)
 	// Adoption returns what a task has adopted, or could adopt.
 	Adoption(ctx context.Context, task history.Task) (history.Adoption, error)
 	// Adopt gives the history of a former task to one that has none. It may be repeated.

@@ -96,6 +96,14 @@ func (g *guard) TasksNamed(ctx context.Context, namespace, name string) (tasks [
 	return tasks, err
 }
 
+func (g *guard) EarlierNamespace(ctx context.Context, namespace, name string) (left bool, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		left, err = g.store.EarlierNamespace(ctx, namespace, name)
+		return err
+	})
+	return left, err
+}
+
 func (g *guard) Adoption(ctx context.Context, task history.Task) (found history.Adoption, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		found, err = g.store.Adoption(ctx, task)

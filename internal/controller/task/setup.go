@@ -34,6 +34,7 @@ const gather = 100 * time.Millisecond
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks/finalizers,verbs=update
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=clew.dev,resources=conversationsnapshots,verbs=get;list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;create

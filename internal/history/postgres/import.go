@@ -181,7 +181,12 @@ func (i *importer) begin(ctx context.Context, t exportedTask) error {
 		// Cleaned, it would differ from the UID that is looked up.
 		return invalid("the task's UID is longer than %d bytes, or has characters that no UID has", history.MaxUIDBytes)
 	}
-	i.begun, i.same, i.header = true, t.Namespace == i.task.Namespace, t
+	// Messages of other keys have joined those of the key, and their digests differ.
+	joined, err := i.q.JoinedKeys(ctx, i.task.Namespace)
+	if err != nil {
+		return err
+	}
+	i.begun, i.same, i.header = true, t.Namespace == i.task.Namespace && len(joined) == 0, t
 	i.task.Name, i.task.UID = clean(t.Name), t.UID
 	models, err := json.Marshal(t.Models)
 	if err != nil {

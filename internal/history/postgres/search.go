@@ -31,7 +31,7 @@ const searchSQL = `
 WITH RECURSIVE {scope} matched AS (
 	SELECT d.message_id, ts_rank(d.words, websearch_to_tsquery('simple', @words), 1) AS rank
 	FROM search_documents d
-	WHERE d.words @@ (@namespace_word::tsquery && websearch_to_tsquery('simple', @words))
+	WHERE d.words @@ (@namespace_words::tsquery && websearch_to_tsquery('simple', @words))
 )
 SELECT h.rank, h.message_id, e.branch_id, e.position, e.time, e.call_id, e.result_call_id,
 	t.uid, t.namespace, t.name, coalesce(b.task_uid, ''), b.number,
@@ -89,7 +89,11 @@ func (s *Store) Search(ctx context.Context, query history.SearchQuery) (history.
 	if len(parsed.Terms) == 0 || query.Limit < 1 {
 		return history.SearchPage{}, nil
 	}
-	statement, args := searchStatement(query, parsed.Text)
+	words, err := s.namespaceWords(ctx, query.Namespace)
+	if err != nil {
+		return history.SearchPage{}, wrap(err, doing)
+	}
+	statement, args := searchStatement(query, parsed.Text, words)
 	rows, err := s.pool.Query(ctx, statement, pgx.QueryExecModeCacheDescribe, args)
 	if err != nil {
 		return history.SearchPage{}, wrap(err, doing)
@@ -103,9 +107,9 @@ func (s *Store) Search(ctx context.Context, query history.SearchQuery) (history.
 
 // searchStatement builds the statement. It contains only the requested parts, so that it
 // is planned for them.
-func searchStatement(query history.SearchQuery, text string) (string, pgx.NamedArgs) {
+func searchStatement(query history.SearchQuery, text, namespaceWords string) (string, pgx.NamedArgs) {
 	args := pgx.NamedArgs{
-		"words": text, "namespace": query.Namespace, "namespace_word": quoteWord(namespaceWord(query.Namespace)), "up_to_rows": query.Limit + 1,
+		"words": text, "namespace": query.Namespace, "namespace_words": namespaceWords, "up_to_rows": query.Limit + 1,
 	}
 	scope, owner, filters := "", ownerSQL, ""
 	if query.UID != "" {

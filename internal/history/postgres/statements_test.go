@@ -10,7 +10,7 @@ import (
 // SearchStatement returns the statement that Search sends, so that its plan can be
 // checked.
 func SearchStatement(query history.SearchQuery) (string, pgx.NamedArgs) {
-	return searchStatement(query, searchtext.Parse(query.Text).Text)
+	return searchStatement(query, searchtext.Parse(query.Text).Text, quoteWord(namespaceWord(query.Namespace)))
 }
 
 // TasksStatement returns the statement that Tasks sends.

@@ -328,6 +328,33 @@ func (s *Store) TasksNamed(_ context.Context, namespace, name string) ([]history
 	return tasks, s.unavailable()
 }
 
+// Earlier is the namespace of tasks that belong to an earlier namespace of that name.
+func Earlier(namespace string) string { return namespace + "@earlier" }
+
+// EarlierNamespace implements the controllers' stores.
+func (s *Store) EarlierNamespace(_ context.Context, namespace, name string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.tasks {
+		if k.state.Namespace == Earlier(namespace) && k.state.Name == name {
+			return true, s.unavailable()
+		}
+	}
+	return false, s.unavailable()
+}
+
+// Grant gives the histories of earlier namespaces of a name to the one that has it now.
+func (s *Store) Grant(namespace string) {
+	s.mu.Lock()
+	for _, k := range s.tasks {
+		if k.state.Namespace == Earlier(namespace) {
+			k.state.Namespace = namespace
+		}
+	}
+	s.mu.Unlock()
+	s.notify(history.Notification{})
+}
+
 // RecordedTransitions implements the manager's store.
 func (s *Store) RecordedTransitions(_ context.Context, _, taskUID string) (int64, error) {
 	s.mu.Lock()

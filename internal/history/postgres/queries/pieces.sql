@@ -6,8 +6,9 @@ ON CONFLICT (namespace, hash) DO NOTHING
 RETURNING id, hash;
 
 -- name: HoldPieces :many
--- Keeps the pieces from being removed until the transaction ends.
-SELECT id, hash FROM pieces WHERE namespace = @namespace AND hash = ANY (@hashes::bytea[]) ORDER BY hash FOR KEY SHARE;
+-- Keeps the pieces from being removed until the transaction ends. Those of keys that have joined
+-- the namespace are among its own.
+SELECT id, hash FROM pieces WHERE namespace = ANY (ARRAY[@namespace::text] || ARRAY (SELECT unnest(n.joined) FROM namespaces n WHERE n.key = @namespace::text)) AND hash = ANY (@hashes::bytea[]) ORDER BY hash FOR KEY SHARE;
 
 -- name: AwaitPieces :exec
 -- The pieces' message is still to come.
@@ -24,11 +25,11 @@ WITH links AS (
 DELETE FROM pending_pieces p USING links WHERE p.task_id = @task_id::integer AND p.piece_id = links.piece_id;
 
 -- name: Pieces :many
-SELECT hash, data FROM pieces WHERE namespace = @namespace AND hash = ANY (@hashes::bytea[]);
+SELECT hash, data FROM pieces WHERE namespace = ANY (ARRAY[@namespace::text] || ARRAY (SELECT unnest(n.joined) FROM namespaces n WHERE n.key = @namespace::text)) AND hash = ANY (@hashes::bytea[]);
 
 -- name: IntactPieces :one
 -- The number of the pieces that exist and match their hash.
-SELECT count(*) FROM pieces WHERE namespace = @namespace AND hash = ANY (@hashes::bytea[]) AND sha256(data) = hash;
+SELECT count(DISTINCT hash) FROM pieces WHERE namespace = ANY (ARRAY[@namespace::text] || ARRAY (SELECT unnest(n.joined) FROM namespaces n WHERE n.key = @namespace::text)) AND hash = ANY (@hashes::bytea[]) AND sha256(data) = hash;
 
 -- name: MarkMessages :exec
 -- An existing mark may be about to be removed by a sweep that saw the message in use:

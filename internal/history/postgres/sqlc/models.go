@@ -184,6 +184,14 @@ type MessagePiece struct {
 	PieceID   int64
 }
 
+type Namespace struct {
+	Name   string
+	Uid    string
+	Key    string
+	Joined []string
+	Since  time.Time
+}
+
 type Operation struct {
 	TaskUid       string
 	OperationID   string

@@ -133,7 +133,7 @@ func (q *Queries) GiveUpPieces(ctx context.Context, arg GiveUpPiecesParams) (int
 }
 
 const holdPieces = `-- name: HoldPieces :many
-SELECT id, hash FROM pieces WHERE namespace = $1 AND hash = ANY ($2::bytea[]) ORDER BY hash FOR KEY SHARE
+SELECT id, hash FROM pieces WHERE namespace = ANY (ARRAY[$1::text] || ARRAY (SELECT unnest(n.joined) FROM namespaces n WHERE n.key = $1::text)) AND hash = ANY ($2::bytea[]) ORDER BY hash FOR KEY SHARE
 `
 
 type HoldPiecesParams struct {
@@ -146,7 +146,8 @@ type HoldPiecesRow struct {
 	Hash []byte
 }
 
-// Keeps the pieces from being removed until the transaction ends.
+// Keeps the pieces from being removed until the transaction ends. Those of keys that have joined
+// the namespace are among its own.
 func (q *Queries) HoldPieces(ctx context.Context, arg HoldPiecesParams) ([]HoldPiecesRow, error) {
 	rows, err := q.db.Query(ctx, holdPieces, arg.Namespace, arg.Hashes)
 	if err != nil {
@@ -207,7 +208,7 @@ func (q *Queries) InsertPieces(ctx context.Context, arg InsertPiecesParams) ([]I
 }
 
 const intactPieces = `-- name: IntactPieces :one
-SELECT count(*) FROM pieces WHERE namespace = $1 AND hash = ANY ($2::bytea[]) AND sha256(data) = hash
+SELECT count(DISTINCT hash) FROM pieces WHERE namespace = ANY (ARRAY[$1::text] || ARRAY (SELECT unnest(n.joined) FROM namespaces n WHERE n.key = $1::text)) AND hash = ANY ($2::bytea[]) AND sha256(data) = hash
 `
 
 type IntactPiecesParams struct {
@@ -366,7 +367,7 @@ func (q *Queries) MarkedPieces(ctx context.Context, upToRows int32) ([]int64, er
 }
 
 const pieces = `-- name: Pieces :many
-SELECT hash, data FROM pieces WHERE namespace = $1 AND hash = ANY ($2::bytea[])
+SELECT hash, data FROM pieces WHERE namespace = ANY (ARRAY[$1::text] || ARRAY (SELECT unnest(n.joined) FROM namespaces n WHERE n.key = $1::text)) AND hash = ANY ($2::bytea[])
 `
 
 type PiecesParams struct {
