@@ -3,6 +3,7 @@ package controller_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -237,6 +238,30 @@ var _ = Describe("a checkpoint", func() {
 		second := w.checkpoint("work-2-" + string(w.task("work").UID)[:5])
 		w.Expect(second.Status.Number).To(BeEquivalentTo(2))
 		w.Eventually(func() string { return w.latest("work") }).Should(Equal("work-3"))
+	})
+
+	It("has one object, although its name becomes free before the manager that made it under another one has written so", func() {
+		w := newWorld()
+		squatter := manual("work-1", "other")
+		w.create(squatter)
+		w.running("work")
+		w.requests.setSpoil(func(r *http.Request) error {
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/tasks/work/status") {
+				return errors.New("the manager dies here")
+			}
+			return nil
+		})
+		w.record("work", v1alpha1.TriggerToolCalls, 1)
+		name := "work-1-" + string(w.task("work").UID)[:5]
+		w.checkpoint(name)
+		w.stop()
+		w.Expect(w.client.Delete(w.ctx, squatter)).To(Succeed())
+		w.requests.setSpoil(nil)
+		w.startManager()
+		w.Eventually(func() string { return w.latest("work") }).Should(Equal(name))
+		list := &v1alpha1.CheckpointList{}
+		w.Expect(w.client.List(w.ctx, list, client.InNamespace(w.namespace))).To(Succeed())
+		w.Expect(list.Items).To(HaveLen(1))
 	})
 
 	It("costs one status write if it is pushed at once", func() {

@@ -68,6 +68,15 @@ func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, ro
 		}
 	}
 	names := []string{resources.CheckpointName(task.Name, row.Number), resources.CheckpointNameOr(task, row.Number)}
+	// The first name may have been in use when the object got the second, and be free now. The
+	// cache suffices: it had every object when this manager started.
+	second, err := read[v1alpha1.Checkpoint](ctx, r.Client, task.Namespace, names[1])
+	if err != nil {
+		return "", err
+	}
+	if second != nil && represents(second, task, row.Number) {
+		return second.Name, nil
+	}
 	for _, name := range names {
 		err := r.Client.Create(ctx, resources.NewCheckpoint(task, name, row))
 		if err == nil {
