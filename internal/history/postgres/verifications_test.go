@@ -195,6 +195,24 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(integrity(ctx, 1).Damage).To(BeEmpty())
 	})
 
+	DescribeTable("finds a damaged part of a conversation, and names the checkpoint before it", func(ctx SpecContext, bytes int, damage string) {
+		w.append(user("1"), durable(1), agent(long(bytes, "text")), durable(2))
+		Expect(w.store.DamagedConversations(ctx, w.task.Key())).To(BeEmpty())
+		sql(ctx, damage)
+		damaged, err := w.store.DamagedConversations(ctx, w.task.Key())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(damaged).To(And(HaveLen(1), HaveKeyWithValue(int64(2), ContainSubstring("message 2"))))
+		Expect(w.store.RecordVerdicts(ctx, w.task.Key(), []history.Verdict{{Number: 2}}, damaged)).To(HaveLen(1))
+		Expect(integrity(ctx, 2)).To(And(HaveField("Damage", ContainSubstring("message 2")), HaveField("IntactBefore", int64(1))))
+	},
+		Entry("a message that is deleted", 100, "SET session_replication_role = replica; DELETE FROM messages WHERE role = 'assistant'"),
+		Entry("a message that is truncated", 100, "UPDATE messages SET body = left(body, 10) WHERE role = 'assistant'"),
+		Entry("a message with a flipped bit", 100, "UPDATE messages SET body = overlay(body placing chr(ascii(body) # 1) from 1 for 1) WHERE role = 'assistant'"),
+		Entry("a piece that is deleted", 40<<10, "DELETE FROM message_pieces; DELETE FROM pieces"),
+		Entry("a piece that is truncated", 40<<10, "UPDATE pieces SET data = substring(data for length(data) / 2)"),
+		Entry("a piece with a flipped bit", 40<<10, "UPDATE pieces SET data = set_byte(data, 100, get_byte(data, 100) # 64)"),
+	)
+
 	It("tells whoever follows it what has changed", func(ctx SpecContext) {
 		w.append(durable(1), durable(2))
 		changed := func(since time.Time) (all []history.VerifiedTask) {
