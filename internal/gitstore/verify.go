@@ -55,6 +55,7 @@ func (h *Handler) verification(c *call, namespace, uid string) (gitstoreapi.Veri
 	if err != nil {
 		return none, h.unavailable(c, err)
 	}
+	c.repository = *repository
 	// A repository is verified by one request at a time: the next one need not read again what
 	// this one reads.
 	known, release, err := h.verified.take(c.request.Context(), *repository, since)
@@ -68,11 +69,8 @@ func (h *Handler) verification(c *call, namespace, uid string) (gitstoreapi.Veri
 	}
 	defer freeSlot()
 	v := verifier{ctx: c.request.Context(), store: h.store, git: h.store.gitFor(*repository), repository: *repository, known: known}
-	found, err := v.checkpoint(uid, number)
+	found, err := h.healed(c, &v, uid, number)
 	if err != nil {
-		return none, h.unavailable(c, err)
-	}
-	if err := h.lacking.add(*repository, uid, found.Damage); err != nil {
 		return none, h.unavailable(c, err)
 	}
 	for _, d := range found.Damage[:min(len(found.Damage), 5)] {
