@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -61,6 +62,13 @@ func (f *fakeBranches) answer(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.refuse = err
+}
+
+// restore puts it back to a copy without branches.
+func (f *fakeBranches) restore() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at = nil
 }
 
 // all returns the branches that there are.
@@ -138,5 +146,25 @@ var _ = Describe("the branches of checkpoints", func() {
 		w.eventuallyBranches("work-2", HaveExactElements(And(HaveField("State", v1alpha1.BranchRefused), HaveField("ObservedGeneration", BeZero()))))
 		w.branches.answer(nil)
 		w.eventuallyBranches("work-2", HaveExactElements(made("c", 2)))
+	})
+
+	It("are made again after the gitstore was restored from an older copy", func() {
+		w := newWorld()
+		w.running("work")
+		w.recordMany("work", 1)
+		w.branch("work-1", "a", "b")
+		w.eventuallyBranches("work-1", HaveExactElements(made("a", 1), made("b", 1)))
+		before := w.branches.all()
+		w.branches.answer(gitstoreapi.New(gitstoreapi.NotFound, "it does not have the checkpoint"))
+		w.branches.restore()
+		w.stop()
+		w.makeAgain = 100 * time.Millisecond
+		w.startManager()
+		w.eventuallyBranches("work-1", HaveEach(HaveField("State", v1alpha1.BranchRefused)))
+		w.branches.answer(nil)
+		w.eventuallyBranches("work-1", HaveExactElements(made("a", 1), made("b", 1)))
+		w.Expect(w.branches.all()).To(Equal(before))
+		w.branches.restore()
+		w.Eventually(w.branches.all).Should(Equal(before))
 	})
 })

@@ -90,12 +90,12 @@ type branching struct {
 func PushesBranches(c *v1alpha1.Checkpoint) bool {
 	for i := range c.Status.Branches {
 		s := &c.Status.Branches[i]
-		spec := pushedBranch(c, s)
+		spec, made := pushedBranch(c, s), s.State == v1alpha1.BranchMade
 		switch {
-		case (spec == nil) != (s.Origin == nil):
+		case spec == nil && s.Origin == nil, spec != nil && s.Origin == nil && !made:
+		case spec == nil || s.Origin == nil || s.Origin.PodName != "":
 			return true
-		case spec == nil:
-		case s.Origin.PodName != "" || s.Origin.RetryTime != nil || s.Origin.Request != branchRequest(spec):
+		case made && (s.Origin.RetryTime != nil || s.Origin.Request != branchRequest(spec)):
 			return true
 		}
 	}
@@ -113,6 +113,7 @@ func DecideBranches(o ObservedBranches, now time.Time) BranchesPlan {
 		switch {
 		case pushedBranch(o.Checkpoint, s) == nil:
 			s.Origin = nil
+		case s.Origin == nil && s.State != v1alpha1.BranchMade: // pushed once the gitstore has it
 		case s.Origin == nil:
 			s.Origin = &v1alpha1.OriginBranchStatus{Reason: v1alpha1.ReasonPublishPending, Message: "the branch will be pushed"}
 		case s.Origin.PodName != "":
@@ -129,13 +130,12 @@ func DecideBranches(o ObservedBranches, now time.Time) BranchesPlan {
 	return d.plan
 }
 
-// pushedBranch returns the entry of the spec by which a branch that the gitstore has is pushed;
-// nil if it is not.
+// pushedBranch returns the entry of the spec by which a branch is pushed; nil if it is not.
 func pushedBranch(c *v1alpha1.Checkpoint, s *v1alpha1.CheckpointBranchStatus) *v1alpha1.CheckpointBranch {
 	i := slices.IndexFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool {
 		return b.Name == s.Name && b.Push == v1alpha1.PushOrigin
 	})
-	if i < 0 || s.State != v1alpha1.BranchMade {
+	if i < 0 {
 		return nil
 	}
 	return &c.Spec.Branches[i]
@@ -196,7 +196,7 @@ func (d *branching) startNext() {
 		s := &d.plan.Branches[i]
 		spec := pushedBranch(d.o.Checkpoint, s)
 		switch {
-		case spec == nil:
+		case spec == nil || s.Origin == nil || s.State != v1alpha1.BranchMade:
 			continue
 		case s.Origin.Request != branchRequest(spec):
 			s.Origin.Failures = 0

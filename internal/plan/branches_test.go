@@ -238,6 +238,19 @@ func TestAFailureThatDoesNotPassIsNotTriedForEver(t *testing.T) {
 	}
 }
 
+// A gitstore that was restored from an older copy may lack the checkpoint for a while.
+func TestWhatIsAtTheRepositoryStaysKnown(t *testing.T) {
+	s := pushing(t, "a").step().ends(at("refs/heads/a", "c1"))
+	s.o.Checkpoint.Status.Branches[0].State = v1alpha1.BranchRefused
+	s.o.Checkpoint.Spec.Branches[0].ID = "again"
+	s.step().wantNoPod()
+	s.want(0, v1alpha1.ReasonPublished, "c1")
+	s.o.Checkpoint.Status.Branches[0].State = v1alpha1.BranchMade
+	if got := s.step().told(); got.Replaces != "c1" {
+		t.Errorf("it replaces %q", got.Replaces)
+	}
+}
+
 func TestABranchThatIsNotToBePushedIsNot(t *testing.T) {
 	for name, test := range map[string]struct {
 		change       func(*ObservedBranches)

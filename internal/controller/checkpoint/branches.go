@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -58,6 +60,12 @@ type Branches struct {
 	Limits plan.Limits
 	// Clock is the source of the time.
 	Clock clock.PassiveClock
+	// MakeAgain is how often the gitstore is asked for all branches again, since it may have been
+	// restored from an older copy. It is an hour if 0.
+	MakeAgain time.Duration
+
+	// asked is when it was last asked for those of a Checkpoint.
+	asked map[types.NamespacedName]time.Time
 }
 
 // The controller's permissions.
@@ -84,22 +92,63 @@ func (r *Branches) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Branches) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	c := &v1alpha1.Checkpoint{}
 	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
+		delete(r.asked, request.NamespacedName)
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	idle, err := r.idle(ctx, c)
-	if err != nil || idle {
+	if err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
+	}
+	again := r.makeAgain(c)
+	if idle && again > 0 {
+		return ctrl.Result{RequeueAfter: again}, nil
+	}
+	if idle && again < 0 {
+		return ctrl.Result{}, nil
 	}
 	// The cache may lag behind what was made, and lacks the agent's HEAD.
 	if err := r.Live.Get(ctx, request.NamespacedName, c); err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
-	after, err := r.reconcile(ctx, c)
+	after, err := r.reconcile(ctx, c, again == 0)
 	if err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
+	if again = r.makeAgain(c); again > 0 && (after == 0 || again < after) {
+		after = again
+	}
 	return ctrl.Result{RequeueAfter: after}, nil
 }
+
+// makeAgain returns after which time the gitstore has to be asked for the Checkpoint's branches
+// again; 0 if that is now, and less if it has none. After a start of this process, the first
+// requests are spread over the whole interval.
+func (r *Branches) makeAgain(c *v1alpha1.Checkpoint) time.Duration {
+	if c.DeletionTimestamp != nil || !isDurable(c) || !slices.ContainsFunc(c.Status.Branches, isMade) {
+		delete(r.asked, client.ObjectKeyFromObject(c))
+		return -1
+	}
+	every, now := cmp.Or(r.MakeAgain, time.Hour), r.Clock.Now()
+	last, known := r.asked[client.ObjectKeyFromObject(c)]
+	if !known {
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(c.UID))
+		last = now.Add(-time.Duration(sum.Sum32()%1000) * every / 1000)
+		r.note(c, last)
+	}
+	return max(0, last.Add(every).Sub(now))
+}
+
+// note notes when the gitstore was asked for the Checkpoint's branches.
+func (r *Branches) note(c *v1alpha1.Checkpoint, at time.Time) {
+	if r.asked == nil {
+		r.asked = map[types.NamespacedName]time.Time{}
+	}
+	r.asked[client.ObjectKeyFromObject(c)] = at
+}
+
+// isMade reports whether the gitstore has had the branch.
+func isMade(s v1alpha1.CheckpointBranchStatus) bool { return s.State == v1alpha1.BranchMade }
 
 // idle reports whether there is nothing to do for the Checkpoint.
 func (r *Branches) idle(ctx context.Context, c *v1alpha1.Checkpoint) (bool, error) {
@@ -119,12 +168,22 @@ func isDurable(c *v1alpha1.Checkpoint) bool {
 	return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointDurable)
 }
 
-// reconcile makes and removes branches, and follows those that are pushed.
-func (r *Branches) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (time.Duration, error) {
+// reconcile makes and removes branches, makes those again that should be there if it is told
+// to, and follows those that are pushed.
+func (r *Branches) reconcile(ctx context.Context, c *v1alpha1.Checkpoint, again bool) (time.Duration, error) {
 	old := c.DeepCopy()
 	var failed error
 	if isDurable(c) {
-		failed = errors.Join(r.remove(ctx, c), r.make(ctx, c))
+		failed = r.remove(ctx, c)
+		names := missing(c)
+		if again {
+			names = nil
+			for _, b := range c.Spec.Branches {
+				names = append(names, b.Name)
+			}
+			r.note(c, r.Clock.Now())
+		}
+		failed = errors.Join(failed, r.make(ctx, c, names))
 	}
 	after, err := r.push(ctx, old, c)
 	return after, errors.Join(failed, err)
@@ -169,18 +228,23 @@ func (r *Branches) remove(ctx context.Context, c *v1alpha1.Checkpoint) error {
 	return nil
 }
 
-// make makes the branches that are missing.
-func (r *Branches) make(ctx context.Context, c *v1alpha1.Checkpoint) (failed error) {
+// make makes branches. What is known of one that the gitstore has stays if another commit has
+// its name by now.
+func (r *Branches) make(ctx context.Context, c *v1alpha1.Checkpoint, names []string) (failed error) {
 	query := gitstoreapi.BranchQuery{Task: c.Spec.TaskRef.Name, Checkpoint: c.Status.Number, Base: c.Status.Base}
 	if c.Status.Git != nil {
 		query.Head = c.Status.Git.Head
 	}
-	for _, name := range missing(c) {
+	for _, name := range names {
 		query.Name = name
+		i := slices.IndexFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == name })
 		made, err := r.Gitstore.MakeBranch(ctx, c.Namespace, c.Status.TaskUID, query)
 		status := v1alpha1.CheckpointBranchStatus{Name: name, State: v1alpha1.BranchMade, Ref: made.Ref, Commit: made.Commit}
 		if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) && !refusal.Retryable() {
 			status = v1alpha1.CheckpointBranchStatus{Name: name, State: v1alpha1.BranchRefused, Message: resources.PlainText(refusal.Message, maxRefusal)}
+			if isFinal(refusal) && i >= 0 && isMade(c.Status.Branches[i]) {
+				continue
+			}
 			if isFinal(refusal) {
 				status.ObservedGeneration, err = c.Generation, nil
 			}
@@ -191,8 +255,12 @@ func (r *Branches) make(ctx context.Context, c *v1alpha1.Checkpoint) (failed err
 		if err != nil && status.State == v1alpha1.BranchMade {
 			break
 		}
-		c.Status.Branches = slices.DeleteFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == name })
-		c.Status.Branches = append(c.Status.Branches, status)
+		if i < 0 {
+			c.Status.Branches = append(c.Status.Branches, status)
+			continue
+		}
+		status.Origin = c.Status.Branches[i].Origin
+		c.Status.Branches[i] = status
 	}
 	slices.SortFunc(c.Status.Branches, func(a, b v1alpha1.CheckpointBranchStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return failed
