@@ -51,6 +51,21 @@ func TestWhoMayPushABranch(t *testing.T) {
 			changed.Spec.Retention = v1alpha1.CheckpointKept
 			return c.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
 		}, ""},
+		"push-keep-and-add": {checkpoints, func(c client.Client) error {
+			changed := existing.DeepCopy()
+			changed.Spec.Branches = append(changed.Spec.Branches, v1alpha1.CheckpointBranch{Name: "b"})
+			return c.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
+		}, ""},
+		"push-no-more": {checkpoints, func(c client.Client) error {
+			changed := existing.DeepCopy()
+			changed.Spec.Branches[0].Push = v1alpha1.PushNever
+			return c.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
+		}, ""},
+		"push-one-more": {checkpoints, func(c client.Client) error {
+			changed := existing.DeepCopy()
+			changed.Spec.Branches = append(changed.Spec.Branches, v1alpha1.CheckpointBranch{Name: "b", Push: v1alpha1.PushOrigin})
+			return c.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
+		}, refused},
 		"push-never": {checkpoints, func(c client.Client) error {
 			return c.Create(t.Context(), branchedCheckpoint("push-never", v1alpha1.CheckpointBranch{Name: "a"}), client.DryRunAll)
 		}, ""},
