@@ -79,6 +79,9 @@ var _ = Describe("branches at the repository", func() {
 		w.untilGone(pod)
 		w.Expect(w.reasons("fix")).To(ContainElements(v1alpha1.EventBranchNotPublished, v1alpha1.EventBranchPublished))
 		w.Expect(w.task("fix").Status.Publish).To(BeNil(), "the task itself publishes nothing")
+		w.Expect(w.store.Events(w.id("fix").UID)).To(ContainElement(And(
+			HaveField("Reason", v1alpha1.EventBranchPublished), HaveField("Checkpoint", BeEquivalentTo(1)), HaveField("Actor", HaveSuffix(" (field manager)")),
+		)), "the timeline says who asked")
 	})
 
 	It("are not pushed any more once the entry is gone", func() {
