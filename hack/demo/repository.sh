@@ -23,7 +23,7 @@ cd "$work/clew"
 git checkout --quiet -B main "$head"
 printf '!/vendor/\n' >> .gitignore
 go mod vendor
-export GIT_AUTHOR_NAME=Clew GIT_AUTHOR_EMAIL=clew@clew.dev GIT_COMMITTER_NAME=Clew GIT_COMMITTER_EMAIL=clew@clew.dev
+export GIT_AUTHOR_NAME=Demo GIT_AUTHOR_EMAIL=demo@clew.dev GIT_COMMITTER_NAME=Demo GIT_COMMITTER_EMAIL=demo@clew.dev # not those of checkpoints
 git add --force vendor .gitignore
 git commit --quiet --message "Vendor the dependencies" --date "$(git log -1 --format=%cI)"
 git tag demo
@@ -34,7 +34,7 @@ cp -r "$out/clew.git" "$out/private/clew.git"
 git init --quiet --bare --initial-branch=main "$out/empty.git"
 git init --quiet --bare --initial-branch=main "$out/large.git"
 awk 'BEGIN {
-  print "commit refs/heads/main\ncommitter Clew <clew@clew.dev> 1700000000 +0000\ndata 12\n10,000 files"
+  print "commit refs/heads/main\ncommitter Demo <demo@clew.dev> 1700000000 +0000\ndata 12\n10,000 files"
   for (i = 0; i < 10000; i++) {
     text = "file " i "\n"; for (line = 0; line < 40; line++) text = text "line " line " of file " i "\n"
     printf "M 100644 inline %d/%d.txt\ndata %d\n%s\n", i / 100, i, length(text), text

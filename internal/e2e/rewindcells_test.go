@@ -71,6 +71,7 @@ type rewindable struct {
 	checkpoint       clewv1.Checkpoint
 	commits          map[string]string // of start, own and good
 	goodTime         string
+	undrifted        entry // the file that was changed by hand, as it was before
 	tally            tally
 }
 
