@@ -133,6 +133,22 @@ type Publish struct {
 	ApprovedCommit string `json:"approvedCommit,omitempty"`
 }
 
+// Publication is what was pushed to the task's repository.
+type Publication struct {
+	// ref is the full name of the ref that was pushed to.
+	// +required
+	// +kubebuilder:validation:MaxLength=255
+	Ref string `json:"ref"`
+	// commit is what was pushed to it.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Commit string `json:"commit"`
+	// onto is the newest commit in the history of commit that others have pushed to that ref.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Onto string `json:"onto,omitempty"`
+}
+
 // PublishStatus is what is known of publishing the task's work.
 type PublishStatus struct {
 	// number counts the pods that published, or tried to.
@@ -197,6 +213,9 @@ type PublishStatus struct {
 	// publishedCheckpoint is the number of the checkpoint that commit is from.
 	// +optional
 	PublishedCheckpoint int64 `json:"publishedCheckpoint,omitempty"`
+	// publishedTime is when the pod reported it.
+	// +optional
+	PublishedTime *metav1.Time `json:"publishedTime,omitempty"`
 	// answer is what the repository's host said about it, such as the address of a merge
 	// request.
 	// +optional

@@ -343,6 +343,9 @@ type HistoryEntry struct {
 	// checkpoint number it is about.
 	// +optional
 	Checkpoint int64 `json:"checkpoint,omitempty"`
+	// publication is what was pushed to the repository, for an entry TaskPublished.
+	// +optional
+	Publication *Publication `json:"publication,omitempty"`
 }
 
 // UncountedLoss is a loss of records that a former version of Clew did not count: they were

@@ -14,7 +14,8 @@ const module = "github.com/clew-dev/clew/"
 // for those below it as well, unless they are listed themselves. A package may import
 // packages of its own folder and of lower layers, but not of its neighbours in the layer.
 var layering = [][]string{
-	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitpath", "internal/gitstoreapi", "internal/logging", "internal/namespaceid", "internal/refname"},
+	{"internal/gitpath"},
+	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitstoreapi", "internal/logging", "internal/namespaceid", "internal/refname"},
 	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/pathmatch", "internal/reason", "internal/rollback", "internal/serving"},
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
 	{"internal/gitstore", "internal/history/postgres", "internal/keptspec", "internal/resources"},
@@ -31,7 +32,7 @@ var layering = [][]string{
 	{"internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/podaccount", "internal/controller/requeue", "internal/controller/startpoint"},
 	{"internal/controller/checkpoint", "internal/controller/conversationsnapshot", "internal/controller/fork", "internal/controller/task"},
 	{"internal/controller"},
-	{"cmd", "hack"},
+	{"cmd", "hack", "internal/crash"},
 }
 
 // layers judges the imports of one state of the code.

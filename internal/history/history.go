@@ -278,12 +278,28 @@ type Event struct {
 	Message    string
 	Attempt    int64
 	Checkpoint int64
+	// Publication is what was pushed to the task's repository; nil for other events. It is
+	// written, but not read back with the event: see Store.Publication.
+	Publication *Publication
 	// State is the task's state after the event, as lists show it; empty if the event
 	// does not change it. It is written, but not read back.
 	State string
 	// ImportedBy is the user who imported the event with a history; the event is then
 	// only as trustworthy as the imported file. Empty for events recorded by this store.
 	ImportedBy string
+}
+
+// Publication is what a task has pushed to a ref of its repository last.
+type Publication struct {
+	// Ref is the ref's full name.
+	Ref string
+	// Commit is what was pushed; Onto, the newest commit in its history that others have pushed
+	// to the ref, empty for none.
+	Commit, Onto string
+	// Checkpoint is the number of the checkpoint that Commit is from, and Time when that was
+	// reported. Events have these themselves.
+	Checkpoint int64
+	Time       time.Time
 }
 
 // CheckpointKey identifies a checkpoint.

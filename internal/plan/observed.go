@@ -43,6 +43,8 @@ type Observed struct {
 	RewindPosition RewindPosition
 	// Adoption is what was found for a Task whose adoption is undecided. See UndecidedAdoption.
 	Adoption Adoption
+	// Publication is what the history store knows of the ref that spec.publish names.
+	Publication Publication
 	// Source is what was found of an unresolved startFrom. See UnresolvedSource.
 	Source Source
 	// Started are the tasks of the namespace that start from this one, as their status says.
@@ -104,6 +106,14 @@ type Adoption struct {
 	Elsewhere bool
 	// Operations are those of OperationKeys that the history has.
 	Operations []string
+}
+
+// Publication is what a task has pushed last to the ref that it publishes to.
+type Publication struct {
+	// Known is false while the history store cannot be asked.
+	Known bool
+	// Found is nil when the store knows of none.
+	Found *history.Publication
 }
 
 // Source is what was found of the moment that a task starts from.

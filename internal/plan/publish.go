@@ -63,6 +63,8 @@ func (d *decision) followPublisher(p *v1alpha1.PublishStatus) (trouble string) {
 		d.published(p, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.PublisherRefused, Retryable: true})
 	case pod == nil && d.task.Spec.Publish == nil:
 		p.PodName, p.PodUID, p.StartTime = "", "", nil
+	case pod == nil && p.PodUID == "" && !d.o.Publication.Known:
+		d.requeue(d.o.Limits.RetryBase)
 	case pod == nil && p.PodUID == "": // it has yet to be created
 		d.plan.StartPublisher = d.publisher(p)
 	case pod == nil || p.PodUID != "" && p.PodUID != string(pod.UID):
@@ -210,13 +212,25 @@ func (d *decision) nextPublishing(p *v1alpha1.PublishStatus, started time.Time) 
 func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
 	known := p.Ref == result.Ref && p.Commit == result.Commit
 	p.Ref, p.Commit, p.PublishedCheckpoint = resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
-	p.Onto = resources.PlainText(result.Onto, 64)
+	p.Onto, p.PublishedTime = resources.PlainText(result.Onto, 64), ptr.To(metav1.NewTime(d.now.Truncate(time.Second)))
 	if result.Answer != "" || !known {
 		p.Answer = resources.PlainText(result.Answer, maxMessage)
 	}
 	if !known {
-		d.addCheckpointEntry(v1alpha1.EventTaskPublished, clew, whereabouts(p), p.Checkpoint)
+		d.addPublishedEntry(p)
 	}
+}
+
+// addPublishedEntry adds the entry that makes the history store remember what was pushed.
+func (d *decision) addPublishedEntry(p *v1alpha1.PublishStatus) {
+	attempt := int64(0)
+	if a := d.last(); a != nil {
+		attempt = a.Number
+	}
+	d.appendEntry(v1alpha1.HistoryEntry{
+		Reason: v1alpha1.EventTaskPublished, Actor: clew, Message: whereabouts(p), Attempt: attempt, Checkpoint: p.Checkpoint,
+		Publication: &v1alpha1.Publication{Ref: p.Ref, Commit: p.Commit, Onto: p.Onto},
+	})
 }
 
 // considerPublishing starts a pod if the checkpoint that spec.publish selects has to be
@@ -240,6 +254,10 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 		return
 	case p.RetryTime == nil && p.EarliestTime != nil && d.now.Before(p.EarliestTime.Time):
 		d.requeueAt(p.EarliestTime.Time)
+		return
+	}
+	if !d.o.Publication.Known {
+		d.requeue(d.o.Limits.RetryBase)
 		return
 	}
 	d.startPublishing(due, request)
@@ -266,11 +284,23 @@ func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 
 // publisher describes the pod that the status names.
 func (d *decision) publisher(p *v1alpha1.PublishStatus) *Publisher {
-	out := &Publisher{Number: p.Number, Checkpoint: p.Checkpoint}
-	if p.Ref == resources.PublishRef(d.task.Spec.Publish.Branch) {
-		out.Replaces, out.Onto = p.Commit, p.Onto
+	last := d.lastPublication(p)
+	return &Publisher{Number: p.Number, Checkpoint: p.Checkpoint, Replaces: last.Commit, Onto: last.Onto}
+}
+
+// lastPublication returns what the task has pushed last to the ref that it publishes to. The
+// history store is asked as well: the status may be an older copy, or that of a Task that
+// continues another one, and it has one ref only. The store may lack the newest one for a while.
+func (d *decision) lastPublication(p *v1alpha1.PublishStatus) v1alpha1.Publication {
+	ref, found := resources.PublishRef(d.task.Spec.Publish.Branch), d.o.Publication.Found
+	stored := p.Ref == ref
+	switch {
+	case found != nil && (!stored || p.PublishedTime == nil || found.Time.Truncate(time.Second).After(p.PublishedTime.Time)):
+		return v1alpha1.Publication{Ref: ref, Commit: found.Commit, Onto: found.Onto}
+	case stored:
+		return v1alpha1.Publication{Ref: ref, Commit: p.Commit, Onto: p.Onto}
 	}
-	return out
+	return v1alpha1.Publication{Ref: ref}
 }
 
 // toPublish returns the number of the checkpoint that has to be published, if it can be now; 0

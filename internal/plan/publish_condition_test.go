@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -94,6 +96,52 @@ func TestWhatIsPublishedStaysSoWithoutTheHistory(t *testing.T) {
 	s.o.History = History{}
 	s.step()
 	s.wantPublished(metav1.ConditionTrue, v1alpha1.ReasonPublished, whereFirst)
+}
+
+// inHistory makes the history store know of a publication, a minute later than now.
+func (s *scene) inHistory(commit, onto string) {
+	s.o.Publication.Found = &history.Publication{Ref: somewhere, Commit: commit, Onto: onto, Checkpoint: 1, Time: s.now.Add(time.Minute)}
+}
+
+// After etcd was restored, the status has what was published earlier or nothing.
+func TestWhatTheHistorySaysWasPublishedIsReplaced(t *testing.T) {
+	for name, restore := range map[string]func(*v1alpha1.TaskStatus){
+		"the status has nothing": func(s *v1alpha1.TaskStatus) { s.Publish = nil },
+		"it is an older copy":    func(s *v1alpha1.TaskStatus) { s.Publish.Request = "v1.older.older" },
+		"it has another ref": func(s *v1alpha1.TaskStatus) {
+			s.Publish.Request, s.Publish.Ref = "v1.older.older", "refs/heads/another"
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := completedTask(t, publishes())
+			s.publisherEnds(pushed("c1"))
+			restore(s.status())
+			s.inHistory("c2", "theirs")
+			s.managerRestarts().step()
+			s.wantPublisher(cmp.Or(s.status().Publish.Number, 1), 1, "c2")
+			s.wantOnto("theirs")
+		})
+	}
+}
+
+func TestWhatTheHistoryLacksIsInTheStatus(t *testing.T) {
+	s := completedTask(t, publishes())
+	s.inHistory("c0", "")
+	s.after(time.Hour).publisherEnds(pushed("c1"))
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ID = "again" }).step()
+	s.wantPublisher(2, 1, "c1")
+}
+
+func TestNothingIsPublishedUntilTheHistoryHasSaidWhatWas(t *testing.T) {
+	s := completedTask(t, publishes())
+	s.publisherEnds(pushed("c1"))
+	s.o.Publication.Known = false
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ID = "again" }).step()
+	s.wantNoPublisher()
+	s.wantPublished(metav1.ConditionUnknown, v1alpha1.ReasonPublishPending, "the history store")
+	s.o.Publication.Known = true
+	s.step()
+	s.wantPublisher(2, 1, "c1")
 }
 
 // What is asked for is compared by what it says: this is what status.publish of every task has.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -113,11 +114,11 @@ func TestACompletedTaskIsPublishedOnce(t *testing.T) {
 	s.publisherEnds(pushed("c1"))
 	s.wantNoPublisher()
 	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 2 is at refs/heads/clew/work as c1")
-	want := &v1alpha1.PublishStatus{Number: 1, Checkpoint: 2, Request: s.status().Publish.Request, Reason: v1alpha1.ReasonPublished, Ref: somewhere, Commit: "c1", PublishedCheckpoint: 2, Answer: "https://git.example.com/mr/1"}
+	want := &v1alpha1.PublishStatus{Number: 1, Checkpoint: 2, Request: s.status().Publish.Request, Reason: v1alpha1.ReasonPublished, Ref: somewhere, Commit: "c1", PublishedCheckpoint: 2, PublishedTime: ptr.To(metav1.NewTime(s.now)), Answer: "https://git.example.com/mr/1"}
 	if diff := cmp.Diff(want, s.status().Publish); diff != "" {
 		t.Errorf("status.publish (-want +got):\n%s", diff)
 	}
-	if e := s.entries(v1alpha1.EventTaskPublished); len(e) != 1 || e[0].Checkpoint != 2 {
+	if e := s.entries(v1alpha1.EventTaskPublished); len(e) != 1 || e[0].Checkpoint != 2 || *e[0].Publication != (v1alpha1.Publication{Ref: somewhere, Commit: "c1"}) {
 		t.Errorf("the entries are %+v", e)
 	}
 	s.after(time.Hour).step()

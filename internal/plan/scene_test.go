@@ -42,7 +42,7 @@ func newScene(t *testing.T, options ...builders.TaskOption) *scene {
 	options = append([]builders.TaskOption{builders.WithUID("uid-of-task")}, options...)
 	s.o = Observed{Task: builders.Task("tidy-up", options...), Limits: DefaultLimits()}
 	s.o.Task.Finalizers = []string{v1alpha1.TaskFinalizer}
-	s.o.History = History{Known: true}
+	s.o.History, s.o.Publication = History{Known: true}, Publication{Known: true}
 	return s
 }
 

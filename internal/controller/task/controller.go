@@ -52,6 +52,9 @@ type Store interface {
 	Adopt(ctx context.Context, task history.Task, former string) error
 	// Operations returns those of the keys under which a completed operation is recorded.
 	Operations(ctx context.Context, task history.Key, keys []string) ([]string, error)
+	// Publication returns what a task has pushed to a ref of its repository last; an error that
+	// wraps history.ErrNotFound if that is nothing.
+	Publication(ctx context.Context, task history.Key, ref string) (history.Publication, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// KeepSpec replaces the kept spec of a task.
@@ -195,6 +198,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		o.TemplateProblem = err.Error()
 	}
 	o.Adoption = r.adoption(ctx, task)
+	o.Publication = r.publication(ctx, task)
 	o.History = r.history(ctx, task)
 	if o.History.Known {
 		r.recordLost(ctx, task, m)

@@ -124,6 +124,14 @@ func (g *guard) Operations(ctx context.Context, task history.Key, keys []string)
 	return found, err
 }
 
+func (g *guard) Publication(ctx context.Context, task history.Key, ref string) (found history.Publication, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		found, err = g.store.Publication(ctx, task, ref)
+		return err
+	})
+	return found, err
+}
+
 func (g *guard) Rewind(ctx context.Context, task history.Key, id string) (found history.Rewind, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		found, err = g.store.Rewind(ctx, task, id)

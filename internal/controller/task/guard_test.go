@@ -63,6 +63,11 @@ func (c *counting) Operations(context.Context, history.Key, []string) ([]string,
 	return nil, c.err
 }
 
+func (c *counting) Publication(context.Context, history.Key, string) (history.Publication, error) {
+	c.calls++
+	return history.Publication{}, c.err
+}
+
 func (c *counting) Rewind(context.Context, history.Key, string) (history.Rewind, error) {
 	c.calls++
 	return history.Rewind{}, c.err

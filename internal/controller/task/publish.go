@@ -2,14 +2,17 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/podaccount"
 	"github.com/clew-dev/clew/internal/controller/requeue"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 )
@@ -24,6 +27,23 @@ func partition(all []corev1.Pod) (attempts, publishers []corev1.Pod) {
 		}
 	}
 	return attempts, publishers
+}
+
+// publication asks the history store what the task has pushed to the ref that spec.publish names.
+func (r *Reconciler) publication(ctx context.Context, task *v1alpha1.Task) plan.Publication {
+	if task.Spec.Publish == nil {
+		return plan.Publication{}
+	}
+	key := history.Key{Namespace: task.Namespace, UID: string(task.UID)}
+	found, err := r.Store.Publication(ctx, key, resources.PublishRef(task.Spec.Publish.Branch))
+	switch {
+	case err == nil:
+		return plan.Publication{Known: true, Found: &found}
+	case errors.Is(err, history.ErrNotFound):
+		return plan.Publication{Known: true}
+	}
+	logf.FromContext(ctx).V(1).Info("could not find out what the task has published", "error", err.Error())
+	return plan.Publication{}
 }
 
 // startPublisher creates the pod that the status names. A refusal is remembered, and reported

@@ -139,11 +139,15 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 	case v1alpha1.EventTaskForked, v1alpha1.EventTaskBranched:
 		kind = history.EventTypeFork
 	}
+	var published *history.Publication
+	if p := e.Publication; p != nil {
+		published = &history.Publication{Ref: p.Ref, Commit: p.Commit, Onto: p.Onto}
+	}
 	return history.Event{
 		ID: history.EventID(string(task.UID), e.Sequence), Transition: e.Sequence, Oldest: oldest(&task.Status, e),
 		Task: history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)},
 		Time: e.Time.Time, Type: kind, Reason: e.Reason, Actor: e.Actor,
-		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, State: plan.StateAfter(&task.Status, e),
+		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, Publication: published, State: plan.StateAfter(&task.Status, e),
 	}
 }
 

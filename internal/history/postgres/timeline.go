@@ -75,6 +75,9 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 	if err := q.InsertEvents(ctx, rows); err != nil {
 		return err
 	}
+	if err := setPublications(ctx, q, events); err != nil {
+		return err
+	}
 	for _, e := range events {
 		if e.Type == history.EventTypeAccess {
 			continue

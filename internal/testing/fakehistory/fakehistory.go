@@ -384,6 +384,24 @@ func (s *Store) RecordEvents(_ context.Context, events []history.Event) error {
 	return nil
 }
 
+// Publication implements the controllers' stores.
+func (s *Store) Publication(_ context.Context, t history.Key, ref string) (history.Publication, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return history.Publication{}, err
+	}
+	for _, e := range slices.Backward(s.events) {
+		mine := e.Task.UID == t.UID || e.Task.UID == s.adopted[t.UID]
+		if mine && e.Task.Namespace == t.Namespace && e.Publication != nil && e.Publication.Ref == ref {
+			found := *e.Publication
+			found.Checkpoint, found.Time = e.Checkpoint, e.Time
+			return found, nil
+		}
+	}
+	return history.Publication{}, history.ErrNotFound
+}
+
 // SetPosition sets the head of the conversation.
 func (s *Store) SetPosition(t history.Task, position history.Position) {
 	s.change(t, func(k *task) { k.state.Position = position })
