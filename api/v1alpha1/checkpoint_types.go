@@ -345,6 +345,7 @@ type CheckpointStatus struct {
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Durable",type=string,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
+// +kubebuilder:printcolumn:name="Intact",type=string,JSONPath=`.status.conditions[?(@.type=="Intact")].status`
 // +kubebuilder:printcolumn:name="Durable-Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Durable")].reason`
 // +kubebuilder:printcolumn:name="Files",type=integer,JSONPath=`.status.code.filesChanged`
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.conversation.position`

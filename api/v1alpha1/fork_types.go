@@ -211,7 +211,6 @@ type ForkOrigin struct {
 // +kubebuilder:resource:shortName=cfork;cforks,categories=clew
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.sourceRef.name`
 // +kubebuilder:printcolumn:name="Checkpoint",type=integer,JSONPath=`.status.source.checkpoint`
-// +kubebuilder:printcolumn:name="Task",type=string,JSONPath=`.status.tasks[0].name`
 // +kubebuilder:printcolumn:name="Tasks",type=integer,JSONPath=`.status.taskCount`
 // +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].reason`

@@ -219,6 +219,7 @@ type TaskSpec struct {
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messageCount`
 // +kubebuilder:printcolumn:name="Memory",type=string,priority=1,JSONPath=`.status.attempts[-1:].memory`
 // +kubebuilder:printcolumn:name="Durable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
+// +kubebuilder:printcolumn:name="Drifted",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Drifted")].reason`
 // +kubebuilder:printcolumn:name="Published",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Published")].reason`
 // +kubebuilder:printcolumn:name="Lost-Records",type=integer,priority=1,JSONPath=`.status.lostRecords`
 // +kubebuilder:printcolumn:name="Cost-Micro-USD",type=integer,priority=1,JSONPath=`.status.costMicroUSD`

@@ -311,12 +311,22 @@ func TestDriftStopsATaskUntilSomebodyDecides(t *testing.T) {
 		t.Fatalf("prepare gets onDrift %q, want Preserve", op.OnDrift)
 	}
 	s.prepared(daemonapi.PrepareResult{Operation: "keep", DriftCount: 1, DriftedFiles: []string{"a.txt"}, DriftFrom: 3})
-	if c := s.wantCondition(v1alpha1.TaskDrifted); c.Status != metav1.ConditionFalse {
-		t.Errorf("Drifted: %+v", c)
-	}
+	const kept = "1 file that was changed while the task was not running was kept"
+	s.wantStatus(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.EventDriftPreserved, kept)
+	s.agentRuns()
+	s.wantStatus(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.EventDriftPreserved, kept)
 	if got := s.status().Drift; got == nil || got.Attempt != 3 || got.FileCount != 1 || got.Commit != "" {
 		t.Errorf("status.drift is %+v, want the file that was kept", got)
 	}
+}
+
+func TestFilesThatWereRestoredAreNoLongerDrifted(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Resume("restore"), builders.Running, func(t *v1alpha1.Task) { t.Spec.Resume.OnDrift = v1alpha1.OnDriftOverride }).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "restore", DriftCount: 2, DriftedFiles: []string{"a.txt", "b.txt"}, DriftFrom: 3})
+	s.wantStatus(v1alpha1.TaskDrifted, metav1.ConditionFalse, v1alpha1.EventDriftOverridden, "2 files that were changed while the task was not running were restored")
 }
 
 func TestAMovedHeadIsAWarning(t *testing.T) {
