@@ -88,7 +88,7 @@ compare, nothing is printed.`,
 	o.output = formatFlag(cmd, "patch", "json", "yaml")
 	cmd.Flags().BoolVar(&o.stat, "stat", false, "Print a summary: each file with its numbers of added and removed lines.")
 	cmd.Flags().BoolVar(&o.nameOnly, "name-only", false, "Print only the names of the files.")
-	cmd.Flags().BoolVar(&o.conversation, "conversation", false, "Print the messages between the two moments instead of the files.")
+	cmd.Flags().BoolVar(&o.conversation, "conversation", false, "Print the messages between the two moments instead of the files; of two branches of the conversation, those that only one of them has.")
 	cmd.Flags().BoolVar(&o.ignored, "ignored", false, "Include ignored files.")
 	cmd.Flags().BoolVar(&o.exitCodes, "exit-code", false, "Exit with 1 if there are differences, and with 2 after an error.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")

@@ -109,48 +109,6 @@ func conversationTotals(c historyv1.ConversationDiff) string {
 	return text
 }
 
-// printConversation prints the messages between the two moments.
-func (o *diff) printConversation(ctx context.Context, s *session, task string, params url.Values) error {
-	params.Set("limit", "1")
-	params.Set("format", "none")
-	var found *historyv1.Diff
-	err := s.historyGet(ctx, []string{"tasks", task, "diff"}, params, &found)
-	switch {
-	case err != nil:
-		return err
-	case found.Conversation == nil:
-		return errors.New("the two moments are not on one branch of one conversation; print each with `kubectl clew task history`")
-	}
-	c := *found.Conversation
-	if c.FromPosition > c.ToPosition {
-		c.FromPosition, c.ToPosition = c.ToPosition, c.FromPosition
-	}
-	chat := newChat(o.Out, o.location, false)
-	at := url.Values{"uid": {found.To.TaskUID}}
-	if branch := cmp.Or(found.To.Branch, found.From.Branch); branch != "" {
-		at.Set("branch", branch)
-	}
-	for after := c.FromPosition; after < c.ToPosition; {
-		at.Set("after", strconv.FormatInt(after, 10))
-		at.Set("limit", strconv.FormatInt(min(pageSize, c.ToPosition-after), 10))
-		page := &historyv1.ConversationList{}
-		if err := s.historyGet(ctx, []string{"tasks", found.To.Task, "conversation"}, at, page); err != nil {
-			return err
-		}
-		if len(page.Items) == 0 {
-			break // the conversation was rewound since
-		}
-		for _, entry := range page.Items {
-			if err := chat.print(entry); err != nil {
-				return err
-			}
-			after = entry.Position
-		}
-	}
-	fmt.Fprintln(o.ErrOut, conversationTotals(*found.Conversation))
-	return o.verdict(c.FromPosition != c.ToPosition)
-}
-
 // printPatch prints the patches of the files: on a terminal for people, otherwise for git.
 func (o *diff) printPatch(ctx context.Context, s *session, task string, params url.Values) error {
 	if isTerminal(o.Out) {

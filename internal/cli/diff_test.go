@@ -129,7 +129,25 @@ func TestDiffOfTheConversation(t *testing.T) {
 	two.Conversation = nil
 	r.answers[diffRequest] = two
 	_, _, err := b.clew("", "diff", "fix-login", "2", "other:4", "--conversation")
-	wantError(t, err, "not on one branch of one conversation")
+	wantError(t, err, "are not of one conversation")
+}
+
+// TestDiffOfTwoBranchesOfTheConversation: after a rewind, each branch has messages of its own.
+func TestDiffOfTwoBranchesOfTheConversation(t *testing.T) {
+	b := newBench(t)
+	two := someDiff()
+	two.From.Branch, two.To.Branch = "main", "branch-2"
+	two.Conversation = &historyv1.ConversationDiff{FromPosition: 6, ToPosition: 5, SharedPosition: 4, Messages: -1, ToolCalls: 1}
+	r := b.withHistory(map[string]any{diffRequest: two, "GET tasks/fix-login/conversation": historyv1.ConversationList{Items: []historyv1.ConversationEntry{
+		{Position: 6, Time: metav1.NewMicroTime(noon), Role: "assistant", Text: "said"},
+	}}})
+	out, errOut, err := b.clew("", "diff", "fix-login", "2", "4", "--conversation", "--exit-code")
+	if !errors.Is(err, errDiffers) {
+		t.Errorf("error %v, want that they differ", err)
+	}
+	wantParts(t, "messages", out, "--- only up to checkpoint 2, on main: 2 messages after message 4 ---\n", "said", "--- only up to checkpoint 4, on branch-2: 1 message after message 4 ---\n")
+	wantParts(t, "standard error", errOut, "-1 message")
+	wantText(t, "the last query", "after=4&branch=branch-2&limit=1&uid=u", r.query())
 }
 
 func TestNoPatchLacksAFile(t *testing.T) {

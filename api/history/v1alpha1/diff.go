@@ -15,7 +15,7 @@ type Diff struct {
 	// Totals over the whole difference, of which the page may show a part.
 	Totals DiffTotals `json:"totals"`
 	// Conversation is what was said and used between the two moments; absent unless they are
-	// on one branch of one conversation.
+	// of one conversation. If they are on different branches of it, only the first page has it.
 	Conversation *ConversationDiff `json:"conversation,omitempty"`
 	// Items are the files, by path.
 	Items []FileDiff `json:"items"`
@@ -86,11 +86,14 @@ type DiffTotals struct {
 type ConversationDiff struct {
 	FromPosition int64 `json:"fromPosition"`
 	ToPosition   int64 `json:"toPosition"`
-	Messages     int64 `json:"messages"`
-	ToolCalls    int64 `json:"toolCalls"`
-	InputTokens  int64 `json:"inputTokens"`
-	OutputTokens int64 `json:"outputTokens"`
-	CostMicroUSD int64 `json:"costMicroUSD"`
+	// SharedPosition is the last position up to which both have the same messages. After it, each
+	// of two branches has its own; on one branch, it is the smaller of the two positions.
+	SharedPosition int64 `json:"sharedPosition"`
+	Messages       int64 `json:"messages"`
+	ToolCalls      int64 `json:"toolCalls"`
+	InputTokens    int64 `json:"inputTokens"`
+	OutputTokens   int64 `json:"outputTokens"`
+	CostMicroUSD   int64 `json:"costMicroUSD"`
 }
 
 // FileDiff is one file of a difference.

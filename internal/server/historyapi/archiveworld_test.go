@@ -1,6 +1,7 @@
 package historyapi_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,7 @@ type archive struct {
 	state     history.TaskState
 	rewound   string // the newest rewind's id
 	integrity map[int64]history.Integrity
+	branches  map[int64]string // of checkpoints that are not on main
 	// Errors to return.
 	export, remove, record error
 	// removing is the task that is deleted although remove is set.
@@ -121,7 +123,7 @@ func (s *archive) Checkpoint(_ context.Context, task history.Key, number int64) 
 	}
 	return history.Checkpoint{
 		TaskUID: task.UID, Number: number, Integrity: s.integrity[number], Time: noon.Add(time.Duration(number) * time.Minute), Durable: !s.pending,
-		Commit: commitOf(task.UID, number), Parent: commitOf(task.UID, number-1), Base: "base", Position: history.Position{Branch: "main", Position: 4 * number},
+		Commit: commitOf(task.UID, number), Parent: commitOf(task.UID, number-1), Base: "base", Position: history.Position{Branch: cmp.Or(s.branches[number], "main"), Position: 4 * number},
 		Totals: history.Totals{Messages: 4 * number, ToolCalls: number, InputTokens: 100 * number, OutputTokens: 10 * number, CostMicroUSD: 7 * number},
 	}, nil
 }

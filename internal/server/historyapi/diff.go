@@ -29,8 +29,10 @@ func (a *api) diff(w http.ResponseWriter, c *call) error {
 	}
 	var of moments
 	err = a.inReadSlot(c, func() error {
-		of, err = a.moments(c, q)
-		return err
+		if of, err = a.moments(c, q); err != nil || q.after > 0 {
+			return err
+		}
+		return a.findShared(c.Context(), &of)
 	})
 	if err != nil {
 		return err
@@ -128,7 +130,7 @@ func diffOf(found gitstoreapi.Diff, of moments, q diffParameters) (historyv1alph
 	answer := historyv1alpha1.Diff{
 		TypeMeta: typeMeta("Diff"), From: momentOf(of.from, found.FromCommit), To: momentOf(of.to, found.ToCommit),
 		Totals: historyv1alpha1.DiffTotals(found.Totals), Items: make([]historyv1alpha1.FileDiff, 0, len(found.Files)),
-		Conversation: conversationDiff(of.from, of.to),
+		Conversation: conversationDiff(of),
 	}
 	for _, f := range found.Files {
 		answer.Items = append(answer.Items, fileDiffOf(f))
@@ -160,15 +162,19 @@ func momentOf(m moment, commit string) historyv1alpha1.DiffMoment {
 	return answer
 }
 
-// conversationDiff returns what was said and used between two moments on one branch of a
-// conversation; nil for others.
-func conversationDiff(from, to moment) *historyv1alpha1.ConversationDiff {
-	if from.task.UID != to.task.UID || from.parent || to.parent || from.drifted != 0 || to.drifted != 0 || from.branch() != to.branch() && from.kind() != historyv1alpha1.MomentBase && to.kind() != historyv1alpha1.MomentBase {
+// conversationDiff returns what was said and used between two moments of one conversation; nil
+// for others.
+func conversationDiff(of moments) *historyv1alpha1.ConversationDiff {
+	if !of.oneConversation() || !of.oneBranch() && of.shared == nil {
 		return nil
 	}
-	before, after := from.totals(), to.totals()
+	before, after := of.from.totals(), of.to.totals()
+	shared := min(before.Messages, after.Messages)
+	if of.shared != nil {
+		shared = *of.shared
+	}
 	return &historyv1alpha1.ConversationDiff{
-		FromPosition: before.Messages, ToPosition: after.Messages,
+		FromPosition: before.Messages, ToPosition: after.Messages, SharedPosition: shared,
 		Messages:     after.Messages - before.Messages,
 		ToolCalls:    after.ToolCalls - before.ToolCalls,
 		InputTokens:  after.InputTokens - before.InputTokens,

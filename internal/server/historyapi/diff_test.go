@@ -71,7 +71,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 				Time: ptr.To(metav1.NewMicroTime(noon.Add(2 * time.Minute).Local())), Position: 8},
 			Totals: historyv1alpha1.DiffTotals{Files: 3, LinesAdded: 4, LinesRemoved: 5, BinaryFiles: 1, IgnoredFiles: 6, UncountedFiles: 2},
 			Conversation: &historyv1alpha1.ConversationDiff{
-				FromPosition: 4, ToPosition: 8, Messages: 4, ToolCalls: 1, InputTokens: 100, OutputTokens: 10, CostMicroUSD: 7,
+				FromPosition: 4, ToPosition: 8, SharedPosition: 4, Messages: 4, ToolCalls: 1, InputTokens: 100, OutputTokens: 10, CostMicroUSD: 7,
 			},
 			Items: []historyv1alpha1.FileDiff{{
 				Path: "new", OldPath: "old", Action: "Renamed", OldMode: "100644", NewMode: "100755", OldBytes: 1, NewBytes: 2,
@@ -193,6 +193,19 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Expect(f.code.compared.Ignored).To(BeTrue())
 		ask("")
 		Expect(f.code.compared.Ignored).To(BeFalse())
+	})
+
+	It("says how much two branches of a conversation have in common", func() {
+		said := &conversations{branches: map[string][]history.Entry{}}
+		said.say("main", "", 0, "1", "2", "3", "4", "5", "6")
+		said.say("branch-2", "main", 3, "four", "five")
+		f = quietWith(said)
+		f.archive.branches = map[int64]string{1: "branch-2"}
+		f.code.diff = gitstoreapi.Diff{FromCommit: "f", ToCommit: "t", Totals: gitstoreapi.DiffTotals{Files: 2}, Files: []gitstoreapi.DiffFile{{Path: "a"}}, Next: 1}
+		got := ask("from=1&to=2&limit=1")
+		Expect(got.From.Branch).To(Equal("branch-2"))
+		Expect(*got.Conversation).To(And(HaveField("SharedPosition", int64(3)), HaveField("FromPosition", int64(4)), HaveField("ToPosition", int64(8))))
+		Expect(ask("continue="+url.QueryEscape(got.Continue)).Conversation).To(BeNil(), "on the pages that follow")
 	})
 
 	It("says nothing about the conversation of two tasks, or of the state before a fork", func() {

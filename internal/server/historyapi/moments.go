@@ -41,6 +41,9 @@ type moments struct {
 	from, to moment
 	// base is the commit that the task started from; empty if it began with nothing.
 	base string
+	// shared is the last position that both have in common, if they are on different branches
+	// of one conversation; nil if they are not, or if it was not looked for.
+	shared *int64
 }
 
 func (m moment) kind() string {
@@ -124,6 +127,11 @@ func (m moment) branch() string {
 		return ""
 	}
 	return m.checkpoint.Position.Branch
+}
+
+// position is where in the conversation the moment is.
+func (m moment) position() history.Position {
+	return history.Position{Branch: m.branch(), Position: m.totals().Messages}
 }
 
 func (m moment) totals() history.Totals {

@@ -1,8 +1,6 @@
 package historyapi
 
 import (
-	"errors"
-
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
@@ -18,7 +16,7 @@ func (p *preview) conversation() (*historyv1alpha1.RewoundConversation, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared, err := p.shared(now.Position, to)
+	shared, err := p.shared(p.Context(), p.taskOf(), now.Position, to)
 	if err != nil {
 		return nil, err
 	}
@@ -53,44 +51,6 @@ func (p *preview) destination() (history.Position, history.Totals, error) {
 	to := c.Position
 	to.Position = s.ToPosition
 	return to, c.Totals, nil
-}
-
-// shared returns the last position up to which the conversation now, and the one at another
-// position, have the same messages: the branches of both begin with those of the branch that
-// they come from.
-func (p *preview) shared(now, other history.Position) (int64, error) {
-	known, unknown := int64(0), min(now.Position, other.Position)
-	if now.Branch == other.Branch {
-		return unknown, nil
-	}
-	for probe := unknown; known < unknown; probe = (known + unknown + 1) / 2 {
-		same, err := p.sameMessage(now.Branch, other.Branch, probe)
-		switch {
-		case err != nil:
-			return 0, err
-		case same:
-			known = probe
-		default:
-			unknown = probe - 1
-		}
-	}
-	return known, nil
-}
-
-// sameMessage reports whether two branches have the same message at a position.
-func (p *preview) sameMessage(branch, other string, position int64) (bool, error) {
-	var written [2]string
-	for i, name := range []string{branch, other} {
-		found, err := p.entries(history.ConversationQuery{Branch: name, After: position - 1})
-		if errors.Is(err, history.ErrNotFound) || err == nil && len(found) == 0 {
-			return false, nil
-		}
-		if err != nil {
-			return false, err
-		}
-		written[i] = found[0].Branch
-	}
-	return written[0] == written[1], nil
 }
 
 // message returns the message at a position; nil if it is not there any more.
