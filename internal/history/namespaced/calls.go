@@ -176,6 +176,15 @@ func (s *Store) KeptSpec(ctx context.Context, task history.Key) (history.KeptSpe
 	return s.keyed.KeptSpec(ctx, task)
 }
 
+// Publication returns what a task has pushed to a ref last.
+func (s *Store) Publication(ctx context.Context, task history.Key, ref string) (history.Publication, error) {
+	task, err := s.keyOf(ctx, task)
+	if err != nil {
+		return history.Publication{}, err
+	}
+	return s.keyed.Publication(ctx, task, ref)
+}
+
 // Rewind returns what is known about a rewind.
 func (s *Store) Rewind(ctx context.Context, task history.Key, id string) (history.Rewind, error) {
 	task, err := s.keyOf(ctx, task)

@@ -151,6 +151,9 @@ func joinKey(ctx context.Context, q *sqlc.Queries, key, former string) error {
 	if err := q.JoinSpecs(ctx, sqlc.JoinSpecsParams{Key: key, FormerKey: former}); err != nil {
 		return err
 	}
+	if err := q.JoinPublications(ctx, sqlc.JoinPublicationsParams{Key: key, FormerKey: former}); err != nil {
+		return err
+	}
 	return q.JoinAwaitedSources(ctx, sqlc.JoinAwaitedSourcesParams{Key: key, FormerKey: former})
 }
 

@@ -59,5 +59,8 @@ UPDATE adoptions SET namespace = @key::text WHERE adoptions.namespace = @former_
 -- name: JoinSpecs :exec
 UPDATE task_specs SET namespace = @key::text WHERE task_specs.namespace = @former_key::text;
 
+-- name: JoinPublications :exec
+UPDATE publications SET namespace = @key::text WHERE publications.namespace = @former_key::text;
+
 -- name: JoinAwaitedSources :exec
 UPDATE awaited_sources SET namespace = @key::text WHERE awaited_sources.namespace = @former_key::text;

@@ -221,6 +221,16 @@ type Piece struct {
 	Data      []byte
 }
 
+type Publication struct {
+	TaskUid    string
+	Namespace  string
+	Ref        string
+	Commit     string
+	Onto       string
+	Checkpoint int64
+	Time       time.Time
+}
+
 type RecordedCheckpoint struct {
 	TaskUid         string
 	TaskID          int32

@@ -147,6 +147,20 @@ func (q *Queries) JoinNamespaces(ctx context.Context, arg JoinNamespacesParams) 
 	return err
 }
 
+const joinPublications = `-- name: JoinPublications :exec
+UPDATE publications SET namespace = $1::text WHERE publications.namespace = $2::text
+`
+
+type JoinPublicationsParams struct {
+	Key       string
+	FormerKey string
+}
+
+func (q *Queries) JoinPublications(ctx context.Context, arg JoinPublicationsParams) error {
+	_, err := q.db.Exec(ctx, joinPublications, arg.Key, arg.FormerKey)
+	return err
+}
+
 const joinSpecs = `-- name: JoinSpecs :exec
 UPDATE task_specs SET namespace = $1::text WHERE task_specs.namespace = $2::text
 `
