@@ -387,9 +387,9 @@ var _ = Describe("rewinds of every kind", func() {
 		r := w.newRewindable(ctx, cell.State)
 		r.carryOut(ctx, cell, commit)
 	},
-		Entry("of a running task", SpecTimeout(5*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Running, Target: rewindmatrix.Time, Scope: clewv1.RewindBoth, Preserve: clewv1.PreserveStash}, ""),
-		Entry("of a suspended task", SpecTimeout(5*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Suspended, Target: rewindmatrix.Undo, Scope: clewv1.RewindCode, Preserve: clewv1.PreserveBranch, Paths: true}, ""),
-		Entry("of a failed task", SpecTimeout(5*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Failed, Target: rewindmatrix.Message, Scope: clewv1.RewindConversation, Preserve: clewv1.PreserveDiscard}, ""),
-		Entry("of a completed task", SpecTimeout(5*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Completed, Target: rewindmatrix.Commit, Scope: clewv1.RewindCode, Preserve: clewv1.PreserveBranch}, "own"),
+		Entry("of a running task", SpecTimeout(10*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Running, Target: rewindmatrix.Time, Scope: clewv1.RewindBoth, Preserve: clewv1.PreserveStash}, ""),
+		Entry("of a suspended task", SpecTimeout(10*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Suspended, Target: rewindmatrix.Undo, Scope: clewv1.RewindCode, Preserve: clewv1.PreserveBranch, Paths: true}, ""),
+		Entry("of a failed task", SpecTimeout(10*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Failed, Target: rewindmatrix.Message, Scope: clewv1.RewindConversation, Preserve: clewv1.PreserveDiscard}, ""),
+		Entry("of a completed task", SpecTimeout(10*time.Minute), rewindmatrix.Cell{State: rewindmatrix.Completed, Target: rewindmatrix.Commit, Scope: clewv1.RewindCode, Preserve: clewv1.PreserveBranch}, "own"),
 	)
 })
