@@ -47,6 +47,7 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 		fmt.Sprintf(`INSERT INTO tasks (uid, namespace, name, attempt, active_branch, created_at)
 			SELECT 'task-' || t, 'ns' || t %% %d, 'n' || t, 1, t * 5 + 5, '2026-01-01'::timestamptz + t * interval '1 second'
 			FROM generate_series(0, %d - 1) t`, size.namespaces, tasks),
+		`INSERT INTO verifications (task_id, namespace, due, begun, changed) SELECT id, namespace, created_at, created_at, created_at FROM tasks`,
 		fmt.Sprintf(`INSERT INTO messages (id, has_call, has_result, is_error, interrupted, hash, namespace, role, tool_name, body, raw, tool_input, tool_output)
 			OVERRIDING SYSTEM VALUE
 			SELECT m, false, false, false, false, sha256(int4send(m)), 'ns' || m / %d %% %d, 'assistant', '', %s, '', '', ''
@@ -75,7 +76,7 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 			FROM generate_series(1, %d) t, generate_series(1, %d) i`, min(size.namespaces, 20), size.checkpoints),
 		`SET session_replication_role = DEFAULT`,
 	}
-	tables := []string{"branches", "tasks", "messages", "entries", "search_documents", "task_summaries", "events", "checkpoints"}
+	tables := []string{"branches", "tasks", "messages", "entries", "search_documents", "task_summaries", "events", "checkpoints", "verifications"}
 	restore := dropIndexes(t, conn, tables)
 	for _, statement := range append(append(statements, restore...), "VACUUM ANALYZE "+strings.Join(tables, ", ")) {
 		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeExec)

@@ -154,6 +154,9 @@ func joinKey(ctx context.Context, q *sqlc.Queries, key, former string) error {
 	if err := q.JoinPublications(ctx, sqlc.JoinPublicationsParams{Key: key, FormerKey: former}); err != nil {
 		return err
 	}
+	if err := q.JoinVerifications(ctx, sqlc.JoinVerificationsParams{Key: key, FormerKey: former}); err != nil {
+		return err
+	}
 	return q.JoinAwaitedSources(ctx, sqlc.JoinAwaitedSourcesParams{Key: key, FormerKey: former})
 }
 

@@ -40,6 +40,9 @@ const (
 // checkpoint, and returns how many there were.
 func (s *Store) EnrollVerifications(ctx context.Context) (int64, error) {
 	n, err := s.read().EnrollVerifications(ctx, enrolledAtOnce)
+	if err == nil {
+		err = s.read().NameVerifications(ctx)
+	}
 	return n, wrap(err, "schedule the verification of checkpoints")
 }
 
@@ -50,7 +53,11 @@ func (s *Store) EnrollVerifications(ctx context.Context) (int64, error) {
 func (s *Store) NextVerification(ctx context.Context, after string) (history.Verification, error) {
 	var v history.Verification
 	err := s.write(ctx, "find checkpoints to verify", func(q *sqlc.Queries) error {
-		row, err := q.ClaimVerification(ctx, sqlc.ClaimVerificationParams{After: after, Until: time.Now().Add(verifyLease)})
+		turn := sqlc.ClaimVerificationParams{After: after, Until: time.Now().Add(verifyLease)}
+		row, err := q.ClaimVerification(ctx, turn)
+		if turn.After = ""; errors.Is(err, pgx.ErrNoRows) && after != "" {
+			row, err = q.ClaimVerification(ctx, turn)
+		}
 		if err != nil {
 			return err
 		}

@@ -64,3 +64,6 @@ UPDATE publications SET namespace = @key::text WHERE publications.namespace = @f
 
 -- name: JoinAwaitedSources :exec
 UPDATE awaited_sources SET namespace = @key::text WHERE awaited_sources.namespace = @former_key::text;
+
+-- name: JoinVerifications :exec
+UPDATE verifications SET namespace = @key::text WHERE verifications.namespace = @former_key::text;

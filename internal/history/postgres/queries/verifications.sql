@@ -1,22 +1,26 @@
 -- name: EnrollVerifications :execrows
 -- Tasks with durable checkpoints whose verification was never scheduled.
-INSERT INTO verifications (task_id, due, begun, changed)
-SELECT t.id, now(), 'epoch', now() FROM tasks t
+INSERT INTO verifications (task_id, namespace, due, begun, changed)
+SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t
 WHERE NOT EXISTS (SELECT FROM verifications v WHERE v.task_id = t.id)
     AND EXISTS (SELECT FROM checkpoints c WHERE c.task_id = t.id AND c.durable)
 LIMIT @up_to_rows
 ON CONFLICT (task_id) DO NOTHING;
 
+-- name: NameVerifications :exec
+-- Servers of earlier versions do not say whose a verification is.
+UPDATE verifications v SET namespace = t.namespace FROM tasks t WHERE v.namespace = '' AND t.id = v.task_id;
+
 -- name: ClaimVerification :one
--- Of the next namespace after the given one that has any, the verification that is due for the
+-- Of the first namespace after the given one that has any, the verification that is due for the
 -- longest time. It is not due again before the lease ends.
 UPDATE verifications
-SET due = sqlc.arg('until')::timestamptz
+SET due = @until::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
-    SELECT v.task_id FROM verifications v JOIN tasks d ON d.id = v.task_id
-    WHERE v.due <= now()
-    ORDER BY d.namespace <= sqlc.arg('after')::text, d.namespace, v.due LIMIT 1 FOR UPDATE OF v SKIP LOCKED)
+    SELECT v.task_id FROM verifications v
+    WHERE v.namespace > @after::text AND v.due <= now()
+    ORDER BY v.namespace, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun;
 
 -- name: PostponeVerification :exec
@@ -62,12 +66,14 @@ SET next_number = @next_number, due = @due,
 WHERE task_id = @task_id;
 
 -- name: HastenVerification :execrows
-INSERT INTO verifications (task_id, due, begun, changed) VALUES (@task_id, now(), 'epoch', now())
+INSERT INTO verifications (task_id, namespace, due, begun, changed)
+SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t WHERE t.id = @task_id
 ON CONFLICT (task_id) DO UPDATE SET due = now(), changed = now();
 
 -- name: AnnounceVerdicts :execrows
 -- Whoever follows what was verified reads the task's verdicts again.
-INSERT INTO verifications (task_id, due, begun, changed) VALUES (@task_id, now(), 'epoch', now())
+INSERT INTO verifications (task_id, namespace, due, begun, changed)
+SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t WHERE t.id = @task_id
 ON CONFLICT (task_id) DO UPDATE SET changed = now();
 
 -- name: VerificationThrough :one

@@ -13,7 +13,8 @@ import (
 )
 
 const announceVerdicts = `-- name: AnnounceVerdicts :execrows
-INSERT INTO verifications (task_id, due, begun, changed) VALUES ($1, now(), 'epoch', now())
+INSERT INTO verifications (task_id, namespace, due, begun, changed)
+SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t WHERE t.id = $1
 ON CONFLICT (task_id) DO UPDATE SET changed = now()
 `
 
@@ -74,9 +75,9 @@ UPDATE verifications
 SET due = $1::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
-    SELECT v.task_id FROM verifications v JOIN tasks d ON d.id = v.task_id
-    WHERE v.due <= now()
-    ORDER BY d.namespace <= $2::text, d.namespace, v.due LIMIT 1 FOR UPDATE OF v SKIP LOCKED)
+    SELECT v.task_id FROM verifications v
+    WHERE v.namespace > $2::text AND v.due <= now()
+    ORDER BY v.namespace, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun
 `
 
@@ -94,7 +95,7 @@ type ClaimVerificationRow struct {
 	Begun      time.Time
 }
 
-// Of the next namespace after the given one that has any, the verification that is due for the
+// Of the first namespace after the given one that has any, the verification that is due for the
 // longest time. It is not due again before the lease ends.
 func (q *Queries) ClaimVerification(ctx context.Context, arg ClaimVerificationParams) (ClaimVerificationRow, error) {
 	row := q.db.QueryRow(ctx, claimVerification, arg.Until, arg.After)
@@ -172,8 +173,8 @@ func (q *Queries) DamagedCheckpoints(ctx context.Context, arg DamagedCheckpoints
 }
 
 const enrollVerifications = `-- name: EnrollVerifications :execrows
-INSERT INTO verifications (task_id, due, begun, changed)
-SELECT t.id, now(), 'epoch', now() FROM tasks t
+INSERT INTO verifications (task_id, namespace, due, begun, changed)
+SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t
 WHERE NOT EXISTS (SELECT FROM verifications v WHERE v.task_id = t.id)
     AND EXISTS (SELECT FROM checkpoints c WHERE c.task_id = t.id AND c.durable)
 LIMIT $1
@@ -190,7 +191,8 @@ func (q *Queries) EnrollVerifications(ctx context.Context, upToRows int32) (int6
 }
 
 const hastenVerification = `-- name: HastenVerification :execrows
-INSERT INTO verifications (task_id, due, begun, changed) VALUES ($1, now(), 'epoch', now())
+INSERT INTO verifications (task_id, namespace, due, begun, changed)
+SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t WHERE t.id = $1
 ON CONFLICT (task_id) DO UPDATE SET due = now(), changed = now()
 `
 
@@ -264,6 +266,16 @@ func (q *Queries) Integrity(ctx context.Context, arg IntegrityParams) (Integrity
 		&i.Conversation,
 	)
 	return i, err
+}
+
+const nameVerifications = `-- name: NameVerifications :exec
+UPDATE verifications v SET namespace = t.namespace FROM tasks t WHERE v.namespace = '' AND t.id = v.task_id
+`
+
+// Servers of earlier versions do not say whose a verification is.
+func (q *Queries) NameVerifications(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, nameVerifications)
+	return err
 }
 
 const newestDamage = `-- name: NewestDamage :one
