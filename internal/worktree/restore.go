@@ -58,6 +58,9 @@ type RestoreResult struct {
 	// Annotations are those of the checkpoint, if its state commit was given.
 	Annotations map[string]string
 	Took        time.Duration
+	// Synced is the part of Took in which the file system wrote to its disk, including what
+	// others had written to it.
+	Synced time.Duration
 }
 
 // Restore restores the worktree, the agent's repository and the session state to a
@@ -220,6 +223,19 @@ func (s *restoring) confirm() error {
 	if s.scope.code() && tree != s.t.codeTree && len(s.result.Conflicts) == 0 && rootTree(s.t.work) == s.t.codeTree {
 		return fail(RestoreIncomplete, nil, "after the restore %s is the tree %s, not %s; is the agent running? Restore again", s.work.path, tree, s.t.codeTree)
 	}
+	if err := s.sync(); err != nil {
+		return err
+	}
+	s.result.Kept = head(s.result.Kept, r.cfg.MaxListed)
+	r.remember(after, s.baseline(after, tree))
+	r.unsaved++
+	_ = r.saveCache() // losing the cache only costs time
+	return nil
+}
+
+// sync makes the result durable.
+func (s *restoring) sync() error {
+	begin := time.Now()
 	for i, b := range []*beneath{s.work, s.home} {
 		if b != nil && (i == 0 || b.dev != s.work.dev) {
 			if err := b.sync(); err != nil {
@@ -227,10 +243,7 @@ func (s *restoring) confirm() error {
 			}
 		}
 	}
-	s.result.Kept = head(s.result.Kept, r.cfg.MaxListed)
-	r.remember(after, s.baseline(after, tree))
-	r.unsaved++
-	_ = r.saveCache() // losing the cache only costs time
+	s.result.Synced = time.Since(begin)
 	return nil
 }
 

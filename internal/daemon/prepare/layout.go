@@ -407,7 +407,7 @@ func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope wor
 		return restored{}, fmt.Errorf("restore checkpoint %d: %w", point.Number, err)
 	}
 	p.log.Info("restored a checkpoint", "checkpoint", point.Number, "scope", scope, "written", res.Written, "removed", res.Removed,
-		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String())
+		"unchanged", res.Unchanged, "kept", len(res.Kept), "conflicts", len(res.Conflicts), "took", res.Took.String(), "synced", res.Synced.String())
 	if err := conflictsOf(res, fmt.Sprintf("checkpoint %d", point.Number)); err != nil {
 		return restored{}, err
 	}
