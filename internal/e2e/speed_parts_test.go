@@ -34,7 +34,7 @@ const (
 	stepPrepare   = "prepare runs"
 	stepPrepared  = "prepare has ended"
 	stepDaemon    = "daemon is ready"
-	stepGone      = "deleted"
+	stepEnded     = "no container runs any more"
 )
 
 // watchPods follows the pods of the world's namespace until the spec ends.
@@ -69,7 +69,7 @@ func (t *podTimes) see(event watch.EventType, pod *corev1.Pod, now time.Time) {
 		}
 	}
 	reached(stepScheduled, pod.Spec.NodeName != "")
-	reached(stepGone, event == watch.Deleted)
+	reached(stepEnded, event == watch.Deleted || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed)
 	for _, c := range pod.Status.InitContainerStatuses {
 		switch c.Name {
 		case daemonapi.PrepareContainer:
@@ -114,7 +114,7 @@ func (s speeds) addPart(operation, part string, took time.Duration) {
 }
 
 // add adds an operation that was asked for at an instant and ended with a pod's first line.
-// The pod before it, if there is one, had to be deleted.
+// The pod before it, if there is one, had to end.
 func (s speeds) add(operation string, asked time.Time, seen *podTimes, pod startedAgent, before string) {
 	s.addWhole(operation, pod.first.Sub(asked))
 	last := asked
@@ -127,7 +127,7 @@ func (s speeds) add(operation string, asked time.Time, seen *podTimes, pod start
 	}
 	steps := seen.steps(pod.name)
 	if before != "" {
-		step(partStop, seen.steps(before)[stepGone])
+		step(partStop, seen.steps(before)[stepEnded])
 	}
 	step(partAPI, steps[stepCreated])
 	step(partSchedule, steps[stepScheduled])
