@@ -57,12 +57,12 @@ type CheckpointPolicy struct {
 	MaxFileBytes *int64 `json:"maxFileBytes,omitempty"`
 	// beforeRiskyTools are patterns of tool calls before which a checkpoint is taken. Agents
 	// that have hooks wait for it; the others are stopped as soon as the call is seen, and the
-	// checkpoint's status says BestEffort. The default matches commands that delete files or
-	// history, in a shell or in a database; [] matches none.
+	// checkpoint's status says BestEffort. When left out, they match commands that delete files or
+	// history, in a shell or in a database, as far as the version of Clew knows them that starts
+	// the pod; [] matches none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:default={{tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])(rm\\s[^;&|]*(-[A-Za-z]*[rRf]|--recursive|--force)|rmdir\\s|shred\\s|truncate\\s|mkfs|dd\\s[^;&|]*of=|find\\s[^;&|]*-(delete|exec))"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(\\b|\\\\[nt])git\\s[^;&|]*(reset\\s|clean\\s|checkout\\s|restore\\s|switch\\s|rebase|stash|filter-branch|filter-repo|push\\s[^;&|]*(-f|--force|--delete|--mirror)|branch\\s[^;&|]*-D)"}, {tool: "(?i)(bash|shell|exec|command|terminal)", input: "(?i)\\b(drop|truncate)\\s+(table|database|schema)\\b|\\bdelete\\s+from\\b"}}
 	BeforeRiskyTools []RiskyToolPattern `json:"beforeRiskyTools,omitzero"`
 	// retention says which Checkpoint objects stay.
 	// +optional

@@ -42,10 +42,10 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(kept, read.Spec.CheckpointPolicy.Retention); diff != "" {
 		t.Errorf("spec.checkpointPolicy.retention (-want +got):\n%s", diff)
 	}
-	patterns := read.Spec.CheckpointPolicy.BeforeRiskyTools
-	if len(patterns) == 0 {
-		t.Fatal("no tool call is risky")
+	if got := read.Spec.CheckpointPolicy.BeforeRiskyTools; got != nil {
+		t.Errorf("the schema gives the task the patterns of today: %+v", got)
 	}
+	patterns := v1alpha1.DefaultRiskyTools()
 	for command, risky := range map[string]bool{
 		`{"command":"rm -rf src"}`: true, `{"command":"cd a && rm -r b"}`: true, `{"command":"cd a\nrm --force b"}`: true,
 		`{"command":"git reset --hard HEAD~1"}`: true, `{"command":"git -C a clean -fdx"}`: true, `{"command":"git push --force"}`: true,
@@ -70,13 +70,17 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestAnEmptyListOfRiskyToolsIsKept(t *testing.T) {
-	task := created(t, builders.Task("no-risk", spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{} })))
+func TestEmptyListsOfRiskyToolsAndProtectedPathsAreKept(t *testing.T) {
+	task := created(t, builders.Task("no-risk", publish(func(p *v1alpha1.Publish) { p.ProtectedPaths = []string{} }),
+		spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{} })))
 	task.Labels = map[string]string{"touched": "by-a-client"}
 	if err := server.Client.Update(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
 	if got := task.Spec.CheckpointPolicy.BeforeRiskyTools; got == nil || len(got) != 0 {
 		t.Errorf("a client that writes the task back sets the default: %+v", got)
+	}
+	if got := task.Spec.Publish.ProtectedPaths; got == nil || len(got) != 0 {
+		t.Errorf("a client that writes the task back sets the default: %q", got)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -100,10 +99,10 @@ func TestAGoodPublishIsAccepted(t *testing.T) {
 
 func TestFilesThatCISystemsRunAreProtectedByDefault(t *testing.T) {
 	task := created(t, builders.Task("protected", publish(func(*v1alpha1.Publish) {})))
-	if diff := cmp.Diff(v1alpha1.DefaultProtectedPaths(), task.Spec.Publish.ProtectedPaths); diff != "" {
-		t.Errorf("the schema's default (-want +got):\n%s", diff)
+	if got := task.Spec.Publish.ProtectedPaths; got != nil {
+		t.Errorf("the schema gives the task the list of today: %q", got)
 	}
-	set, err := pathmatch.New(task.Spec.Publish.ProtectedPaths)
+	set, err := pathmatch.New(v1alpha1.DefaultProtectedPaths())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,17 +112,18 @@ type Publish struct {
 	// protectedPaths are files that are not published when the work changes them, compared
 	// with what the task started from or with what the branch has, until approvedCommit names
 	// the commit: a CI system may run them with the repository's secrets. They are written
-	// like the paths of a rewind. When left out, they are the files of well-known CI systems; [] protects nothing.
+	// like the paths of a rewind. When left out, they are the files of CI systems that Clew's
+	// version at the time of the push knows, from GitHub Actions and GitLab CI to Jenkins; []
+	// protects nothing.
 	// +optional
 	// +listType=atomic
-	// +kubebuilder:default={".github/workflows/",".github/actions/",".gitlab-ci.yml",".gitlab/",".circleci/",".buildkite/",".forgejo/",".gitea/",".woodpecker/",".woodpecker.y*ml",".drone.y*ml",".drone.jsonnet",".travis.yml",".teamcity/",".tekton/",".harness/",".semaphore/","Jenkinsfile*","jenkins/",".jenkins/","azure-pipelines*.yml",".azure-pipelines/","bitbucket-pipelines.yml","appveyor.yml",".appveyor.yml",".cirrus.yml",".cirrus.star","buildspec*.yml","cloudbuild*.yaml",".zuul.yaml","zuul.d/",".zuul.d/"}
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:XValidation:rule="!self.startsWith('/') && !self.contains('//') && !self.matches('(^|/)[.][.]?(/|$)')",message="a path is relative to the worktree, and contains no empty, . or .. part: write ci/deploy.yml or ci/"
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(^|/)[.][gG][iI][tT](/|$)')",message="a path cannot select the files of a git repository itself: leave .git out"
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('[[:cntrl:]]')",message="a path contains no control characters"
-	ProtectedPaths []string `json:"protectedPaths,omitempty"`
+	ProtectedPaths []string `json:"protectedPaths,omitzero"`
 	// approvedCommit is the commit that is published although it changes protected files:
 	// somebody has reviewed it. Which one it would be is in status.publish.heldCommit, and in
 	// the message of the condition Published.

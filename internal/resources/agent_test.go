@@ -56,6 +56,25 @@ func config(t *testing.T, pod *corev1.Pod) daemonapi.Config {
 	return c
 }
 
+// riskyByDefault are the risky calls of a task that names none.
+func riskyByDefault() (patterns []daemonapi.ToolPattern) {
+	for _, p := range v1alpha1.DefaultRiskyTools() {
+		patterns = append(patterns, daemonapi.ToolPattern{Tool: p.Tool, Input: p.Input})
+	}
+	return patterns
+}
+
+func TestNoCallIsRiskyIfTheTaskSaysSo(t *testing.T) {
+	request := resources.PodRequest{Attempt: 1, Task: task(func(t *v1alpha1.Task) { t.Spec.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{} })}
+	pod, err := resources.NewPod(request, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := config(t, pod).Policy.RiskyTools; got != nil {
+		t.Errorf("risky are %+v", got)
+	}
+}
+
 func TestTheConfigurationHasTheAgentAndItsConversation(t *testing.T) {
 	o := options()
 	o.Prices = map[string]daemonapi.Price{"claude-": {Input: 3_000_000, Output: 15_000_000}}

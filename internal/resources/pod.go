@@ -172,6 +172,9 @@ func ContextLimits(limits v1alpha1.ContextLimits, otherwise *v1alpha1.ContextLim
 
 // riskyTools returns the patterns in the daemon's form.
 func riskyTools(patterns []v1alpha1.RiskyToolPattern) []daemonapi.ToolPattern {
+	if patterns == nil {
+		patterns = v1alpha1.DefaultRiskyTools()
+	}
 	var out []daemonapi.ToolPattern
 	for _, p := range patterns {
 		out = append(out, daemonapi.ToolPattern{Tool: p.Tool, Input: p.Input})

@@ -65,7 +65,7 @@ func (r PublisherRequest) publish() v1alpha1.Publish {
 	if r.Branch == nil {
 		return *r.Task.Spec.Publish
 	}
-	how := ptr.Deref(r.Task.Spec.Publish, v1alpha1.Publish{ProtectedPaths: v1alpha1.DefaultProtectedPaths()})
+	how := ptr.Deref(r.Task.Spec.Publish, v1alpha1.Publish{})
 	b := r.Branch.Branch
 	how.Branch, how.OnDiverged, how.ApprovedCommit = b.Name, b.OnDiverged, b.ApprovedCommit
 	return how
@@ -122,6 +122,10 @@ func NewPublisher(request PublisherRequest, options Options) (*corev1.Pod, error
 func publishConfig(request PublisherRequest, options Options) daemonapi.PublishConfig {
 	task, spec := request.Task, request.publish()
 	common := Config(PodRequest{Task: task}, options)
+	protected := spec.ProtectedPaths
+	if protected == nil {
+		protected = v1alpha1.DefaultProtectedPaths()
+	}
 	author := ptr.Deref(spec.Author, v1alpha1.CommitAuthor{Name: "Clew", Email: "noreply@clew.dev"})
 	return daemonapi.PublishConfig{
 		Namespace: task.Namespace, Task: task.Name, TaskUID: string(task.UID), Checkpoint: request.Checkpoint,
@@ -131,7 +135,7 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
 		AuthorName:  author.Name, AuthorEmail: author.Email,
 		Force: spec.OnDiverged == v1alpha1.DivergedForceWithLease, PushOptions: spec.PushOptions,
-		ProtectedPaths: spec.ProtectedPaths, ApprovedCommit: spec.ApprovedCommit, Setting: request.setting(),
+		ProtectedPaths: protected, ApprovedCommit: spec.ApprovedCommit, Setting: request.setting(),
 	}
 }
 

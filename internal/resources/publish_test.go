@@ -123,6 +123,19 @@ func TestWhatAPublisherIsTold(t *testing.T) {
 	}
 }
 
+func TestAPublisherProtectsWhatThisVersionKnowsUnlessTheTaskSays(t *testing.T) {
+	for name, c := range map[string]struct{ spec, want []string }{
+		"left out": {nil, v1alpha1.DefaultProtectedPaths()},
+		"none":     {[]string{}, nil},
+		"listed":   {[]string{"ci/"}, []string{"ci/"}},
+	} {
+		got := publishConfig(t, publisherOf(t, func(task *v1alpha1.Task) { task.Spec.Publish.ProtectedPaths = c.spec }))
+		if diff := cmp.Diff(c.want, got.ProtectedPaths); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
 // A field that is new in its configuration is filled where the configuration is made.
 func TestAPublisherGetsEveryFieldOfItsConfiguration(t *testing.T) {
 	var request resources.PublisherRequest
