@@ -40,6 +40,11 @@ func (h *Handler) branch(c *call, namespace, uid string) (gitstoreapi.Branch, *g
 	if refused != nil {
 		return none, refused
 	}
+	namespace, refused = h.folders.of(c.request.Context(), namespace)
+	if refused != nil {
+		return none, refused
+	}
+	b.folder = namespace
 	repository, err := h.store.repositoryOf(namespace, uid)
 	if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) {
 		return none, refusal
@@ -77,9 +82,11 @@ type branching struct {
 	git        git
 	repository Repository
 	task       Task
-	ref        string
-	remove     bool
-	number     int64
+	// folder is the key of the task's namespace.
+	folder string
+	ref    string
+	remove bool
+	number int64
 	// commit is where the branch to be removed must be; head and base are those of
 	// gitstoreapi.BranchQuery.
 	commit, head, base string
@@ -118,7 +125,7 @@ func newBranching(r *http.Request, namespace, uid string) (*branching, *gitstore
 // repository purged.
 func (b *branching) carryOut(store *Store) (gitstoreapi.Branch, error) {
 	var none gitstoreapi.Branch
-	fences, err := store.fences(b.task.Namespace)
+	fences, err := store.fences(b.folder)
 	if err != nil {
 		return none, err
 	}

@@ -12,7 +12,7 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
-	"github.com/clew-dev/clew/internal/history/namespaced"
+	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
@@ -82,7 +82,23 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 	if c.client.BaseURL == "" {
 		return gitstoreapi.Verification{}, errNoGitstore()
 	}
-	return c.client.Verify(ctx, namespaced.Name(namespace), uid, checkpoint, since)
+	return c.client.Verify(ctx, namespace, uid, checkpoint, since)
+}
+
+// keyedCode verifies code of tasks whose namespace is given by its key in the history, also after
+// it has gone.
+type keyedCode struct {
+	codeStore
+	keys *postgres.Store
+}
+
+// Verify implements verification.Code.
+func (c keyedCode) Verify(ctx context.Context, key, uid string, checkpoint int64, since time.Time) (gitstoreapi.Verification, error) {
+	namespace, err := c.keys.Namespace(ctx, key)
+	if err != nil {
+		return gitstoreapi.Verification{}, err
+	}
+	return c.codeStore.Verify(ctx, namespace, uid, checkpoint, since)
 }
 
 // AdoptTask implements gateway.Code.
