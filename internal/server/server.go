@@ -159,7 +159,7 @@ type parts struct {
 	live       *live.Broker
 	grants     *namespaced.Grants
 	// keys are the histories by the keys of namespaces, for work in the background.
-	keys *postgres.Store
+	keys keys
 }
 
 func assemble(config *rest.Config, o Options, stores stores, registry prometheus.Registerer, log logr.Logger) (*parts, error) {

@@ -12,7 +12,6 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
-	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
@@ -85,11 +84,17 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 	return c.client.Verify(ctx, namespace, uid, checkpoint, since)
 }
 
+// keys are those under which the history keeps what belongs to a namespace.
+type keys interface {
+	// Namespace returns the namespace of a key, as name@uid.
+	Namespace(ctx context.Context, key string) (string, error)
+}
+
 // keyedCode verifies code of tasks whose namespace is given by its key in the history, also after
 // it has gone.
 type keyedCode struct {
 	codeStore
-	keys *postgres.Store
+	keys keys
 }
 
 // Verify implements verification.Code.
