@@ -368,4 +368,5 @@ type Verification struct {
 	Changed    time.Time
 	NextNumber int32
 	Through    int32
+	Namespace  string
 }

@@ -203,6 +203,20 @@ func (q *Queries) JoinTasks(ctx context.Context, arg JoinTasksParams) error {
 	return err
 }
 
+const joinVerifications = `-- name: JoinVerifications :exec
+UPDATE verifications SET namespace = $1::text WHERE verifications.namespace = $2::text
+`
+
+type JoinVerificationsParams struct {
+	Key       string
+	FormerKey string
+}
+
+func (q *Queries) JoinVerifications(ctx context.Context, arg JoinVerificationsParams) error {
+	_, err := q.db.Exec(ctx, joinVerifications, arg.Key, arg.FormerKey)
+	return err
+}
+
 const joinedKeys = `-- name: JoinedKeys :many
 SELECT DISTINCT unnest(joined)::text FROM namespaces WHERE key = $1
 `
