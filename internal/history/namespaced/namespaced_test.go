@@ -70,6 +70,10 @@ func looks(name string) map[string]func(context.Context, *namespaced.Store) (int
 			snapshot, err := s.Snapshot(ctx, old, history.SnapshotQuery{Checkpoint: 1})
 			return int(snapshot.Position.Position), err
 		},
+		"publication": func(ctx context.Context, s *namespaced.Store) (int, error) {
+			found, err := s.Publication(ctx, old, "refs/heads/work")
+			return len(found.Commit), err
+		},
 		"last spec": func(ctx context.Context, s *namespaced.Store) (int, error) {
 			kept, err := s.KeptSpec(ctx, old)
 			return len(kept.Spec), err

@@ -146,7 +146,8 @@ func longText(seed string) string {
 }
 
 func started(t history.Task) history.Event {
-	return history.Event{ID: history.EventID(t.UID, 1), Transition: 1, Oldest: true, Task: t, Time: time.Now(), Type: history.EventTypeTask, Reason: "TaskStarted", State: "Running"}
+	return history.Event{ID: history.EventID(t.UID, 1), Transition: 1, Oldest: true, Task: t, Time: time.Now(), Type: history.EventTypeTask, Reason: "TaskStarted", State: "Running",
+		Publication: &history.Publication{Ref: "refs/heads/work", Commit: "c1"}}
 }
 
 // lines are those of an export.
