@@ -40,11 +40,6 @@ func (h *Handler) branch(c *call, namespace, uid string) (gitstoreapi.Branch, *g
 	if refused != nil {
 		return none, refused
 	}
-	namespace, refused = h.folders.of(c.request.Context(), namespace)
-	if refused != nil {
-		return none, refused
-	}
-	b.folder = namespace
 	repository, err := h.store.repositoryOf(namespace, uid)
 	if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) {
 		return none, refusal
@@ -82,11 +77,9 @@ type branching struct {
 	git        git
 	repository Repository
 	task       Task
-	// folder is the key of the task's namespace.
-	folder string
-	ref    string
-	remove bool
-	number int64
+	ref        string
+	remove     bool
+	number     int64
 	// commit is where the branch to be removed must be; head and base are those of
 	// gitstoreapi.BranchQuery.
 	commit, head, base string
@@ -125,7 +118,7 @@ func newBranching(r *http.Request, namespace, uid string) (*branching, *gitstore
 // repository purged.
 func (b *branching) carryOut(store *Store) (gitstoreapi.Branch, error) {
 	var none gitstoreapi.Branch
-	fences, err := store.fences(b.folder)
+	fences, err := store.fences(b.task.Namespace)
 	if err != nil {
 		return none, err
 	}

@@ -48,10 +48,6 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 	if refused := h.authenticateServer(c); refused != nil {
 		return gitstoreapi.Deletion{}, refused
 	}
-	namespace, refused := h.folders.of(c.request.Context(), namespace)
-	if refused != nil {
-		return gitstoreapi.Deletion{}, refused
-	}
 	name := r.URL.Query().Get("name")
 	if name != "" && !taskName.MatchString(name) {
 		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a valid task name", clip.Marked(name, maxShown))

@@ -43,10 +43,6 @@ func (h *Handler) diff(c *call, namespace, uid string) (gitstoreapi.Diff, *gitst
 	if refused := h.authenticateServer(c); refused != nil {
 		return gitstoreapi.Diff{}, refused
 	}
-	namespace, refused := h.folders.of(c.request.Context(), namespace)
-	if refused != nil {
-		return gitstoreapi.Diff{}, refused
-	}
 	query, refused := diffQuery(c.request.URL.Query())
 	if refused != nil {
 		return gitstoreapi.Diff{}, refused

@@ -41,9 +41,7 @@
 //
 //	gitconfig                            configuration of all repositories
 //	hooks/pre-receive                    runs "gitstore hook pre-receive"
-//	namespaces/<namespace>/<repo>.git    a repository; of a namespace that was made anew under
-//	                                     its name, <namespace> is the name, an @ and the UID
-//	namespaces/<namespace>/owner.json    the UID of the namespace whose name the folder has
+//	namespaces/<namespace>/<repo>.git    a repository
 //	namespaces/<namespace>/fences/       a record and a lock file per task UID; the
 //	                                     record of a deleted task is kept
 package gitstore

@@ -18,7 +18,6 @@ import (
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/fairshare"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
-	"github.com/clew-dev/clew/internal/namespaceid"
 )
 
 // Limits bound what callers may use. Zero means no limit unless a field says otherwise.
@@ -78,7 +77,6 @@ type Handler struct {
 	// verified is what verifications need not read again.
 	verified *verified
 	lacking  lacking
-	folders  *folders
 	// onPush is called with each repository that has received a push.
 	onPush func(Repository)
 	// slotTimeout is how long a request waits for a slot.
@@ -121,7 +119,6 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 		graceTime:     defaultDrainTime,
 		beforeGit:     func() {},
 	}
-	h.folders = &folders{store: store, log: log}
 	var err error
 	h.metrics, err = newMetrics(registry, h.usage, h.free)
 	return h, err
@@ -294,27 +291,8 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	return h.fetch(w, c)
 }
 
-// DistinguishNamespaces gives each namespace its own repositories: those of its UID, and those of
-// earlier namespaces that are granted to it.
-func (h *Handler) DistinguishNamespaces(names Namespaces, grants []namespaceid.Grant) {
-	h.folders.names, h.folders.grants = names, grants
-}
-
-// authenticate identifies the caller, and finds the repository of the namespace whose pod or reader
-// it is.
+// authenticate identifies the caller and records it in the call.
 func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
-	if refused := h.identify(c); refused != nil {
-		return refused
-	}
-	key, refused := h.folders.of(c.request.Context(), c.repository.Namespace)
-	if refused == nil {
-		c.repository = h.store.repository(key, c.repository.Name)
-	}
-	return refused
-}
-
-// identify identifies the caller and records it in the call.
-func (h *Handler) identify(c *call) *gitstoreapi.Refusal {
 	token := tokenOf(c.request)
 	if token == "" {
 		return gitstoreapi.New(gitstoreapi.Unauthenticated, "a token is needed, as bearer token or as password of Basic authentication")
@@ -397,7 +375,7 @@ func (h *Handler) ensureRepository(c *call) *gitstoreapi.Refusal {
 	exists, err := c.repository.exists()
 	if err == nil && !exists {
 		if c.caller.Task == nil || c.caller.Task.ReadOnly {
-			return gitstoreapi.New(gitstoreapi.NotFound, "the namespace %s has no repository %s", nameOf(c.repository.Namespace), c.repository.Name)
+			return gitstoreapi.New(gitstoreapi.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
 		}
 		if refused := h.checkSpace(c); refused != nil {
 			return refused

@@ -82,7 +82,7 @@ func (in *intake) charge(n int64) *gitstoreapi.Refusal {
 	}
 	if !in.h.usage.begin(in.repository, n, limits.NamespaceBytes) {
 		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the push does not fit into the rest of namespace %s's quota of %d bytes; %s",
-			nameOf(in.repository.Namespace), limits.NamespaceBytes, quotaAdvice)
+			in.repository.Namespace, limits.NamespaceBytes, quotaAdvice)
 	}
 	in.total += n
 	if n <= in.allowance {

@@ -18,7 +18,6 @@ func (p pattern) MatchString(text string) bool {
 // escape its folder.
 var (
 	namespaceName  = pattern{regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`), 63}
-	namespaceKey   = pattern{regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(@[-a-zA-Z0-9]+)?$`), 128}
 	repositoryName = pattern{regexp.MustCompile(`^r-[a-z0-9]([-a-z0-9]*[a-z0-9])?$`), 64}
 	taskUID        = pattern{regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9]*$`), 64}
 	taskName       = pattern{regexp.MustCompile(`^[a-z0-9][-.a-z0-9]*$`), 253}
@@ -49,7 +48,7 @@ func parsePath(path string) (namespace, repository, operation string, ok bool) {
 // "verify", "adopt", or "" for its deletion.
 func parseTaskPath(path string) (namespace, uid, operation string, ok bool) {
 	match := taskPath.FindStringSubmatch(path)
-	if match == nil || !namespaceKey.MatchString(match[1]) || !taskUID.MatchString(match[2]) {
+	if match == nil || !namespaceName.MatchString(match[1]) || !taskUID.MatchString(match[2]) {
 		return "", "", "", false
 	}
 	return match[1], match[2], match[3], true

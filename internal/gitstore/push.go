@@ -42,7 +42,7 @@ func (h *Handler) checkSpace(c *call) *gitstoreapi.Refusal {
 	}
 	if used >= h.limits.NamespaceBytes {
 		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; %s",
-			nameOf(c.repository.Namespace), used, h.limits.NamespaceBytes, quotaAdvice)
+			c.repository.Namespace, used, h.limits.NamespaceBytes, quotaAdvice)
 	}
 	return nil
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/logging"
-	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/serving"
 )
@@ -32,11 +31,6 @@ import (
 type Options struct {
 	// Root is the folder on the volume that holds the repositories.
 	Root string
-	// HistoryGrants give what earlier namespaces have left to those that have their names now,
-	// each as namespace=uid.
-	HistoryGrants []string
-	// names tells namespaces apart; nil if they have their names for ever.
-	names Namespaces
 	// BindAddress, MetricsBindAddress and HealthProbeBindAddress are
 	// host:port; "0" disables the latter two.
 	BindAddress            string
@@ -100,7 +94,6 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Limits.RequestTime, "request-timeout", 6*time.Hour, "time that one request may take even if it makes progress; 0 for no limit")
 	flags.DurationVar(&o.MaintenanceInterval, "maintenance-interval", 10*time.Minute, "time between two passes over all repositories that merge packs and remove leftovers")
 	flags.IntVar(&o.MaxPacks, "max-packs", defaultMaxPacks, "packs that a repository may have before they are merged; each push adds one")
-	flags.StringSliceVar(&o.HistoryGrants, "history-grant", nil, "namespace=uid: give the repositories of an earlier namespace with this UID to the namespace that has its name now; may be repeated")
 	flags.DurationVar(&o.ShutdownGracePeriod, "shutdown-grace-period", 30*time.Second, "time that requests in progress may take after a termination signal")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
 }
@@ -197,11 +190,6 @@ func Run(ctx context.Context, options Options, hook []string) error {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
 	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences, Tasks: podidentity.NewLiveTasks(tasks)})
-	names, err := namespaceid.New(config)
-	if err != nil {
-		return err
-	}
-	options.names = names
 	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account, Manager: manager}, hook, listener, certificate, log)
 }
 
@@ -273,11 +261,6 @@ func assemble(ctx context.Context, options Options, store *Store, authenticator 
 	if err != nil {
 		return nil, nil, err
 	}
-	grants, err := namespaceid.ParseGrants(options.HistoryGrants)
-	if err != nil {
-		return nil, nil, fmt.Errorf("--history-grant: %w", err)
-	}
-	handler.DistinguishNamespaces(options.names, grants)
 	if options.NamedMetrics {
 		if err := handler.NameRepositories(registry); err != nil {
 			return nil, nil, err

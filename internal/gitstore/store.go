@@ -207,7 +207,7 @@ func (s *Store) Repositories() ([]Repository, error) {
 	var found []Repository
 	for _, path := range paths {
 		namespace, name := filepath.Base(filepath.Dir(path)), strings.TrimSuffix(filepath.Base(path), ".git")
-		if namespaceKey.MatchString(namespace) && repositoryName.MatchString(name) {
+		if namespaceName.MatchString(namespace) && repositoryName.MatchString(name) {
 			found = append(found, Repository{Namespace: namespace, Name: name, Path: path})
 		}
 	}

@@ -39,10 +39,6 @@ func (h *Handler) verification(c *call, namespace, uid string) (gitstoreapi.Veri
 	if refused := h.authenticateServer(c); refused != nil {
 		return none, refused
 	}
-	namespace, refused := h.folders.of(c.request.Context(), namespace)
-	if refused != nil {
-		return none, refused
-	}
 	query := c.request.URL.Query()
 	number, err := strconv.ParseInt(query.Get("checkpoint"), 10, 32)
 	if err != nil || number < 1 {

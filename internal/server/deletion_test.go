@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -213,7 +212,7 @@ func retention(t *testing.T, code codeOf) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &parts{tasks: newLiveTasks(objects), keys: names{}}
+	p := &parts{tasks: newLiveTasks(objects)}
 	known := history.Task{Namespace: "kept", Name: "a", UID: string(task.UID)}
 	if there, err := p.taskExists(t.Context(), known); !there || err != nil {
 		t.Errorf("of an existing Task: %v, %v", there, err)
@@ -227,8 +226,3 @@ func retention(t *testing.T, code codeOf) {
 		t.Errorf("of a deleted Task: %v, %v", there, err)
 	}
 }
-
-// names are keys that are the names of their namespaces.
-type names struct{}
-
-func (names) Namespace(_ context.Context, key string) (string, error) { return key, nil }

@@ -12,7 +12,6 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/logging"
-	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/serving"
 )
@@ -138,7 +137,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.Limits.TaskBytes, "task-history-bytes", 2<<30, "approximate limit in bytes of one task's history; 0 for no limit")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-history-bytes", 8<<30, "approximate limit in bytes of all histories of a namespace; 0 for no limit")
 	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long agents' output waits after a limit is reached before it is left out; at most 4m, and 3m if 0")
-	flags.StringSliceVar(&o.HistoryGrants, "history-grant", nil, "namespace=uid: give the histories of an earlier namespace with this UID to the namespace that has its name now; may be repeated. The UID is "+namespaceid.Unknown+" for one that was gone before UIDs were recorded")
+	flags.StringSliceVar(&o.HistoryGrants, "history-grant", nil, "namespace=uid: give the histories of an earlier namespace with this UID to the namespace that has its name now; may be repeated. The UID is "+postgres.UnknownNamespace+" for one that was gone before UIDs were recorded")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "sustained rate of requests to the API server, per second")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")

@@ -158,8 +158,6 @@ type parts struct {
 	code       codeStore
 	live       *live.Broker
 	grants     *namespaced.Grants
-	// keys are the histories by the keys of namespaces, for work in the background.
-	keys keys
 }
 
 func assemble(config *rest.Config, o Options, stores stores, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
@@ -204,7 +202,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive), grants: grants, keys: stores.archive}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.daemons,
 		Connections:   stores.daemons.MaxConnections(),
@@ -274,7 +272,7 @@ func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
 
 // verifier returns what verifies checkpoints in the background.
 func (p *parts) verifier(store *postgres.Store, log logr.Logger) *verification.Verifier {
-	return &verification.Verifier{Store: store, Code: keyedCode{p.code, store}, Log: log.WithName("verification")}
+	return &verification.Verifier{Store: store, Code: p.code, Log: log.WithName("verification")}
 }
 
 // maintain runs the maintenance of the history database until ctx ends.
@@ -292,12 +290,9 @@ func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept Retent
 // exists. If it does not, its code is deleted first, as in a requested deletion: the code
 // can only be found by way of the history.
 func (p *parts) taskExists(ctx context.Context, task history.Task) (bool, error) {
-	uid, err := p.tasks.TaskUID(ctx, namespaced.Name(task.Namespace), task.Name)
+	namespace := namespaced.Name(task.Namespace)
+	uid, err := p.tasks.TaskUID(ctx, namespace, task.Name)
 	if err != nil || uid == task.UID {
-		return true, err
-	}
-	namespace, err := p.keys.Namespace(ctx, task.Namespace)
-	if err != nil {
 		return true, err
 	}
 	_, err = p.code.DeleteTask(ctx, namespace, task.UID, task.Name)

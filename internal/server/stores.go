@@ -72,7 +72,7 @@ func (s stores) named(config *rest.Config, grants []string, log logr.Logger) (n 
 	if err != nil {
 		return n, nil, err
 	}
-	parsed, err := namespaceid.ParseGrants(grants)
+	parsed, err := namespaced.ParseGrants(grants)
 	if err != nil {
 		return n, nil, fmt.Errorf("--history-grant: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
@@ -81,29 +82,7 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 	if c.client.BaseURL == "" {
 		return gitstoreapi.Verification{}, errNoGitstore()
 	}
-	return c.client.Verify(ctx, namespace, uid, checkpoint, since)
-}
-
-// keys are those under which the history keeps what belongs to a namespace.
-type keys interface {
-	// Namespace returns the namespace of a key, as name@uid.
-	Namespace(ctx context.Context, key string) (string, error)
-}
-
-// keyedCode verifies code of tasks whose namespace is given by its key in the history, also after
-// it has gone.
-type keyedCode struct {
-	codeStore
-	keys keys
-}
-
-// Verify implements verification.Code.
-func (c keyedCode) Verify(ctx context.Context, key, uid string, checkpoint int64, since time.Time) (gitstoreapi.Verification, error) {
-	namespace, err := c.keys.Namespace(ctx, key)
-	if err != nil {
-		return gitstoreapi.Verification{}, err
-	}
-	return c.codeStore.Verify(ctx, namespace, uid, checkpoint, since)
+	return c.client.Verify(ctx, namespaced.Name(namespace), uid, checkpoint, since)
 }
 
 // AdoptTask implements gateway.Code.

@@ -3,6 +3,8 @@ package namespaced
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,11 +18,32 @@ import (
 // that is being replaced may still write under the former key.
 const grantEvery = 10 * time.Second
 
+// Grant gives the histories that an earlier namespace has left to the one that has its name now.
+type Grant struct {
+	// Namespace is the name of both.
+	Namespace string
+	// UID is that of the earlier one; postgres.UnknownNamespace if it was not recorded.
+	UID string
+}
+
+// ParseGrants parses grants that are written as namespace=uid.
+func ParseGrants(texts []string) ([]Grant, error) {
+	grants := make([]Grant, 0, len(texts))
+	for _, text := range texts {
+		name, uid, ok := strings.Cut(text, "=")
+		if !ok || name == "" || uid == "" || strings.ContainsAny(text, "@ ") {
+			return nil, fmt.Errorf("%q is no grant of histories; write it as namespace=uid, with the UID of the earlier namespace", text)
+		}
+		grants = append(grants, Grant{Namespace: name, UID: uid})
+	}
+	return grants, nil
+}
+
 // Grants carries grants out. All fields are required.
 type Grants struct {
 	Store  *postgres.Store
 	Names  Namespaces
-	Grants []namespaceid.Grant
+	Grants []Grant
 	Log    logr.Logger
 }
 
@@ -49,7 +72,7 @@ func (g *Grants) CarryOut(ctx context.Context) {
 }
 
 // carryOut carries one grant out.
-func (g *Grants) carryOut(ctx context.Context, grant namespaceid.Grant) {
+func (g *Grants) carryOut(ctx context.Context, grant Grant) {
 	log := g.Log.WithValues("namespace", grant.Namespace, "formerUID", grant.UID)
 	found, err := g.Names.Get(ctx, grant.Namespace)
 	if errors.Is(err, namespaceid.ErrNone) {

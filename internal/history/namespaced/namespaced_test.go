@@ -221,7 +221,7 @@ var _ = Describe("A namespace that is made anew", func() {
 		Expect(back.TasksNamed(ctx, "team-b", "own")).To(BeEmpty())
 		By("taking over what was recorded since, if that is granted")
 		g := &namespaced.Grants{Store: w.keyed, Names: is{UID: former, Created: time.Now().Add(-time.Hour)}, Log: GinkgoLogr,
-			Grants: []namespaceid.Grant{{Namespace: "team-b", UID: uid}}}
+			Grants: []namespaced.Grant{{Namespace: "team-b", UID: uid}}}
 		g.CarryOut(ctx)
 		back = namespaced.New(w.keyed, is{UID: former, Created: time.Now().Add(-time.Hour)}, GinkgoLogr)
 		Expect(back.TasksNamed(ctx, "team-b", "fix")).To(HaveLen(1))
@@ -248,7 +248,7 @@ var _ = Describe("Histories from before the UIDs of namespaces were recorded", f
 			Expect(len(found) == 1).To(Equal(c.theirs))
 
 			By("granting those of a namespace that was not recorded")
-			g := &namespaced.Grants{Store: w.keyed, Names: now, Grants: []namespaceid.Grant{{Namespace: "team", UID: "unknown"}}, Log: GinkgoLogr}
+			g := &namespaced.Grants{Store: w.keyed, Names: now, Grants: []namespaced.Grant{{Namespace: "team", UID: "unknown"}}, Log: GinkgoLogr}
 			g.CarryOut(ctx)
 			Expect(namespaced.New(w.keyed, now, GinkgoLogr).TasksNamed(ctx, "team", "fix")).To(HaveLen(1))
 		})
@@ -301,7 +301,7 @@ var _ = Describe("A namespace about which nothing is known", func() {
 var _ = Describe("Grants", func() {
 	for _, wrong := range []string{"", "team-a", "team-a=", "=uid", "team a=uid", "team-a@1=uid"} {
 		It(fmt.Sprintf("are not written as %q", wrong), func() {
-			Expect(namespaceid.ParseGrants([]string{wrong})).Error().To(MatchError(ContainSubstring("write it as namespace=uid")))
+			Expect(namespaced.ParseGrants([]string{wrong})).Error().To(MatchError(ContainSubstring("write it as namespace=uid")))
 		})
 	}
 })

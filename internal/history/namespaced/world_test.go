@@ -75,7 +75,7 @@ func (w *world) store() *namespaced.Store {
 // grant carries grants out, as a server that starts now.
 func (w *world) grant(ctx context.Context, grants ...string) {
 	GinkgoHelper()
-	parsed, err := namespaceid.ParseGrants(grants)
+	parsed, err := namespaced.ParseGrants(grants)
 	Expect(err).NotTo(HaveOccurred())
 	log := funcr.New(func(_, line string) { w.log = append(w.log, line) }, funcr.Options{})
 	(&namespaced.Grants{Store: w.keyed, Names: names(), Grants: parsed, Log: log}).CarryOut(ctx)

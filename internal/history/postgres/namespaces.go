@@ -4,19 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
-	"github.com/clew-dev/clew/internal/namespaceid"
 )
 
 // A namespace that is made anew under an old name is another one, and the histories of the old one
 // are not its own. So all that a Store calls a namespace is a key, which belongs to the UID of a
 // namespace; package namespaced translates names to keys and back.
+
+// UnknownNamespace stands for the UID of a namespace that was gone before UIDs were recorded.
+const UnknownNamespace = "unknown"
 
 // NamespaceKey returns the key under which the histories of a namespace are stored: its name for
 // the first UID that is known under the name. What was stored before UIDs were recorded belongs to
@@ -54,7 +55,7 @@ func claimNamespace(ctx context.Context, q *sqlc.Queries, name, uid string, crea
 			return "", err
 		}
 		if known = rows.AnyRow && rows.Newest.Before(created); known {
-			if err := q.InsertNamespace(ctx, sqlc.InsertNamespaceParams{Name: name, Uid: namespaceid.Unknown, Key: name}); err != nil {
+			if err := q.InsertNamespace(ctx, sqlc.InsertNamespaceParams{Name: name, Uid: UnknownNamespace, Key: name}); err != nil {
 				return "", err
 			}
 		}
@@ -63,17 +64,6 @@ func claimNamespace(ctx context.Context, q *sqlc.Queries, name, uid string, crea
 		key = name + "@" + uid
 	}
 	return key, q.InsertNamespace(ctx, sqlc.InsertNamespaceParams{Name: name, Uid: uid, Key: key})
-}
-
-// Namespace returns the name and the UID of the namespace of a key, as name@uid: of several, that of
-// the last one that got the key. It is the name alone if no UID was recorded.
-func (s *Store) Namespace(ctx context.Context, key string) (string, error) {
-	uid, err := s.read().NewestNamespace(ctx, key)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return key, nil
-	}
-	name, _, _ := strings.Cut(key, "@")
-	return name + "@" + uid, wrap(err, "find the namespace of the histories of "+key)
 }
 
 // EarlierNamespaces returns the UIDs of other namespaces of a name that have histories of a task,
