@@ -99,7 +99,7 @@ func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 
 // resolve returns the source, and writes the resolved checkpoint to the status, once, before
 // any task is created. After that, a task that has been deleted remains the source.
-func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*origin, *plan.Blocker, error) {
+func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.Task, *plan.Blocker, error) {
 	from := &v1alpha1.StartFrom{TaskRef: f.Spec.SourceRef, TaskUID: f.Spec.TaskUID, CheckpointRef: f.Spec.CheckpointRef, At: f.Spec.At}
 	point := f.Status.Source
 	if point != nil {
@@ -110,17 +110,17 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*origin, *p
 		return nil, nil, err
 	}
 	var blocker *plan.Blocker
-	source := &origin{Task: found.Task}
+	source := found.Task
 	if point == nil {
-		if source.Task != nil && from.Point() == nil && source.Status.LatestCheckpoint == nil {
+		if source != nil && from.Point() == nil && source.Status.LatestCheckpoint == nil {
 			return nil, &plan.Blocker{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
 				"Task %q has no checkpoint yet: it is forked when it has one", source.Name)}, nil
 		}
-		if point, blocker = plan.ResolveSource(source.repository(), from, found); blocker != nil {
+		if point, blocker = plan.ResolveSource(repository(source), from, found); blocker != nil {
 			return nil, blocker, nil
 		}
 	}
-	if source.Task == nil {
+	if source == nil {
 		if source, blocker = r.gone(ctx, f, point.TaskUID); blocker != nil {
 			return nil, blocker, nil
 		}
@@ -135,7 +135,7 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*origin, *p
 // makeTasks creates the tasks of the Fork that it has not created yet: one that was deleted
 // since is not made again, since its work would be done twice. One that cannot be created does
 // not hold up the others.
-func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *origin) (time.Duration, error) {
+func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (time.Duration, error) {
 	var blocked *plan.Blocker
 	for _, variant := range f.Spec.Variants {
 		task := newTask(f, source, variant, r.Stamped)

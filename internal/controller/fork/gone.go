@@ -13,22 +13,16 @@ import (
 	"github.com/clew-dev/clew/internal/plan"
 )
 
-// origin is the source of a Fork. One that is gone has a name, a UID and its last spec.
-type origin struct {
-	*v1alpha1.Task
-	gone bool
-}
-
 // repository returns the repository of a source that exists.
-func (o *origin) repository() *v1alpha1.Repository {
-	if o.Task == nil {
+func repository(source *v1alpha1.Task) *v1alpha1.Repository {
+	if source == nil {
 		return nil
 	}
-	return o.Spec.Repository
+	return source.Spec.Repository
 }
 
-// gone returns a source that is gone, as its history has it.
-func (r *Reconciler) gone(ctx context.Context, f *v1alpha1.Fork, uid string) (*origin, *plan.Blocker) {
+// gone returns a source that is gone, as its history has it: a name, a UID and its last spec.
+func (r *Reconciler) gone(ctx context.Context, f *v1alpha1.Fork, uid string) (*v1alpha1.Task, *plan.Blocker) {
 	kept, err := r.Store.KeptSpec(ctx, history.Key{Namespace: f.Namespace, UID: uid})
 	if err != nil && !errors.Is(err, history.ErrNotFound) {
 		logf.FromContext(ctx).Info("could not read the spec of the task to fork", "source", f.Spec.SourceRef.Name, "error", err.Error())
@@ -45,5 +39,5 @@ func (r *Reconciler) gone(ctx context.Context, f *v1alpha1.Fork, uid string) (*o
 		return nil, plan.ForkGone(&f.Spec, history.KeptSpec{})
 	}
 	task.Spec = *spec
-	return &origin{Task: task, gone: true}, nil
+	return task, nil
 }

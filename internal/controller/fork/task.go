@@ -17,7 +17,7 @@ import (
 // newTask returns the task of a variant: the source's work, from the resolved checkpoint
 // on. The source's operations (resume, rewind), its acknowledgement, its operating mode and
 // the branch that it publishes to are not inherited. stamped is true when the Fork's requestedBy can be trusted.
-func newTask(f *v1alpha1.Fork, source *origin, variant v1alpha1.ForkVariant, stamped bool) *v1alpha1.Task {
+func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVariant, stamped bool) *v1alpha1.Task {
 	spec := source.Spec.DeepCopy()
 	spec.Resume, spec.Rewind, spec.Publish, spec.Acknowledge, spec.RequestedBy = nil, nil, nil, nil, nil
 	if by := f.Spec.RequestedBy; stamped && by != "" {
@@ -26,15 +26,13 @@ func newTask(f *v1alpha1.Fork, source *origin, variant v1alpha1.ForkVariant, sta
 	spec.OperatingMode, spec.Adopt = v1alpha1.OperatingModeRunning, ""
 	spec.StartFrom = &v1alpha1.StartFrom{
 		TaskRef:      v1alpha1.NameReference{Name: source.Name},
+		TaskUID:      string(source.UID), // the name may be used again
 		At:           &v1alpha1.StartPoint{CheckpointNumber: ptr.To(f.Status.Source.Checkpoint)},
 		Conversation: f.Spec.Conversation,
 		Branch:       cmp.Or(variant.Branch, daemonapi.ForkBranch(variant.Name)),
 		Fork: &v1alpha1.ForkOrigin{
 			Name: f.Name, UID: string(f.UID), FieldManager: plan.FieldManager(f, "spec", "sourceRef", "name"),
 		},
-	}
-	if source.gone { // the name may be used again
-		spec.StartFrom.TaskUID = string(source.UID)
 	}
 	vary(spec, variant)
 	return &v1alpha1.Task{

@@ -25,7 +25,7 @@ func list(text ...string) corev1.ResourceList {
 
 // TestWhatAVariantChanges: everything that a variant does not name stays as in the source.
 func TestWhatAVariantChanges(t *testing.T) {
-	source := builders.Task("source", func(t *v1alpha1.Task) {
+	source := builders.Task("source", builders.WithUID("uid-of-source"), func(t *v1alpha1.Task) {
 		t.Spec.Agent = v1alpha1.Agent{Type: v1alpha1.AgentClaudeCode, Model: "sonnet", StatePaths: []string{".x"}}
 		t.Spec.Workspace = v1alpha1.Workspace{Size: resource.MustParse("5Gi"), Retention: v1alpha1.WorkspaceRetain}
 		t.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "database", Image: "db"}}, corev1.Container{
@@ -65,12 +65,12 @@ func TestWhatAVariantChanges(t *testing.T) {
 			want := source.Spec.DeepCopy()
 			want.OperatingMode = v1alpha1.OperatingModeRunning
 			want.StartFrom = &v1alpha1.StartFrom{
-				TaskRef: v1alpha1.NameReference{Name: "source"}, At: &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)},
+				TaskRef: v1alpha1.NameReference{Name: "source"}, TaskUID: "uid-of-source", At: &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)},
 				Conversation: v1alpha1.ConversationInclude, Branch: "clew/new", Fork: &v1alpha1.ForkOrigin{},
 			}
 			container := len(want.Template.Spec.Containers) - 1
 			test.want(want, &want.Template.Spec.Containers[container])
-			got := newTask(f, &origin{Task: source}, test.variant, false)
+			got := newTask(f, source, test.variant, false)
 			if diff := cmp.Diff(*want, got.Spec); diff != "" {
 				t.Errorf("the new task's spec (-want +got):\n%s", diff)
 			}

@@ -55,9 +55,11 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 	}
 }
 
-// keepSpec keeps the spec of the task with its history, unless this process has kept it.
+// keepSpec keeps the spec of the task with its history, unless this process has kept it. A task
+// that has never been started has no work to fork, and Tasks that are only created and deleted
+// must not fill the store.
 func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known) error {
-	if m.keptGeneration == task.Generation {
+	if m.keptGeneration == task.Generation || len(task.Status.Attempts) == 0 {
 		return nil
 	}
 	kept, err := keptspec.Of(&task.Spec)

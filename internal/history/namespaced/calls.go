@@ -2,6 +2,7 @@ package namespaced
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -17,6 +18,13 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		return history.TaskState{}, err
 	}
 	state, err := s.keyed.Begin(ctx, keyed, attempt, source, options)
+	if errors.Is(err, history.ErrNotFound) { // a grant may just have given the namespace another key
+		s.keys.RemoveAll(func(any) bool { return true })
+		if keyed, err = s.task(ctx, task); err != nil {
+			return history.TaskState{}, err
+		}
+		state, err = s.keyed.Begin(ctx, keyed, attempt, source, options)
+	}
 	state.Task = named(state.Task)
 	return state, err
 }

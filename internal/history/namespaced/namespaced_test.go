@@ -188,6 +188,22 @@ var _ = Describe("A namespace that is made anew", func() {
 		Expect(third).NotTo(Equal(uid))
 	})
 
+	It("keeps what a process records that does not know of the grant yet, and lets attempts begin", func(ctx SpecContext) {
+		former := create(ctx, "team-e")
+		work(ctx, w.store(), task("team-e", "fix", "old"))
+		remake(ctx, "team-e")
+		own, late := task("team-e", "own", "own"), w.store()
+		work(ctx, late, own)
+		w.grant(ctx, "team-e="+former)
+		again := started(own)
+		again.ID, again.Transition, again.Publication.Commit = history.EventID(own.UID, 2), 2, "c2"
+		Expect(late.RecordEvents(ctx, []history.Event{again})).To(Succeed())
+		Expect(late.Begin(ctx, own, 2, nil, history.BeginOptions{})).To(HaveField("CheckpointCount", int64(2)))
+		w.grant(ctx, "team-e="+former)
+		Expect(w.store().Publication(ctx, own.Key(), again.Publication.Ref)).To(HaveField("Commit", "c2"))
+		Expect(w.store().Timeline(ctx, history.TimelineQuery{Namespace: "team-e", Name: "own", Types: []string{history.EventTypeTask}, Limit: 10})).To(HaveField("Events", HaveLen(2)))
+	})
+
 	It("has its own deletions, exports and imports", func(ctx SpecContext) {
 		former := create(ctx, "team-d")
 		work(ctx, w.store(), task("team-d", "fix", "old"))

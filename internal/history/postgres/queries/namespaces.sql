@@ -60,7 +60,13 @@ UPDATE adoptions SET namespace = @key::text WHERE adoptions.namespace = @former_
 UPDATE task_specs SET namespace = @key::text WHERE task_specs.namespace = @former_key::text;
 
 -- name: JoinPublications :exec
-UPDATE publications SET namespace = @key::text WHERE publications.namespace = @former_key::text;
+-- A process that did not know the grant yet may have recorded a publication of the same task and ref.
+WITH late AS (DELETE FROM publications l WHERE l.namespace = @former_key::text RETURNING l.task_uid, l.ref, l.commit, l.onto, l.checkpoint, l.time)
+INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time)
+SELECT task_uid, @key::text, ref, commit, onto, checkpoint, time FROM late
+ON CONFLICT (task_uid, namespace, ref) DO UPDATE
+SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time
+WHERE p.time <= excluded.time;
 
 -- name: JoinAwaitedSources :exec
 UPDATE awaited_sources SET namespace = @key::text WHERE awaited_sources.namespace = @former_key::text;

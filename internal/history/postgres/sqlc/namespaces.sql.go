@@ -148,7 +148,12 @@ func (q *Queries) JoinNamespaces(ctx context.Context, arg JoinNamespacesParams) 
 }
 
 const joinPublications = `-- name: JoinPublications :exec
-UPDATE publications SET namespace = $1::text WHERE publications.namespace = $2::text
+WITH late AS (DELETE FROM publications l WHERE l.namespace = $2::text RETURNING l.task_uid, l.ref, l.commit, l.onto, l.checkpoint, l.time)
+INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time)
+SELECT task_uid, $1::text, ref, commit, onto, checkpoint, time FROM late
+ON CONFLICT (task_uid, namespace, ref) DO UPDATE
+SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time
+WHERE p.time <= excluded.time
 `
 
 type JoinPublicationsParams struct {
@@ -156,6 +161,7 @@ type JoinPublicationsParams struct {
 	FormerKey string
 }
 
+// A process that did not know the grant yet may have recorded a publication of the same task and ref.
 func (q *Queries) JoinPublications(ctx context.Context, arg JoinPublicationsParams) error {
 	_, err := q.db.Exec(ctx, joinPublications, arg.Key, arg.FormerKey)
 	return err
