@@ -82,9 +82,11 @@ type VariantTemplate struct {
 type VariantResources struct {
 	// limits by the name of the resource.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=16
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 	// requests by the name of the resource.
 	// +optional
+	// +kubebuilder:validation:MaxProperties=16
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 }
 
@@ -93,6 +95,7 @@ type VariantResources struct {
 type VariantWorkspace struct {
 	// size of the volume, more than zero; the source's when left out.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="size must be more than zero, such as 5Gi"
 	Size *resource.Quantity `json:"size,omitempty"`
 	// storageClassName of the volume; the source's when left out.
 	// +optional

@@ -244,6 +244,7 @@ const (
 	// ReasonValuesNotKept: variables of the task to fork, which is gone, have to be set again.
 	ReasonValuesNotKept      = "ValuesNotKept"
 	ReasonTaskExists         = "TaskExists"
+	ReasonTaskRefused        = "TaskRefused"
 	ReasonCheckpointOfOther  = "CheckpointOfAnotherTask"
 	ReasonCheckpointNotReady = "CheckpointNotReady"
 )

@@ -3,7 +3,9 @@ package controller_test
 import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -113,6 +115,28 @@ var _ = Describe("a Fork", func() {
 			w.pod(name, 1)
 			w.Expect(w.task(name).Status.Source).To(Equal(f.Status.Source))
 		}
+	})
+
+	It("says that a quota refuses its task, and makes it when there is room", func() {
+		w := newWorld()
+		w.complete("source", w.running("source"))
+		w.untilRecorded("source")
+		full := corev1.ResourceList{"count/tasks.clew.dev": resource.MustParse("1")}
+		quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "tasks"}, Spec: corev1.ResourceQuotaSpec{Hard: full}}
+		w.create(quota)
+		quota.Status = corev1.ResourceQuotaStatus{Hard: full, Used: full}
+		w.Expect(w.client.Status().Update(w.ctx, quota)).To(Succeed(), "as the quota controller does")
+		f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: v1alpha1.ForkSpec{
+			SourceRef: v1alpha1.NameReference{Name: "source"}, Variants: []v1alpha1.ForkVariant{{Name: "another"}},
+		}}
+		w.create(f)
+		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskRefused))
+		w.Expect(f).To(haveMessage(v1alpha1.ForkComplete, ContainSubstring("exceeded quota")))
+		w.Expect(w.client.Delete(w.ctx, quota)).To(Succeed())
+		probe := builders.Task("probe", builders.InNamespace(w.namespace))
+		w.Eventually(func() error { return w.client.Create(w.ctx, probe.DeepCopy(), client.DryRunAll) }).Should(Succeed(), "there is room")
+		w.restartManager() // by the clock of this suite, the Fork rests for minutes otherwise
+		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonForked))
 	})
 
 	It("waits for a moment that is still to come", func() {

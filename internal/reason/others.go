@@ -85,6 +85,7 @@ func ofOthers() []Reason {
 		{Name: v1alpha1.ReasonWaitingForSource, On: fork(), Meaning: "The task to fork has no checkpoint yet."},
 		{Name: v1alpha1.ReasonSpecNotKept, On: fork(), Meaning: "The task to fork is gone, and its spec is not kept with its history, or a part of it that looked secret is not.", Todo: "Apply a Task with `startFrom`, which has a spec of its own."},
 		{Name: v1alpha1.ReasonValuesNotKept, On: fork(), Meaning: "The task to fork is gone, and the values of environment variables that looked secret are not kept.", Todo: "Apply a new Fork that sets them in `template.env` of each variant; the message lists them."},
+		{Name: v1alpha1.ReasonTaskRefused, On: fork(), Meaning: "A policy or a quota of the namespace refuses the new Task.", Todo: "Change what the message names; the Task is tried again."},
 		{Name: v1alpha1.ReasonTaskExists, On: fork(), Meaning: "A Task with a variant's name exists, and the Fork did not create it.", Todo: "Delete it, or rename the variant."},
 		{Name: v1alpha1.ReasonCheckpointOfOther, On: slices.Concat(source(), operation(), snapshot), Meaning: "The checkpoint belongs to another task.", Todo: "Name one of this task."},
 		{Name: v1alpha1.ReasonCheckpointNotReady, On: slices.Concat(source(), operation(), snapshot), Standing: Active, Meaning: "The checkpoint has not been taken or sent to the gitstore yet."},

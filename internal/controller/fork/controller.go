@@ -177,8 +177,10 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 	case err == nil:
 		return task, nil, nil
 	case apierrors.IsAlreadyExists(err):
-	case apierrors.IsInvalid(err) || apierrors.IsForbidden(err):
+	case apierrors.IsInvalid(err):
 		return nil, &plan.Blocker{Reason: v1alpha1.ReasonInvalidTemplate, Message: "the new task was refused: " + err.Error()}, nil
+	case apierrors.IsForbidden(err):
+		return nil, &plan.Blocker{Reason: v1alpha1.ReasonTaskRefused, Message: "the new task was refused: " + err.Error()}, nil
 	default:
 		return nil, nil, fmt.Errorf("create task %s: %w", task.Name, err)
 	}
