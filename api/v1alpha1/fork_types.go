@@ -82,11 +82,9 @@ type VariantTemplate struct {
 type VariantResources struct {
 	// limits by the name of the resource.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=16
 	Limits corev1.ResourceList `json:"limits,omitempty"`
 	// requests by the name of the resource.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=16
 	Requests corev1.ResourceList `json:"requests,omitempty"`
 }
 

@@ -1,4 +1,4 @@
-//go:build e2e
+//go:build e2e && soak
 
 package e2e
 
@@ -220,7 +220,7 @@ func checkCopies(ctx context.Context, o *ordeal, n int) {
 func beginPublished(ctx context.Context, o *ordeal) {
 	o.pushed = o.newPushed(ctx)
 	t := o.newTask("work", "sh", "-c", "echo one > one.txt")
-	t.Spec.Repository = &clewv1.Repository{URL: o.pushed.url(), CredentialsSecretRef: &clewv1.NameReference{Name: "git"}}
+	t.Spec.Repository = &clewv1.Repository{URL: o.pushed.url, CredentialsSecretRef: &clewv1.NameReference{Name: "git"}}
 	o.create(ctx, t)
 	o.untilState(ctx, "work", 3*time.Minute, clewv1.ReasonCompleted)
 }
