@@ -81,11 +81,8 @@ func TestForksAreValidated(t *testing.T) {
 		"HOME": {variant(func(v *v1alpha1.ForkVariant) {
 			v.Template = &v1alpha1.VariantTemplate{Env: []corev1.EnvVar{{Name: "HOME", Value: "/"}}}
 		}), "cannot be named HOME"},
-		"an odd image": {variant(func(v *v1alpha1.ForkVariant) { v.Template = &v1alpha1.VariantTemplate{Image: "a b"} }), "image must not contain spaces"},
-		"no class":     {variant(func(v *v1alpha1.ForkVariant) { v.Workspace = &v1alpha1.VariantWorkspace{StorageClassName: ptr.To("")} }), "leave storageClassName out"},
-		"no space": {variant(func(v *v1alpha1.ForkVariant) {
-			v.Workspace = &v1alpha1.VariantWorkspace{Size: ptr.To(resource.MustParse("0"))}
-		}), "size must be more than zero"},
+		"an odd image":  {variant(func(v *v1alpha1.ForkVariant) { v.Template = &v1alpha1.VariantTemplate{Image: "a b"} }), "image must not contain spaces"},
+		"no class":      {variant(func(v *v1alpha1.ForkVariant) { v.Workspace = &v1alpha1.VariantWorkspace{StorageClassName: ptr.To("")} }), "leave storageClassName out"},
 		"of its source": {func(s *v1alpha1.ForkSpec) { s.Variants = append(s.Variants, v1alpha1.ForkVariant{Name: "source"}) }, "a fork cannot have its source's name"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -93,7 +93,6 @@ type VariantResources struct {
 type VariantWorkspace struct {
 	// size of the volume, more than zero; the source's when left out.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0'))",message="size must be more than zero, such as 5Gi"
 	Size *resource.Quantity `json:"size,omitempty"`
 	// storageClassName of the volume; the source's when left out.
 	// +optional
