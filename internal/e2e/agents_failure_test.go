@@ -26,7 +26,9 @@ var _ = Describe("a real agent that cannot continue", Label("agents"), func() {
 
 		stopped := w.task(ctx, "expired")
 		Expect(stopped.Status.Attempts).To(HaveExactElements(HaveField("Message", ContainSubstring(said))))
-		Expect(w.kubectl(ctx, "get", "events", "--field-selector", "involvedObject.name=expired")).To(ContainSubstring(said))
+		Eventually(func() string {
+			return w.kubectl(ctx, "get", "events", "--field-selector", "involvedObject.name=expired")
+		}).WithContext(ctx).WithTimeout(time.Minute).Should(ContainSubstring(said), "the Event follows the status")
 
 		m.script(ctx, script{Steps: 3})
 		w.patchSpec(ctx, "expired", map[string]any{"resume": map[string]any{"id": "with-a-new-key"}})

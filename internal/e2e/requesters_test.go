@@ -40,7 +40,7 @@ var _ = Describe("the requester of a suspension or a rewind", func() {
 			return actors
 		}).WithTimeout(time.Minute).Should(SatisfyAll(
 			HaveKeyWithValue(clewv1.EventTaskSuspended, "ann"), HaveKeyWithValue(clewv1.EventTaskRewound, robot)), "the actors in the timeline")
-		Expect(w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].message}")).To(
+		Eventually(func() string { return w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].message}") }).WithTimeout(time.Minute).Should(
 			SatisfyAll(ContainSubstring("requested by ann"), ContainSubstring("requested by "+robot)), "the Events")
 	})
 })
