@@ -18,6 +18,9 @@ import (
 const (
 	// publishPatience is how long a pod that publishes may take, from its creation.
 	publishPatience = time.Hour
+	// publisherLostAfter is how long after its grace period a pod that is being deleted counts
+	// as lost with its node, which nobody may ever confirm.
+	publisherLostAfter = time.Minute
 	// publishFor is how long pods follow one another that all fail.
 	publishFor = 24 * time.Hour
 	// maxUnknownFailures is how many follow one another at most once one fails for a reason that
@@ -112,7 +115,11 @@ func watchPublisher(pod *corev1.Pod, limits Limits, now time.Time) publisherView
 	switch {
 	case v.finished:
 		return publisherView{result: ptr.To(publishFailed(fmt.Sprintf("the pod that publishes was ended (%s): %s", pod.Status.Reason, pod.Status.Message)))}
-	case !now.Before(end) && !v.deleting:
+	case PublisherIsLost(pod, now):
+		return publisherView{result: ptr.To(publishFailed("the pod that publishes was deleted, and its node does not confirm that it has ended"))}
+	case v.deleting:
+		return publisherView{next: pod.DeletionTimestamp.Add(publisherLostAfter)}
+	case !now.Before(end):
 		return publisherView{stop: true, result: ptr.To(publishFailed("the pod that publishes took too long"))}
 	case v.problem != nil && !now.Before(grace):
 		return publisherView{problem: "the pod that publishes does not start: " + v.problem.Message, next: end}
@@ -120,6 +127,12 @@ func watchPublisher(pod *corev1.Pod, limits Limits, now time.Time) publisherView
 		return publisherView{next: grace}
 	}
 	return publisherView{next: end}
+}
+
+// PublisherIsLost reports whether a pod that publishes is to have ended by now, although its node
+// does not say so. Another one may follow: a push discards nothing that it has not seen.
+func PublisherIsLost(pod *corev1.Pod, now time.Time) bool {
+	return pod.DeletionTimestamp != nil && !now.Before(pod.DeletionTimestamp.Add(publisherLostAfter))
 }
 
 // publishResult returns what the container reported.

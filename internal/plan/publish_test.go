@@ -2,6 +2,7 @@ package plan
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func publishes(change ...func(*v1alpha1.Publish)) func(*v1alpha1.Task) {
 func (s *scene) startPublisher(p *Publisher) {
 	s.Helper()
 	for i := range s.o.Publishers {
-		if !inspect(&s.o.Publishers[i]).finished {
+		if pod := &s.o.Publishers[i]; !inspect(pod).finished && !PublisherIsLost(pod, s.now) {
 			s.Fatalf("pod %d was started while %s publishes", p.Number, s.o.Publishers[i].Name)
 		}
 	}
@@ -62,6 +63,7 @@ func (s *scene) publisherEnds(result daemonapi.PublishResult) *scene {
 // wantPublisher fails unless this is the only pod that publishes.
 func (s *scene) wantPublisher(number, checkpoint int64, replaces string) {
 	s.Helper()
+	s.o.Publishers = slices.DeleteFunc(s.o.Publishers, func(pod corev1.Pod) bool { return PublisherIsLost(&pod, s.now) })
 	if len(s.o.Publishers) != 1 || s.o.Publishers[0].Name != resources.PublisherName(s.o.Task.Name, number) {
 		s.Fatalf("the pods that publish are %d, want number %d", len(s.o.Publishers), number)
 	}
@@ -257,7 +259,15 @@ func TestAPublisherThatIsLostIsFollowedByAnother(t *testing.T) {
 		"evicted": func(s *scene) {
 			s.o.Publishers[0].Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
 		},
-		"hanging":             func(s *scene) { s.after(publishPatience) },
+		"hanging": func(s *scene) { s.after(publishPatience) },
+		"on a lost node": func(s *scene) {
+			s.o.Publishers[0].DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
+			s.step()
+			if got := s.plans[len(s.plans)-1].RequeueAfter; got != publisherLostAfter {
+				s.Errorf("it is looked at again after %s, want %s", got, publisherLostAfter)
+			}
+			s.after(publisherLostAfter)
+		},
 		"another of its name": func(s *scene) { s.o.Publishers[0].UID = "other" },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -159,7 +159,7 @@ func (r *Branches) idle(ctx context.Context, c *v1alpha1.Checkpoint) (bool, erro
 		return false, nil
 	}
 	// A pod whose outcome is known may be left.
-	own, _, err := publishers(ctx, r.Client, c)
+	own, _, err := publishers(ctx, r.Client, c, r.Clock.Now())
 	return len(own) == 0, err
 }
 

@@ -25,7 +25,7 @@ import (
 
 // publishers returns the pods that push branches of the Checkpoint, and whether there are pods
 // that push those of other Checkpoints of its task.
-func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint) (own []corev1.Pod, busy bool, err error) {
+func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint, now time.Time) (own []corev1.Pod, busy bool, err error) {
 	list := &corev1.PodList{}
 	if c.Status.TaskUID == "" {
 		return nil, false, nil
@@ -40,7 +40,7 @@ func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoin
 		case owner == nil || owner.Kind != "Checkpoint":
 		case owner.UID == c.UID:
 			own = append(own, pod)
-		case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed:
+		case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && !plan.PublisherIsLost(&pod, now):
 			busy = true
 		}
 	}
@@ -57,7 +57,7 @@ func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint) (time.
 			return 0, err
 		}
 	}
-	if observed.Publishers, observed.Busy, err = publishers(ctx, r.Live, c); err != nil {
+	if observed.Publishers, observed.Busy, err = publishers(ctx, r.Live, c, r.Clock.Now()); err != nil {
 		return 0, err
 	}
 	return r.apply(ctx, old, observed)
