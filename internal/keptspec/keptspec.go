@@ -16,7 +16,11 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Of returns what is kept of a spec. Operations, where the task started, to where it publishes
+// MaxBytes is how large a spec may be to be kept, as JSON: twice the longest prompt. A history
+// keeps one for each task that ever ran.
+const MaxBytes = 128 << 10
+
+// Of returns what is kept of a spec: nothing of one that is too large. Operations, where the task started, to where it publishes
 // and who asked are left out, since a fork inherits none of them.
 func Of(spec *v1alpha1.TaskSpec) (history.KeptSpec, error) {
 	inherited := spec.DeepCopy()
@@ -35,7 +39,13 @@ func Of(spec *v1alpha1.TaskSpec) (history.KeptSpec, error) {
 	if data, err = json.Marshal(tree); err != nil {
 		return history.KeptSpec{}, fmt.Errorf("encode the spec: %w", err)
 	}
+	if len(data) > MaxBytes {
+		return history.KeptSpec{}, nil
+	}
 	c.kept.Spec = string(data)
+	for i, field := range c.kept.Fields { // Postgres stores no NUL, which the key of a map may contain
+		c.kept.Fields[i] = strings.ReplaceAll(field, "\x00", "\uFFFD")
+	}
 	return c.kept, nil
 }
 

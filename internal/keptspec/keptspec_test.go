@@ -107,3 +107,21 @@ func TestNothingThatLooksSecretIsKept(t *testing.T) {
 		})
 	}
 }
+
+func TestASpecThatIsTooLargeIsNotKept(t *testing.T) {
+	spec := builders.Task("work").Spec
+	spec.Template.Spec.Containers[0].Args = []string{strings.Repeat("word ", MaxBytes/5)}
+	kept, err := Of(&spec)
+	if err != nil || kept.Spec != "" || len(kept.Fields)+len(kept.Variables) > 0 {
+		t.Errorf("%d bytes are kept, without %q and %q: %v", len(kept.Spec), kept.Fields, kept.Variables, err)
+	}
+}
+
+func TestWhatIsLeftOutIsNamedWithoutNUL(t *testing.T) {
+	spec := builders.Task("work").Spec
+	spec.Template.Annotations = map[string]string{"a\x00b": "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB"}
+	kept, err := Of(&spec)
+	if err != nil || len(kept.Fields) != 1 || strings.Contains(kept.Fields[0], "\x00") {
+		t.Errorf("left out: %q, %v", kept.Fields, err)
+	}
+}
