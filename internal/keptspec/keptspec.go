@@ -1,8 +1,9 @@
 // Package keptspec decides what of a task's spec is kept with its history, so that the task can
 // be forked when it is gone. It is pure.
 //
-// It promises that nothing is kept that looks secret, by its name or by its value; that what is
-// left out is named; and that references to Secrets are kept, which hold no secret.
+// It promises that what its rules take for secret, by a name or by a value, is not kept; that what is
+// left out is named; and that references to Secrets are kept, which hold no secret. The rules are
+// a guess: a password that looks like a word is kept, as it is in the Task itself.
 package keptspec
 
 import (
