@@ -1,0 +1,129 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// AttemptOutcome says how an attempt ended.
+// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;Stopped;Rewound;PodLost;PrepareFailed;Blocked
+type AttemptOutcome string
+
+const (
+	// AttemptCompleted: the agent exited with 0, and its last checkpoint is recorded.
+	AttemptCompleted AttemptOutcome = "Completed"
+	// AttemptAgentFailed: the agent ended with an exit code other than 0.
+	AttemptAgentFailed AttemptOutcome = "AgentFailed"
+	// AttemptSuspended: stopped because operatingMode was set to Suspended.
+	AttemptSuspended AttemptOutcome = "Suspended"
+	// AttemptStopped: stopped so that another attempt could start, for example for a rewind.
+	AttemptStopped AttemptOutcome = "Stopped"
+	// AttemptRewound: carried out a rewind of a stopped task and ended there.
+	AttemptRewound AttemptOutcome = "Rewound"
+	// AttemptPodLost: the pod disappeared without Clew having deleted it.
+	AttemptPodLost AttemptOutcome = "PodLost"
+	// AttemptPrepareFailed: the workspace could not be prepared; another try may help.
+	AttemptPrepareFailed AttemptOutcome = "PrepareFailed"
+	// AttemptBlocked: the workspace cannot be prepared until somebody acts.
+	AttemptBlocked AttemptOutcome = "Blocked"
+)
+
+// AttemptTrigger says why an attempt was started.
+// +kubebuilder:validation:Enum=Start;Retry;PodLost;Resume;Rewind
+type AttemptTrigger string
+
+const (
+	// AttemptStart is the first attempt.
+	AttemptStart AttemptTrigger = "Start"
+	// AttemptRetry follows a failure.
+	AttemptRetry AttemptTrigger = "Retry"
+	// AttemptAfterPodLost follows a lost pod.
+	AttemptAfterPodLost AttemptTrigger = "PodLost"
+	// AttemptResume follows a suspension, or a request to resume.
+	AttemptResume AttemptTrigger = "Resume"
+	// AttemptRewind carries out a rewind.
+	AttemptRewind AttemptTrigger = "Rewind"
+)
+
+// AgentMemory says what an agent knew about the conversation when it was started.
+// +kubebuilder:validation:Enum=New;Session;Rendered
+type AgentMemory string
+
+const (
+	// AgentMemoryNew: the agent started with the task's prompt.
+	AgentMemoryNew AgentMemory = "New"
+	// AgentMemorySession: the agent resumed its own session.
+	AgentMemorySession AgentMemory = "Session"
+	// AgentMemoryRendered: the conversation was rendered into the prompt.
+	AgentMemoryRendered AgentMemory = "Rendered"
+)
+
+// RateLimitStatus describes consecutive attempts that ended with a rate limit.
+type RateLimitStatus struct {
+	// since is when the first of them ended. After a day without a tool call,
+	// rate limits count towards backoffLimit.
+	// +required
+	Since metav1.Time `json:"since"`
+	// toolCallCount is the number of tool calls that the task had made by then.
+	// +optional
+	ToolCallCount int64 `json:"toolCallCount,omitempty"`
+}
+
+// Attempt is one pod of a task.
+type Attempt struct {
+	// number of the attempt, from 1.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Number int64 `json:"number"`
+	// podName is the name of its pod.
+	// +optional
+	PodName string `json:"podName,omitempty"`
+	// podUID is the UID of its pod.
+	// +optional
+	PodUID string `json:"podUID,omitempty"`
+	// nodeName is the node that its pod was scheduled to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	NodeName string `json:"nodeName,omitempty"`
+	// trigger says why the attempt was started.
+	// +optional
+	Trigger AttemptTrigger `json:"trigger,omitempty"`
+	// startTime is when the attempt was reserved.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// endTime is when its end was observed.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+	// outcome says how it ended; empty while it runs.
+	// +optional
+	Outcome AttemptOutcome `json:"outcome,omitempty"`
+	// reason says why it is being stopped or how it ended, in one word.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Reason string `json:"reason,omitempty"`
+	// memory says what the agent knew about the conversation when it was started; empty for
+	// an agent of type Exec, which reads the conversation itself.
+	// +optional
+	Memory AgentMemory `json:"memory,omitempty"`
+	// memoryMessage explains the value of memory.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	MemoryMessage string `json:"memoryMessage,omitempty"`
+	// retryTime is the earliest time of the next attempt, if the model's API asked for a
+	// pause.
+	// +optional
+	RetryTime *metav1.Time `json:"retryTime,omitempty"`
+	// exitCode of the agent, if it exited by itself.
+	// +optional
+	ExitCode *int32 `json:"exitCode,omitempty"`
+	// message says more about the end.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// hindrances are the reasons, in one word each, why its pod could not be created or did
+	// not start. The history has each of them once.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	Hindrances []string `json:"hindrances,omitempty"`
+}
