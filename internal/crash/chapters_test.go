@@ -2,9 +2,9 @@ package crash_test
 
 import (
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/resources"
@@ -165,12 +165,13 @@ func (r *run) untilPublished(task, branch string) {
 	r.untilTrue(r.task(task), v1alpha1.TaskPublished)
 }
 
+// untilPruned waits until a Checkpoint's object is gone.
 func (r *run) untilPruned(checkpoint string) {
 	r.Helper()
 	r.Eventually(func() error {
 		_, err := r.checkpoint(checkpoint)
-		return client.IgnoreNotFound(err)
-	}).Should(Succeed())
+		return err
+	}).Should(MatchError(apierrors.IsNotFound, "IsNotFound"), "checkpoint %s is pruned", checkpoint)
 }
 
 func (r *run) task(name string) *v1alpha1.Task {
