@@ -66,10 +66,12 @@ func BenchmarkDiff(b *testing.B) {
 	}{{"neighbours", benchApart}, {"900_checkpoints_apart", 1}} {
 		b.Run(c.name, func(b *testing.B) {
 			var own, floor []time.Duration
+			plain := server.store.git
+			plain.effort = nil // it would count as another namespace, for which the measured one has to wait
 			for b.Loop() {
 				b.StopTimer()
 				begin := time.Now()
-				_, err := server.store.git.run(b.Context(), server.bare(repository), "--git-dir=.", "diff-tree", "-r", "-p", "-M",
+				_, err := plain.run(b.Context(), server.bare(repository), "--git-dir=.", "diff-tree", "-r", "-p", "-M",
 					server.remoteRef(codeRef("fix", c.from)), server.remoteRef(codeRef("fix", benchApart+1)))
 				if err != nil {
 					b.Fatal(err)
