@@ -76,12 +76,12 @@ func (w *world) takeMany(ctx context.Context, task string, many int64) {
 // storedBytes are the sizes of what the stores hold of a task.
 type storedBytes struct {
 	objects, etcd int
-	gitstore      string
+	gitstore      int64
 }
 
 // String describes the sizes.
 func (s storedBytes) String() string {
-	return fmt.Sprintf("%d objects with %d KiB in etcd, %s KiB in the gitstore", s.objects, s.etcd>>10, s.gitstore)
+	return fmt.Sprintf("%d objects with %d KiB in etcd, %d KiB in the gitstore", s.objects, s.etcd>>10, s.gitstore>>10)
 }
 
 // storedBytes measures what the stores hold of the world's namespace.
@@ -95,8 +95,7 @@ func (w *world) storedBytes(ctx context.Context) storedBytes {
 		Expect(err).NotTo(HaveOccurred())
 		size.etcd += len(text)
 	}
-	out := w.kubectl(ctx, "exec", "--namespace", systemNamespace, "clew-gitstore-0", "--", "du", "-sk", "/var/lib/clew-gitstore/"+w.namespace)
-	size.gitstore, _, _ = strings.Cut(out, "\t")
+	size.gitstore = w.gitstoreBytes(ctx)
 	return size
 }
 
