@@ -64,8 +64,9 @@ compare, nothing is printed.`,
   # Only some files
   kubectl clew diff fix-login -- 'src/**/*.go' README.md
 
-  # How two forks differ
+  # How two forks differ, and what a fork and its source each said since
   kubectl clew diff fix-login latest fix-login-2:latest
+  kubectl clew diff fix-login-2 fix-login:latest latest --conversation
 
   # Apply the task's work in a clone of its repository
   kubectl clew diff fix-login | git apply
@@ -88,7 +89,7 @@ compare, nothing is printed.`,
 	o.output = formatFlag(cmd, "patch", "json", "yaml")
 	cmd.Flags().BoolVar(&o.stat, "stat", false, "Print a summary: each file with its numbers of added and removed lines.")
 	cmd.Flags().BoolVar(&o.nameOnly, "name-only", false, "Print only the names of the files.")
-	cmd.Flags().BoolVar(&o.conversation, "conversation", false, "Print the messages between the two moments instead of the files; of two branches of the conversation, those that only one of them has.")
+	cmd.Flags().BoolVar(&o.conversation, "conversation", false, "Print the messages between the two moments instead of the files; of two branches of the conversation, or of two tasks, those that only one of them has.")
 	cmd.Flags().BoolVar(&o.ignored, "ignored", false, "Include ignored files.")
 	cmd.Flags().BoolVar(&o.exitCodes, "exit-code", false, "Exit with 1 if there are differences, and with 2 after an error.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")

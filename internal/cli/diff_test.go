@@ -129,7 +129,7 @@ func TestDiffOfTheConversation(t *testing.T) {
 	two.Conversation = nil
 	r.answers[diffRequest] = two
 	_, _, err := b.clew("", "diff", "fix-login", "2", "other:4", "--conversation")
-	wantError(t, err, "are not of one conversation")
+	wantError(t, err, "it is not known where in a conversation one of the two moments is")
 }
 
 // TestDiffOfTwoBranchesOfTheConversation: after a rewind, each branch has messages of its own.
@@ -145,9 +145,37 @@ func TestDiffOfTwoBranchesOfTheConversation(t *testing.T) {
 	if !errors.Is(err, errDiffers) {
 		t.Errorf("error %v, want that they differ", err)
 	}
-	wantParts(t, "messages", out, "--- only up to checkpoint 2, on main: 2 messages after message 4 ---\n", "said", "--- only up to checkpoint 4, on branch-2: 1 message after message 4 ---\n")
+	wantParts(t, "messages", out, "--- in common: the first 4 messages ---\n", "--- only up to checkpoint 2, on main: 2 messages after message 4 ---\n", "said", "--- only up to checkpoint 4, on branch-2: 1 message after message 4 ---\n")
 	wantParts(t, "standard error", errOut, "-1 message")
 	wantText(t, "the last query", "after=4&branch=branch-2&limit=1&uid=u", r.query())
+}
+
+// TestDiffOfTheConversationsOfAForkAndItsSource: the fork's begins with that of its source.
+func TestDiffOfTheConversationsOfAForkAndItsSource(t *testing.T) {
+	b := newBench(t)
+	two := someDiff()
+	two.From = historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Type: historyv1.MomentCheckpoint, Checkpoint: 3, Branch: "main"}
+	two.To = historyv1.DiffMoment{Task: "fork", TaskUID: "f", Type: historyv1.MomentLive, Branch: "main"}
+	two.Conversation = &historyv1.ConversationDiff{FromPosition: 5, ToPosition: 6, SharedPosition: 4, Messages: 1}
+	said := func(position int64, text string) historyv1.ConversationList {
+		return historyv1.ConversationList{Items: []historyv1.ConversationEntry{{Position: position, Time: metav1.NewMicroTime(noon), Role: "assistant", Text: text}}}
+	}
+	r := b.withHistory(map[string]any{"GET tasks/fork/diff": two, "GET tasks/fix-login/conversation": said(5, "the source's"), "GET tasks/fork/conversation": said(6, "the fork's")})
+	out, _ := b.must("diff", "fork", "fix-login:3", "live", "--conversation")
+	wantParts(t, "messages", out, "--- in common: the first 4 messages ---\n--- only up to checkpoint 3 of task fix-login, on main: 1 message after message 4 ---\n",
+		"the source's", "--- only up to now of task fork, on main: 2 messages after message 4 ---\n", "the fork's")
+	wantText(t, "the last query", "after=4&branch=main&limit=2&uid=f", r.query())
+
+	two.Conversation.SharedPosition = 0
+	r.answers["GET tasks/fork/diff"] = two
+	out, _ = b.must("diff", "fork", "fix-login:3", "live", "--conversation")
+	wantParts(t, "messages of tasks that are not related", out, "--- in common: no message ---\n")
+
+	two.From, two.Conversation.FromPosition = historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Type: historyv1.MomentBase}, 0
+	r.answers["GET tasks/fork/diff"] = two
+	out, _ = b.must("diff", "fork", "fix-login:base", "live", "--conversation")
+	wantParts(t, "messages since the base of another task", out, "the fork's")
+	wantText(t, "the last query", "after=0&branch=main&limit=6&uid=f", r.query())
 }
 
 func TestNoPatchLacksAFile(t *testing.T) {

@@ -14,8 +14,9 @@ type Diff struct {
 	To   DiffMoment `json:"to"`
 	// Totals over the whole difference, of which the page may show a part.
 	Totals DiffTotals `json:"totals"`
-	// Conversation is what was said and used between the two moments; absent unless they are
-	// of one conversation. If they are on different branches of it, only the first page has it.
+	// Conversation is what was said and used between the two moments; absent if it is not known
+	// where in a conversation one of them is. If they are on different branches, or of different
+	// tasks, only the first page has it.
 	Conversation *ConversationDiff `json:"conversation,omitempty"`
 	// Items are the files, by path.
 	Items []FileDiff `json:"items"`
@@ -81,13 +82,14 @@ type DiffTotals struct {
 	UncountedFiles int64 `json:"uncountedFiles,omitempty"`
 }
 
-// ConversationDiff is what a conversation gained between two of its positions; negative
-// numbers if To is the earlier one.
+// ConversationDiff is what the conversation at To has more than the one at From; negative
+// numbers if it has less. The two may be of different tasks.
 type ConversationDiff struct {
 	FromPosition int64 `json:"fromPosition"`
 	ToPosition   int64 `json:"toPosition"`
-	// SharedPosition is the last position up to which both have the same messages. After it, each
-	// of two branches has its own; on one branch, it is the smaller of the two positions.
+	// SharedPosition is the last position up to which both have the same messages: those that a
+	// fork has from its source, or a branch from another. After it, each has its own; on one
+	// branch, it is the smaller of the two positions.
 	SharedPosition int64 `json:"sharedPosition"`
 	Messages       int64 `json:"messages"`
 	ToolCalls      int64 `json:"toolCalls"`

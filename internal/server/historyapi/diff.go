@@ -162,10 +162,10 @@ func momentOf(m moment, commit string) historyv1alpha1.DiffMoment {
 	return answer
 }
 
-// conversationDiff returns what was said and used between two moments of one conversation; nil
-// for others.
+// conversationDiff returns what was said and used between two moments; nil if it is not known
+// where in a conversation they are.
 func conversationDiff(of moments) *historyv1alpha1.ConversationDiff {
-	if !of.oneConversation() || !of.oneBranch() && of.shared == nil {
+	if !of.positionsKnown() || !of.oneBranch() && of.shared == nil {
 		return nil
 	}
 	before, after := of.from.totals(), of.to.totals()

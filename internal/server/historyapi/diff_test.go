@@ -13,15 +13,17 @@ import (
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
 const diffPath = base + "/tasks/a/diff"
 
 var _ = Describe("The difference between two moments of a task", func() {
 	var f *fixture
-	BeforeEach(func() { f = quiet() })
+	BeforeEach(func() { f = quietWith(&conversations{}) })
 
 	// ask returns ann's answer, whose page is filled by the gitstore's stand-in.
 	ask := func(query string) historyv1alpha1.Diff {
@@ -208,8 +210,37 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Expect(ask("continue="+url.QueryEscape(got.Continue)).Conversation).To(BeNil(), "on the pages that follow")
 	})
 
-	It("says nothing about the conversation of two tasks, or of the state before a fork", func() {
-		Expect(ask("from=ab:1").Conversation).To(BeNil())
+	It("says how much the conversations of a fork and of its source have in common", func() {
+		f = serveWith(pg.Database(GinkgoTB()), func(f *fixture) historyapi.Archive { return f.store })
+		source, fork := history.Task{Namespace: "team", Name: "a", UID: "u"}, history.Task{Namespace: "team", Name: "ab", UID: "f"}
+		// says records a message, and then a checkpoint.
+		says := func(task history.Task, number int64, text string) {
+			GinkgoHelper()
+			Expect(f.store.Append(f.ctx, task, 1, []history.Record{
+				{Sequence: 2*number - 1, Time: noon, Attempt: 1, Message: &conversation.Message{Role: conversation.RoleAssistant, Text: text}},
+				{Sequence: 2 * number, Time: noon, Attempt: 1, Checkpoint: &history.Checkpoint{Number: number, Trigger: "Manual", Time: noon, Commit: "c", Durable: true}},
+			})).Error().NotTo(HaveOccurred())
+		}
+		Expect(f.store.Begin(f.ctx, source, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+		says(source, 1, "both")
+		says(source, 2, "the same words")
+		from := &history.Source{TaskUID: source.UID, Checkpoint: 1, IncludeConversation: true}
+		Expect(f.store.Begin(f.ctx, fork, 1, from, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+		says(fork, 1, "the same words")
+		says(fork, 2, "more")
+
+		Expect(ask("from=2&to=ab:2").Conversation).To(HaveValue(And(HaveField("SharedPosition", int64(1)), HaveField("FromPosition", int64(2)), HaveField("ToPosition", int64(3)))),
+			"what each said by itself is not shared, even if it is the same")
+		Expect(ask("from=ab:1&to=1").Conversation).To(HaveValue(And(HaveField("SharedPosition", int64(1)), HaveField("FromPosition", int64(2)), HaveField("ToPosition", int64(1)))))
+
+		By("a third task, which is not related")
+		other := history.Task{Namespace: "team", Name: "unknown", UID: "o"}
+		Expect(f.store.Begin(f.ctx, other, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+		says(other, 1, "both")
+		Expect(ask("from=unknown:1&to=1").Conversation.SharedPosition).To(BeZero())
+	})
+
+	It("says nothing about the conversation before a checkpoint that was made on another task's", func() {
 		Expect(ask("from=previous&to=ab:1").Conversation).To(BeNil())
 		Expect(ask("to=1").Conversation.Messages).To(BeEquivalentTo(4), "since the base")
 	})

@@ -42,7 +42,7 @@ type moments struct {
 	// base is the commit that the task started from; empty if it began with nothing.
 	base string
 	// shared is the last position that both have in common, if they are on different branches
-	// of one conversation; nil if they are not, or if it was not looked for.
+	// or of different tasks; nil if they are not, or if it was not looked for.
 	shared *int64
 }
 
@@ -129,9 +129,9 @@ func (m moment) branch() string {
 	return m.checkpoint.Position.Branch
 }
 
-// position is where in the conversation the moment is.
-func (m moment) position() history.Position {
-	return history.Position{Branch: m.branch(), Position: m.totals().Messages}
+// place is where in the conversation the moment is.
+func (m moment) place() place {
+	return place{m.task, history.Position{Branch: m.branch(), Position: m.totals().Messages}}
 }
 
 func (m moment) totals() history.Totals {

@@ -16,7 +16,7 @@ func (p *preview) conversation() (*historyv1alpha1.RewoundConversation, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared, err := p.shared(p.Context(), p.taskOf(), now.Position, to)
+	shared, err := p.shared(p.Context(), place{p.taskOf(), now.Position}, place{p.taskOf(), to})
 	if err != nil {
 		return nil, err
 	}
