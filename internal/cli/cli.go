@@ -81,6 +81,11 @@ Everything these commands do can also be done by applying manifests: see
 	root.SetIn(streams.In)
 	root.SetOut(streams.Out)
 	root.SetErr(streams.ErrOut)
+	root.PersistentPreRun = func(cmd *cobra.Command, args []string) {
+		if cmd.Name() == cobra.ShellCompRequestCmd {
+			p.words = args[:max(len(args)-1, 0)]
+		}
+	}
 	p.flags.AddFlags(root.PersistentFlags())
 	p.completeFlags(root)
 	group(root,
@@ -114,6 +119,7 @@ type plugin struct {
 	newID    func() (string, error)
 	location *time.Location
 	asks     bool        // whether questions can be asked
+	words    []string    // the words before the one that a shell completes, "--" included
 	said     sync.Map    // the states of progress that were shown
 	silent   atomic.Bool // no progress is shown: another program has the terminal
 }

@@ -52,10 +52,10 @@ func (p *plugin) completeCommitOf(_ *cobra.Command, args []string, prefix string
 // completeDiff completes a task, and then the two moments to compare.
 func (p *plugin) completeDiff(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	switch {
+	case len(args) > 2 || slices.Contains(p.words, "--"):
+		return nil, cobra.ShellCompDirectiveDefault // paths
 	case len(args) == 0:
 		return p.completeTask(cmd, args, prefix)
-	case len(args) > 2:
-		return nil, cobra.ShellCompDirectiveDefault // paths
 	}
 	return p.inOrder(func(ctx context.Context, s *session) ([]string, error) {
 		if other, rest, ok := strings.Cut(prefix, ":"); ok {

@@ -77,6 +77,8 @@ func TestCompletionOfMoments(t *testing.T) {
 		{[]string{"diff", "worker", "3", "worker-fork:l"}, "worker-fork:latest\tthe newest checkpoint\nworker-fork:live\tthe files as they are now\n" + inOrder},
 		{[]string{"diff", "worker", "3", "worker-fork:4"}, "worker-fork:4\tSuspend, 0s ago, without an object\n" + inOrder},
 		{[]string{"diff", "worker", "3", "12", ""}, ":0\n"},
+		{[]string{"diff", "worker", "--", ""}, ":0\n"},
+		{[]string{"diff", "worker", "3", "--", "src", "w"}, ":0\n"},
 		{[]string{"checkpoint", "restore", "worker", ""}, three + inOrder},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
