@@ -127,6 +127,9 @@ func (e rewindEffect) changes(style style) [][]string {
 	if paths := e.Files.UnmatchedPaths; len(paths) > 0 {
 		rows = append(rows, []string{"  selects no file", style.yellow(clip.Runes(oneLine(strings.Join(paths, ", ")), 200)) + ": such a rewind fails, unless it is an empty folder"})
 	}
+	if paths := e.Files.BlockedPaths; len(paths) > 0 {
+		rows = append(rows, []string{"  in the way", style.yellow(clip.Runes(oneLine(strings.Join(paths, ", ")), 200)) + ": something there has to stay, so the rewind fails: move it elsewhere, or name it in the paths, too"})
+	}
 	return rows
 }
 

@@ -150,6 +150,9 @@ func (d *differ) page(q pagedQuery) (gitstoreapi.Diff, error) {
 		if answer.Unmatched, err = d.unmatched(q.Paths); err != nil {
 			return answer, err
 		}
+		if answer.Blocked, err = d.blocked(q, l.hidden); err != nil {
+			return answer, err
+		}
 	}
 	if answer.Files, err = d.describe(l.page); err != nil {
 		return answer, err

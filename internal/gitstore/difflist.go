@@ -15,6 +15,8 @@ type listing struct {
 	how    gitstoreapi.Listing
 	totals gitstoreapi.DiffTotals
 	page   []gitdiff.Entry
+	// hidden are the files that are left out.
+	hidden pathSet
 }
 
 // list lists the files of a query: with their lines, and with renamed files found, if git can
@@ -34,7 +36,7 @@ func (d *differ) list(q pagedQuery) (listing, error) {
 	if err := d.eachFile(c.add); err != nil {
 		return listing{}, err
 	}
-	l := listing{how: gitstoreapi.ListingNames, page: c.page}
+	l := listing{how: gitstoreapi.ListingNames, page: c.page, hidden: c.hidden}
 	l.totals = gitstoreapi.DiffTotals{Files: c.selected, UncountedFiles: c.selected, IgnoredFiles: c.ignored}
 	if q.Listing == gitstoreapi.ListingNames || !c.comparable() {
 		return l, nil

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/refname"
@@ -97,5 +98,49 @@ func TestPathsThatSelectNoFile(t *testing.T) {
 	got := server.diff("checkpoint/1", "commit/"+base, "restored", "true", "path", "old/", "path", "n*", "path", "docs", "path", "README", "path", "**/*.txt").Unmatched
 	if diff := cmp.Diff([]string{"docs", "**/*.txt"}, got); diff != "" {
 		t.Errorf("paths that select no file (-want +got):\n%s", diff)
+	}
+}
+
+// What has to stay where the target has something is told: the worktree's rewind fails with
+// PathBlocked, or because files are in the way that are in no checkpoint.
+func TestPathsAtWhichSomethingHasToStay(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	fix := server.client(taskToken("fix", 1))
+	base := fix.commit(".gitignore", "*.log\n", "README", "origin\n", "was-folder/file", "one\n", "here", "one\n", "pipe", "a file\n", "dir", "a file\n", "logs", "a file\n")
+	daemon := fix.checkpoints()
+	daemon.commit()
+	daemon.push("HEAD:" + codeRef("fix", 1))
+	daemon.git("rm", "--quiet", "was-folder/file", "here", "pipe", "dir", "logs")
+	daemon.commit("was-folder", "two\n", "dir/x", "two\n", "logs/x", "two\n", "logs/a.log", "ignored\n")
+	daemon.git("add", "--force", "--all")
+	daemon.git("commit", "--quiet", "--amend", "--no-edit")
+	code := daemon.git("rev-parse", "HEAD")
+	daemon.push("HEAD:" + codeRef("fix", 2))
+	daemon.git("rm", "-r", "--quiet", "--cached", ".")
+	state := daemon.commit("meta.json", `{"skipped": [{"path": "here", "reason": "TooLarge"}, {"path": "pipe", "reason": "Fifo"}, {"path": "dir/socket", "reason": "Socket"}, {"path": "elsewhere", "reason": "Socket"}]}`)
+	daemon.push(state + ":" + stateRef("fix", 2))
+	daemon.push(code + ":" + refname.Live("uid-fix"))
+
+	for _, c := range []struct {
+		from, to string
+		paths    []string
+		blocked  []string
+	}{
+		{"checkpoint/2", "checkpoint/1", nil, []string{"dir", "here"}},
+		{"live", "checkpoint/1", nil, []string{"dir", "here"}},
+		{"checkpoint/2", "commit/" + base, nil, []string{"dir", "here", "logs", "pipe"}},
+		{"checkpoint/2", "checkpoint/1", []string{"was-folder/file"}, []string{"was-folder"}},
+		{"checkpoint/2", "checkpoint/1", []string{"was-folder", "logs"}, nil},
+		{"checkpoint/2", "checkpoint/1", []string{"README"}, nil},
+		{"checkpoint/1", "checkpoint/2", nil, nil},
+	} {
+		args := []string{"restored", "true"}
+		for _, path := range c.paths {
+			args = append(args, "path", path)
+		}
+		got := server.diff(c.from, c.to, args...).Blocked
+		if diff := cmp.Diff(c.blocked, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("from %s to %s, paths %v (-want +got):\n%s", c.from, c.to, c.paths, diff)
+		}
 	}
 }

@@ -91,6 +91,9 @@ type Diff struct {
 	Next  int        `json:"next,omitempty"`
 	// Unmatched are the paths of a query with Restored that select no file of either commit.
 	Unmatched []string `json:"unmatched,omitempty"`
+	// Blocked are the first paths of a query with Restored at which To has something and something
+	// of From has to stay, as far as the gitstore knows.
+	Blocked []string `json:"blocked,omitempty"`
 }
 
 // DiffTotals are sums over all files of a difference.

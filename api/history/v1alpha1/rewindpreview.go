@@ -49,6 +49,11 @@ type RewoundFiles struct {
 	// UnmatchedPaths are those of the paths that select no file, neither now nor at the target.
 	// The rewind fails if one of them does not select an empty folder or a named pipe either.
 	UnmatchedPaths []string `json:"unmatchedPaths,omitempty"`
+	// BlockedPaths are the first ones at which the target has something, and the worktree
+	// something that has to stay: a file that checkpoints skip, or one that the paths do not
+	// select. The rewind fails because of them. Skipped files are those that the latest
+	// checkpoint names: what the agent has made since is not known.
+	BlockedPaths []string `json:"blockedPaths,omitempty"`
 }
 
 // RewoundConversation is what a rewind would do to the conversation.

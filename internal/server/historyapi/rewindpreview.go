@@ -189,7 +189,7 @@ func (p *preview) files(of *moments) (*historyv1alpha1.RewoundFiles, error) {
 		return nil, p.filesError(err, *of)
 	}
 	files := &historyv1alpha1.RewoundFiles{From: momentOf(of.from, found.FromCommit), Totals: historyv1alpha1.DiffTotals(found.Totals),
-		UnmatchedPaths: found.Unmatched, Items: make([]historyv1alpha1.FileDiff, 0, len(found.Files))}
+		UnmatchedPaths: found.Unmatched, BlockedPaths: found.Blocked, Items: make([]historyv1alpha1.FileDiff, 0, len(found.Files))}
 	for _, f := range found.Files {
 		files.Items = append(files.Items, fileDiffOf(f))
 	}

@@ -155,8 +155,9 @@ var _ = Describe("The preview of a rewind", func() {
 
 	It("passes paths and commits on", func() {
 		commit := "0123456789012345678901234567890123456789"
-		f.code.diff.Unmatched = []string{"*.go"}
-		Expect(ask("commit="+commit+"&scope=Code&path=src&path=*.go").Files.UnmatchedPaths).To(Equal([]string{"*.go"}), "paths that select nothing are told")
+		f.code.diff.Unmatched, f.code.diff.Blocked = []string{"*.go"}, []string{"src"}
+		Expect(ask("commit="+commit+"&scope=Code&path=src&path=*.go").Files).To(And(
+			HaveField("UnmatchedPaths", []string{"*.go"}), HaveField("BlockedPaths", []string{"src"})), "paths that cannot be rewound are told")
 		ask("commit=" + commit + "&scope=Code&path=src&path=*.go&branch=kept&id=x")
 		Expect(f.code.compared).To(And(HaveField("To", "commit/"+commit), HaveField("Paths", []string{"src", "*.go"}), HaveField("Restored", true)))
 		Expect(ask("checkpointNumber=1&scope=Code&path=src&branch=kept").Keeps.Branch).To(Equal("kept"))
