@@ -148,20 +148,11 @@ var _ = Describe("a task", func() {
 
 	It("retries to create a pod that was refused", func() {
 		w := newWorld()
-		quota := &corev1.ResourceQuota{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "none"},
-			Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}},
-		}
 		By("refusing pods by a quota")
-		w.Expect(w.client.Create(w.ctx, quota)).To(Succeed())
-		quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}
-		w.Expect(w.client.Status().Update(w.ctx, quota)).To(Succeed())
-		w.Eventually(func() error {
-			return w.client.Create(w.ctx, &corev1.Pod{
-				ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"},
-				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
-			}, client.DryRunAll)
-		}).ShouldNot(Succeed())
+		quota := w.refuse(corev1.ResourcePods, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		})
 
 		w.apply("work")
 		task := w.until("work", v1alpha1.ReasonPodRefused)
@@ -172,6 +163,30 @@ var _ = Describe("a task", func() {
 		w.Expect(w.client.Delete(w.ctx, quota)).To(Succeed())
 		w.change("work", builders.BackoffLimit(7)) // any change enqueues it again
 		w.pod("work", 1)
+	})
+
+	It("announces no attempt while its volume is refused", func() {
+		w := newWorld()
+		quota := w.refuse(corev1.ResourcePersistentVolumeClaims, &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"},
+			Spec: corev1.PersistentVolumeClaimSpec{
+				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+			},
+		})
+		w.apply("work")
+		task := w.until("work", v1alpha1.ReasonVolumeUnavailable)
+		w.Expect(task.Status.Attempts).To(BeEmpty())
+		w.Expect(task).To(HaveCondition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown))
+		w.change("work", builders.BackoffLimit(5)) // any change enqueues it again
+		w.Expect(w.client.Delete(w.ctx, quota)).To(Succeed())
+		w.change("work", builders.BackoffLimit(7))
+		w.start(w.pod("work", 1))
+		task = w.until("work", v1alpha1.ReasonRunning)
+		claim := &corev1.PersistentVolumeClaim{}
+		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.ClaimName("work")}, claim)).To(Succeed())
+		w.Expect(task.Status.ClaimUID).To(BeEquivalentTo(claim.UID))
+		w.Expect(w.reasons("work")).NotTo(ContainElement(v1alpha1.EventVolumeLost))
 	})
 
 	It("emits an Event for every transition", func() {
@@ -303,3 +318,15 @@ var _ = Describe("an error of a reconciler", func() {
 		w.Expect(err).To(HaveOccurred())
 	})
 })
+
+// refuse makes the API server refuse what the probe is one of, until the quota is deleted.
+func (w *world) refuse(what corev1.ResourceName, probe client.Object) *corev1.ResourceQuota {
+	w.Helper()
+	none := corev1.ResourceList{what: resource.MustParse("0")}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "none"}, Spec: corev1.ResourceQuotaSpec{Hard: none}}
+	w.Expect(w.client.Create(w.ctx, quota)).To(Succeed())
+	quota.Status.Hard, quota.Status.Used = none, none.DeepCopy()
+	w.Expect(w.client.Status().Update(w.ctx, quota)).To(Succeed())
+	w.Eventually(func() error { return w.client.Create(w.ctx, probe, client.DryRunAll) }).ShouldNot(Succeed())
+	return quota
+}

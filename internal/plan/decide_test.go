@@ -354,6 +354,19 @@ func TestAPodWaitsForWhatItNeeds(t *testing.T) {
 			t.Errorf("the plan starts %+v, and reports %+v", p.StartPod, p.Status.Conditions)
 		}
 	})
+	t.Run("an API server that takes the claim", func(t *testing.T) {
+		s := newScene(t)
+		s.o.Claim = nil
+		s.o.Blocker = &Blocker{v1alpha1.ReasonVolumeUnavailable, "the volume claim was refused"}
+		p := Decide(s.o, s.now)
+		if !p.CreateClaim || p.StartPod != nil || len(p.Status.Attempts) > 0 || p.Status.Conditions[0].Reason != v1alpha1.ReasonVolumeUnavailable {
+			t.Errorf("the plan tries the claim again: %t, starts %+v, and reports %+v", p.CreateClaim, p.StartPod, p.Status.Conditions)
+		}
+		s.o.Blocker = nil
+		if p := Decide(s.o, s.now); !p.CreateClaim || p.StartPod == nil {
+			t.Errorf("once it is not refused, the plan starts %+v", p.StartPod)
+		}
+	})
 }
 
 func TestATaskIsSuspendedAndResumed(t *testing.T) {

@@ -210,6 +210,9 @@ func (d *decision) start(want want) {
 		d.requeue(d.patience())
 		return
 	}
+	if d.claimRefused() {
+		return
+	}
 	d.ensureClaim()
 	trigger := d.trigger(want)
 	if last := d.last(); last == nil && d.s.Adoption != nil && d.s.Adoption.TaskUID != "" {
@@ -376,6 +379,17 @@ func (d *decision) claimBlocker() *Blocker {
 	return nil
 }
 
+// claimRefused reports whether the claim, which does not exist, could not be created before. It
+// is then tried again, and no pod is announced until it exists.
+func (d *decision) claimRefused() bool {
+	if d.o.Claim != nil || d.o.Blocker == nil {
+		return false
+	}
+	d.plan.CreateClaim = true
+	d.wait(d.o.Blocker.Reason, d.o.Blocker.Message)
+	return true
+}
+
 // ensureClaim plans the claim if it does not exist, and adds an entry if the task's
 // former volume is lost.
 func (d *decision) ensureClaim() {
@@ -404,6 +418,9 @@ func (d *decision) makePod(a *v1alpha1.Attempt) {
 	if b := d.resolveInputs(); b != nil {
 		d.wait(b.Reason, b.Message)
 		d.requeue(d.patience())
+		return
+	}
+	if d.claimRefused() {
 		return
 	}
 	d.ensureClaim()

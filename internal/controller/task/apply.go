@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -37,14 +36,16 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		}
 	}
 	if p.CreateClaim {
-		uid, blocker, err := r.createClaim(ctx, task)
+		uid, err := r.createClaim(ctx, task, m)
 		if err != nil {
 			return err
 		}
-		if blocker != nil {
-			return r.reportBlocker(ctx, task, blocker, m)
+		if p.StartPod != nil && m.blocker != nil {
+			return nil // no attempt is announced without a volume
 		}
-		p.Status.ClaimUID = string(uid)
+		if p.StartPod != nil {
+			p.Status.ClaimUID = string(uid)
+		}
 	}
 	if p.Checkpoints != nil {
 		newest, through, err := r.makeCheckpoints(ctx, task, *p.Checkpoints)
@@ -119,36 +120,24 @@ func (r *Reconciler) stopPod(ctx context.Context, task *v1alpha1.Task, ref plan.
 	return nil
 }
 
-// createClaim creates the task's volume claim. A refusal is returned as a blocker.
-func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task) (types.UID, *plan.Blocker, error) {
+// createClaim creates the task's volume claim, and returns its UID. A refusal is remembered,
+// and reported by the next decision.
+func (r *Reconciler) createClaim(ctx context.Context, task *v1alpha1.Task, m *known) (types.UID, error) {
 	claim := resources.NewClaim(task, r.Pods.AccessMode)
 	err := r.Client.Create(ctx, claim)
 	if requeue.Refused(err) {
-		return "", &plan.Blocker{Reason: v1alpha1.ReasonVolumeUnavailable, Message: "the volume claim was refused: " + err.Error()}, nil
+		m.blocker = &plan.Blocker{Reason: v1alpha1.ReasonVolumeUnavailable, Message: "the volume claim was refused: " + err.Error()}
+		return "", nil
 	}
 	if err != nil {
-		return "", nil, fmt.Errorf("create the volume claim: %w", err)
+		return "", fmt.Errorf("create the volume claim: %w", err)
 	}
-	return claim.UID, nil, nil
+	m.blocker = nil
+	return claim.UID, nil
 }
 
-// reportBlocker writes why nothing could be started, if the status does not say so yet.
-func (r *Reconciler) reportBlocker(ctx context.Context, task *v1alpha1.Task, b *plan.Blocker, m *known) error {
-	m.blocker = b
-	status := task.Status.DeepCopy()
-	status.ObservedGeneration = task.Generation
-	changed := meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type: v1alpha1.TaskSucceeded, Status: metav1.ConditionUnknown, Reason: b.Reason, Message: b.Message,
-		ObservedGeneration: task.Generation,
-	})
-	if !changed {
-		return nil
-	}
-	return r.writeStatus(ctx, task, *status, m)
-}
-
-// startPod creates the pod of a reserved attempt. A refusal is remembered and reported in
-// the status.
+// startPod creates the pod of a reserved attempt. A refusal is remembered, and reported by the
+// next decision.
 func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want plan.Pod, m *known) error {
 	if err := podaccount.Ensure(ctx, r.Live, r.Client, task.Namespace); err != nil {
 		return err
@@ -169,11 +158,16 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	case err == nil:
 		r.Metrics.attempt(task)
 	case apierrors.IsAlreadyExists(err):
-		return r.reportForeignPod(ctx, task, pod, m)
+		// This process reserved the number and has created no pod for it, so whoever created
+		// that pod, it is not the attempt's. If it carries the task's labels and owner, the next
+		// decision deletes it.
+		m.blocker = &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
+			"the pod %s exists and is not this task's: delete it, or give the Task another name", pod.Name)}
+		return nil
 	case requeue.Refused(err):
 		m.blocker = &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: "the pod was refused: " + err.Error()}
 		logf.FromContext(ctx).Info("the API server refused the pod", "pod", pod.Name, "error", err.Error())
-		return r.reportBlocker(ctx, task, m.blocker, m)
+		return nil
 	default:
 		if unanswered(err) {
 			// The pod may have been created all the same. If it is not seen next time, it
@@ -184,15 +178,6 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	}
 	m.podAttempt, m.podUID, m.blocker = want.Attempt, pod.UID, nil
 	return nil
-}
-
-// reportForeignPod reports that another pod has the name of the attempt's own. This
-// process reserved the number and has created no pod for it, so whoever created that pod,
-// it is not the attempt's. If it carries the task's labels and owner, the next decision
-// deletes it.
-func (r *Reconciler) reportForeignPod(ctx context.Context, task *v1alpha1.Task, pod *corev1.Pod, m *known) error {
-	return r.reportBlocker(ctx, task, &plan.Blocker{Reason: v1alpha1.ReasonPodRefused, Message: fmt.Sprintf(
-		"the pod %s exists and is not this task's: delete it, or give the Task another name", pod.Name)}, m)
 }
 
 // unanswered reports whether the API server may have carried out the request in spite of

@@ -144,9 +144,13 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 	return next(p, observed, m), nil
 }
 
-// next returns when to reconcile again if nothing happens.
+// next returns when to reconcile again if nothing happens: at once, if something was refused that
+// the decision did not know of, or was not refused any more.
 func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	after := p.RequeueAfter
+	if was := observed.Blocker; (was == nil) != (m.blocker == nil) || was != nil && was.Reason != m.blocker.Reason {
+		return time.Millisecond
+	}
 	waits := m.blocker != nil || m.recordProblem != "" || !observed.History.Known
 	if waits && (after == 0 || after > requeue.AfterOutage) {
 		after = requeue.AfterOutage
