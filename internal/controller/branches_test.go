@@ -24,8 +24,9 @@ type fakeBranches struct {
 	mu sync.Mutex
 	// at has what each branch was made of, by task UID and name.
 	at map[string]gitstoreapi.BranchQuery
-	// refuse is what it answers to all requests; nil for none.
-	refuse error
+	// refuse is what it answers to all requests; nil for none. refused counts such answers.
+	refuse  error
+	refused int
 }
 
 // MakeBranch implements checkpoint.Gitstore.
@@ -33,6 +34,7 @@ func (f *fakeBranches) MakeBranch(_ context.Context, _, uid string, q gitstoreap
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
+		f.refused++
 		return gitstoreapi.Branch{}, f.refuse
 	}
 	if have, ok := f.at[uid+" "+q.Name]; ok && have != q {
@@ -50,6 +52,7 @@ func (f *fakeBranches) RemoveBranch(_ context.Context, _, uid, _, name, commit s
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
+		f.refused++
 		return f.refuse
 	}
 	if commit == fmt.Sprintf("%040d", f.at[uid+" "+name].Checkpoint) {
@@ -61,7 +64,14 @@ func (f *fakeBranches) RemoveBranch(_ context.Context, _, uid, _, name, commit s
 func (f *fakeBranches) answer(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.refuse = err
+	f.refuse, f.refused = err, 0
+}
+
+// refusals returns how many requests were answered with the error.
+func (f *fakeBranches) refusals() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.refused
 }
 
 // restore puts it back to a copy without branches.
@@ -123,7 +133,11 @@ var _ = Describe("the branches of checkpoints", func() {
 		By("removing one, with the gitstore gone for a while")
 		w.branches.answer(errors.New("it cannot be reached"))
 		w.branch("work-1", "try/a")
+		w.Eventually(w.branches.refusals).Should(BeNumerically(">", 0))
 		w.restartManager()
+		w.branches.answer(errors.New("it cannot be reached yet"))
+		w.Eventually(w.branches.refusals).Should(BeNumerically(">", 0), "the new process tries as well")
+		w.Expect(w.branches.all()).To(HaveLen(2))
 		w.branches.answer(nil)
 		w.eventuallyBranches("work-1", HaveExactElements(made("try/a", 1)))
 		w.Expect(w.branches.all()).To(HaveLen(1))

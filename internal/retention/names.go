@@ -25,24 +25,20 @@ type point struct {
 // checkpoint of each task is not among them: Decide keeps it all the same.
 func NamesIn(tasks []v1alpha1.Task, forks []v1alpha1.Fork, snapshots []v1alpha1.ConversationSnapshot) Names {
 	n := Names{objects: map[string]bool{}, numbers: map[point]bool{}}
-	sources := make(map[string]types.UID, len(tasks))
+	uids := make(map[string]types.UID, len(tasks))
 	for i := range tasks {
-		sources[tasks[i].Name] = tasks[i].UID
+		uids[tasks[i].Name] = tasks[i].UID
 	}
 	for i := range tasks {
 		n.ofTask(&tasks[i])
 		if from := tasks[i].Spec.StartFrom; from != nil {
-			n.start(sources, from.TaskRef.Name, from.CheckpointRef, from.At)
+			n.start(uids, from.TaskRef.Name, from.CheckpointRef, from.At)
 		}
 	}
 	for i := range forks {
 		from := &forks[i].Spec
-		n.start(sources, from.SourceRef.Name, from.CheckpointRef, from.At)
+		n.start(uids, from.SourceRef.Name, from.CheckpointRef, from.At)
 		n.source(forks[i].Status.Source)
-	}
-	uids := map[string]types.UID{}
-	for i := range tasks {
-		uids[tasks[i].Name] = tasks[i].UID
 	}
 	for i := range snapshots {
 		n.number(uids[snapshots[i].Spec.TaskRef.Name], snapshots[i].Spec.CheckpointNumber)
@@ -72,14 +68,14 @@ func (n Names) source(s *v1alpha1.SourceStatus) {
 
 // start adds the Checkpoint that a fork or startFrom names, by name or by number. Once it is
 // resolved, it is in the status as well; see source.
-func (n Names) start(sources map[string]types.UID, source string, ref *v1alpha1.NameReference, at *v1alpha1.StartPoint) {
+func (n Names) start(uids map[string]types.UID, source string, ref *v1alpha1.NameReference, at *v1alpha1.StartPoint) {
 	n.ref(ref)
 	if at == nil {
 		return
 	}
 	n.ref(at.CheckpointRef)
 	if at.CheckpointNumber != nil {
-		n.numbers[point{sources[source], *at.CheckpointNumber}] = true
+		n.numbers[point{uids[source], *at.CheckpointNumber}] = true
 	}
 }
 

@@ -237,33 +237,44 @@ func (r *Branches) make(ctx context.Context, c *v1alpha1.Checkpoint, names []str
 	}
 	for _, name := range names {
 		query.Name = name
-		i := slices.IndexFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == name })
-		made, err := r.Gitstore.MakeBranch(ctx, c.Namespace, c.Status.TaskUID, query)
-		status := v1alpha1.CheckpointBranchStatus{Name: name, State: v1alpha1.BranchMade, Ref: made.Ref, Commit: made.Commit}
-		if refusal := (*gitstoreapi.Refusal)(nil); errors.As(err, &refusal) && !refusal.Retryable() {
-			status = v1alpha1.CheckpointBranchStatus{Name: name, State: v1alpha1.BranchRefused, Message: resources.PlainText(refusal.Message, maxRefusal)}
-			if isFinal(refusal) && i >= 0 && isMade(c.Status.Branches[i]) {
-				continue
-			}
-			if isFinal(refusal) {
-				status.ObservedGeneration, err = c.Generation, nil
-			}
-		}
+		status, err := r.ask(ctx, c, query)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("make the branch %s of Checkpoint %s: %w", name, c.Name, err))
 		}
-		if err != nil && status.State == v1alpha1.BranchMade {
+		if status == nil { // so it would be with the others
 			break
 		}
-		if i < 0 {
-			c.Status.Branches = append(c.Status.Branches, status)
-			continue
+		i := slices.IndexFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == name })
+		switch {
+		case i < 0:
+			c.Status.Branches = append(c.Status.Branches, *status)
+		case status.ObservedGeneration > 0 && isMade(c.Status.Branches[i]): // another commit has the name
+		default:
+			status.Origin = c.Status.Branches[i].Origin
+			c.Status.Branches[i] = *status
 		}
-		status.Origin = c.Status.Branches[i].Origin
-		c.Status.Branches[i] = status
 	}
 	slices.SortFunc(c.Status.Branches, func(a, b v1alpha1.CheckpointBranchStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return failed
+}
+
+// ask asks the gitstore for a branch. It returns the branch's status, nil if there was no answer,
+// and an error if the branch should be asked for again.
+func (r *Branches) ask(ctx context.Context, c *v1alpha1.Checkpoint, query gitstoreapi.BranchQuery) (*v1alpha1.CheckpointBranchStatus, error) {
+	made, err := r.Gitstore.MakeBranch(ctx, c.Namespace, c.Status.TaskUID, query)
+	if err == nil {
+		return &v1alpha1.CheckpointBranchStatus{Name: query.Name, State: v1alpha1.BranchMade, Ref: made.Ref, Commit: made.Commit}, nil
+	}
+	refusal := (*gitstoreapi.Refusal)(nil)
+	if !errors.As(err, &refusal) || refusal.Retryable() {
+		return nil, err
+	}
+	status := &v1alpha1.CheckpointBranchStatus{Name: query.Name, State: v1alpha1.BranchRefused, Message: resources.PlainText(refusal.Message, maxRefusal)}
+	if !isFinal(refusal) {
+		return status, err
+	}
+	status.ObservedGeneration = c.Generation
+	return status, nil
 }
 
 // isFinal reports whether only another name helps. The others are tried again: a gitstore that
