@@ -30,6 +30,8 @@ const (
 	TriggerFork CheckpointTrigger = "Fork"
 	// TriggerBeforeRiskyTool: a tool call that checkpointPolicy.beforeRiskyTools matches.
 	TriggerBeforeRiskyTool CheckpointTrigger = "BeforeRiskyTool"
+	// TriggerBeforeRun: the agent is about to be started, as checkpointPolicy.beforeRun says.
+	TriggerBeforeRun CheckpointTrigger = "BeforeRun"
 )
 
 // CheckpointConsistency says whether the agent was stopped while its files were read.

@@ -24,6 +24,17 @@ type CheckpointRetention struct {
 	KeepForSeconds *int32 `json:"keepForSeconds,omitempty"`
 }
 
+// CheckpointBeforeRun says whether a checkpoint is taken before the agent is started.
+// +kubebuilder:validation:Enum=Never;Always
+type CheckpointBeforeRun string
+
+const (
+	// BeforeRunNever: none is taken.
+	BeforeRunNever CheckpointBeforeRun = "Never"
+	// BeforeRunAlways: one is taken, unless a checkpoint of the task holds the files already.
+	BeforeRunAlways CheckpointBeforeRun = "Always"
+)
+
 // CheckpointPolicy says when checkpoints are taken, and how many of their objects stay. One
 // is always taken at suspend, at completion and before a rewind.
 type CheckpointPolicy struct {
@@ -64,6 +75,14 @@ type CheckpointPolicy struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	BeforeRiskyTools []RiskyToolPattern `json:"beforeRiskyTools,omitzero"`
+	// beforeRun says whether a checkpoint is taken each time before the agent is started. Always
+	// takes one at the task's first start, so that the task can be rewound to it and forked from it,
+	// and after a pod was lost, so that what the last run left is kept. Where an earlier run ended
+	// with a checkpoint, that one holds the files, and no other is taken. With Never, what the task
+	// started from is a commit, which `kubectl clew diff` calls base.
+	// +optional
+	// +kubebuilder:default=Never
+	BeforeRun CheckpointBeforeRun `json:"beforeRun,omitempty"`
 	// retention says which Checkpoint objects stay.
 	// +optional
 	// +kubebuilder:default={}

@@ -88,6 +88,7 @@ func badTasks() map[string]struct {
 		"too much context":        {limits(v1alpha1.ContextLimits{Bytes: ptr.To[int32](2_000_000)}), "should be less than or equal to 1000000"},
 		"half a summary":          {limits(v1alpha1.ContextLimits{Summary: "Half"}), `supported values: "Include", "Exclude"`},
 		"unknown mode":            {spec(func(s *v1alpha1.TaskSpec) { s.OperatingMode = "Jogging" }), `supported values: "Running", "Suspended"`},
+		"unknown beforeRun":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.BeforeRun = "Perhaps" }), `supported values: "Never", "Always"`},
 		"unknown retention":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Retention = "Perhaps" }), `supported values: "Delete", "Retain"`},
 		"negative backoff":        {builders.BackoffLimit(-1), "should be greater than or equal to 0"},
 		"negative interval":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EverySeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},

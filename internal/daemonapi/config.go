@@ -157,6 +157,8 @@ type Policy struct {
 	MaxFileBytes int64 `json:"maxFileBytes"`
 	// RiskyTools match the calls before which a checkpoint is taken.
 	RiskyTools []ToolPattern `json:"riskyTools,omitempty"`
+	// BeforeRun is set if one is taken before the agent is started.
+	BeforeRun bool `json:"beforeRun,omitempty"`
 	// SnapshotEveryMessages is the number of messages between two snapshots of the
 	// conversation.
 	SnapshotEveryMessages int64 `json:"snapshotEveryMessages,omitempty"`

@@ -16,6 +16,7 @@ func TestAPodGetsEveryFieldOfItsConfiguration(t *testing.T) {
 	filled.In(&request)
 	filled.In(&options)
 	request.Task.Spec.Conversation.Context.Summary = v1alpha1.ConversationInclude
+	request.Task.Spec.CheckpointPolicy.BeforeRun = v1alpha1.BeforeRunAlways
 	// The pod gets its own UID from the kubelet.
 	if empty := filled.Empty(resources.Config(request, options), "PodUID"); empty != nil {
 		t.Errorf("these fields are empty: %v", empty)

@@ -133,6 +133,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 			LeastIntervalSeconds:  ptr.Deref(task.Spec.CheckpointPolicy.LeastIntervalSeconds, 10),
 			MaxFileBytes:          ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
 			RiskyTools:            riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
+			BeforeRun:             task.Spec.CheckpointPolicy.BeforeRun == v1alpha1.BeforeRunAlways,
 			SnapshotEveryMessages: int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),
 		},
 	}

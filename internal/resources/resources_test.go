@@ -226,6 +226,7 @@ func TestThePodGetsItsConfiguration(t *testing.T) {
 	source := &daemonapi.Source{TaskUID: "uid-0", Checkpoint: 7}
 	private := func(t *v1alpha1.Task) {
 		t.Spec.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "credentials"}
+		t.Spec.CheckpointPolicy.BeforeRun = v1alpha1.BeforeRunAlways
 	}
 	pod := newPod(t, resources.PodRequest{Task: task(private), Attempt: 2, Operation: operation, Source: source})
 	for _, name := range []string{"prepare", "daemon"} {
@@ -245,7 +246,7 @@ func TestThePodGetsItsConfiguration(t *testing.T) {
 			Context:    daemonapi.ContextLimits{Messages: 200, ToolCalls: 100, ToolResultBytes: 2000, Summary: true, Bytes: 200000},
 			Policy: daemonapi.Policy{
 				EveryToolCalls: 10, EverySeconds: 300, LeastIntervalSeconds: 10, MaxFileBytes: 100 << 20, SnapshotEveryMessages: 50,
-				RiskyTools: riskyByDefault(),
+				RiskyTools: riskyByDefault(), BeforeRun: true,
 			},
 		}
 		if diff := cmp.Diff(want, c); diff != "" {

@@ -26,6 +26,7 @@ const (
 	triggerDrift     = v1alpha1.TriggerDrift
 	triggerPreRewind = v1alpha1.TriggerPreRewind
 	triggerRewound   = v1alpha1.TriggerRewound
+	triggerBeforeRun = v1alpha1.TriggerBeforeRun
 )
 
 // layOut fills an empty volume: from the task's newest checkpoint, from another task's, or

@@ -224,6 +224,7 @@ func (p *preparer) run(ctx context.Context) error {
 		{"finishRewind", p.finishRewind},
 		{"operate", p.operate},
 		{"clearLocks", p.clearLocks},
+		{"keepBeforeRun", p.keepBeforeRun},
 		{"flush", p.flush},
 		{"planStart", p.planStart},
 		{"writeConversation", p.writeConversation},
