@@ -32,6 +32,16 @@ func (p *plugin) completeCheckpointOf(_ *cobra.Command, args []string, prefix st
 	})
 }
 
+// completeTargetOf completes a flag with base, and the checkpoints of the task that the first
+// argument names.
+func (p *plugin) completeTargetOf(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	found, directive := p.completeCheckpointOf(cmd, args, prefix)
+	if len(args) > 0 && strings.HasPrefix(historyv1.WordBase, prefix) {
+		found = append(found, cobra.CompletionWithDesc(historyv1.WordBase, "the files that the task started from"))
+	}
+	return found, directive
+}
+
 // completeCommitOf completes a flag with the commits of the checkpoints of the task that the
 // first argument names.
 func (p *plugin) completeCommitOf(_ *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {

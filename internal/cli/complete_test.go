@@ -68,7 +68,7 @@ func TestCompletionOfMoments(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"rewind", "worker", "--to", ""}, twelve + three + byName + inOrder},
+		{[]string{"rewind", "worker", "--to", ""}, twelve + three + byName + "base\tthe files that the task started from\n" + inOrder},
 		{[]string{"resume", "worker", "--from-checkpoint", "1"}, twelve + inOrder},
 		{[]string{"fork", "worker", "--at", "w"}, byName + inOrder},
 		{[]string{"diff", "worker", ""}, words + previous + others + twelve + three + byName + inOrder},

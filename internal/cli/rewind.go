@@ -41,7 +41,7 @@ type rewind struct {
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
-		Use:        "rewind TASK --to CHECKPOINT|NUMBER | --to-message N | --to-time T | --back N | --to-commit ID [-- PATH...]",
+		Use:        "rewind TASK --to CHECKPOINT|NUMBER|base | --to-message N | --to-time T | --back N | --to-commit ID [-- PATH...]",
 		SuggestFor: []string{"rollback", "restore", "revert", "reset"},
 		Short:      "Rewind a task to a checkpoint, a message or a time",
 		Long: `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
@@ -60,6 +60,8 @@ commits, branches and index, its own state and the conversation.
 With --to-commit, the files become those of a commit that the task knows: of one of
 its checkpoints, or of the history that it started from. Files that the commit's
 .gitignore names stay, unless it is a checkpoint's; and so does all the rest, as above.
+"--to base" is short for the commit that the task started from. To go back to its start
+with the conversation as well, have checkpointPolicy.beforeRun take a checkpoint there.
 
 Before it asks, it shows which files would change, which messages would go and which
 work would stop. The agent is stopped first. The current state is always kept as a
@@ -81,6 +83,9 @@ was stopped before.`,
 
   # Only some files
   kubectl clew rewind fix-login --to 3 -- src/login.go 'test/**/*.snap'
+
+  # The files that the task started from
+  kubectl clew rewind fix-login --to base
 
   # The files as they are in a commit, or one folder of it
   kubectl clew rewind fix-login --to-commit "$(git rev-parse origin/main)"
@@ -105,7 +110,7 @@ was stopped before.`,
 
 func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more.")
+	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more. base is the commit that the task started from: only the files are rewound to it.")
 	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
 	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", or a duration before now such as 30m.")
 	flags.StringVar(&o.toCommit, "to-commit", "", "Full id of a commit whose files are restored. Only the files are rewound.")
@@ -117,7 +122,7 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 		v1alpha1.RewindConversation: flags.Bool("conversation", false, "Only the conversation and the agent's own state; short for --scope Conversation."),
 		v1alpha1.RewindBoth:         flags.Bool("both", false, "The files, the conversation and the agent's own state; short for --scope Both."),
 	}
-	_ = cmd.RegisterFlagCompletionFunc("to", o.completeCheckpointOf)
+	_ = cmd.RegisterFlagCompletionFunc("to", o.completeTargetOf)
 	_ = cmd.RegisterFlagCompletionFunc("to-commit", o.completeCommitOf)
 	o.addCommonFlags(cmd, "the task is rewound")
 }
@@ -207,7 +212,7 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 	case scopes > 1, scopes == 1 && cmd.Flags().Changed("scope"):
 		return errors.New("use only one of --code, --conversation, --both and --scope: each of them says what to rewind")
 	case given == 0, given == 1 && cmd.Flags().Changed("to") && o.to == "":
-		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to-message N, --to-time T, --back N or --to-commit ID; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
+		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to base, --to-message N, --to-time T, --back N or --to-commit ID; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
 	case given > 1:
 		return errors.New("use only one of --to, --to-message, --to-time, --back and --to-commit: each of them sets the target")
 	case cmd.Flags().Changed("to-message") && o.toMessage < 1:

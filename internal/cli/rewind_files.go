@@ -1,14 +1,17 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/pathmatch"
@@ -35,7 +38,8 @@ func (o *rewind) checkFiles(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("to-commit") && !fullCommit.MatchString(o.toCommit) {
 		return fmt.Errorf("--to-commit is %q; it must be the full id of a commit: 40 hexadecimal digits, as git rev-parse prints them", o.toCommit)
 	}
-	if len(o.paths) == 0 && o.toCommit == "" {
+	atCommit := o.toCommit != "" || o.to == historyv1.WordBase
+	if len(o.paths) == 0 && !atCommit {
 		return nil
 	}
 	if _, err := pathmatch.New(o.paths); err != nil {
@@ -43,8 +47,8 @@ func (o *rewind) checkFiles(cmd *cobra.Command) error {
 	}
 	switch {
 	case !o.scopeGiven(cmd), o.scope.value == string(v1alpha1.RewindCode):
-	case o.toCommit != "":
-		return errors.New("a commit holds only files: use --code with --to-commit, or rewind to a checkpoint")
+	case atCommit:
+		return errors.New("a commit, such as base, holds only files: use --code with it, or rewind to a checkpoint")
 	default:
 		return errors.New("paths select files: use --code with them, or leave the paths out")
 	}
@@ -55,6 +59,33 @@ func (o *rewind) checkFiles(cmd *cobra.Command) error {
 // toCommit is the target of a rewind to a commit.
 func toCommit(id string) *rewindTarget {
 	return &rewindTarget{field: "commit", value: id, text: "commit " + clip.Bytes(id, 12)}
+}
+
+// toBase is the target of a rewind to the commit that the task started from.
+func (s *session) toBase(ctx context.Context, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*rewindTarget, error) {
+	known, base := false, ""
+	for i := range list.Items {
+		if c := &list.Items[i]; c.Status.Number > 0 && c.Status.TaskUID == string(task.UID) {
+			known, base = true, c.Status.Base
+		}
+	}
+	if !known {
+		page := &historyv1.CheckpointList{}
+		params := url.Values{"uid": {string(task.UID)}, "limit": {"1"}}
+		if err := s.historyGet(ctx, []string{"tasks", task.Name, "checkpoints"}, params, page); err != nil {
+			return nil, fmt.Errorf("no Checkpoint object says what task %s started from: %w", task.Name, err)
+		}
+		if len(page.Items) == 0 {
+			return nil, fmt.Errorf("task %s has no checkpoint yet, so it is not known what it started from", task.Name)
+		}
+		base = page.Items[0].Base
+	}
+	if base == "" {
+		return nil, fmt.Errorf("task %s started with an empty repository, which has no commit: rewind it to a checkpoint", task.Name)
+	}
+	t := toCommit(base)
+	t.text = "base (" + t.text + ")"
+	return t, nil
 }
 
 // scopeGiven reports whether a flag says what to rewind.

@@ -39,6 +39,9 @@ type rewindTarget struct {
 
 // target resolves the flags to a target.
 func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*rewindTarget, error) {
+	if o.to == historyv1.WordBase {
+		return s.toBase(ctx, task, list)
+	}
 	if o.to != "" {
 		checkpoint, err := s.anyCheckpoint(ctx, list, task, o.to)
 		return &rewindTarget{named: true, checkpoint: checkpoint}, err

@@ -109,6 +109,32 @@ func TestRewindToACommit(t *testing.T) {
 	wantText(t, "what is undone", "", task.Spec.Rewind.To.UndoOf)
 }
 
+// TestRewindToBase: to the commit that the checkpoints name as what the task started from.
+func TestRewindToBase(t *testing.T) {
+	b := newBench(t)
+	task, base := b.task("wanderer", v1alpha1.ReasonSuspended), strings.Repeat("0123456789", 4)
+	recorded := historyv1.CheckpointList{Items: []historyv1.Checkpoint{{TaskUID: string(task.UID), Number: 2, Base: base}}}
+	r := b.withHistory(map[string]any{"GET tasks/wanderer/checkpoints": historyv1.CheckpointList{}})
+	_, _, err := b.clew("", "rewind", "wanderer", "--to", "base", "--yes")
+	wantError(t, err, "task wanderer has no checkpoint yet, so it is not known what it started from")
+
+	r.answers["GET tasks/wanderer/checkpoints"] = recorded
+	out, errOut := b.must("rewind", "wanderer", "--to", "base", "--yes", "--wait=false", "--", "src")
+	wantText(t, "output", "task.clew.dev/wanderer rewind to base (commit 012345678901) requested\n", out)
+	wantParts(t, "the preview", errOut, "to          base (commit 012345678901)\n", "only the files at src")
+	b.get(task)
+	wantText(t, "the commit", base, task.Spec.Rewind.To.Commit)
+	wantText(t, "the scope", "Code", string(task.Spec.Rewind.Scope))
+
+	c := b.checkpoint(task, 3)
+	_, _, err = b.clew("", "rewind", "wanderer", "--to", "base", "--yes")
+	wantError(t, err, "task wanderer started with an empty repository")
+	c.Status.Base = strings.Repeat("9", 40)
+	b.try(server.Client.Status().Update(b.ctx, c))
+	_, errOut = b.must("rewind", "wanderer", "--to", "base", "--dry-run=client")
+	wantParts(t, "the preview", errOut, "to          base (commit 999999999999)\n")
+}
+
 func TestRewindToANumberWithoutAnObject(t *testing.T) {
 	b := newBench(t)
 	task := b.task("wanderer", v1alpha1.ReasonSuspended)
@@ -161,7 +187,8 @@ func TestRewindChangesNothingWithoutConfirmation(t *testing.T) {
 		{"a commit and a checkpoint", "", []string{"--to", "1", "--to-commit", strings.Repeat("a", 40), "--yes"}, "use only one of --to"},
 		{"a short commit", "", []string{"--to-commit", "abc123", "--yes"}, "it must be the full id of a commit"},
 		{"no commit", "", []string{"--to-commit", "", "--yes"}, "it must be the full id of a commit"},
-		{"a commit of the conversation", "", []string{"--to-commit", strings.Repeat("a", 40), "--both", "--yes"}, "use --code with --to-commit"},
+		{"a commit of the conversation", "", []string{"--to-commit", strings.Repeat("a", 40), "--both", "--yes"}, "a commit, such as base, holds only files: use --code with it"},
+		{"base of the conversation", "", []string{"--to", "base", "--conversation", "--yes"}, "a commit, such as base, holds only files: use --code with it"},
 		{"paths of the conversation", "", []string{"--to", "1", "--yes", "--conversation", "--", "src"}, "use --code with them"},
 		{"a path that leaves the worktree", "", []string{"--to", "1", "--yes", "--", "../src"}, "leaves the worktree"},
 		{"a path without --", "", []string{"--to", "1", "--yes", "src"}, "write -- before paths"},
