@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -42,6 +44,13 @@ func podOf(token string) string {
 	}
 	_ = json.Unmarshal(payload, &claims)
 	return claims.ID
+}
+
+// lasting are namespaces of which none is made anew.
+type lasting struct{}
+
+func (lasting) Get(_ context.Context, name string) (namespaceid.Namespace, error) {
+	return namespaceid.Namespace{UID: "uid-of-" + name}, nil
 }
 
 // taskPods returns a Verifier for a cluster with the Task fix, whose attempt 2 has the pod
@@ -80,7 +89,7 @@ func taskPods(t *testing.T, pods map[string]int64) *podidentity.Verifier {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "uid-fix"},
 		Status:     v1alpha1.TaskStatus{Attempts: []v1alpha1.Attempt{{Number: 2, PodName: "fix-2"}}},
 	}
-	return podidentity.New(client, podidentity.Options{Tasks: podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))})
+	return podidentity.New(client, lasting{}, podidentity.Options{Tasks: podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))})
 }
 
 func TestAPodThatClewDidNotCreateMayNotPush(t *testing.T) {

@@ -23,6 +23,7 @@ import (
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/logging"
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/serving"
 )
@@ -189,7 +190,11 @@ func Run(ctx context.Context, options Options, hook []string) error {
 	if err != nil {
 		return fmt.Errorf("--bind-address: %w", err)
 	}
-	verifier := podidentity.New(client, podidentity.Options{Audiences: options.Audiences, Tasks: podidentity.NewLiveTasks(tasks)})
+	names, err := namespaceid.New(config)
+	if err != nil {
+		return err
+	}
+	verifier := podidentity.New(client, names, podidentity.Options{Audiences: options.Audiences, Tasks: podidentity.NewLiveTasks(tasks)})
 	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Sources: &taskSources{client: tasks}, Server: account, Manager: manager}, hook, listener, certificate, log)
 }
 

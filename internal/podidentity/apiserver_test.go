@@ -9,10 +9,13 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/testing/apiserver"
 )
@@ -21,6 +24,16 @@ import (
 type realCluster struct {
 	t      *testing.T
 	client kubernetes.Interface
+	config *rest.Config
+}
+
+// Get implements podidentity.Namespaces. It has no cache: here, a namespace is removed at once.
+func (c realCluster) Get(ctx context.Context, name string) (namespaceid.Namespace, error) {
+	names, err := namespaceid.New(c.config)
+	if err != nil {
+		return namespaceid.Namespace{}, err
+	}
+	return names.Get(ctx, name)
 }
 
 func (c realCluster) pod(name string, labels map[string]string, owners ...metav1.OwnerReference) *corev1.Pod {
@@ -93,7 +106,7 @@ func TestRealTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := realCluster{t: t, client: client}
+	c := realCluster{t: t, client: client, config: server.Config}
 	c.prepare()
 
 	const uid = "8b0f8f5e-1111-4222-8333-444455556666"
@@ -102,7 +115,7 @@ func TestRealTokens(t *testing.T) {
 	labels := map[string]string{"clew.dev/task": "fix", "clew.dev/task-uid": uid, "clew.dev/attempt": "2"}
 	pod := c.pod("fix-2", labels, owner)
 	token := c.token("clew-task", "clew.dev", pod)
-	fresh := func() *podidentity.Verifier { return podidentity.New(client, podidentity.Options{}) }
+	fresh := func() *podidentity.Verifier { return podidentity.New(client, c, podidentity.Options{}) }
 
 	got, err := fresh().Verify(t.Context(), token)
 	want := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: uid, Attempt: 2, PodName: "fix-2", PodUID: string(pod.UID)}
@@ -154,6 +167,7 @@ func TestRealTokens(t *testing.T) {
 		}
 	}
 	c.goneAndReplaced(fresh, pod, token, labels, owner)
+	c.madeAnew(fresh(), labels, owner)
 }
 
 // goneAndReplaced checks that the token of a deleted pod is refused, even when a new pod
@@ -173,4 +187,63 @@ func (c realCluster) goneAndReplaced(fresh func() *podidentity.Verifier, pod *co
 	refused("the pod is gone")
 	c.pod(pod.Name, labels, owner)
 	refused("the pod was replaced")
+}
+
+// madeAnew checks that what was allowed in a namespace is not in one that is made anew under its
+// name, however short ago that was.
+func (c realCluster) madeAnew(verifier *podidentity.Verifier, labels map[string]string, owner metav1.OwnerReference) {
+	c.t.Helper()
+	ctx, none := c.t.Context(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	try := func(err error) {
+		c.t.Helper()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	neighbour := c.tokenOf("default", "default")
+	_, err := c.client.RbacV1().RoleBindings("team").Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "neighbour"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "Role", Name: "reader"},
+		Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: "default"}},
+	}, metav1.CreateOptions{})
+	try(err)
+	pod := c.token("clew-task", "clew.dev", c.pod("fix-3", labels, owner))
+	check := func(when string, wantPod, wantNeighbour error) {
+		c.t.Helper()
+		if _, err := verifier.Verify(ctx, pod); !errors.Is(err, wantPod) {
+			c.t.Errorf("%s, the task's pod gets %v, want %v", when, err, wantPod)
+		}
+		if _, err := verifier.VerifyReader(ctx, neighbour, "team"); !errors.Is(err, wantNeighbour) {
+			c.t.Errorf("%s, a reader of another namespace gets %v, want %v", when, err, wantNeighbour)
+		}
+	}
+	check("at first", nil, nil)
+	try(c.client.CoreV1().Pods("team").DeleteCollection(ctx, none, metav1.ListOptions{}))
+	try(c.client.CoreV1().ServiceAccounts("team").DeleteCollection(ctx, none, metav1.ListOptions{}))
+	try(c.client.RbacV1().RoleBindings("team").DeleteCollection(ctx, none, metav1.ListOptions{}))
+	try(c.client.RbacV1().Roles("team").DeleteCollection(ctx, none, metav1.ListOptions{}))
+	try(c.client.CoreV1().Namespaces().Delete(ctx, "team", none))
+	gone, err := c.client.CoreV1().Namespaces().Get(ctx, "team", metav1.GetOptions{})
+	try(err)
+	gone.Spec.Finalizers = nil
+	_, err = c.client.CoreV1().Namespaces().Finalize(ctx, gone, metav1.UpdateOptions{})
+	try(err)
+	c.prepare()
+	check("in the namespace that is made anew", podidentity.ErrPodGone, podidentity.ErrForbidden)
+}
+
+// tokenOf returns a token of an account of any namespace, which is made if there is none.
+func (c realCluster) tokenOf(namespace, account string) string {
+	c.t.Helper()
+	accounts := c.client.CoreV1().ServiceAccounts(namespace)
+	_, err := accounts.Create(c.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		c.t.Fatal(err)
+	}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"clew.dev"}}}
+	got, err := accounts.CreateToken(c.t.Context(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return got.Status.Token
 }

@@ -33,5 +33,6 @@
 //
 // Successful answers and the holders of tokens are cached for at most 30 seconds, and
 // refusals of the API server for 10, by a hash of the token. Refusals never evict
-// successful answers.
+// successful answers. A successful answer holds for the namespace that it was given about, by
+// UID, and not for one that is made anew under the same name.
 package podidentity

@@ -185,7 +185,7 @@ func TestStrangersDelayNoDaemon(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := gomega.NewWithT(t)
 			server, client := newCountingServer(t)
-			verifier := podidentity.New(client, podidentity.Options{})
+			verifier := podidentity.New(client, lasting{}, podidentity.Options{})
 			flood(t, verifier, forge)
 			_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
 			g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -199,7 +199,7 @@ func TestStrangersDelayNoDaemon(t *testing.T) {
 func TestTokensOfOneNamespaceDelayNoOther(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
-	verifier := podidentity.New(client, podidentity.Options{})
+	verifier := podidentity.New(client, lasting{}, podidentity.Options{})
 	flood(t, verifier, func(i int) string { return server.issuer.token("hostile", "clew.dev", fmt.Sprint(i)) })
 	_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -213,7 +213,7 @@ func TestAReaderOfManyNamespacesDelaysNoOther(t *testing.T) {
 	server, client := newCountingServer(t)
 	reader := server.issuer.token("hostile", "clew.dev", "reader")
 	server.readers = map[string]bool{reader: true}
-	verifier := podidentity.New(client, podidentity.Options{})
+	verifier := podidentity.New(client, lasting{}, podidentity.Options{})
 	_, err := verifier.VerifyReader(t.Context(), reader, "hostile")
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 	var running, started sync.WaitGroup
@@ -239,7 +239,7 @@ func TestAReaderOfManyNamespacesDelaysNoOther(t *testing.T) {
 func TestATokenOfSomebodyElseIsNotReviewedForTheServersAccount(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
-	verifier := podidentity.New(client, podidentity.Options{})
+	verifier := podidentity.New(client, lasting{}, podidentity.Options{})
 	token := server.issuer.subject("system:serviceaccount:hostile:default", "hostile")
 	for range 10 {
 		g.Expect(verifier.VerifyServiceAccount(t.Context(), token, "clew-system", "server")).To(gomega.MatchError(podidentity.ErrForbidden))
@@ -254,7 +254,7 @@ func TestWithoutKeysKnownTokensWaitForNobody(t *testing.T) {
 	server, client := newCountingServer(t)
 	server.hidden = true
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	verifier := podidentity.New(client, podidentity.Options{Clock: clock})
+	verifier := podidentity.New(client, lasting{}, podidentity.Options{Clock: clock})
 	real := server.mint("team", "real")
 	_, err := verifier.Verify(t.Context(), real)
 	g.Expect(err).NotTo(gomega.HaveOccurred())
@@ -270,7 +270,7 @@ func TestANewKeyOfTheAPIServerIsRead(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	verifier := podidentity.New(client, podidentity.Options{Clock: clock})
+	verifier := podidentity.New(client, lasting{}, podidentity.Options{Clock: clock})
 	_, err := verifier.Verify(t.Context(), server.mint("team", "first"))
 	g.Expect(err).NotTo(gomega.HaveOccurred())
 
@@ -293,7 +293,7 @@ func TestAnExpiredTokenIsNotReviewed(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	server.issuer.expiry = -time.Hour
-	_, err := podidentity.New(client, podidentity.Options{}).Verify(t.Context(), server.mint("team", "old"))
+	_, err := podidentity.New(client, lasting{}, podidentity.Options{}).Verify(t.Context(), server.mint("team", "old"))
 	g.Expect(err).To(gomega.MatchError(podidentity.ErrUnauthenticated))
 	g.Expect(err).To(gomega.MatchError(gomega.ContainSubstring("has expired")))
 	g.Expect(server.reviews.Load()).To(gomega.BeZero())
@@ -303,7 +303,7 @@ func TestEachOfSeveralAudiencesIsAccepted(t *testing.T) {
 	g := gomega.NewWithT(t)
 	server, client := newCountingServer(t)
 	for audiences, accepted := range map[string]bool{"server.clew.dev,clew.dev": true, "server.clew.dev": false} {
-		verifier := podidentity.New(client, podidentity.Options{Audiences: strings.Split(audiences, ",")})
+		verifier := podidentity.New(client, lasting{}, podidentity.Options{Audiences: strings.Split(audiences, ",")})
 		_, err := verifier.Verify(t.Context(), server.mint("team", "real"))
 		if accepted {
 			g.Expect(err).NotTo(gomega.HaveOccurred())

@@ -87,7 +87,7 @@ func TestATokenWhosePodIsGoneIsDistinguished(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, err = podidentity.New(client, podidentity.Options{}).Verify(t.Context(), test.token)
+			_, err = podidentity.New(client, lasting{}, podidentity.Options{}).Verify(t.Context(), test.token)
 			if !errors.Is(err, test.kind) {
 				t.Errorf("Verify returned %v, want %v", err, test.kind)
 			}

@@ -62,17 +62,6 @@ func newAnswers(ttl time.Duration, size int, clock clock.PassiveClock) *answers 
 	}
 }
 
-// get returns a cached answer or refusal.
-func (a *answers) get(key digest) (value any, ok bool, err error) {
-	if value, ok := a.accepted.Get(key); ok {
-		return value, true, nil
-	}
-	if refusal, ok := a.refusals.Get(key); ok {
-		return nil, true, refusal.(error)
-	}
-	return nil, false, nil
-}
-
 // limits keep strangers from using up the API server's capacity for callers that were
 // accepted before, and one namespace from using up that for another.
 type limits struct {

@@ -102,6 +102,7 @@ type Options struct {
 // use.
 type Verifier struct {
 	client    kubernetes.Interface
+	names     Namespaces
 	audiences []string
 	tasks     TaskChecker
 	inspector inspector
@@ -114,7 +115,7 @@ type Verifier struct {
 // tokenreviews and subjectaccessreviews, to get pods, and to read the API server's signing
 // keys, as every service account may by default. The client should not be shared: its rate
 // limits are part of what keeps callers from delaying each other.
-func New(client kubernetes.Interface, options Options) *Verifier {
+func New(client kubernetes.Interface, names Namespaces, options Options) *Verifier {
 	if len(options.Audiences) == 0 {
 		options.Audiences = []string{daemonapi.FormerAudience}
 	}
@@ -129,6 +130,7 @@ func New(client kubernetes.Interface, options Options) *Verifier {
 	}
 	return &Verifier{
 		client:    client,
+		names:     names,
 		audiences: options.Audiences,
 		tasks:     options.Tasks,
 		inspector: inspector{audiences: options.Audiences, keys: &keys{client: client.Discovery().RESTClient(), clock: options.Clock}, clock: options.Clock},
@@ -140,8 +142,9 @@ func New(client kubernetes.Interface, options Options) *Verifier {
 // Verify returns the task whose pod the token belongs to. Its errors wrap
 // ErrUnauthenticated, ErrNotTask, ErrForbidden or ErrUnavailable.
 func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
-	found, err := v.answer(ctx, token, "task", func(ctx context.Context, user authenticationv1.UserInfo) (any, error) {
-		return v.identify(ctx, user)
+	found, err := v.answer(ctx, token, "task", func(ctx context.Context, who holder) (any, place, error) {
+		identity, err := v.identify(ctx, who.user)
+		return identity, who.of, err
 	})
 	identity, _ := found.(Identity)
 	return identity, err
@@ -155,19 +158,20 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 // The caller chooses the namespace, so one token can cause any number of access reviews:
 // they are rate-limited per namespace of the holders.
 func (v *Verifier) VerifyReader(ctx context.Context, token, namespace string) (Reader, error) {
-	found, err := v.answer(ctx, token, "reader/"+namespace, func(ctx context.Context, user authenticationv1.UserInfo) (any, error) {
-		if err := v.limits.waitForRights(ctx, user.Username); err != nil {
-			return nil, err
+	found, err := v.answer(ctx, token, "reader/"+namespace, func(ctx context.Context, who holder) (any, place, error) {
+		if err := v.limits.waitForRights(ctx, who.user.Username); err != nil {
+			return nil, place{}, err
 		}
-		if err := v.authorizeReader(ctx, user, namespace); err != nil {
-			return nil, err
-		}
-		conversations, err := v.allowed(ctx, user, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get",
-			Group: historyv1alpha1.Group, Version: historyv1alpha1.Version, Resource: "tasks", Subresource: "conversation"})
+		about, err := v.placeOf(ctx, namespace)
 		if err != nil {
-			return nil, err
+			return nil, place{}, err
 		}
-		return Reader{Username: user.Username, Namespace: namespace, Conversations: conversations}, nil
+		if err := v.authorizeReader(ctx, who.user, namespace); err != nil {
+			return nil, place{}, err
+		}
+		conversations, err := v.allowed(ctx, who.user, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get",
+			Group: historyv1alpha1.Group, Version: historyv1alpha1.Version, Resource: "tasks", Subresource: "conversation"})
+		return Reader{Username: who.user.Username, Namespace: namespace, Conversations: conversations}, about, err
 	})
 	reader, _ := found.(Reader)
 	return reader, err
@@ -193,19 +197,22 @@ func (v *Verifier) VerifyServiceAccount(ctx context.Context, token, namespace, n
 			return err
 		}
 	}
-	user, err := v.authenticate(ctx, token)
+	who, err := v.authenticate(ctx, token)
 	if err != nil {
 		return err
 	}
-	return isOther(user.Username)
+	return isOther(who.user.Username)
 }
 
-// answer returns what find establishes about the holder of a token. Answers are cached,
-// and concurrent calls with the same question share one answer.
-func (v *Verifier) answer(ctx context.Context, token, question string, find func(context.Context, authenticationv1.UserInfo) (any, error)) (any, error) {
+// answer returns what find establishes about the holder of a token, and which namespace that is
+// about. Answers are kept, and concurrent calls with the same question share one answer.
+func (v *Verifier) answer(ctx context.Context, token, question string, find func(context.Context, holder) (any, place, error)) (any, error) {
 	key := digestOf(token, question)
-	if value, ok, err := v.answers.get(key); ok {
+	if value, ok, err := v.known(ctx, key); ok || err != nil {
 		return value, err
+	}
+	if refusal, ok := v.answers.refusals.Get(key); ok {
+		return nil, refusal.(error)
 	}
 	if err := checkForm(token); err != nil {
 		return nil, err
@@ -213,19 +220,17 @@ func (v *Verifier) answer(ctx context.Context, token, question string, find func
 	waiting := v.flight.DoChan(string(key[:]), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
-		known, err := v.holderOf(ctx, token)
+		who, err := v.holderOf(ctx, token)
 		if err != nil {
 			return nil, v.refuse(key, err)
 		}
-		value, err := find(ctx, known.user)
+		value, about, err := find(ctx, who)
 		if err != nil {
 			return nil, v.refuse(key, err)
 		}
-		// Cache the answer no longer than the holder, so that a withdrawn token or
+		// Keep the answer no longer than the holder, so that a withdrawn token or
 		// permission is noticed within one TTL.
-		if left := known.until.Sub(v.answers.clock.Now()); left > 0 {
-			v.answers.accepted.Add(key, value, left)
-		}
+		v.keep(key, value, about, who.until)
 		return value, nil
 	})
 	select {
@@ -236,30 +241,33 @@ func (v *Verifier) answer(ctx context.Context, token, question string, find func
 	}
 }
 
-// holder is the holder of a token, and until when that is cached.
+// holder is the holder of a token, the namespace of its service account, and until when that is
+// kept.
 type holder struct {
 	user  authenticationv1.UserInfo
+	of    place
 	until time.Time
 }
 
-// holderOf authenticates a token, once for all questions about it while the answer is cached.
+// holderOf authenticates a token, once for all questions about it while the answer is kept.
 func (v *Verifier) holderOf(ctx context.Context, token string) (holder, error) {
 	key := digestOf(token, "holder")
-	if known, ok := v.answers.accepted.Get(key); ok {
-		return known.(holder), nil
+	if known, ok, err := v.known(ctx, key); ok || err != nil {
+		who, _ := known.(holder)
+		return who, err
 	}
 	found, err, _ := v.flight.Do(string(key[:]), func() (any, error) {
 		until := v.answers.clock.Now().Add(v.answers.ttl)
-		user, err := v.authenticate(ctx, token)
+		who, err := v.authenticate(ctx, token)
 		if err != nil {
 			return holder{}, err
 		}
-		known := holder{user: user, until: until}
-		v.answers.accepted.Add(key, known, v.answers.ttl)
-		return known, nil
+		who.until = until
+		v.keep(key, who, who.of, until)
+		return who, nil
 	})
-	known, _ := found.(holder)
-	return known, err
+	who, _ := found.(holder)
+	return who, err
 }
 
 // refuse caches a refusal that cost a request to the API server. Local refusals are
@@ -281,27 +289,35 @@ func (l *localRefusal) Unwrap() error { return l.error }
 // authenticate returns the holder of a token. Only tokens that the API server signed for
 // our audiences get as far as a TokenReview, which establishes whether they are still
 // valid. When signatures cannot be checked, strangers share a narrow limit.
-func (v *Verifier) authenticate(ctx context.Context, token string) (authenticationv1.UserInfo, error) {
+func (v *Verifier) authenticate(ctx context.Context, token string) (holder, error) {
 	if err := checkForm(token); err != nil {
-		return authenticationv1.UserInfo{}, err
+		return holder{}, err
 	}
 	claimed, err := v.inspector.inspect(ctx, token)
 	var old *expired
 	if err != nil && !errors.Is(err, errNoKeys) && !errors.As(err, &old) {
-		return authenticationv1.UserInfo{}, &localRefusal{err}
+		return holder{}, &localRefusal{err}
 	}
 	itself := digestOf(token, "")
 	if err := v.limits.wait(ctx, itself, claimed, !errors.Is(err, errNoKeys)); err != nil {
-		return authenticationv1.UserInfo{}, err
+		return holder{}, err
 	}
 	if old != nil {
-		return authenticationv1.UserInfo{}, v.refusalFor(ctx, claimed, err)
+		return holder{}, v.refusalFor(ctx, claimed, err)
+	}
+	of, err := v.placeOf(ctx, claimed.Kubernetes.Namespace)
+	if err != nil {
+		return holder{}, err
 	}
 	user, err := v.review(ctx, token, claimed)
-	if err == nil {
-		v.limits.accept(itself)
+	if err != nil {
+		return holder{}, err
 	}
-	return user, err
+	v.limits.accept(itself)
+	if namespace, _ := serviceAccountNamespace(user.Username); namespace != of.name {
+		of = place{name: namespace}
+	}
+	return holder{user: user, of: of}, nil
 }
 
 // review has the API server authenticate the token for our audiences.

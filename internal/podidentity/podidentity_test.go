@@ -19,6 +19,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -26,6 +27,13 @@ const podUID = "11111111-2222-3333-4444-555555555555"
 
 // token is a well-formed token. The fake API server publishes no keys to check it with.
 var token = newIssuer().token("team", "clew.dev", "pod")
+
+// lasting are namespaces of which none is made anew.
+type lasting struct{}
+
+func (lasting) Get(_ context.Context, name string) (namespaceid.Namespace, error) {
+	return namespaceid.Namespace{UID: "uid-of-" + name}, nil
+}
 
 // cluster is a fake API server whose answers a test can change.
 type cluster struct {
@@ -92,7 +100,7 @@ func podToken() authenticationv1.TokenReviewStatus {
 
 func TestVerifyReturnsTheTaskOfThePod(t *testing.T) {
 	c := newCluster(t, nil)
-	got, err := podidentity.New(c.client, podidentity.Options{}).Verify(t.Context(), token)
+	got, err := podidentity.New(c.client, lasting{}, podidentity.Options{}).Verify(t.Context(), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +117,7 @@ func TestAPodThatPublishesIsNoAttempt(t *testing.T) {
 		delete(p.Labels, "clew.dev/attempt")
 		p.Labels["clew.dev/publication"] = "2"
 	})
-	got, err := podidentity.New(c.client, podidentity.Options{}).Verify(t.Context(), token)
+	got, err := podidentity.New(c.client, lasting{}, podidentity.Options{}).Verify(t.Context(), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +132,7 @@ func TestAPodThatPublishesABranchIsItsCheckpoints(t *testing.T) {
 		p.Labels["clew.dev/publication"] = "2"
 		p.OwnerReferences[0].Kind, p.OwnerReferences[0].Name, p.OwnerReferences[0].UID = "Checkpoint", "fix-4", "c4"
 	}
-	got, err := podidentity.New(newCluster(t, owned).client, podidentity.Options{}).Verify(t.Context(), token)
+	got, err := podidentity.New(newCluster(t, owned).client, lasting{}, podidentity.Options{}).Verify(t.Context(), token)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +146,7 @@ func TestAPodThatPublishesABranchIsItsCheckpoints(t *testing.T) {
 		owned(p)
 		delete(p.Labels, "clew.dev/publication")
 	})
-	if _, err := podidentity.New(attempt.client, podidentity.Options{}).Verify(t.Context(), token); !errors.Is(err, podidentity.ErrForbidden) {
+	if _, err := podidentity.New(attempt.client, lasting{}, podidentity.Options{}).Verify(t.Context(), token); !errors.Is(err, podidentity.ErrForbidden) {
 		t.Errorf("the pod of an attempt may be a Checkpoint's (%v)", err)
 	}
 }
@@ -186,7 +194,7 @@ func TestVerifyRefuses(t *testing.T) {
 			if test.token != "" {
 				given = strings.TrimSuffix(test.token, "-")
 			}
-			verifier := podidentity.New(c.client, podidentity.Options{})
+			verifier := podidentity.New(c.client, lasting{}, podidentity.Options{})
 			_, err := verifier.Verify(t.Context(), given)
 			if !errors.Is(err, test.kind) || !strings.Contains(err.Error(), test.says) {
 				t.Fatalf("got error %v, want one of kind %q that contains %q", err, test.kind, test.says)
@@ -212,7 +220,7 @@ func TestNotTaskIsForbidden(t *testing.T) {
 func TestAPIServerDownIsUnavailable(t *testing.T) {
 	c := newCluster(t, nil)
 	c.failing = errors.New("connection refused")
-	verifier := podidentity.New(c.client, podidentity.Options{})
+	verifier := podidentity.New(c.client, lasting{}, podidentity.Options{})
 	if _, err := verifier.Verify(t.Context(), token); !errors.Is(err, podidentity.ErrUnavailable) {
 		t.Fatalf("a failing TokenReview: got %v, want ErrUnavailable", err)
 	}
@@ -228,7 +236,7 @@ func TestAPIServerDownIsUnavailable(t *testing.T) {
 func TestSuccessIsCachedForHalfAMinute(t *testing.T) {
 	c := newCluster(t, nil)
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	verifier := podidentity.New(c.client, podidentity.Options{Clock: clock, CacheTTL: time.Hour})
+	verifier := podidentity.New(c.client, lasting{}, podidentity.Options{Clock: clock, CacheTTL: time.Hour})
 	verify := func(wantReviews int) {
 		t.Helper()
 		if _, err := verifier.Verify(t.Context(), token); err != nil {
@@ -249,7 +257,7 @@ func TestARefusalIsCachedForTenSeconds(t *testing.T) {
 	c := newCluster(t, nil)
 	c.status.Authenticated = false
 	clock := clocktesting.NewFakePassiveClock(time.Now())
-	verifier := podidentity.New(c.client, podidentity.Options{Clock: clock})
+	verifier := podidentity.New(c.client, lasting{}, podidentity.Options{Clock: clock})
 	if _, err := verifier.Verify(t.Context(), token); !errors.Is(err, podidentity.ErrUnauthenticated) {
 		t.Fatal(err)
 	}
@@ -263,7 +271,7 @@ func TestARefusalIsCachedForTenSeconds(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	c := newCluster(t, nil)
 	c.allowed = true
-	verifier := podidentity.New(c.client, podidentity.Options{CacheSize: 2})
+	verifier := podidentity.New(c.client, lasting{}, podidentity.Options{CacheSize: 2})
 	for i := range 5 {
 		if _, err := verifier.VerifyReader(t.Context(), token, fmt.Sprintf("ns-%d", i)); err != nil {
 			t.Fatal(err)
@@ -293,7 +301,7 @@ func TestTaskCheckerHasTheLastWord(t *testing.T) {
 				}
 				return test.err
 			})
-			_, err := podidentity.New(newCluster(t, nil).client, podidentity.Options{Tasks: checker}).Verify(t.Context(), token)
+			_, err := podidentity.New(newCluster(t, nil).client, lasting{}, podidentity.Options{Tasks: checker}).Verify(t.Context(), token)
 			if !errors.Is(err, test.kind) {
 				t.Fatalf("error %v, want %v", err, test.kind)
 			}
@@ -306,12 +314,12 @@ func TestVerifyReader(t *testing.T) {
 	c.status.User = authenticationv1.UserInfo{
 		Username: "ada", UID: "7", Groups: []string{"devs"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}},
 	}
-	verifier := podidentity.New(c.client, podidentity.Options{})
+	verifier := podidentity.New(c.client, lasting{}, podidentity.Options{})
 	if _, err := verifier.VerifyReader(t.Context(), token, "team"); !errors.Is(err, podidentity.ErrForbidden) {
 		t.Fatalf("a caller without permission: got %v, want ErrForbidden", err)
 	}
 	c.allowed = true
-	verifier = podidentity.New(c.client, podidentity.Options{})
+	verifier = podidentity.New(c.client, lasting{}, podidentity.Options{})
 	reader, err := verifier.VerifyReader(t.Context(), token, "team")
 	if err != nil {
 		t.Fatalf("a caller with permission: %v", err)
@@ -343,5 +351,43 @@ func TestVerifyReader(t *testing.T) {
 	c.failing = errors.New("connection refused")
 	if _, err := verifier.VerifyReader(t.Context(), token, "third"); !errors.Is(err, podidentity.ErrUnavailable) {
 		t.Fatalf("a failing SubjectAccessReview: got %v, want ErrUnavailable", err)
+	}
+}
+
+// changing are namespaces of which one may be made anew, be removed, or be unknown.
+type changing struct {
+	uid string
+	err error
+}
+
+func (c *changing) Get(context.Context, string) (namespaceid.Namespace, error) {
+	return namespaceid.Namespace{UID: c.uid}, c.err
+}
+
+func TestAnAnswerHoldsForTheNamespaceThatItWasGivenAbout(t *testing.T) {
+	for name, test := range map[string]struct {
+		change  func(*changing)
+		kind    error // of the next call
+		reviews int   // of the token, in all
+	}{
+		"the same":         {func(*changing) {}, nil, 1},
+		"made anew":        {func(c *changing) { c.uid = "second" }, nil, 2},
+		"removed":          {func(c *changing) { c.uid, c.err = "", namespaceid.ErrNone }, nil, 2},
+		"not known at all": {func(c *changing) { c.uid, c.err = "", errors.New("timed out") }, podidentity.ErrUnavailable, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, names := newCluster(t, nil), &changing{uid: "first"}
+			verifier := podidentity.New(c.client, names, podidentity.Options{})
+			if _, err := verifier.Verify(t.Context(), token); err != nil {
+				t.Fatal(err)
+			}
+			test.change(names)
+			if _, err := verifier.Verify(t.Context(), token); !errors.Is(err, test.kind) {
+				t.Errorf("Verify returned %v, want %v", err, test.kind)
+			}
+			if c.reviews != test.reviews {
+				t.Errorf("%d reviews of the token, want %d", c.reviews, test.reviews)
+			}
+		})
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -53,8 +54,12 @@ func startGitStore(t *testing.T) codeOf {
 	if err != nil {
 		t.Fatal(err)
 	}
+	names, err := namespaceid.New(kube.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	authenticator := gitstore.PodAuthenticator{
-		Verifier: podidentity.New(clients, podidentity.Options{Audiences: []string{"gitstore.clew.dev"}}), Server: gitstore.ServiceAccount{Namespace: "clew-system", Name: "server"},
+		Verifier: podidentity.New(clients, names, podidentity.Options{Audiences: []string{"gitstore.clew.dev"}}), Server: gitstore.ServiceAccount{Namespace: "clew-system", Name: "server"},
 	}
 	handler, err := gitstore.NewHandler(store, authenticator, gitstore.Limits{}, logr.Discard(), prometheus.NewRegistry())
 	if err != nil {

@@ -206,7 +206,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.daemons,
 		Connections:   stores.daemons.MaxConnections(),
-		Authenticator: podidentity.New(identities, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
+		Authenticator: podidentity.New(identities, named.names, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
 		Live:          p.live,
 		Verifier:      onDemand,
@@ -227,7 +227,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Verifier:      onDemand,
 		Objects:       known,
 		Authenticator: frontProxy,
-		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews()),
+		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews(), named.names),
 		Log:           log.WithName("api"),
 		Registerer:    registry,
 	})

@@ -64,7 +64,10 @@ func (s stores) connections() (open, inUse int32) {
 }
 
 // namedStores are the stores for users who name namespaces.
-type namedStores struct{ daemons, people, archive *namespaced.Store }
+type namedStores struct {
+	daemons, people, archive *namespaced.Store
+	names                    *namespaceid.Reader
+}
 
 // named returns the stores for users who name namespaces, and what carries out grants.
 func (s stores) named(config *rest.Config, grants []string, log logr.Logger) (n namedStores, g *namespaced.Grants, err error) {
@@ -79,7 +82,7 @@ func (s stores) named(config *rest.Config, grants []string, log logr.Logger) (n 
 	named := func(store *postgres.Store) *namespaced.Store {
 		return namespaced.New(store, names, log.WithName("namespaces"))
 	}
-	n = namedStores{daemons: named(s.daemons), people: named(s.people), archive: named(s.archive)}
+	n = namedStores{daemons: named(s.daemons), people: named(s.people), archive: named(s.archive), names: names}
 	return n, &namespaced.Grants{Store: s.archive, Names: names, Grants: parsed, Log: log.WithName("grants")}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/internal/namespaceid"
 )
 
 // How long, and how many, decisions are cached.
@@ -23,16 +25,23 @@ const (
 	decisions  = 4096
 )
 
-// SubjectAccess is an Authorizer that asks the API server.
+// Namespaces tells which namespace has a name; see package namespaceid.
+type Namespaces interface {
+	Get(ctx context.Context, name string) (namespaceid.Namespace, error)
+}
+
+// SubjectAccess is an Authorizer that asks the API server. A decision that it keeps holds for the
+// namespace that it was about, and not for one that is made anew under the same name.
 type SubjectAccess struct {
 	client authorizationclient.SubjectAccessReviewInterface
+	names  Namespaces
 	known  *cache.LRUExpireCache
 }
 
 // NewSubjectAccess returns a SubjectAccess. The client's account must be
 // allowed to create subjectaccessreviews.
-func NewSubjectAccess(client authorizationclient.SubjectAccessReviewInterface) *SubjectAccess {
-	return &SubjectAccess{client: client, known: cache.NewLRUExpireCache(decisions)}
+func NewSubjectAccess(client authorizationclient.SubjectAccessReviewInterface, names Namespaces) *SubjectAccess {
+	return &SubjectAccess{client: client, names: names, known: cache.NewLRUExpireCache(decisions)}
 }
 
 type decision struct {
@@ -42,8 +51,14 @@ type decision struct {
 
 // Authorize implements Authorizer.
 func (s *SubjectAccess) Authorize(ctx context.Context, who user.Info, access Access) (allowed bool, reason string, err error) {
+	// Before the review, which is then about this namespace or a later one.
+	namespace, err := s.names.Get(ctx, access.Namespace)
+	exists := !errors.Is(err, namespaceid.ErrNone)
+	if err != nil && exists {
+		return false, "", fmt.Errorf("find out which namespace has the name %s: %w", access.Namespace, err)
+	}
 	spec := specOf(who, access)
-	key, err := keyOf(spec)
+	key, err := keyOf(spec, namespace.UID)
 	if err != nil {
 		return false, "", err
 	}
@@ -60,7 +75,9 @@ func (s *SubjectAccess) Authorize(ctx context.Context, who user.Info, access Acc
 	if d.allowed {
 		ttl = allowedTTL
 	}
-	s.known.Add(key, d, ttl)
+	if exists {
+		s.known.Add(key, d, ttl)
+	}
 	return d.allowed, d.reason, nil
 }
 
@@ -79,8 +96,8 @@ func specOf(who user.Info, access Access) authorizationv1.SubjectAccessReviewSpe
 	}
 }
 
-// keyOf returns the cache key of a request; JSON sorts the keys of maps.
-func keyOf(spec authorizationv1.SubjectAccessReviewSpec) ([sha256.Size]byte, error) {
+// keyOf returns the cache key of a request about a namespace; JSON sorts the keys of maps.
+func keyOf(spec authorizationv1.SubjectAccessReviewSpec, namespaceUID string) ([sha256.Size]byte, error) {
 	b, err := json.Marshal(spec)
-	return sha256.Sum256(b), err
+	return sha256.Sum256(append(b, namespaceUID...)), err
 }

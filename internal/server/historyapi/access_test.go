@@ -1,6 +1,7 @@
 package historyapi_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 	"github.com/clew-dev/clew/internal/server/internal/testca"
 	"github.com/clew-dev/clew/internal/testing/cases"
@@ -37,7 +39,8 @@ var _ = Describe("Access to histories", func() {
 			review.Status.Allowed = review.Spec.User == "ann"
 			return true, review, nil
 		})
-		access := historyapi.NewSubjectAccess(client.AuthorizationV1().SubjectAccessReviews())
+		names := &namespaces{uid: "first"}
+		access := historyapi.NewSubjectAccess(client.AuthorizationV1().SubjectAccessReviews(), names)
 		ann := &user.DefaultInfo{Name: "ann", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}}
 		want := historyapi.Access{Verb: "get", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a"}
 
@@ -57,10 +60,25 @@ var _ = Describe("Access to histories", func() {
 			Verb: "get", Group: "history.clew.dev", Version: "v1alpha1", Resource: "tasks", Subresource: "timeline", Namespace: "team", Name: "a",
 		})))
 
+		By("asking about a namespace that is made anew, or is gone")
+		for _, uid := range []string{"second", "", ""} {
+			before := len(asked)
+			names.uid = uid
+			Expect(access.Authorize(ctx, ann, want)).Error().NotTo(HaveOccurred())
+			Expect(asked).To(HaveLen(before+1), "a review about the namespace %q", uid)
+		}
+
+		By("asking while it is not known which namespace it is")
+		names.err = errors.New("timed out")
+		allowed, _, err := access.Authorize(ctx, ann, want)
+		Expect(err).To(MatchError(names.err))
+		Expect(allowed).To(BeFalse())
+		names.err = nil
+
 		By("asking while the API server is down")
 		down = true
 		want.Name = "b"
-		allowed, _, err := access.Authorize(ctx, ann, want)
+		allowed, _, err = access.Authorize(ctx, ann, want)
 		Expect(err).To(HaveOccurred())
 		Expect(allowed).To(BeFalse())
 	})
@@ -123,6 +141,19 @@ var _ = Describe("Access to histories", func() {
 		}
 	})
 })
+
+// namespaces are an API server with one namespace, if uid is set.
+type namespaces struct {
+	uid string
+	err error
+}
+
+func (n *namespaces) Get(context.Context, string) (namespaceid.Namespace, error) {
+	if n.err == nil && n.uid == "" {
+		return namespaceid.Namespace{}, namespaceid.ErrNone
+	}
+	return namespaceid.Namespace{UID: n.uid}, n.err
+}
 
 func newAuthority() *testca.Authority {
 	GinkgoHelper()
