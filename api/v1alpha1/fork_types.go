@@ -105,7 +105,7 @@ type VariantWorkspace struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.at) || !has(self.checkpointRef)",message="the Fork has both at and checkpointRef: set only one of them"
 type ForkSpec struct {
 	// sourceRef names the task to fork. It may be gone, if its history is kept: the new tasks
-	// get its last spec, without values that looked secret, which the variants' env must set
+	// get its last spec, without values that may be secret, which the variants' env must set
 	// again.
 	// +required
 	SourceRef NameReference `json:"sourceRef"`

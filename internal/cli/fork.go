@@ -40,7 +40,7 @@ func (p *plugin) forkCommand() *cobra.Command {
 		Long: `Create new tasks that start from a moment of another task: with its files and,
 unless --no-conversation is set, its conversation. The source task is not changed,
 and all share the stored code. The source may be gone, if its history is kept: the new
-tasks get its last spec, but environment variables that looked secret must be set again
+tasks get its last spec, but environment variables that may be secret must be set again
 with the key env of --variant, or in a manifest with valueFrom.
 
 Each new task starts on a branch of its own, clew/NAME unless another is named.

@@ -95,7 +95,7 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 			w.Expect(w.task("three-a").Spec).To(SatisfyAll(HaveField("StartFrom.TaskUID", other), HaveField("Agent.StatePaths", BeEmpty())))
 		})
 
-		It("with its values that looked secret, which the Fork gives again", func() {
+		It("with its values that may be secret, which the Fork gives again", func() {
 			w := newWorld()
 			gone(w, "source", func(t *v1alpha1.Task) {
 				t.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "MODE", Value: "fast"}, {Name: "GITHUB_TOKEN", Value: "hunter2-hunter2"}}

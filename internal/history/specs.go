@@ -1,6 +1,6 @@
 package history
 
-// KeptSpec is the last spec of a task, as far as it is kept: what looks secret is left out.
+// KeptSpec is the last spec of a task, as far as it is kept: what may be secret is left out.
 type KeptSpec struct {
 	// Spec is a TaskSpec as JSON.
 	Spec string

@@ -1,9 +1,11 @@
 // Package keptspec decides what of a task's spec is kept with its history, so that the task can
 // be forked when it is gone. It is pure.
 //
-// It promises that what its rules take for secret, by a name or by a value, is not kept; that what is
-// left out is named; and that references to Secrets are kept, which hold no secret. The rules are
-// a guess: a password that looks like a word is kept, as it is in the Task itself.
+// It keeps what it knows to be harmless, and names the rest: numbers, fields of Clew's own, names
+// of objects, references to Secrets and ConfigMaps, and texts that are made of words, short numbers
+// and paths, and in which nothing says that a secret follows. Keys and tokens are not made of words,
+// wherever they are, and of generated passwords fewer than one in a thousand. A password that is
+// made of words is kept where neither a name nor an option says what it is.
 package keptspec
 
 import (
@@ -11,7 +13,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
@@ -21,22 +22,32 @@ import (
 // keeps one for each task that ever ran.
 const MaxBytes = 128 << 10
 
-// Of returns what is kept of a spec: nothing of one that is too large. Operations, where the task started, to where it publishes
-// and who asked are left out, since a fork inherits none of them.
+// inherited returns the part of a spec that a fork inherits. Operations, where the task started, to
+// where it publishes and who asked are not.
+func inherited(spec *v1alpha1.TaskSpec) *v1alpha1.TaskSpec {
+	return &v1alpha1.TaskSpec{
+		Repository: spec.Repository, Prompt: spec.Prompt, PromptFrom: spec.PromptFrom, Agent: spec.Agent, Template: spec.Template,
+		Workspace: spec.Workspace, OperatingMode: spec.OperatingMode, CheckpointPolicy: spec.CheckpointPolicy,
+		Conversation: spec.Conversation, BackoffLimit: spec.BackoffLimit,
+	}
+}
+
+// Of returns what is kept of a spec: nothing of one that is too large.
 func Of(spec *v1alpha1.TaskSpec) (history.KeptSpec, error) {
-	inherited := spec.DeepCopy()
-	inherited.StartFrom, inherited.Adopt, inherited.Resume, inherited.Rewind = nil, "", nil, nil
-	inherited.Publish, inherited.Acknowledge, inherited.RequestedBy = nil, nil, nil
-	data, err := json.Marshal(inherited)
+	data, err := json.Marshal(inherited(spec))
 	if err != nil {
 		return history.KeptSpec{}, fmt.Errorf("encode the spec: %w", err)
 	}
-	var tree any
+	var tree map[string]any
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return history.KeptSpec{}, fmt.Errorf("decode the spec: %w", err)
 	}
 	c := cleaner{}
-	tree = c.clean("spec", "", tree)
+	for _, field := range []string{"repository", "template"} { // all others are Clew's own
+		if part, ok := tree[field]; ok {
+			tree[field] = c.clean("spec."+field, field, part)
+		}
+	}
 	if data, err = json.Marshal(tree); err != nil {
 		return history.KeptSpec{}, fmt.Errorf("encode the spec: %w", err)
 	}
@@ -44,9 +55,6 @@ func Of(spec *v1alpha1.TaskSpec) (history.KeptSpec, error) {
 		return history.KeptSpec{}, nil
 	}
 	c.kept.Spec = string(data)
-	for i, field := range c.kept.Fields { // Postgres stores no NUL, which the key of a map may contain
-		c.kept.Fields[i] = strings.ReplaceAll(field, "\x00", "\uFFFD")
-	}
 	return c.kept, nil
 }
 
@@ -59,23 +67,26 @@ func Read(kept history.KeptSpec) (*v1alpha1.TaskSpec, error) {
 	return spec, nil
 }
 
-// cleaner removes from a spec what looks secret.
+// cleaner removes from a spec what it does not know to be harmless.
 type cleaner struct {
 	kept history.KeptSpec
 	// agent is true within the agent's container.
 	agent bool
 }
 
-// clean returns a value of the spec without what looks secret. field is the name of the field
-// that it is in.
+// clean returns a value without what is not kept. field is the name of the field that it is in.
 func (c *cleaner) clean(path, field string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
-		c.object(path, field, v)
+		if chosen[field] {
+			c.entries(path, v)
+		} else {
+			c.object(path, field, v)
+		}
 	case []any:
 		c.list(path, field, v)
 	case string:
-		if !free[field] && valueLooksSecret(v) {
+		if !keeps(field, v) {
 			c.kept.Fields = append(c.kept.Fields, path)
 			return ""
 		}
@@ -83,20 +94,31 @@ func (c *cleaner) clean(path, field string, value any) any {
 	return value
 }
 
-// free are the fields that are kept whatever they look like: a prompt, which the conversation has
-// as well, and digests of images and commits.
-var free = map[string]bool{"prompt": true, "image": true, "reference": true, "ref": true}
+// entries cleans a map whose keys are chosen by users.
+func (c *cleaner) entries(path string, o map[string]any) {
+	for _, key := range slices.Sorted(maps.Keys(o)) {
+		value, isText := o[key].(string)
+		switch {
+		case !Harmless("", key): // it is not named either
+			c.kept.Fields = append(c.kept.Fields, path)
+			delete(o, key)
+		case isText && !Harmless(key, value):
+			c.kept.Fields = append(c.kept.Fields, path+"."+key)
+			o[key] = ""
+		}
+	}
+}
 
 // object cleans the fields of an object.
 func (c *cleaner) object(path, list string, o map[string]any) {
 	name, _ := o["name"].(string)
-	if value, ok := o["value"].(string); ok && (nameLooksSecret(name, value) || valueLooksSecret(value)) {
-		o["value"] = ""
-		if c.agent && list == "env" {
-			c.kept.Variables = append(c.kept.Variables, name)
-		} else {
-			c.kept.Fields = append(c.kept.Fields, path+".value")
+	if value, ok := o["value"].(string); ok {
+		if !Harmless(name, value) {
+			c.leaveOut(path, list, name)
+			value = ""
 		}
+		delete(o, "value")
+		defer func() { o["value"] = value }()
 	}
 	if list == "containers" {
 		c.agent = name == v1alpha1.AgentContainer
@@ -107,21 +129,30 @@ func (c *cleaner) object(path, list string, o map[string]any) {
 	}
 }
 
-// list cleans the elements of a list. One that follows an option that looks as if it took a
-// secret is taken for that.
+// leaveOut names the value of a pair of name and value that is not kept.
+func (c *cleaner) leaveOut(path, list, name string) {
+	if c.agent && list == "env" && objectName.MatchString(name) {
+		c.kept.Variables = append(c.kept.Variables, name)
+	} else {
+		c.kept.Fields = append(c.kept.Fields, path+".value")
+	}
+}
+
+// list cleans the elements of a list. A word of a command is judged with the option before it.
 func (c *cleaner) list(path, field string, elements []any) {
 	option := ""
 	for i, e := range elements {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		text, isText := e.(string)
-		if isText && nameLooksSecret(option, text) {
-			c.kept.Fields = append(c.kept.Fields, at)
-			elements[i] = ""
-		} else {
+		switch {
+		case isText && (field == "command" || field == "args"):
+			if !harmlessWord(option, text) {
+				c.kept.Fields = append(c.kept.Fields, at)
+				elements[i] = ""
+			}
+			option = optionOf(text)
+		default:
 			elements[i] = c.clean(at, field, e)
-		}
-		if option = ""; isText && strings.HasPrefix(text, "-") && !strings.Contains(text, "=") {
-			option = strings.TrimLeft(text, "-")
 		}
 	}
 }

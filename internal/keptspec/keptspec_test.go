@@ -1,6 +1,7 @@
 package keptspec
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
@@ -19,6 +20,9 @@ func TestASpecIsKeptAsItWas(t *testing.T) {
 	spec.Template.Spec.Containers[0].Args = []string{"--model", "claude-sonnet-4-5-20250929", "/usr/local/lib/python3.11/site-packages"}
 	spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{
 		{Name: "MODE", Value: "fast"}, {Name: "MAX_OUTPUT_TOKENS", Value: "64000"}, {Name: "AUTHOR", Value: "Ada Lovelace"},
+		{Name: "OPENAI_BASE_URL", Value: "https://models.example.com:8443/compatible-mode/v1"}, {Name: "AUTH_TYPE", Value: "openai"},
+		{Name: "GOOGLE_APPLICATION_CREDENTIALS", Value: "/var/run/secrets/google/credentials.json"}, {Name: "NODE_OPTIONS", Value: "--max-old-space-size=4096"},
+		{Name: "NO_PROXY", Value: ".svc,10.96.0.0/12,localhost"}, {Name: "GIT_AUTHOR_EMAIL", Value: "ada@example.com"}, {Name: "LANG", Value: "en_US.UTF-8"},
 		{Name: "API_KEY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "api-key", LocalObjectReference: corev1.LocalObjectReference{Name: "model-credentials"}}}},
 		{Name: "SHORT_KEY", Value: "on"}, {Name: "EMPTY_TOKEN"},
 	}
@@ -77,6 +81,8 @@ func TestNothingThatLooksSecretIsKept(t *testing.T) {
 		"a private key":              {variable("PEM", "-----BEGIN OPENSSH PRIVATE KEY-----\n"+secret), []string{"PEM"}, nil},
 		"a token of a service":       {variable("GH", "ghp_hunter2hunter2"), []string{"GH"}, nil},
 		"a random value":             {variable("X", "9f86d081884c7d659a2f"), []string{"X"}, nil},
+		"a UUID":                     {variable("X", "8b0f8f5e-9f86-4d08-9188-4c7d659a2f00"), []string{"X"}, nil},
+		"one with slashes":           {variable("X", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"), []string{"X"}, nil},
 		"another container's": {func(s *v1alpha1.TaskSpec) {
 			s.Template.Spec.InitContainers = []corev1.Container{{Name: "setup", Env: []corev1.EnvVar{{Name: "TOKEN", Value: secret}}}}
 		}, nil, []string{"spec.template.spec.initContainers[0].env[0].value"}},
@@ -86,6 +92,22 @@ func TestNothingThatLooksSecretIsKept(t *testing.T) {
 		"a secret in annotations": {func(s *v1alpha1.TaskSpec) {
 			s.Template.Annotations = map[string]string{"login": "https://u:" + secret + "@host"}
 		}, nil, []string{"spec.template.metadata.annotations.login"}},
+		"a secret by the key of an annotation": {func(s *v1alpha1.TaskSpec) {
+			s.Template.Annotations = map[string]string{"vault/token": secret}
+		}, nil, []string{"spec.template.metadata.annotations.vault/token"}},
+		"a secret as the key of an annotation": {func(s *v1alpha1.TaskSpec) {
+			s.Template.Annotations = map[string]string{"ghp_hunter2hunter2": "on"}
+		}, nil, []string{"spec.template.metadata.annotations"}},
+		"an attribute of a volume": {func(s *v1alpha1.TaskSpec) {
+			s.Template.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+				Driver: "files.example.com", VolumeAttributes: map[string]string{"share": "home", "password": secret}}}}}
+		}, nil, []string{"spec.template.spec.volumes[0].csi.volumeAttributes.password"}},
+		"a header of a probe": {agent(func(c *corev1.Container) {
+			c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{HTTPHeaders: []corev1.HTTPHeader{{Name: "Authorization", Value: "Bearer " + secret}}}}}
+		}), nil, []string{"spec.template.spec.containers[0].readinessProbe.httpGet.httpHeaders[0].value"}},
+		"a query of the repository's URL": {func(s *v1alpha1.TaskSpec) {
+			s.Repository.URL += "?private=" + secret
+		}, nil, []string{"spec.repository.url"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			spec := builders.Task("work").Spec
@@ -117,11 +139,37 @@ func TestASpecThatIsTooLargeIsNotKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsLeftOutIsNamedWithoutNUL(t *testing.T) {
+// TestNoNULIsKept: Postgres stores none.
+func TestNoNULIsKept(t *testing.T) {
 	spec := builders.Task("work").Spec
 	spec.Template.Annotations = map[string]string{"a\x00b": "ghp_0123456789abcdefghijklmnopqrstuvwxyzAB"}
+	spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "TOKEN\x00", Value: "hunter2-hunter2"}}
 	kept, err := Of(&spec)
-	if err != nil || len(kept.Fields) != 1 || strings.Contains(kept.Fields[0], "\x00") {
-		t.Errorf("left out: %q, %v", kept.Fields, err)
+	if err != nil || strings.Contains(strings.Join(append(kept.Fields, kept.Variables...), ""), "\x00") {
+		t.Errorf("left out: %q, %q, %v", kept.Fields, kept.Variables, err)
+	}
+	if want := []string{"spec.template.metadata.annotations", "spec.template.spec.containers[0].env[0].value", "spec.template.spec.containers[0].env[0].name"}; !cmp.Equal(want, kept.Fields) {
+		t.Errorf("left out: %q, want %q", kept.Fields, want)
+	}
+}
+
+// TestEveryFieldIsInheritedOrNot: a new field of a spec has to be judged.
+func TestEveryFieldIsInheritedOrNot(t *testing.T) {
+	not := map[string]bool{"StartFrom": true, "Adopt": true, "Resume": true, "Rewind": true, "Publish": true, "Acknowledge": true, "RequestedBy": true}
+	spec := &v1alpha1.TaskSpec{}
+	fields := reflect.ValueOf(spec).Elem()
+	for i := range fields.NumField() {
+		if f := fields.Field(i); f.Kind() == reflect.Pointer {
+			f.Set(reflect.New(f.Type().Elem()))
+		} else if f.Kind() == reflect.String {
+			f.SetString("x")
+		}
+	}
+	kept := reflect.ValueOf(inherited(spec)).Elem()
+	for i := range fields.NumField() {
+		field, same := fields.Type().Field(i).Name, reflect.DeepEqual(fields.Field(i).Interface(), kept.Field(i).Interface())
+		if same == not[field] {
+			t.Errorf("%s: inherited %t", field, same)
+		}
 	}
 }

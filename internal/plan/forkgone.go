@@ -29,7 +29,7 @@ func ForkGone(f *v1alpha1.ForkSpec, kept history.KeptSpec) *Blocker {
 			"Task %q is gone, and its spec is not kept, since it was larger than 128 KiB, it ended before specs were kept with the history, or the history store was restored from an older copy: apply a Task with startFrom, which has a spec of its own", name)}
 	case len(kept.Fields) > 0:
 		return &Blocker{v1alpha1.ReasonSpecNotKept, fmt.Sprintf(
-			"Task %q is gone, and of its spec, what looked secret is not kept: %s: apply a Task with startFrom, which has a spec of its own", name, listed(kept.Fields))}
+			"Task %q is gone, and of its spec, what may be secret is not kept: %s: apply a Task with startFrom, which has a spec of its own", name, listed(kept.Fields))}
 	}
 	var missing, variants []string
 	for _, v := range f.Variants {
@@ -43,7 +43,7 @@ func ForkGone(f *v1alpha1.ForkSpec, kept history.KeptSpec) *Blocker {
 	}
 	slices.Sort(missing)
 	return &Blocker{v1alpha1.ReasonValuesNotKept, fmt.Sprintf(
-		"Task %q is gone, and values of environment variables that looked secret are not kept: %s: apply a new Fork that sets them in template.env of %s, best with valueFrom",
+		"Task %q is gone, and values of environment variables that may be secret are not kept: %s: apply a new Fork that sets them in template.env of %s, best with valueFrom",
 		name, listed(slices.Compact(missing)), strings.Join(variants, ", "))}
 }
 
