@@ -148,6 +148,9 @@ type Publication struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Onto string `json:"onto,omitempty"`
+	// number is that of the pod that pushed it: it grows with each push to the ref.
+	// +optional
+	Number int64 `json:"number,omitempty"`
 }
 
 // PublishStatus is what is known of publishing the task's work.

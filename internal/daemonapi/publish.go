@@ -39,6 +39,9 @@ type PublishConfig struct {
 	Replaces string `json:"replaces,omitempty"`
 	// Onto is the Onto of that push's result.
 	Onto string `json:"onto,omitempty"`
+	// Earlier are other pushes of the task that Ref may still have: the stores that know of them
+	// may be older copies.
+	Earlier []OwnPush `json:"earlier,omitempty"`
 	// Force is set if commits of others may be discarded.
 	Force bool `json:"force,omitempty"`
 	// PushOptions are git's.
@@ -50,6 +53,14 @@ type PublishConfig struct {
 	// Setting is how messages name the part of the spec that says what is published, such as
 	// publish.
 	Setting string `json:"setting,omitempty"`
+}
+
+// OwnPush is a push of the task to its origin.
+type OwnPush struct {
+	// Commit was pushed.
+	Commit string `json:"commit"`
+	// Onto is the Onto of its result.
+	Onto string `json:"onto,omitempty"`
 }
 
 // PublishResult is the termination message of the container publish, as JSON of at most 4096

@@ -300,6 +300,8 @@ type Publication struct {
 	// reported. Events have these themselves.
 	Checkpoint int64
 	Time       time.Time
+	// Number grows with each push to the ref.
+	Number int64
 }
 
 // CheckpointKey identifies a checkpoint.

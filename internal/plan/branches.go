@@ -234,9 +234,15 @@ func (d *branching) create(s *v1alpha1.CheckpointBranchStatus, spec *v1alpha1.Ch
 	d.tell(s, v1alpha1.ReasonPublishing, "the branch is being pushed")
 	d.plan.Start = &BranchPublisher{Branch: *spec, Publisher: Publisher{Number: s.Origin.Number, Checkpoint: c.Status.Number}}
 	ref := resources.PublishRef(s.Name)
-	if s.Origin.Ref == ref {
+	known, p := s.Origin.Ref == ref, task.Status.Publish
+	if known {
 		d.plan.Start.Replaces, d.plan.Start.Onto = s.Origin.Commit, s.Origin.Onto
-	} else if p := task.Status.Publish; p != nil && p.Ref == ref {
+	}
+	switch {
+	case p == nil || p.Ref != ref:
+	case known:
+		d.plan.Start.Earlier = []daemonapi.OwnPush{{Commit: p.Commit, Onto: p.Onto}}
+	default:
 		d.plan.Start.Replaces, d.plan.Start.Onto = p.Commit, p.Onto
 	}
 }

@@ -59,7 +59,7 @@ func (s *branchScene) step() *branchScene {
 		}
 		pod, err := resources.NewPublisher(resources.PublisherRequest{
 			Task: s.o.Task, Branch: &resources.BranchRequest{Checkpoint: s.o.Checkpoint, Branch: p.Start.Branch},
-			Number: p.Start.Number, Checkpoint: p.Start.Checkpoint, Replaces: p.Start.Replaces, Onto: p.Start.Onto,
+			Number: p.Start.Number, Checkpoint: p.Start.Checkpoint, Replaces: p.Start.Replaces, Onto: p.Start.Onto, Earlier: p.Start.Earlier,
 		}, resources.Options{})
 		if err != nil {
 			s.Fatal(err)

@@ -308,4 +308,6 @@ type Publisher struct {
 	Replaces string
 	// Onto is what that commit kept of others; empty for nothing.
 	Onto string
+	// Earlier are other pushes of the task that the ref may still have.
+	Earlier []daemonapi.OwnPush
 }

@@ -242,7 +242,7 @@ func (d *decision) addPublishedEntry(p *v1alpha1.PublishStatus) {
 	}
 	d.appendEntry(v1alpha1.HistoryEntry{
 		Reason: v1alpha1.EventTaskPublished, Actor: clew, Message: whereabouts(p), Attempt: attempt, Checkpoint: p.Checkpoint,
-		Publication: &v1alpha1.Publication{Ref: p.Ref, Commit: p.Commit, Onto: p.Onto},
+		Publication: &v1alpha1.Publication{Ref: p.Ref, Commit: p.Commit, Onto: p.Onto, Number: p.Number},
 	})
 }
 
@@ -285,7 +285,7 @@ func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 	if !request.isOf(p) {
 		p.Failures, p.FailingSince, p.Refusals = 0, nil, 0
 	}
-	p.Number++
+	p.Number = d.nextPublisher(p)
 	p.PodName, p.PodUID = resources.PublisherName(d.task.Name, p.Number), ""
 	p.Checkpoint, p.Request, p.Reason, p.Message = checkpoint, request.String(), "", ""
 	p.StartTime, p.RetryTime, p.EarliestTime = ptr.To(metav1.NewTime(d.now)), nil, nil
@@ -295,25 +295,37 @@ func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 	d.plan.StartPublisher = d.publisher(p)
 }
 
-// publisher describes the pod that the status names.
-func (d *decision) publisher(p *v1alpha1.PublishStatus) *Publisher {
-	last := d.lastPublication(p)
-	return &Publisher{Number: p.Number, Checkpoint: p.Checkpoint, Replaces: last.Commit, Onto: last.Onto}
+// nextPublisher returns the number of the next pod. What was pushed last to a ref is known by the
+// highest number, so that of a status that was restored from an older copy is not given again.
+func (d *decision) nextPublisher(p *v1alpha1.PublishStatus) int64 {
+	if found := d.o.Publication.Found; found != nil {
+		return max(p.Number, found.Number) + 1
+	}
+	return p.Number + 1
 }
 
-// lastPublication returns what the task has pushed last to the ref that it publishes to. The
-// history store is asked as well: the status may be an older copy, or that of a Task that
-// continues another one, and it has one ref only. The store may lack the newest one for a while.
-func (d *decision) lastPublication(p *v1alpha1.PublishStatus) v1alpha1.Publication {
-	ref, found := resources.PublishRef(d.task.Spec.Publish.Branch), d.o.Publication.Found
-	stored := p.Ref == ref
-	switch {
-	case found != nil && (!stored || p.PublishedTime == nil || found.Time.Truncate(time.Second).After(p.PublishedTime.Time)):
-		return v1alpha1.Publication{Ref: ref, Commit: found.Commit, Onto: found.Onto}
-	case stored:
-		return v1alpha1.Publication{Ref: ref, Commit: p.Commit, Onto: p.Onto}
+// publisher describes the pod that the status names.
+func (d *decision) publisher(p *v1alpha1.PublishStatus) *Publisher {
+	out := &Publisher{Number: p.Number, Checkpoint: p.Checkpoint}
+	pushed := d.pushed(p)
+	if len(pushed) > 0 {
+		out.Replaces, out.Onto, out.Earlier = pushed[0].Commit, pushed[0].Onto, pushed[1:]
 	}
-	return v1alpha1.Publication{Ref: ref}
+	return out
+}
+
+// pushed returns what the task is known to have pushed to the ref that it publishes to, and
+// what it may still have. The status may be an older copy, or that of a Task that continues another one, and it has
+// one ref only; the history store may lack the newest push, or be an older copy as well.
+func (d *decision) pushed(p *v1alpha1.PublishStatus) (pushed []daemonapi.OwnPush) {
+	found := d.o.Publication.Found
+	if p.Ref == resources.PublishRef(d.task.Spec.Publish.Branch) {
+		pushed = append(pushed, daemonapi.OwnPush{Commit: p.Commit, Onto: p.Onto})
+	}
+	if found == nil || len(pushed) > 0 && pushed[0].Commit == found.Commit {
+		return pushed
+	}
+	return append(pushed, daemonapi.OwnPush{Commit: found.Commit, Onto: found.Onto})
 }
 
 // toPublish returns the number of the checkpoint that has to be published, if it can be now; 0

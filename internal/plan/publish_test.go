@@ -37,7 +37,7 @@ func (s *scene) startPublisher(p *Publisher) {
 			s.Fatalf("pod %d was started while %s publishes", p.Number, s.o.Publishers[i].Name)
 		}
 	}
-	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces, Onto: p.Onto}, resources.Options{})
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces, Onto: p.Onto, Earlier: p.Earlier}, resources.Options{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestACompletedTaskIsPublishedOnce(t *testing.T) {
 	if diff := cmp.Diff(want, s.status().Publish); diff != "" {
 		t.Errorf("status.publish (-want +got):\n%s", diff)
 	}
-	if e := s.entries(v1alpha1.EventTaskPublished); len(e) != 1 || e[0].Checkpoint != 2 || *e[0].Publication != (v1alpha1.Publication{Ref: somewhere, Commit: "c1"}) {
+	if e := s.entries(v1alpha1.EventTaskPublished); len(e) != 1 || e[0].Checkpoint != 2 || *e[0].Publication != (v1alpha1.Publication{Ref: somewhere, Commit: "c1", Number: 1}) {
 		t.Errorf("the entries are %+v", e)
 	}
 	s.after(time.Hour).step()

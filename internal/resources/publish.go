@@ -31,6 +31,8 @@ type PublisherRequest struct {
 	Replaces string
 	// Onto is what that commit kept of others; empty for nothing.
 	Onto string
+	// Earlier are other pushes of the task that the ref may still have.
+	Earlier []daemonapi.OwnPush
 }
 
 // BranchRequest is a branch of a Checkpoint that is pushed to the task's repository.
@@ -130,7 +132,7 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 	return daemonapi.PublishConfig{
 		Namespace: task.Namespace, Task: task.Name, TaskUID: string(task.UID), Checkpoint: request.Checkpoint,
 		GitStoreURL: common.GitStoreURL, CABundle: common.CABundle, Repository: *common.Repository,
-		Ref: PublishRef(spec.Branch), Replaces: request.Replaces, Onto: request.Onto,
+		Ref: PublishRef(spec.Branch), Replaces: request.Replaces, Onto: request.Onto, Earlier: request.Earlier,
 		Uncommitted: spec.Uncommitted != v1alpha1.PublishIgnore,
 		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
 		AuthorName:  author.Name, AuthorEmail: author.Email,

@@ -24,6 +24,8 @@ type OriginPush struct {
 	Replaces string
 	// Onto is the Onto of that push.
 	Onto string
+	// Earlier are other pushes of the task that Ref may still have.
+	Earlier []OwnPush
 	// Force allows to discard whatever Ref has when the push begins.
 	Force bool
 	// ProtectedPaths are patterns of files: a push that changes any of them fails, compared
@@ -32,6 +34,20 @@ type OriginPush struct {
 	// Options are git's push options.
 	Options []string
 }
+
+// OwnPush is a push of the task to its origin, of which it is known what it left there.
+type OwnPush struct {
+	// Commit was pushed.
+	Commit string
+	// Onto is the Onto of the push.
+	Onto string
+}
+
+// DivergedError is the cause of an error with the reason Diverged, if the ref has a commit that
+// is not known as the task's own.
+type DivergedError struct{ Commit string }
+
+func (e *DivergedError) Error() string { return "the ref has " + e.Commit }
 
 // OriginPushed is the outcome of a push to the origin.
 type OriginPushed struct {
@@ -61,38 +77,46 @@ const (
 // pushed, unless Force allows it, and then only those that were there when it looked. It
 // sends the credentials to the host of URL only.
 //
-// Errors: Diverged, Protected (with a ProtectedError), Rejected (with a PushRefusedError), AuthenticationFailed, InvalidURL,
+// Errors: Diverged (with a DivergedError), Protected (with a ProtectedError), Rejected (with a PushRefusedError), AuthenticationFailed, InvalidURL,
 // InvalidReference, RepositoryNotFound, Unreachable (a retry may succeed), GitFailed.
 func (r *Repo) PushOrigin(ctx context.Context, p OriginPush) (OriginPushed, error) {
 	r.packs.RLock()
 	defer r.packs.RUnlock()
-	if err := checkRefName(p.Ref); err != nil || !strings.HasPrefix(p.Ref, "refs/") {
-		return OriginPushed{}, fail(InvalidReference, err, "%q is not a valid ref name", p.Ref)
-	}
-	if !isCommitID(p.Commit) {
-		return OriginPushed{}, fail(InvalidReference, nil, "%q is not a commit id of 40 hexadecimal digits", p.Commit)
-	}
-	url, err := cleanURL(p.URL, r.local)
-	if err == nil {
-		err = checkSSH(url, p.Credentials)
-	}
+	c, err := r.pushing(ctx, p)
 	if err != nil {
 		return OriginPushed{}, err
 	}
-	c := &pushing{cloning: cloning{r: r, ctx: ctx, url: url, req: &CloneRequest{URL: p.URL, Credentials: p.Credentials, CAFile: p.CAFile}}, push: p}
 	for range maxPushes {
 		var pushed OriginPushed
 		if pushed, err = c.once(); !errors.Is(err, errMoved) {
 			return pushed, err
 		}
 	}
-	return OriginPushed{}, c.diverged("has just been moved by others")
+	return OriginPushed{}, c.diverged(nil, "has just been moved by others")
 }
 
 // pushing is the state of one push to the origin.
 type pushing struct {
 	cloning
 	push OriginPush
+}
+
+// pushing checks what a push is given.
+func (r *Repo) pushing(ctx context.Context, p OriginPush) (*pushing, error) {
+	if err := checkRefName(p.Ref); err != nil || !strings.HasPrefix(p.Ref, "refs/") {
+		return nil, fail(InvalidReference, err, "%q is not a valid ref name", p.Ref)
+	}
+	if !isCommitID(p.Commit) {
+		return nil, fail(InvalidReference, nil, "%q is not a commit id of 40 hexadecimal digits", p.Commit)
+	}
+	url, err := cleanURL(p.URL, r.local)
+	if err == nil {
+		err = checkSSH(url, p.Credentials)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &pushing{cloning: cloning{r: r, ctx: ctx, url: url, req: &CloneRequest{URL: p.URL, Credentials: p.Credentials, CAFile: p.CAFile}}, push: p}, nil
 }
 
 // errMoved is the error of a push whose ref was moved since it was read.
@@ -124,8 +148,9 @@ func (c *pushing) once() (OriginPushed, error) {
 // pushed at onto. It fails if that would be discarded, and Force does not allow it.
 func (c *pushing) keep(at string) (string, error) {
 	others, was := at, "is at "
-	if at != "" && at == c.push.Replaces {
-		others, was = c.push.Onto, "was, before the task pushed to it, at "
+	own, known := c.own(at)
+	if known {
+		others, was = own.Onto, "was, before the task pushed to it, at "
 	}
 	if others == "" {
 		return "", nil
@@ -139,7 +164,23 @@ func (c *pushing) keep(at string) (string, error) {
 	case c.push.Force:
 		return c.remains(others)
 	}
-	return "", c.diverged(was + others + ", a commit that is not part of what is published")
+	var unknown error
+	if !known {
+		unknown = &DivergedError{Commit: at}
+	}
+	return "", c.diverged(unknown, was+others+", a commit that is not part of what is published")
+}
+
+// own returns the push of the task that left a commit in the ref, if one is known.
+func (c *pushing) own(at string) (OwnPush, bool) {
+	if at != "" && at == c.push.Replaces {
+		return OwnPush{Commit: at, Onto: c.push.Onto}, true
+	}
+	i := slices.IndexFunc(c.push.Earlier, func(p OwnPush) bool { return at != "" && p.Commit == at })
+	if i < 0 {
+		return OwnPush{}, false
+	}
+	return c.push.Earlier[i], true
 }
 
 // remains returns the newest commit that a push leaves of a history which it discards.
@@ -158,8 +199,8 @@ func (c *pushing) remains(of string) (string, error) {
 // known: a pod that ended before it could report may have pushed it, onto any of the agent's
 // commits.
 func (c *pushing) ontoOfAnother(at string) (string, error) {
-	if at == c.push.Replaces {
-		return c.push.Onto, nil
+	if own, known := c.own(at); known {
+		return own.Onto, nil
 	}
 	if !c.push.OnTop {
 		return at, nil
@@ -168,8 +209,8 @@ func (c *pushing) ontoOfAnother(at string) (string, error) {
 	return parents, failGit(err, "read the parent of %s", at)
 }
 
-func (c *pushing) diverged(what string) error {
-	return fail(Diverged, nil, "%s of %s %s: others have pushed to it. Publish to another branch, merge theirs, or allow to discard theirs with onDiverged: ForceWithLease", c.push.Ref, c.url, what)
+func (c *pushing) diverged(cause error, what string) error {
+	return fail(Diverged, cause, "%s of %s %s: others have pushed to it. Publish to another branch, merge theirs, or allow to discard theirs with onDiverged: ForceWithLease", c.push.Ref, c.url, what)
 }
 
 // remoteRef returns the commit of the ref, "" if it does not exist, and follows redirects on

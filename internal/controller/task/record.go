@@ -143,7 +143,7 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 	}
 	var published *history.Publication
 	if p := e.Publication; p != nil {
-		published = &history.Publication{Ref: p.Ref, Commit: p.Commit, Onto: p.Onto}
+		published = &history.Publication{Ref: p.Ref, Commit: p.Commit, Onto: p.Onto, Number: p.Number}
 	}
 	return history.Event{
 		ID: history.EventID(string(task.UID), e.Sequence), Transition: e.Sequence, Oldest: oldest(&task.Status, e),

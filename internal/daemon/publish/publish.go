@@ -61,6 +61,9 @@ func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
 
 func (p *publisher) run(ctx context.Context) error {
 	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, Options: p.Pod.PushOptions}
+	for _, e := range p.Pod.Earlier {
+		push.Earlier = append(push.Earlier, worktree.OwnPush(e))
+	}
 	var err error
 	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
 		return err
@@ -78,7 +81,9 @@ func (p *publisher) run(ctx context.Context) error {
 		return err
 	}
 	defer p.repo.Close()
-	made, err := p.commit(ctx)
+	made, err := p.commit(ctx, p.Pod.Checkpoint, worktree.PublishRequest{
+		Uncommitted: p.Pod.Uncommitted, Message: p.message(), AuthorName: p.Pod.AuthorName, AuthorEmail: p.Pod.AuthorEmail,
+	})
 	if err != nil {
 		return err
 	}
@@ -93,9 +98,10 @@ func (p *publisher) run(ctx context.Context) error {
 	return p.push(ctx, push)
 }
 
-// commit fetches the checkpoint, and returns the commit to publish.
-func (p *publisher) commit(ctx context.Context) (worktree.Publication, error) {
-	code, state := refname.Code(p.Pod.TaskUID, p.Pod.Checkpoint), refname.State(p.Pod.TaskUID, p.Pod.Checkpoint)
+// commit fetches a checkpoint of the task, and returns the commit by which it is published.
+func (p *publisher) commit(ctx context.Context, checkpoint int64, how worktree.PublishRequest) (worktree.Publication, error) {
+	code, state := refname.Code(p.Pod.TaskUID, checkpoint), refname.State(p.Pod.TaskUID, checkpoint)
+	how.Target = worktree.Target{Code: code, State: state}
 	if err := p.fetch(ctx, code, state); err != nil {
 		return worktree.Publication{}, err
 	}
@@ -110,10 +116,7 @@ func (p *publisher) commit(ctx context.Context) (worktree.Publication, error) {
 			return worktree.Publication{}, err
 		}
 	}
-	return p.repo.PublishCommit(ctx, worktree.PublishRequest{
-		Target: worktree.Target{Code: code, State: state}, Uncommitted: p.Pod.Uncommitted,
-		Message: p.message(), AuthorName: p.Pod.AuthorName, AuthorEmail: p.Pod.AuthorEmail,
-	})
+	return p.repo.PublishCommit(ctx, how)
 }
 
 // message returns the message of the commit on top.
@@ -150,8 +153,29 @@ func files(n int) string {
 	return fmt.Sprintf("%d files", n)
 }
 
-// push pushes to the origin.
+// push pushes to the origin. What the task pushed before without anybody learning of it is
+// replaced like what is known.
 func (p *publisher) push(ctx context.Context, push worktree.OriginPush) error {
+	for range maxRecognised {
+		err := p.send(ctx, push)
+		var diverged *worktree.DivergedError
+		if !errors.As(err, &diverged) {
+			return err
+		}
+		own, failed := p.recognise(ctx, push, diverged.Commit)
+		if failed != nil {
+			return failed
+		}
+		if own == nil {
+			return err
+		}
+		push.Earlier = append(push.Earlier, *own)
+	}
+	return p.send(ctx, push)
+}
+
+// send pushes once to the origin.
+func (p *publisher) send(ctx context.Context, push worktree.OriginPush) error {
 	return p.retry(ctx, func() error {
 		pushed, err := p.repo.PushOrigin(ctx, push)
 		if err == nil {

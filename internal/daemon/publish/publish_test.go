@@ -35,6 +35,10 @@ type stage struct {
 	cfg         publish.Config
 	head        string // the agent's commit
 	originURL   string
+	repo        *worktree.Repo
+	work        string // the agent's worktree
+	last        string // the last checkpoint
+	remote      worktree.Remote
 	credentials string
 }
 
@@ -65,31 +69,38 @@ func stageOf(t *testing.T, agent func(s *stage, work string)) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer repo.Close()
+	t.Cleanup(func() { _ = repo.Close() })
 	cloned, err := repo.Clone(t.Context(), worktree.CloneRequest{URL: s.originURL})
 	if err != nil {
 		t.Fatal(err)
 	}
 	agent(s, work)
+	s.repo, s.work, s.last, s.remote = repo, work, cloned.Base, worktree.Remote{URL: store}
+	s.checkpoint(1)
 	s.head = s.git.Run(t, work, "rev-parse", "HEAD")
-	c, err := repo.Checkpoint(t.Context(), worktree.CheckpointRequest{TaskUID: uid, Number: 1, Parent: cloned.Base, Message: "1", Time: time.Unix(1700000000, 0)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	remote := worktree.Remote{URL: store}
-	if err := repo.Push(t.Context(), remote, worktree.RefUpdate{Source: c.Code, Name: c.CodeRef}, worktree.RefUpdate{Source: c.State, Name: c.StateRef}); err != nil {
-		t.Fatal(err)
-	}
-	s.git.Run(t, work, "push", "--quiet", filepath.Join(s.git.Dir, "store.git"), "HEAD:"+refname.Head(uid, s.head))
 	s.credentials = filepath.Join(root, "credentials")
 	s.cfg = publish.Config{
 		Pod: daemonapi.PublishConfig{
 			Namespace: "team", Task: "fix", TaskUID: uid, Checkpoint: 1, Repository: daemonapi.Repository{URL: s.originURL},
 			Ref: "refs/heads/clew/fix", Uncommitted: true, Message: "Fix it", AuthorName: "Bot", AuthorEmail: "bot@example.com",
 		},
-		Remote: func() (worktree.Remote, error) { return remote, nil }, CredentialsDir: s.credentials, Log: testr.New(t),
+		Remote: func() (worktree.Remote, error) { return s.remote, nil }, CredentialsDir: s.credentials, Log: testr.New(t),
 	}
 	return s
+}
+
+// checkpoint takes a checkpoint, and has it in the gitstore.
+func (s *stage) checkpoint(number int64) {
+	s.Helper()
+	c, err := s.repo.Checkpoint(s.Context(), worktree.CheckpointRequest{TaskUID: uid, Number: number, Parent: s.last, Message: "checkpoint", Time: time.Unix(1700000000+number, 0)})
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.last = c.Code
+	if err := s.repo.Push(s.Context(), s.remote, worktree.RefUpdate{Source: c.Code, Name: c.CodeRef}, worktree.RefUpdate{Source: c.State, Name: c.StateRef}); err != nil {
+		s.Fatal(err)
+	}
+	s.git.Run(s.T, s.work, "push", "--quiet", filepath.Join(s.git.Dir, "store.git"), "HEAD:"+refname.Head(uid, s.git.Run(s.T, s.work, "rev-parse", "HEAD")))
 }
 
 func (s *stage) write(dir, name, text string) {

@@ -20,7 +20,7 @@ func (s *Store) Publication(ctx context.Context, task history.Key, ref string) (
 	if errors.Is(err, pgx.ErrNoRows) {
 		return history.Publication{}, fmt.Errorf("%w: nothing to %s", history.ErrNotFound, ref)
 	}
-	return history.Publication{Ref: ref, Commit: row.Commit, Onto: row.Onto, Checkpoint: row.Checkpoint, Time: row.Time}, wrap(err, doing)
+	return history.Publication{Ref: ref, Commit: row.Commit, Onto: row.Onto, Checkpoint: row.Checkpoint, Time: row.Time, Number: row.Number}, wrap(err, doing)
 }
 
 // setPublications stores what the events say was published.
@@ -31,7 +31,7 @@ func setPublications(ctx context.Context, q *sqlc.Queries, events []history.Even
 		}
 		err := q.SetPublication(ctx, sqlc.SetPublicationParams{
 			TaskUid: e.Task.UID, Namespace: e.Task.Namespace, Ref: e.Publication.Ref,
-			Commit: e.Publication.Commit, Onto: e.Publication.Onto, Checkpoint: e.Checkpoint, Time: e.Time,
+			Commit: e.Publication.Commit, Onto: e.Publication.Onto, Checkpoint: e.Checkpoint, Time: e.Time, Number: e.Publication.Number,
 		})
 		if err != nil {
 			return err

@@ -19,10 +19,10 @@ var _ = Describe("What a task has published", func() {
 
 	published := func(n int64, commit string, at time.Time) history.Event {
 		e := transition(task, n, "TaskPublished", at)
-		e.Checkpoint, e.Publication = n, &history.Publication{Ref: ref, Commit: commit, Onto: "theirs"}
+		e.Checkpoint, e.Publication = n, &history.Publication{Ref: ref, Commit: commit, Onto: "theirs", Number: n}
 		return e
 	}
-	newest := SatisfyAll(HaveField("Commit", "c2"), HaveField("Onto", "theirs"), HaveField("Checkpoint", int64(2)), HaveField("Time", BeTemporally("==", noon.Add(time.Minute))))
+	newest := SatisfyAll(HaveField("Commit", "c2"), HaveField("Onto", "theirs"), HaveField("Checkpoint", int64(2)), HaveField("Number", int64(2)), HaveField("Time", BeTemporally("==", noon.Add(time.Minute))))
 
 	It("is the newest that was recorded for the ref, in whatever order and however often", func(ctx SpecContext) {
 		first, second := published(1, "c1", noon), published(2, "c2", noon.Add(time.Minute))
@@ -32,6 +32,14 @@ var _ = Describe("What a task has published", func() {
 		}
 		Expect(store.Publication(ctx, task.Key(), "refs/heads/other")).Error().To(MatchError(history.ErrNotFound))
 		Expect(store.Publication(ctx, history.Key{Namespace: "elsewhere", UID: task.UID}, ref)).Error().To(MatchError(history.ErrNotFound))
+	})
+
+	It("is the newest by its number, whatever the clock of the manager said", func(ctx SpecContext) {
+		first, second := published(1, "c1", noon.Add(time.Hour)), published(2, "c2", noon.Add(time.Minute))
+		for _, events := range [][]history.Event{{first}, {second}, {first}} {
+			Expect(store.RecordEvents(ctx, events)).To(Succeed())
+		}
+		Expect(store.Publication(ctx, task.Key(), ref)).To(newest)
 	})
 
 	It("goes over to the task that adopts the history, and is deleted with it", func(ctx SpecContext) {

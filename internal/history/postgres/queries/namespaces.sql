@@ -61,12 +61,12 @@ UPDATE task_specs SET namespace = @key::text WHERE task_specs.namespace = @forme
 
 -- name: JoinPublications :exec
 -- A process that did not know the grant yet may have recorded a publication of the same task and ref.
-WITH late AS (DELETE FROM publications l WHERE l.namespace = @former_key::text RETURNING l.task_uid, l.ref, l.commit, l.onto, l.checkpoint, l.time)
-INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time)
-SELECT task_uid, @key::text, ref, commit, onto, checkpoint, time FROM late
+WITH late AS (DELETE FROM publications l WHERE l.namespace = @former_key::text RETURNING l.task_uid, l.ref, l.commit, l.onto, l.checkpoint, l.time, l.number)
+INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time, number)
+SELECT task_uid, @key::text, ref, commit, onto, checkpoint, time, number FROM late
 ON CONFLICT (task_uid, namespace, ref) DO UPDATE
-SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time
-WHERE p.time <= excluded.time;
+SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time, number = excluded.number
+WHERE (p.number, p.time) <= (excluded.number, excluded.time);
 
 -- name: JoinAwaitedSources :exec
 UPDATE awaited_sources SET namespace = @key::text WHERE awaited_sources.namespace = @former_key::text;

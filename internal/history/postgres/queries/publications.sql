@@ -1,13 +1,14 @@
 -- name: SetPublication :exec
--- Events may be recorded again, in any order.
-INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time)
-VALUES (@task_uid, @namespace, @ref, @commit, @onto, @checkpoint, @time)
+-- Events may be recorded again, in any order. Numbers grow with each push, whatever clocks say;
+-- those of earlier versions are 0.
+INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time, number)
+VALUES (@task_uid, @namespace, @ref, @commit, @onto, @checkpoint, @time, @number)
 ON CONFLICT (task_uid, namespace, ref) DO UPDATE
-SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time
-WHERE p.time <= excluded.time;
+SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time, number = excluded.number
+WHERE (p.number, p.time) <= (excluded.number, excluded.time);
 
 -- name: Publication :one
-SELECT commit, onto, checkpoint, time FROM publications
+SELECT commit, onto, checkpoint, time, number FROM publications
 WHERE task_uid = @task_uid AND namespace = @namespace AND ref = @ref;
 
 -- name: MovePublications :exec

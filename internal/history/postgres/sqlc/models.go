@@ -229,6 +229,7 @@ type Publication struct {
 	Onto       string
 	Checkpoint int64
 	Time       time.Time
+	Number     int64
 }
 
 type RecordedCheckpoint struct {

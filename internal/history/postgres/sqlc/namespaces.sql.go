@@ -148,12 +148,12 @@ func (q *Queries) JoinNamespaces(ctx context.Context, arg JoinNamespacesParams) 
 }
 
 const joinPublications = `-- name: JoinPublications :exec
-WITH late AS (DELETE FROM publications l WHERE l.namespace = $2::text RETURNING l.task_uid, l.ref, l.commit, l.onto, l.checkpoint, l.time)
-INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time)
-SELECT task_uid, $1::text, ref, commit, onto, checkpoint, time FROM late
+WITH late AS (DELETE FROM publications l WHERE l.namespace = $2::text RETURNING l.task_uid, l.ref, l.commit, l.onto, l.checkpoint, l.time, l.number)
+INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time, number)
+SELECT task_uid, $1::text, ref, commit, onto, checkpoint, time, number FROM late
 ON CONFLICT (task_uid, namespace, ref) DO UPDATE
-SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time
-WHERE p.time <= excluded.time
+SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time, number = excluded.number
+WHERE (p.number, p.time) <= (excluded.number, excluded.time)
 `
 
 type JoinPublicationsParams struct {

@@ -40,7 +40,7 @@ func (q *Queries) MovePublications(ctx context.Context, arg MovePublicationsPara
 }
 
 const publication = `-- name: Publication :one
-SELECT commit, onto, checkpoint, time FROM publications
+SELECT commit, onto, checkpoint, time, number FROM publications
 WHERE task_uid = $1 AND namespace = $2 AND ref = $3
 `
 
@@ -55,6 +55,7 @@ type PublicationRow struct {
 	Onto       string
 	Checkpoint int64
 	Time       time.Time
+	Number     int64
 }
 
 func (q *Queries) Publication(ctx context.Context, arg PublicationParams) (PublicationRow, error) {
@@ -65,16 +66,17 @@ func (q *Queries) Publication(ctx context.Context, arg PublicationParams) (Publi
 		&i.Onto,
 		&i.Checkpoint,
 		&i.Time,
+		&i.Number,
 	)
 	return i, err
 }
 
 const setPublication = `-- name: SetPublication :exec
-INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO publications AS p (task_uid, namespace, ref, commit, onto, checkpoint, time, number)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (task_uid, namespace, ref) DO UPDATE
-SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time
-WHERE p.time <= excluded.time
+SET commit = excluded.commit, onto = excluded.onto, checkpoint = excluded.checkpoint, time = excluded.time, number = excluded.number
+WHERE (p.number, p.time) <= (excluded.number, excluded.time)
 `
 
 type SetPublicationParams struct {
@@ -85,9 +87,11 @@ type SetPublicationParams struct {
 	Onto       string
 	Checkpoint int64
 	Time       time.Time
+	Number     int64
 }
 
-// Events may be recorded again, in any order.
+// Events may be recorded again, in any order. Numbers grow with each push, whatever clocks say;
+// those of earlier versions are 0.
 func (q *Queries) SetPublication(ctx context.Context, arg SetPublicationParams) error {
 	_, err := q.db.Exec(ctx, setPublication,
 		arg.TaskUid,
@@ -97,6 +101,7 @@ func (q *Queries) SetPublication(ctx context.Context, arg SetPublicationParams) 
 		arg.Onto,
 		arg.Checkpoint,
 		arg.Time,
+		arg.Number,
 	)
 	return err
 }
