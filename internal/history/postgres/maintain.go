@@ -265,7 +265,7 @@ func (m *maintainer) inBatches(ctx context.Context, doing string, f func(*sqlc.Q
 }
 
 // deleteGoneTasks deletes the histories that were last written before the given time and
-// whose Task is gone.
+// whose Task is gone. One that cannot be deleted now is left to the next time.
 func (m *maintainer) deleteGoneTasks(ctx context.Context, before time.Time) error {
 	page := sqlc.IdleTasksParams{Before: before, UpToRows: sweepBatch}
 	for {
@@ -276,21 +276,32 @@ func (m *maintainer) deleteGoneTasks(ctx context.Context, before time.Time) erro
 		for _, row := range idle {
 			page.AfterTime, page.AfterUid = row.UpdatedAt, row.Uid
 			task := history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}
-			exists, err := m.options.TaskExists(ctx, task)
-			if err != nil {
-				return fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
-			}
-			if exists {
-				continue
-			}
-			deleted, err := m.store.DeleteTask(ctx, task.UID)
-			if err != nil && !errors.Is(err, history.ErrNotFound) {
+			if err := m.deleteGone(ctx, task); ctx.Err() != nil {
 				return err
+			} else if err != nil {
+				m.store.log.Info("a history that has exceeded its retention could not be deleted; trying again in the next pass",
+					"namespace", task.Namespace, "task", task.Name, "uid", task.UID, "error", err.Error())
 			}
-			m.metrics.swept.WithLabelValues("messages").Add(float64(deleted.Messages))
-			m.metrics.swept.WithLabelValues("pieces").Add(float64(deleted.Pieces))
-			m.store.log.Info("deleted the history of a deleted task, which had exceeded its retention",
-				"namespace", task.Namespace, "task", task.Name, "uid", task.UID, "messages", deleted.Messages)
 		}
 	}
+}
+
+// deleteGone deletes a task's history if its Task is gone.
+func (m *maintainer) deleteGone(ctx context.Context, task history.Task) error {
+	exists, err := m.options.TaskExists(ctx, task)
+	if err != nil {
+		return fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
+	}
+	if exists {
+		return nil
+	}
+	deleted, err := m.store.DeleteTask(ctx, task.UID)
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		return err
+	}
+	m.metrics.swept.WithLabelValues("messages").Add(float64(deleted.Messages))
+	m.metrics.swept.WithLabelValues("pieces").Add(float64(deleted.Pieces))
+	m.store.log.Info("deleted the history of a deleted task, which had exceeded its retention",
+		"namespace", task.Namespace, "task", task.Name, "uid", task.UID, "messages", deleted.Messages)
+	return nil
 }
