@@ -45,41 +45,42 @@ func (h *Handler) adoption(c *call, namespace, uid, former string) (gitstoreapi.
 		return gitstoreapi.Adoption{}, refused
 	}
 	defer release()
-	refs, err := h.adoptTask(r.Context(), namespace, uid, former)
+	adoption, err := h.adoptTask(r.Context(), namespace, uid, former)
 	if err != nil {
 		c.log.Error(err, "the adoption failed")
 		return gitstoreapi.Adoption{}, h.storageRefusal(err, "the checkpoints of the former task could not be given to the new one; try again, and see the gitstore's log")
 	}
-	c.log.Info("a task adopted the checkpoints of a former one", "refs", refs)
-	return gitstoreapi.Adoption{Refs: refs}, nil
+	c.log.Info("a task adopted the checkpoints of a former one", "refs", adoption.Refs, "unknown", adoption.Unknown)
+	return adoption, nil
 }
 
-// adoptTask gives the former task's checkpoints to another one, and returns the number of refs.
-func (h *Handler) adoptTask(ctx context.Context, namespace, uid, former string) (int, error) {
+// adoptTask gives the former task's checkpoints to another one.
+func (h *Handler) adoptTask(ctx context.Context, namespace, uid, former string) (adoption gitstoreapi.Adoption, err error) {
 	fences, err := h.store.fences(namespace)
 	if err != nil {
-		return 0, err
+		return adoption, err
 	}
 	// No checkpoint may be added to what is adopted.
 	if _, err := fences.shut(ctx, former); err != nil {
-		return 0, err
+		return adoption, err
 	}
 	if err := fences.adopt(ctx, uid, former); err != nil {
-		return 0, err
+		return adoption, err
 	}
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
-		return 0, err
+		return adoption, err
 	}
-	total := 0
 	for _, repository := range repositories {
 		refs, err := h.store.adoptRefs(ctx, repository, uid, former)
 		if err != nil {
-			return total, fmt.Errorf("refs of the repository %s: %w", repository.Name, err)
+			return adoption, fmt.Errorf("refs of the repository %s: %w", repository.Name, err)
 		}
-		total += refs
+		adoption.Refs += refs
 	}
-	return total, nil
+	record, err := fences.read(former)
+	adoption.Unknown = adoption.Refs == 0 && record.Attempt == 0 && len(record.Formers) == 0
+	return adoption, err
 }
 
 // adoptRefs creates, in one repository, all refs of a task that stand for those of a former

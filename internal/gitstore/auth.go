@@ -8,14 +8,17 @@ import (
 	"strings"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
 // Task identifies the attempt of a task that makes a request.
 type Task struct {
 	Namespace string
-	Name      string
-	UID       string
+	// NamespaceUID is the UID of the namespace that has the name now.
+	NamespaceUID string
+	Name         string
+	UID          string
 	// Attempt is the number of the task's pod, from 1; 0 if it only reads.
 	Attempt int64
 	// ReadOnly is set for a pod that publishes the task's work.
@@ -31,6 +34,8 @@ type Caller struct {
 	// Namespace is the namespace of the calling service account; empty for people, who
 	// belong to none.
 	Namespace string
+	// NamespaceUID is the UID of the namespace that is asked about.
+	NamespaceUID string
 	// CodeOnly is set for a reader who may not read conversations, and thus not what agents
 	// remember of them, which the refs of their state contain.
 	CodeOnly bool
@@ -58,12 +63,19 @@ type Authenticator interface {
 // the code.
 type PodAuthenticator struct {
 	Verifier *podidentity.Verifier
+	// Names tells which namespace has a name now.
+	Names Namespaces
 	// Sources looks up which other tasks' checkpoints a task may read; none if nil.
 	Sources Sources
 	// Server is the ServiceAccount of Clew's server; the zero value matches nobody.
 	Server ServiceAccount
 	// Manager is the ServiceAccount of Clew's manager; the zero value matches nobody.
 	Manager ServiceAccount
+}
+
+// Namespaces tells which namespace has a name; see package namespaceid.
+type Namespaces interface {
+	Get(ctx context.Context, name string) (namespaceid.Namespace, error)
 }
 
 // ServiceAccount names a service account of any namespace.
@@ -105,13 +117,21 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 	identity, err := a.Verifier.Verify(ctx, token)
 	if errors.Is(err, podidentity.ErrNotTask) {
 		reader, err := a.Verifier.VerifyReader(ctx, token, namespace)
-		return Caller{Name: reader.Username, Namespace: reader.ServiceAccountNamespace(), CodeOnly: !reader.Conversations}, err
+		if err != nil {
+			return Caller{}, err
+		}
+		uid, err := a.namespaceUID(ctx, namespace)
+		return Caller{Name: reader.Username, Namespace: reader.ServiceAccountNamespace(), NamespaceUID: uid, CodeOnly: !reader.Conversations}, err
 	}
 	if err != nil {
 		return Caller{}, err
 	}
 	if identity.Namespace != namespace {
 		return Caller{}, podidentity.ErrForbidden
+	}
+	uid, err := a.namespaceUID(ctx, namespace)
+	if err != nil {
+		return Caller{}, err
 	}
 	var sources []string
 	if a.Sources != nil {
@@ -120,9 +140,22 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 		}
 	}
 	return Caller{
-		Name: identity.Namespace + "/" + identity.PodName,
-		Task: &Task{Namespace: identity.Namespace, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, ReadOnly: identity.Publishes, Sources: sources},
+		Name: identity.Namespace + "/" + identity.PodName, NamespaceUID: uid,
+		Task: &Task{Namespace: identity.Namespace, NamespaceUID: uid, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, ReadOnly: identity.Publishes, Sources: sources},
 	}, nil
+}
+
+// namespaceUID returns the UID of the namespace that has a name now. It is asked for only on behalf
+// of callers who may use that namespace.
+func (a PodAuthenticator) namespaceUID(ctx context.Context, name string) (string, error) {
+	found, err := a.Names.Get(ctx, name)
+	switch {
+	case errors.Is(err, namespaceid.ErrNone):
+		return "", podidentity.ErrForbidden
+	case err != nil:
+		return "", fmt.Errorf("%w: find out which namespace has the name %s: %w", podidentity.ErrUnavailable, name, err)
+	}
+	return found.UID, nil
 }
 
 // tokenOf returns the token in the Authorization header: the bearer token, or the

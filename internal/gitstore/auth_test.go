@@ -93,12 +93,12 @@ func taskPods(t *testing.T, pods map[string]int64) *podidentity.Verifier {
 }
 
 func TestAPodThatClewDidNotCreateMayNotPush(t *testing.T) {
-	authenticator := PodAuthenticator{Verifier: taskPods(t, map[string]int64{"fix-2": 2, "forged": 2, "fix-3": 3, "huge": math.MaxInt64})}
+	authenticator := PodAuthenticator{Names: lasting{}, Verifier: taskPods(t, map[string]int64{"fix-2": 2, "forged": 2, "fix-3": 3, "huge": math.MaxInt64})}
 	caller, err := authenticator.Authenticate(t.Context(), tokenFor("fix-2"), "team")
 	if err != nil {
 		t.Fatalf("the task's own pod was refused: %v", err)
 	}
-	want := Caller{Name: "team/fix-2", Task: &Task{Namespace: "team", Name: "fix", UID: "uid-fix", Attempt: 2}}
+	want := Caller{Name: "team/fix-2", NamespaceUID: "uid-of-team", Task: &Task{Namespace: "team", NamespaceUID: "uid-of-team", Name: "fix", UID: "uid-fix", Attempt: 2}}
 	if diff := cmp.Diff(want, caller); diff != "" {
 		t.Errorf("caller of the task's own pod (-want +got):\n%s", diff)
 	}

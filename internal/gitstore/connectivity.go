@@ -28,8 +28,9 @@ var errThinPack = errors.New("the pack contains deltas against objects that are 
 // checkConnectivity makes sure that a push contains every object that its refs reach, except
 // for what its task already sees. It runs in the hook, while the objects of the push
 // are in a quarantine folder. objects is how many the client's pack contained: git
-// adds the missing base objects to a thin pack, and those are not the client's.
-func checkConnectivity(ctx context.Context, g git, path, quarantine string, v view, tips []string, objects int) error {
+// adds the missing base objects to a thin pack, and those are not the client's. owned returns the
+// tasks of the task's namespace.
+func checkConnectivity(ctx context.Context, g git, path, quarantine string, v view, owned func() (belongings, error), tips []string, objects int) error {
 	contained, err := objectsIn(quarantine)
 	if err != nil {
 		return err
@@ -52,7 +53,11 @@ func checkConnectivity(ctx context.Context, g git, path, quarantine string, v vi
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	based, err := bases(ctx, g, path)
+	of, err := owned()
+	if err != nil {
+		return err
+	}
+	based, err := bases(ctx, g, path, of)
 	if err != nil {
 		return err
 	}

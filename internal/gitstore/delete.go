@@ -2,6 +2,7 @@ package gitstore
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -117,15 +118,15 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 	if err != nil {
 		return deletion, err
 	}
-	task := taskRefs{uid: uid, name: name}
-	if task.name == "" {
-		task.name = known
-	}
-	if task.shared, err = fences.nameInUse(task.name, uid); err != nil {
-		return deletion, err
-	}
 	record, err := fences.read(uid)
 	if err != nil {
+		return deletion, err
+	}
+	task := taskRefs{uid: uid, name: cmp.Or(name, known)}
+	if record.Displaced {
+		task.name = "" // the branches of its name are not its own
+	}
+	if task.shared, err = fences.nameInUse(task.name, uid); err != nil {
 		return deletion, err
 	}
 	tasks := []taskRefs{task}

@@ -1,5 +1,5 @@
 // Package gitstore keeps the code of checkpoints: bare git repositories, one
-// for each namespace and origin, served over smart HTTP by git's own upload-pack
+// for each name of a namespace and each origin, served over smart HTTP by git's own upload-pack
 // and receive-pack.
 //
 // A task's pod writes only its own refs (see checkCommands). Tasks of one origin
@@ -25,13 +25,20 @@
 //   - A task reads its own refs and those of the task it was started from, and no
 //     other object: neither by asking for its hash, nor by a push that refers to
 //     it as if it were part of the push (see view). Readers of a namespace see all
-//     refs.
+//     refs of its tasks.
+//   - A namespace that is made anew under an old name sees, fetches and builds on nothing
+//     of the old one's tasks, unless the history is granted to it (see owners).
 //   - Git's memory, the slots for requests, the bytes of a namespace and the time
 //     that a client may stall are bounded.
 //
 // It does not hide the history of the origin that tasks are based on, which all
-// tasks of a repository share, nor whether an object exists whose hash the caller
-// already knows.
+// tasks of a namespace in a repository share, nor whether an object exists whose hash the
+// caller already knows. All namespaces that have had a name share its quota.
+//
+// That they share its folder is on purpose. The history decides who has what, by task, and
+// the gitstore writes down what it is told; if each namespace had a folder, a grant would
+// have to join repositories that are in use, and each request about a task would depend on
+// how far that is. As it is, a grant changes what readers see, in one small file.
 //
 // The rules for refs and fences are checked twice: on the command list before
 // git sees it, so that refusals come early, and in git's pre-receive hook,
@@ -42,6 +49,7 @@
 //	gitconfig                            configuration of all repositories
 //	hooks/pre-receive                    runs "gitstore hook pre-receive"
 //	namespaces/<namespace>/<repo>.git    a repository
+//	namespaces/<namespace>/owners.json   which namespaces of the name share what they have
 //	namespaces/<namespace>/fences/       a record and a lock file per task UID; the
 //	                                     record of a deleted task is kept
 package gitstore

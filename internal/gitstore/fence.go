@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +35,10 @@ type fenceRecord struct {
 	Attempt int64 `json:"attempt,omitempty"`
 	// Name is the task's name, which the names of its branches contain.
 	Name string `json:"name,omitempty"`
+	// Namespace is the UID of the task's namespace; empty if it was not recorded.
+	Namespace string `json:"namespace,omitempty"`
+	// Displaced is set once the branches of the name are those of another namespace's task.
+	Displaced bool `json:"displaced,omitempty"`
 	// Formers are the UIDs of the tasks whose checkpoints the task has adopted.
 	Formers []string `json:"formers,omitempty"`
 	// Deleted is set once everything the task stored was deleted, or another task has adopted
@@ -76,13 +79,15 @@ func (f fences) newest(uid string) (int64, error) {
 	return record.Attempt, err
 }
 
-// raise records that an attempt was seen. Once it has returned, no push of an older
-// attempt can land. It returns the newest attempt seen, which is higher than the given
-// one if that is stale.
-func (f fences) raise(ctx context.Context, task Task) (int64, error) {
-	newest, err := f.newest(task.UID)
-	if err != nil || newest >= task.Attempt {
-		return newest, err
+// errOtherNamespace is returned for a task of a namespace that does not exist any more.
+var errOtherNamespace = errors.New("the task's namespace does not exist any more")
+
+// raise records that an attempt was seen, and the namespace of the task. Once it has returned, no
+// push of an older attempt can land. It returns the newest attempt seen, which is higher than the
+// given one if that is stale. Before the first attempt of a task is recorded, it calls first.
+func (f fences) raise(ctx context.Context, task Task, first func(context.Context) error) (int64, error) {
+	if record, err := f.admit(task); err != nil || record.Attempt >= task.Attempt && record.Namespace != "" {
+		return record.Attempt, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
 	defer cancel()
@@ -91,16 +96,30 @@ func (f fences) raise(ctx context.Context, task Task) (int64, error) {
 		return 0, fmt.Errorf("lock the fence: %w", err)
 	}
 	defer held.Close()
-	newest, err = f.newest(task.UID)
-	if err != nil || newest >= task.Attempt {
-		return newest, err
+	record, err := f.admit(task)
+	if err != nil || record.Attempt >= task.Attempt && record.Namespace != "" {
+		return record.Attempt, err
 	}
+	if record.Attempt == 0 {
+		if err := first(ctx); err != nil {
+			return 0, err
+		}
+	}
+	record.Attempt, record.Name, record.Namespace = max(record.Attempt, task.Attempt), task.Name, task.NamespaceUID
+	return record.Attempt, f.write(task.UID, record)
+}
+
+// admit returns the record of a task that may write, apart from its attempt.
+func (f fences) admit(task Task) (fenceRecord, error) {
 	record, err := f.read(task.UID)
-	if err != nil {
-		return 0, err
+	switch {
+	case err != nil:
+	case record.Deleted:
+		err = errTaskDeleted
+	case record.Namespace != "" && record.Namespace != task.NamespaceUID:
+		err = errOtherNamespace
 	}
-	record.Attempt, record.Name = task.Attempt, task.Name
-	return task.Attempt, f.write(task.UID, record)
+	return record, err
 }
 
 // adopt records that a task has adopted the checkpoints of a former one, and of those that this
@@ -161,22 +180,17 @@ func (f fences) shut(ctx context.Context, uid string) (name string, err error) {
 	return record.Name, f.write(uid, record)
 }
 
-// nameInUse reports whether another task that may still write has the name.
+// nameInUse reports whether another task that may still write has the name, and its branches.
 func (f fences) nameInUse(name, uid string) (bool, error) {
-	records, err := filepath.Glob(filepath.Join(globEscape(f.folder), "*.json"))
+	records, damaged, err := f.records()
 	if err != nil {
 		return false, err
 	}
-	found := false
-	for _, path := range records {
-		other := strings.TrimSuffix(filepath.Base(path), ".json")
-		if other == uid {
-			continue
-		}
-		record, err := f.read(other)
-		// A damaged record may have the name: assume that it does, so that nothing of
-		// that task is deleted.
-		found = found || err != nil || record.Name == name && !record.Deleted
+	// A damaged record may have the name: assume that it does, so that nothing of that task is
+	// deleted.
+	found := slices.ContainsFunc(damaged, func(other string) bool { return other != uid })
+	for other, record := range records {
+		found = found || other != uid && record.Name == name && !record.Deleted && !record.Displaced
 	}
 	return found, nil
 }

@@ -53,6 +53,9 @@ func TestAStaleAttemptIsRefusedBeforeItPushes(t *testing.T) {
 	}
 }
 
+// nothing is done before the first attempt of a task.
+func nothing(context.Context) error { return nil }
+
 // The hook stops an old attempt that has uploaded everything and passed all of the
 // handler's checks.
 func TestHookRefusesAnAttemptReplacedDuringItsPush(t *testing.T) {
@@ -74,7 +77,7 @@ func TestHookRefusesAnAttemptReplacedDuringItsPush(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if _, err := fences.raise(t.Context(), Task{UID: "uid-fix", Attempt: test.newest}); err != nil {
+				if _, err := fences.raise(t.Context(), Task{NamespaceUID: uidOfTeam, UID: "uid-fix", Attempt: test.newest}, nothing); err != nil {
 					t.Error(err)
 				}
 			}
@@ -94,8 +97,8 @@ func TestHookRefusesAnAttemptReplacedDuringItsPush(t *testing.T) {
 // gets its answer, or not at all. The test holds the lock as git does.
 func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	fences := fences{folder: t.TempDir()}
-	task := Task{Name: "fix", UID: "uid-fix", Attempt: 1}
-	if newest, err := fences.raise(t.Context(), task); err != nil || newest != 1 {
+	task := Task{NamespaceUID: uidOfTeam, Name: "fix", UID: "uid-fix", Attempt: 1}
+	if newest, err := fences.raise(t.Context(), task, nothing); err != nil || newest != 1 {
 		t.Fatal(newest, err)
 	}
 	push, err := openLocked(t.Context(), fences.lock(task.UID), syscall.LOCK_SH)
@@ -105,7 +108,7 @@ func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	task.Attempt = 2
 	impatient, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := fences.raise(impatient, task); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := fences.raise(impatient, task, nothing); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("raise during a push that is updating its refs returned %v, want DeadlineExceeded", err)
 	}
 	if newest, err := fences.newest(task.UID); err != nil || newest != 1 {
@@ -113,7 +116,7 @@ func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	}
 	raised := make(chan error)
 	go func() {
-		_, err := fences.raise(t.Context(), task)
+		_, err := fences.raise(t.Context(), task, nothing)
 		raised <- err
 	}()
 	if err := push.Close(); err != nil {
@@ -168,7 +171,7 @@ func TestFenceNeverDecreases(t *testing.T) {
 	var wait sync.WaitGroup
 	for attempt := range int64(20) {
 		wait.Go(func() {
-			if _, err := fences.raise(t.Context(), Task{UID: "u", Attempt: attempt + 1}); err != nil {
+			if _, err := fences.raise(t.Context(), Task{NamespaceUID: uidOfTeam, UID: "u", Attempt: attempt + 1}, nothing); err != nil {
 				t.Error(err)
 			}
 		})

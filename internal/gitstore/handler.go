@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -77,6 +78,8 @@ type Handler struct {
 	// verified is what verifications need not read again.
 	verified *verified
 	lacking  lacking
+	// telling is held while what the server tells about namespaces is written down.
+	telling sync.Mutex
 	// onPush is called with each repository that has received a push.
 	onPush func(Repository)
 	// slotTimeout is how long a request waits for a slot.
@@ -197,6 +200,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), h.limits.RequestTime)
 		defer cancel()
 		r = r.WithContext(ctx)
+	}
+	if r.URL.Path == gitstoreapi.NamespacesPath {
+		h.serveNamespaces(recorder, r)
+		return
 	}
 	if namespace, uid, operation, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
 		switch operation {
@@ -335,60 +342,6 @@ func identifyConnection(r *http.Request, namespace, name string) {
 	connections.Identify(r.Context(), connections.Caller{Namespace: namespace, Name: name, Max: maxCallerConnections})
 }
 
-// raise records the calling attempt in the task's fence, and returns the newest one. It
-// returns 0 for a caller that is not a task.
-func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
-	if c.caller.Task == nil || c.caller.Task.ReadOnly {
-		return 0, nil
-	}
-	fences, err := h.store.fences(c.repository.Namespace)
-	if err == nil {
-		var newest int64
-		if newest, err = fences.raise(c.request.Context(), *c.caller.Task); err == nil {
-			return newest, nil
-		}
-	}
-	if errors.Is(err, errTaskDeleted) {
-		return 0, taskDeleted(*c.caller.Task)
-	}
-	c.log.Error(err, "cannot raise the task's fence")
-	return 0, h.storageRefusal(err, "the attempt of the task could not be recorded; try again")
-}
-
-// mayPush refuses a push as far as that is possible before its content is read.
-func (h *Handler) mayPush(c *call, newest int64) *gitstoreapi.Refusal {
-	if c.caller.Task == nil || c.caller.Task.ReadOnly {
-		return gitstoreapi.New(gitstoreapi.Forbidden, "only the pod of a task may push; this token gives read access")
-	}
-	if refused := stale(*c.caller.Task, newest); refused != nil {
-		return refused
-	}
-	if err := h.store.hookReady(); err != nil {
-		c.log.Error(err, "the pre-receive hook cannot run; refusing pushes")
-		return gitstoreapi.New(gitstoreapi.Unavailable, "the gitstore cannot check pushes at the moment; its log says why")
-	}
-	return h.checkSpace(c)
-}
-
-// ensureRepository makes sure that the repository exists; a task's first access creates it.
-func (h *Handler) ensureRepository(c *call) *gitstoreapi.Refusal {
-	exists, err := c.repository.exists()
-	if err == nil && !exists {
-		if c.caller.Task == nil || c.caller.Task.ReadOnly {
-			return gitstoreapi.New(gitstoreapi.NotFound, "the namespace %s has no repository %s", c.repository.Namespace, c.repository.Name)
-		}
-		if refused := h.checkSpace(c); refused != nil {
-			return refused
-		}
-		err = h.store.create(c.request.Context(), c.repository)
-	}
-	if err != nil {
-		c.log.Error(err, "cannot open the repository")
-		return h.storageRefusal(err, "the repository could not be opened; try again, and see the gitstore's log")
-	}
-	return nil
-}
-
 // fetch serves both requests of a fetch.
 func (h *Handler) fetch(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	started := time.Now()
@@ -404,8 +357,14 @@ func (h *Handler) fetch(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	}
 	defer used.Close()
 	shown, err := h.store.viewOf(r.Context(), c.caller, c.repository)
+	if errors.Is(err, errNotTold) {
+		return gitstoreapi.New(gitstoreapi.Unavailable, "%v", err)
+	}
 	if err != nil {
 		return h.unavailable(c, err)
+	}
+	if shown.empty() {
+		return noRepository(c.repository)
 	}
 	request.env = withConfig(shown.hide()...)
 	if !c.advertise {

@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -57,11 +58,23 @@ func testHook() []string {
 // wordOfToken is an Authenticator that believes what a token says: it has the form
 // task:<namespace>:<name>:<uid>:<attempt>, with the :<uid> of the task's source if it has
 // one; an attempt of 0 stands for the pod that publishes. Others are reader:<namespace>,
-// code:<namespace>, and account:<namespace>:<name>.
-type wordOfToken struct{}
+// code:<namespace>, and account:<namespace>:<name>. All are of the namespace with the UID, which is
+// uidOfTeam if it is empty.
+type wordOfToken struct{ uid string }
+
+const uidOfTeam = "uid-of-team"
 
 // Authenticate implements Authenticator.
-func (wordOfToken) Authenticate(_ context.Context, token, namespace string) (Caller, error) {
+func (w wordOfToken) Authenticate(ctx context.Context, token, namespace string) (Caller, error) {
+	caller, err := w.caller(ctx, token, namespace)
+	caller.NamespaceUID = cmp.Or(w.uid, uidOfTeam)
+	if caller.Task != nil {
+		caller.Task.NamespaceUID = caller.NamespaceUID
+	}
+	return caller, err
+}
+
+func (wordOfToken) caller(_ context.Context, token, namespace string) (Caller, error) {
 	parts := strings.Split(token, ":")
 	switch {
 	case parts[0] == "down":
@@ -161,12 +174,18 @@ func (s *testServer) again(limits Limits) *testServer {
 
 func serveStore(t testing.TB, store *Store, limits Limits) *testServer {
 	t.Helper()
+	return serveNamespace(t, store, limits, wordOfToken{})
+}
+
+// serveNamespace serves a store to the namespace of an authenticator.
+func serveNamespace(t testing.TB, store *Store, limits Limits, of wordOfToken) *testServer {
+	t.Helper()
 	log := logr.Discard()
 	if os.Getenv("CLEW_TEST_LOG") != "" {
 		log = testr.NewWithInterface(t, testr.Options{Verbosity: 1})
 	}
 	registry := prometheus.NewRegistry()
-	handler, err := NewHandler(store, wordOfToken{}, limits, log, registry)
+	handler, err := NewHandler(store, of, limits, log, registry)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,6 +23,7 @@ const (
 	hookTaskName = "CLEW_TASK_NAME"
 	hookTaskUID  = "CLEW_TASK_UID"
 	hookAttempt  = "CLEW_TASK_ATTEMPT"
+	hookOwner    = "CLEW_NAMESPACE_UID"
 	hookFences   = "CLEW_FENCES"
 	hookSources  = "CLEW_TASK_SOURCES"
 	hookObjects  = "CLEW_PACK_OBJECTS"
@@ -103,7 +104,8 @@ func hookConnectivity(ctx context.Context, task Task, commands []Command, getenv
 		tips = append(tips, command.New)
 	}
 	g := git{binary: getenv(hookGit), config: getenv(hookConfig), memory: memory}
-	err = checkConnectivity(ctx, g, path, getenv("GIT_QUARANTINE_PATH"), viewOf(task), tips, objects)
+	owned := func() (belongings, error) { return fences{folder: getenv(hookFences)}.mayBuildOn(task.NamespaceUID) }
+	err = checkConnectivity(ctx, g, path, getenv("GIT_QUARANTINE_PATH"), viewOf(task), owned, tips, objects)
 	switch {
 	case errors.Is(err, errMissingObjects), errors.Is(err, errThinPack):
 		return gitstoreapi.New(gitstoreapi.ObjectsRefused, "%v", err)
@@ -122,6 +124,7 @@ func hookEnvironment(task Task, fences fences, g git) []string {
 		hookGit + "=" + g.binary,
 		hookConfig + "=" + g.config,
 		hookMemory + "=" + strconv.FormatInt(g.memory, 10),
+		hookOwner + "=" + task.NamespaceUID,
 		hookTaskName + "=" + task.Name,
 		hookTaskUID + "=" + task.UID,
 		hookAttempt + "=" + strconv.FormatInt(task.Attempt, 10),
@@ -132,7 +135,7 @@ func hookEnvironment(task Task, fences fences, g git) []string {
 // hookTask reads the pushing task from the hook's environment.
 func hookTask(getenv func(string) string) (Task, error) {
 	attempt, err := strconv.ParseInt(getenv(hookAttempt), 10, 64)
-	task := Task{Name: getenv(hookTaskName), UID: getenv(hookTaskUID), Attempt: attempt, Sources: strings.Fields(getenv(hookSources))}
+	task := Task{NamespaceUID: getenv(hookOwner), Name: getenv(hookTaskName), UID: getenv(hookTaskUID), Attempt: attempt, Sources: strings.Fields(getenv(hookSources))}
 	if err != nil || task.Name == "" || task.UID == "" || getenv(hookFences) == "" {
 		return Task{}, errors.New("the environment does not name the task")
 	}

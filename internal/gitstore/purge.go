@@ -62,7 +62,7 @@ type taskRefs struct {
 
 // find lists the task's refs in a repository.
 func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]string, error) {
-	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(t.uid)}
+	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(t.uid), refname.Displaced(t.uid)}
 	if t.name != "" {
 		args = append(args, refname.BranchesOf(t.name))
 	}
@@ -76,9 +76,12 @@ func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]
 	for line := range strings.Lines(listed) {
 		id, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		at[ref] = id
-		if strings.HasPrefix(ref, checkpointRefs) {
+		switch {
+		case strings.HasPrefix(ref, checkpointRefs):
 			refs, own[id] = append(refs, ref), true
-		} else {
+		case strings.HasPrefix(ref, refname.AllDisplaced):
+			refs = append(refs, ref)
+		default:
 			branches = append(branches, ref)
 		}
 	}

@@ -90,7 +90,7 @@ func (h *Handler) push(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 	}
 	request.env = append(withConfig(shown.hide()...), hookEnvironment(task, fences, h.store.git)...)
 	if c.advertise {
-		return h.advertise(w, c, request, first)
+		return h.advertise(w, c, fences, request, first)
 	}
 	return h.receive(w, c, request)
 }
@@ -152,11 +152,14 @@ func (r Repository) hasLooseRef(folder string) bool {
 }
 
 // advertise serves the first request of a push, for the list of refs.
-func (h *Handler) advertise(w http.ResponseWriter, c *call, request backendRequest, first bool) *gitstoreapi.Refusal {
+func (h *Handler) advertise(w http.ResponseWriter, c *call, fences fences, request backendRequest, first bool) *gitstoreapi.Refusal {
 	var based []string
 	if first {
-		var err error
-		if based, err = bases(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path); err != nil {
+		owned, err := fences.mayBuildOn(c.caller.NamespaceUID)
+		if err == nil {
+			based, err = bases(c.request.Context(), h.store.gitFor(c.repository), c.repository.Path, owned)
+		}
+		if err != nil {
 			c.log.Error(err, "cannot list the commits that tasks are based on; the push will take longer")
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"io"
 	"slices"
 	"strings"
+
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // view is the part of a shared repository that one caller may see: some refs, and what
@@ -19,29 +21,63 @@ import (
 type view struct{ folders []string }
 
 // viewOf returns the view of a caller in a repository. A task sees its own refs and those of
-// the tasks it was started from; a reader of the namespace sees all refs, or all but those of
-// the agents' state.
+// the tasks it was started from; a reader of the namespace sees all refs of its tasks, or all but
+// those of the agents' state.
 func (s *Store) viewOf(ctx context.Context, caller Caller, repository Repository) (view, error) {
 	switch {
 	case caller.Task != nil:
 		return viewOf(*caller.Task), nil
-	case caller.CodeOnly:
-		return codeView(ctx, s.gitFor(repository), repository.Path)
 	}
-	return view{}, nil
+	owned, err := s.belongings(repository.Namespace, caller.NamespaceUID)
+	if err != nil || owned.all && !caller.CodeOnly {
+		return view{}, err
+	}
+	return readerView(ctx, s.gitFor(repository), repository.Path, owned, caller.CodeOnly)
 }
 
-// codeView returns the view of a reader of code. It names what is seen and not what is hidden,
-// so that what a task pushes meanwhile stays hidden.
-func codeView(ctx context.Context, g git, path string) (view, error) {
-	listed, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(refname)", checkpointRefs+"*/code/*", checkpointRefs+"*/head/*")
-	v := view{folders: []string{strings.TrimSuffix(branchRefs, "/")}}
+// readerView returns the view of a reader who may not see all refs: those of other namespaces that
+// had the name, or those of the agents' state. It names what is seen and not what is hidden, so that
+// what a task pushes meanwhile stays hidden.
+func readerView(ctx context.Context, g git, path string, owned belongings, codeOnly bool) (view, error) {
+	v := view{folders: []string{}}
+	if owned.all {
+		v.folders = append(v.folders, strings.TrimSuffix(branchRefs, "/"))
+	}
+	listed, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(refname)", checkpointRefs, branchRefs, refname.AllDisplaced)
 	for ref := range strings.Lines(listed) {
-		if folder := ref[:strings.LastIndex(ref, "/")]; v.folders[len(v.folders)-1] != folder {
+		if folder := readable(strings.TrimSuffix(ref, "\n"), owned, codeOnly); folder != "" && !slices.Contains(v.folders[max(0, len(v.folders)-1):], folder) {
 			v.folders = append(v.folders, folder)
 		}
 	}
 	return v, err
+}
+
+// readable returns the folder of refs that a reader sees because of one of its refs, or "".
+func readable(ref string, owned belongings, codeOnly bool) string {
+	if rest, ok := strings.CutPrefix(ref, branchRefs); ok {
+		name, _, _ := strings.Cut(rest, "/")
+		if owned.all || !owned.hasBranches(name) {
+			return ""
+		}
+		return branchRefs + name
+	}
+	if rest, ok := strings.CutPrefix(ref, refname.AllDisplaced); ok {
+		if uid, _, _ := strings.Cut(rest, "/"); owned.has(uid) {
+			return refname.AllDisplaced + uid
+		}
+		return ""
+	}
+	uid, rest, _ := strings.Cut(strings.TrimPrefix(ref, checkpointRefs), "/")
+	kind, _, _ := strings.Cut(rest, "/")
+	switch {
+	case !owned.has(uid):
+		return ""
+	case !codeOnly:
+		return checkpointRefs + uid
+	case slices.Contains([]string{"code", "head"}, kind):
+		return checkpointRefs + uid + "/" + kind
+	}
+	return ""
 }
 
 // viewOf returns the view of a task.
@@ -67,8 +103,14 @@ func (v view) hide() []string {
 	return config
 }
 
+// empty reports whether the view shows nothing.
+func (v view) empty() bool { return v.folders != nil && len(v.folders) == 0 }
+
 // refs lists the objects that the view's refs point to, the newest first.
 func (v view) refs(ctx context.Context, g git, path string) ([]string, error) {
+	if v.empty() {
+		return nil, nil
+	}
 	listed, err := g.run(ctx, path, append([]string{"--git-dir=.", "for-each-ref", "--sort=-creatordate", "--format=%(objectname)"}, v.patterns()...)...)
 	return strings.Fields(listed), err
 }
@@ -88,16 +130,22 @@ const checkpointCommitter = "clew@clew.dev"
 // maxBases bounds how many commits are advertised beside a task's own.
 const maxBases = 100
 
-// bases returns the origin's commits on which tasks took their first checkpoint. They and
-// the history before them belong to the origin that all tasks of the repository were
+// bases returns the origin's commits on which tasks of a namespace took their first checkpoint. They
+// and the history before them belong to the origin that all tasks of the repository were
 // cloned from, and are shared: otherwise each task would push the whole history again.
 // Checkpoint commits are never among them.
-func bases(ctx context.Context, g git, path string) ([]string, error) {
-	parents, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(parent)", checkpointRefs+"*/code/1")
+func bases(ctx context.Context, g git, path string, owned belongings) ([]string, error) {
+	listed, err := g.run(ctx, path, "--git-dir=.", "for-each-ref", "--format=%(refname) %(parent)", checkpointRefs+"*/code/1")
 	if err != nil {
 		return nil, err
 	}
-	ids := strings.Fields(parents)
+	var ids []string
+	for line := range strings.Lines(listed) {
+		ref, parents, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if uid, _, _ := strings.Cut(strings.TrimPrefix(ref, checkpointRefs), "/"); owned.has(uid) {
+			ids = append(ids, strings.Fields(parents)...)
+		}
+	}
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	if len(ids) == 0 {

@@ -37,7 +37,7 @@ var (
 	// errShallow is returned for a shallow fetch of a client that sees only a part: git sends
 	// the parents of any commit that a client calls shallow, without checking that the client
 	// may see them.
-	errShallow = errors.New("a task, and a reader who may not get tasks/conversation, can fetch only whole histories: fetch without --depth, and into a repository that is not shallow")
+	errShallow = errors.New("a task, and a reader who may not see everything in the repository, can fetch only whole histories: fetch without --depth, and into a repository that is not shallow")
 )
 
 // readWants reads the beginning of a git-upload-pack request, up to and including the

@@ -64,6 +64,9 @@ func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (De
 type Adoption struct {
 	// Refs is the number of refs that the task has for them.
 	Refs int `json:"refs"`
+	// Unknown is set if the gitstore has never heard of the former task, as if it was restored
+	// from a copy that is older than it.
+	Unknown bool `json:"unknown,omitempty"`
 }
 
 // AdoptTask gives the checkpoints of a former task to another one of its namespace, under the
@@ -113,9 +116,14 @@ func taskPath(namespace, uid string) string {
 	return "/" + url.PathEscape(namespace) + "/tasks/" + url.PathEscape(uid)
 }
 
-// do makes a request and decodes its answer of at most limit bytes.
+// do makes a request without a body and decodes its answer of at most limit bytes.
 func (c Client) do(ctx context.Context, method, path string, query url.Values, limit int64, answer any) error {
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.BaseURL, "/")+path+"?"+query.Encode(), nil)
+	return c.send(ctx, method, path, query, nil, limit, answer)
+}
+
+// send makes a request and decodes its answer of at most limit bytes.
+func (c Client) send(ctx context.Context, method, path string, query url.Values, content io.Reader, limit int64, answer any) error {
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.BaseURL, "/")+path+"?"+query.Encode(), content)
 	if err != nil {
 		return err
 	}

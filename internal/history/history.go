@@ -115,6 +115,15 @@ type Key struct {
 	UID       string
 }
 
+// Namespace is a namespace that the history knows; it may be gone.
+type Namespace struct {
+	Name string
+	// UID is "unknown" for one that was gone before UIDs were recorded.
+	UID string
+	// Key is what its histories are stored under; namespaces may share one.
+	Key string
+}
+
 // TaskState is the state of a task in the store.
 type TaskState struct {
 	Task

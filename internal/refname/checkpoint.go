@@ -33,6 +33,13 @@ func Head(taskUID, commit string) string { return Heads(taskUID) + commit }
 // while its agent worked. Unlike a checkpoint's it moves.
 func Live(taskUID string) string { return OfTask(taskUID) + "live" }
 
+// AllDisplaced is the prefix of the refs of branches that had to make room.
+const AllDisplaced = "refs/clew-displaced/"
+
+// Displaced returns the prefix of the refs of branches of a task's name that had to make room for
+// those of a task in a namespace that was made anew, whose UID comes next.
+func Displaced(taskUID string) string { return AllDisplaced + taskUID + "/" }
+
 // IsState reports whether ref has the form that State returns.
 func IsState(ref string) bool {
 	return strings.HasPrefix(ref, Checkpoints) && path.Base(path.Dir(ref)) == "state"

@@ -59,6 +59,7 @@ func startGitStore(t *testing.T) codeOf {
 		t.Fatal(err)
 	}
 	authenticator := gitstore.PodAuthenticator{
+		Names:    names,
 		Verifier: podidentity.New(clients, names, podidentity.Options{Audiences: []string{"gitstore.clew.dev"}}), Server: gitstore.ServiceAccount{Namespace: "clew-system", Name: "server"},
 	}
 	handler, err := gitstore.NewHandler(store, authenticator, gitstore.Limits{}, logr.Discard(), prometheus.NewRegistry())

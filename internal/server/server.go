@@ -125,7 +125,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { keepSchema(work, dsn, stores.daemons, ready, log) })
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
 	aside.Go(func() { _ = p.live.Run(work) })
-	aside.Go(func() { p.grants.Run(work) })
+	aside.Go(func() { p.grant(work) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { _ = p.verifier(stores.archive, log).Run(work) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
@@ -268,6 +268,15 @@ func (p *parts) watch(ctx context.Context, log logr.Logger, listed func()) {
 		}
 	}
 	listed()
+}
+
+// grant tells the gitstore which namespaces share their histories, and carries grants out, until
+// ctx ends.
+func (p *parts) grant(ctx context.Context) {
+	if p.code.client.BaseURL != "" {
+		p.grants.Code = p.code
+	}
+	p.grants.Run(ctx)
 }
 
 // verifier returns what verifies checkpoints in the background.

@@ -12,6 +12,7 @@ import (
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
@@ -86,12 +87,21 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 }
 
 // AdoptTask implements gateway.Code.
-func (c codeStore) AdoptTask(ctx context.Context, namespace, uid, former string) error {
+func (c codeStore) AdoptTask(ctx context.Context, namespace, uid, former string) (known bool, err error) {
 	if c.client.BaseURL == "" {
-		return errNoGitstore()
+		return false, errNoGitstore()
 	}
-	_, err := c.client.AdoptTask(ctx, namespace, uid, former)
-	return err
+	adoption, err := c.client.AdoptTask(ctx, namespace, uid, former)
+	return !adoption.Unknown, err
+}
+
+// TellNamespaces implements namespaced.Code.
+func (c codeStore) TellNamespaces(ctx context.Context, namespaces []history.Namespace) ([]string, error) {
+	told := make([]gitstoreapi.Namespace, 0, len(namespaces))
+	for _, namespace := range namespaces {
+		told = append(told, gitstoreapi.Namespace(namespace))
+	}
+	return c.client.TellNamespaces(ctx, told)
 }
 
 // DeleteTask implements historyapi.Code.

@@ -188,6 +188,35 @@ var _ = Describe("A namespace that is made anew", func() {
 		Expect(third).NotTo(Equal(uid))
 	})
 
+	It("has the code of what is granted before it has the histories", func(ctx SpecContext) {
+		former := create(ctx, "team-f")
+		work(ctx, w.store(), task("team-f", "fix", "old"))
+		uid := remake(ctx, "team-f")
+		work(ctx, w.store(), task("team-f", "own", "own"))
+		own := map[string]string{"team-f@" + former: "team-f", "team-f@" + uid: "team-f@" + uid}
+		joined := map[string]string{"team-f@" + former: "team-f", "team-f@" + uid: "team-f"}
+		w.grant(ctx)
+		Expect(w.code.keys).To(Equal(own), "what is told without a grant")
+
+		w.code.down = true
+		w.grant(ctx, "team-f="+former)
+		Expect(w.store().TasksNamed(ctx, "team-f", "fix")).To(BeEmpty(), "while the gitstore is down")
+		w.code.down = false
+		w.grant(ctx, "team-f="+former)
+		Expect(w.code.keys).To(Equal(joined))
+		Expect(w.store().TasksNamed(ctx, "team-f", "fix")).To(HaveLen(1))
+
+		By("telling it again, as to a gitstore that was restored from an older copy, also without the grant")
+		w.code.keys = nil
+		w.grant(ctx)
+		Expect(w.code.keys).To(Equal(joined))
+
+		By("telling nothing that is refused")
+		remake(ctx, "team-f")
+		w.grant(ctx, "team-f="+former)
+		Expect(w.code.keys).To(Equal(joined))
+	})
+
 	It("keeps what a process records that does not know of the grant yet, and lets attempts begin", func(ctx SpecContext) {
 		former := create(ctx, "team-e")
 		work(ctx, w.store(), task("team-e", "fix", "old"))
@@ -269,6 +298,14 @@ var _ = Describe("Histories from before the UIDs of namespaces were recorded", f
 			Expect(namespaced.New(w.keyed, now, GinkgoLogr).TasksNamed(ctx, "team", "fix")).To(HaveLen(1))
 		})
 	}
+
+	It("belong to the namespace that exists also if it has only code, and has not asked for them", func(ctx SpecContext) {
+		w := newWorld(ctx)
+		uid := create(ctx, "team-g")
+		w.code.unclaimed = []string{"team-g", "team-gone"}
+		w.grant(ctx)
+		Expect(w.code.keys).To(Equal(map[string]string{"team-g@" + uid: "team-g"}))
+	})
 
 	It("are left aside by the UID that another server has just recorded", func(ctx SpecContext) {
 		w := newWorld(ctx)

@@ -2,6 +2,7 @@ package namespaced_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -54,6 +55,25 @@ func TestSpecs(t *testing.T) {
 type world struct {
 	keyed *postgres.Store
 	log   []string
+	code  told
+}
+
+// told is a store of code that notes which keys it is told, by name and UID.
+type told struct {
+	down      bool
+	keys      map[string]string
+	unclaimed []string
+}
+
+func (c *told) TellNamespaces(_ context.Context, namespaces []history.Namespace) ([]string, error) {
+	if c.down {
+		return nil, errors.New("the gitstore is down")
+	}
+	c.keys = map[string]string{}
+	for _, namespace := range namespaces {
+		c.keys[namespace.Name+"@"+namespace.UID] = namespace.Key
+	}
+	return c.unclaimed, nil
 }
 
 func newWorld(ctx context.Context) *world {
@@ -78,7 +98,7 @@ func (w *world) grant(ctx context.Context, grants ...string) {
 	parsed, err := namespaced.ParseGrants(grants)
 	Expect(err).NotTo(HaveOccurred())
 	log := funcr.New(func(_, line string) { w.log = append(w.log, line) }, funcr.Options{})
-	(&namespaced.Grants{Store: w.keyed, Names: names(), Grants: parsed, Log: log}).CarryOut(ctx)
+	(&namespaced.Grants{Store: w.keyed, Names: names(), Code: &w.code, Grants: parsed, Log: log}).CarryOut(ctx)
 }
 
 // create makes a namespace and returns its UID.

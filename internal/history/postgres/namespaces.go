@@ -73,6 +73,45 @@ func (s *Store) EarlierNamespaces(ctx context.Context, name, key, task string) (
 	return uids, wrap(err, fmt.Sprintf("find histories of the task %s of earlier namespaces %s", task, name))
 }
 
+// Namespaces returns all namespaces that are known, of each name the earliest first.
+func (s *Store) Namespaces(ctx context.Context) ([]history.Namespace, error) {
+	rows, err := s.read().Namespaces(ctx)
+	found := make([]history.Namespace, 0, len(rows))
+	for _, row := range rows {
+		found = append(found, history.Namespace{Name: row.Name, UID: row.Uid, Key: row.Key})
+	}
+	return found, wrap(err, "list the namespaces")
+}
+
+// GrantedKeys returns what GrantNamespace would join: the key of the namespace, and that of the
+// former one, which it then has; they are equal if nothing is left to do. Errors are those of
+// GrantNamespace.
+func (s *Store) GrantedKeys(ctx context.Context, name, uid string, created time.Time, former string) (own, key string, err error) {
+	doing := fmt.Sprintf("find the histories of the namespace %s with UID %s, which are granted to the one with UID %s", name, former, uid)
+	err = s.write(ctx, doing, func(q *sqlc.Queries) error {
+		own, key, err = grantedKeys(ctx, q, name, uid, created, former)
+		return err
+	})
+	return own, key, err
+}
+
+// grantedKeys returns the keys of the namespaces of a grant. A grant that stays configured gives
+// nothing to a namespace that is made anew later.
+func grantedKeys(ctx context.Context, q *sqlc.Queries, name, uid string, created time.Time, former string) (own, key string, err error) {
+	if own, err = claimNamespace(ctx, q, name, uid, created); err != nil {
+		return "", "", err
+	}
+	key, err = q.NamespaceKey(ctx, sqlc.NamespaceKeyParams{Name: name, Uid: former})
+	if err != nil || own == key {
+		return own, key, err
+	}
+	newest, err := q.NewestNamespace(ctx, key)
+	if err == nil && newest != former {
+		err = fmt.Errorf("%w: these histories have been given to the namespace with UID %s since, from which they can be taken over", history.ErrExists, newest)
+	}
+	return own, key, err
+}
+
 // GrantNamespace makes the histories of a former namespace those of the namespace of that name with
 // the given UID, which keeps its own. It reports whether anything changed, and may be repeated: what
 // was written meanwhile by processes that did not know it yet joins then. Errors:
@@ -86,17 +125,13 @@ func (s *Store) GrantNamespace(ctx context.Context, name, uid string, created ti
 		if err := q.LockDeletions(ctx); err != nil {
 			return err
 		}
-		own, err := claimNamespace(ctx, q, name, uid, created)
-		if err != nil {
-			return err
-		}
-		key, err := q.NamespaceKey(ctx, sqlc.NamespaceKeyParams{Name: name, Uid: former})
+		own, key, err := grantedKeys(ctx, q, name, uid, created, former)
 		if err != nil {
 			return err
 		}
 		if own != key {
 			changed = true
-			if err := joinNamespaces(ctx, q, uid, former, own, key); err != nil {
+			if err := q.JoinNamespaces(ctx, sqlc.JoinNamespacesParams{Key: key, FormerKey: own, Uid: uid}); err != nil {
 				return err
 			}
 		}
@@ -109,19 +144,6 @@ func (s *Store) GrantNamespace(ctx context.Context, name, uid string, created ti
 		return err
 	})
 	return changed, err
-}
-
-// joinNamespaces gives the namespaces of a former key another one, whose namespace is the one with
-// the former UID: a grant that stays configured gives nothing to a namespace that is made anew later.
-func joinNamespaces(ctx context.Context, q *sqlc.Queries, uid, former, own, key string) error {
-	newest, err := q.NewestNamespace(ctx, key)
-	if err != nil {
-		return err
-	}
-	if newest != former {
-		return fmt.Errorf("%w: these histories have been given to the namespace with UID %s since, from which they can be taken over", history.ErrExists, newest)
-	}
-	return q.JoinNamespaces(ctx, sqlc.JoinNamespacesParams{Key: key, FormerKey: own, Uid: uid})
 }
 
 // joinKey moves the rows of a former key to another one. Messages and pieces stay where they are:

@@ -9,7 +9,8 @@ import (
 )
 
 // adoptCode makes sure, before an attempt begins, that the gitstore has the checkpoints of a
-// task's history under the task's own UID: the daemon takes any other for lost.
+// task's history under the task's own UID: the daemon takes any other for lost. One that the gitstore does not know stays pending: the gitstore may have been
+// restored from an older copy, and get a newer one.
 func (g *Gateway) adoptCode(ctx context.Context, id podidentity.Identity) error {
 	if g.code == nil {
 		return nil
@@ -18,11 +19,22 @@ func (g *Gateway) adoptCode(ctx context.Context, id podidentity.Identity) error 
 	if err != nil || len(formers) == 0 {
 		return err
 	}
+	log := g.log.WithValues("namespace", id.Namespace, "task", id.TaskName)
+	var adopted []string
 	for _, former := range formers {
-		if err := g.code.AdoptTask(ctx, id.Namespace, id.TaskUID, former); err != nil {
+		known, err := g.code.AdoptTask(ctx, id.Namespace, id.TaskUID, former)
+		if err != nil {
 			return fmt.Errorf("%w: the gitstore could not give this task the checkpoints of the former one with UID %s: %w", history.ErrUnavailable, former, err)
 		}
+		if known {
+			adopted = append(adopted, former)
+		} else {
+			log.Info("the gitstore does not know the former task; its checkpoints are asked for again at the next attempt", "former", former)
+		}
 	}
-	g.log.Info("a task has adopted the checkpoints of a former one", "namespace", id.Namespace, "task", id.TaskName, "formers", formers)
-	return g.store.CodeAdopted(ctx, id.TaskUID, formers)
+	if len(adopted) == 0 {
+		return nil
+	}
+	log.Info("a task has adopted the checkpoints of a former one", "formers", adopted)
+	return g.store.CodeAdopted(ctx, id.TaskUID, adopted)
 }

@@ -15,16 +15,16 @@ import (
 
 // adoptingCode is a gitstore that notes what it is asked to adopt.
 type adoptingCode struct {
-	down    bool
-	adopted []string
+	down, strange bool
+	adopted       []string
 }
 
-func (c *adoptingCode) AdoptTask(_ context.Context, namespace, uid, former string) error {
+func (c *adoptingCode) AdoptTask(_ context.Context, namespace, uid, former string) (known bool, err error) {
 	if c.down {
-		return errors.New("the gitstore is down")
+		return false, errors.New("the gitstore is down")
 	}
 	c.adopted = append(c.adopted, namespace+" "+uid+" "+former)
-	return nil
+	return !c.strange, nil
 }
 
 var _ = Describe("A task that adopts the history of a former one", func() {
@@ -39,9 +39,10 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 		_, err := f.tryBegin("a2", nil)
 		Expect(err).To(beRefused(connect.CodeUnavailable))
 		code.down = false
-		for range 2 {
+		for _, strange := range []bool{true, false, false} {
+			code.strange = strange
 			Expect(f.begin("a2").GetAttempt()).To(BeEquivalentTo(2))
 		}
-		Expect(code.adopted).To(Equal([]string{"team uid-of-a former"}), "once")
+		Expect(code.adopted).To(Equal([]string{"team uid-of-a former", "team uid-of-a former"}), "again after the gitstore did not know the former one, and then no more")
 	})
 })

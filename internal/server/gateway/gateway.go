@@ -83,9 +83,9 @@ type Verifier interface {
 
 // Code stores the checkpoints of tasks. Its refusals are *gitstoreapi.Refusal.
 type Code interface {
-	// AdoptTask gives the checkpoints of a former task to another one of its namespace. It may
-	// be repeated.
-	AdoptTask(ctx context.Context, namespace, uid, former string) error
+	// AdoptTask gives the checkpoints of a former task to another one of its namespace, and
+	// reports whether it knows the former one. It may be repeated.
+	AdoptTask(ctx context.Context, namespace, uid, former string) (known bool, err error)
 }
 
 // Authenticator identifies the attempt that a token belongs to. Errors are those of

@@ -15,6 +15,9 @@ SELECT (EXISTS (SELECT FROM task_summaries s WHERE s.namespace = @key)
         OR EXISTS (SELECT FROM events e WHERE e.namespace = @key))::boolean AS any_row,
     coalesce((SELECT max(s.created_at) FROM task_summaries s WHERE s.namespace = @key), 'epoch')::timestamptz AS newest;
 
+-- name: Namespaces :many
+SELECT name, uid, key FROM namespaces ORDER BY name, since, uid;
+
 -- name: InsertNamespace :exec
 INSERT INTO namespaces (name, uid, key) VALUES (@name, @uid, @key) ON CONFLICT DO NOTHING;
 

@@ -304,6 +304,36 @@ func (q *Queries) NamespaceRows(ctx context.Context, key string) (NamespaceRowsR
 	return i, err
 }
 
+const namespaces = `-- name: Namespaces :many
+SELECT name, uid, key FROM namespaces ORDER BY name, since, uid
+`
+
+type NamespacesRow struct {
+	Name string
+	Uid  string
+	Key  string
+}
+
+func (q *Queries) Namespaces(ctx context.Context) ([]NamespacesRow, error) {
+	rows, err := q.db.Query(ctx, namespaces)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NamespacesRow
+	for rows.Next() {
+		var i NamespacesRow
+		if err := rows.Scan(&i.Name, &i.Uid, &i.Key); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const newestNamespace = `-- name: NewestNamespace :one
 SELECT uid FROM namespaces WHERE key = $1 ORDER BY since DESC, uid LIMIT 1
 `
