@@ -133,7 +133,8 @@ func (f fences) belongings(namespaceUID string) (belongings, error) {
 	if err != nil {
 		return b, err
 	}
-	b.all = len(damaged) == 0
+	// A record may have been removed, as the message about a damaged one says.
+	b.all = len(damaged) == 0 && (o.First == "" || o.share(o.First, namespaceUID))
 	for uid, record := range records {
 		switch {
 		case record.Namespace == "" && o.First == "" && record.Deleted: // it has left nothing

@@ -325,6 +325,14 @@ func TestADamagedRecordShowsNothing(t *testing.T) {
 	same.refusedPush(gitstoreapi.Unavailable, "could not be recorded", "HEAD:refs/clew/uid-same/code/1")
 	other.commit("a", "words")
 	other.push("HEAD:refs/clew/uid-other/code/1")
+
+	o.tell(team(uidOfTeam, "team"), team(uidAnew, "team@"+uidAnew))
+	if err := os.Remove(f.record("uid-old")); err != nil {
+		t.Fatal(err)
+	}
+	if got := o.refsOf(readerToken); got != "refs/clew/uid-other/code/1" {
+		t.Errorf("once the record was removed, a reader sees %s", got)
+	}
 }
 
 func TestWhoMayTellAboutNamespaces(t *testing.T) {
