@@ -128,7 +128,11 @@ func (e rewindEffect) changes(style style) [][]string {
 		rows = append(rows, []string{"  selects no file", style.yellow(clip.Runes(oneLine(strings.Join(paths, ", ")), 200)) + ": such a rewind fails, unless it is an empty folder"})
 	}
 	if paths := e.Files.BlockedPaths; len(paths) > 0 {
-		rows = append(rows, []string{"  in the way", style.yellow(clip.Runes(oneLine(strings.Join(paths, ", ")), 200)) + ": something there has to stay, so the rewind fails: move it elsewhere, or name it in the paths, too"})
+		text := style.yellow(clip.Runes(oneLine(strings.Join(paths, ", ")), 200)) + ": something there has to stay, so the rewind fails: move it elsewhere"
+		if len(e.Paths) > 0 {
+			text += ", or name it in the paths, too"
+		}
+		rows = append(rows, []string{"  in the way", text})
 	}
 	return rows
 }

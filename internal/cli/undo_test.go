@@ -60,12 +60,13 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	files := effect()
 	files.Conversation, files.Stops = nil, nil
 	files.Files.Totals, files.Files.Items = historyv1.DiffTotals{IgnoredFiles: 3}, nil
-	files.Files.UnmatchedPaths, files.Files.BlockedPaths = []string{"docs", "**/*.txt"}, []string{"src"}
+	files.Files.UnmatchedPaths, files.Files.BlockedPaths = []string{"docs", "**/*.txt"}, []string{"lib"}
+	files.Paths = []string{"src"}
 	r.answers["GET tasks/wanderer/diff/rewind"] = files
 	_, errOut = b.must("rewind", "wanderer", "--to", "1", "--code", "--dry-run", "--", "src")
 	wantParts(t, "the preview", errOut, "changes             no file; 3 files stay, which the commit ignores or other repositories have\n",
 		"selects no file     docs, **/*.txt: such a rewind fails, unless it is an empty folder\n",
-		"in the way          src: something there has to stay, so the rewind fails: move it elsewhere, or name it in the paths, too\n")
+		"in the way          lib: something there has to stay, so the rewind fails: move it elsewhere, or name it in the paths, too\n")
 	wantParts(t, "the query", r.query(), "path=src", "scope=Code")
 	talk := effect()
 	talk.Files, talk.Keeps = nil, historyv1.KeptState{Preserve: "Discard"}
