@@ -232,6 +232,7 @@ func TestInvalidAmounts(t *testing.T) {
 	gomega.NewWithT(t).Expect(good.validate()).To(gomega.Succeed())
 	for flag, change := range map[string]func(*options){
 		"--retry-base-delay must be more than 0":              func(o *options) { o.retryBase = 0 },
+		"--namespace-history-bytes must not be negative":      func(o *options) { o.namespaceBytes = -1 },
 		"--kube-api-qps must not be 0":                        func(o *options) { o.kubeQPS = 0 },
 		"--kube-api-burst must be at least 1":                 func(o *options) { o.kubeQPS, o.kubeBurst = 5, 0 },
 		"--spool-margin must be 0 or at least 1s, not 500ms":  func(o *options) { o.spoolMargin = 500 * time.Millisecond },

@@ -44,6 +44,7 @@ type options struct {
 	spoolMargin          time.Duration
 	spoolMarginBytes     string
 	keepCheckpoints      int
+	namespaceBytes       int64
 }
 
 // defaultOptions returns the defaults of the flags.
@@ -64,6 +65,7 @@ func defaultOptions() *options {
 		spoolMargin:       time.Hour,
 		spoolMarginBytes:  "64Mi",
 		keepCheckpoints:   1000,
+		namespaceBytes:    8 << 30,
 	}
 }
 
@@ -92,6 +94,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.spoolMargin, "spool-margin", o.spoolMargin, "how long a task's volume keeps records that the history store has, to resend them if the store is restored from an older copy")
 	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "the maximum size of those records on a volume")
 	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects a task's checkpointPolicy.retention may keep at most, the newest ones, in addition to those that another object names; 0 for any number. Records and code are kept")
+	f.Int64Var(&o.namespaceBytes, "namespace-history-bytes", o.namespaceBytes, "approximate limit in bytes of all histories of a namespace, beyond which specs of tasks are not kept with them; 0 for no limit. The server has the same flag for everything else")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is restarted; doubles each time")
 }
 
@@ -121,6 +124,9 @@ func (o *options) validate() error {
 	}
 	if o.keepCheckpoints < 0 {
 		problems = append(problems, fmt.Errorf("--keep-checkpoints must not be negative, not %d", o.keepCheckpoints))
+	}
+	if o.namespaceBytes < 0 {
+		problems = append(problems, fmt.Errorf("--namespace-history-bytes must not be negative, not %d", o.namespaceBytes))
 	}
 	if o.retryBase <= 0 {
 		problems = append(problems, fmt.Errorf("--retry-base-delay must be more than 0, not %s", o.retryBase))

@@ -58,7 +58,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	store, err := postgres.Open(ctx, dsn, log.WithName("history"))
+	store, err := postgres.OpenPool(ctx, dsn, log.WithName("history"), postgres.Pool{Limits: postgres.Limits{NamespaceBytes: o.namespaceBytes}})
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func ForkGone(f *v1alpha1.ForkSpec, kept history.KeptSpec) *Blocker {
 	switch {
 	case kept.Spec == "":
 		return &Blocker{v1alpha1.ReasonSpecNotKept, fmt.Sprintf(
-			"Task %q is gone, and its spec is not kept, since it was larger than 128 KiB, it ended before specs were kept with the history, or the history store was restored from an older copy: apply a Task with startFrom, which has a spec of its own", name)}
+			"Task %q is gone, and its spec is not kept, since it was larger than 128 KiB, the histories of the namespace had reached their limit, it ended before specs were kept with the history, or the history store was restored from an older copy: apply a Task with startFrom, which has a spec of its own", name)}
 	case len(kept.Fields) > 0:
 		return &Blocker{v1alpha1.ReasonSpecNotKept, fmt.Sprintf(
 			"Task %q is gone, and of its spec, what may be secret is not kept: %s: apply a Task with startFrom, which has a spec of its own", name, listed(kept.Fields))}

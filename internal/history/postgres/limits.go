@@ -46,7 +46,7 @@ const (
 // Where the limits are set, for users who reach one.
 const (
 	taskLimit      = "historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server"
-	namespaceLimit = "historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server"
+	namespaceLimit = "historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server and manager"
 )
 
 type limits struct {
@@ -142,18 +142,24 @@ func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, e
 	if most <= 0 {
 		return "", nil
 	}
-	sum, ok := s.limits.sums.Get(l.task.Namespace)
-	if !ok {
-		var err error
-		if sum, err = q.NamespaceBytes(ctx, l.task.Namespace); err != nil {
-			return "", err
-		}
-		s.limits.sums.Add(l.task.Namespace, sum, sumKept)
-	}
-	if sum.(int64)+more <= with(most) {
-		return "", nil
+	sum, err := s.namespaceBytes(ctx, q, l.task.Namespace)
+	if err != nil || sum+more <= with(most) {
+		return "", err
 	}
 	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes (%s): have it raised, or delete some with kubectl clew task delete-history", most, namespaceLimit), nil
+}
+
+// namespaceBytes returns how much the histories of a namespace take, kept specs included, as of
+// a short time ago.
+func (s *Store) namespaceBytes(ctx context.Context, q *sqlc.Queries, namespace string) (int64, error) {
+	if sum, ok := s.limits.sums.Get(namespace); ok {
+		return sum.(int64), nil
+	}
+	sum, err := q.NamespaceBytes(ctx, namespace)
+	if err == nil {
+		s.limits.sums.Add(namespace, sum, sumKept)
+	}
+	return sum, err
 }
 
 // leaveOut removes the agent's output, and everything else that nothing depends on, from

@@ -86,7 +86,7 @@ var _ = Describe("The limits of a history", func() {
 		begin(t, limited(t, dsn, limits), taskNamed("a"), 1).append(noise(60))
 		w := begin(t, limited(t, dsn, limits), taskNamed("b"), 1)
 		Expect(w.store.Append(ctx, w.task, 1, w.number(noise(60)))).Error().
-			To(MatchError(ContainSubstring("historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server)")))
+			To(MatchError(ContainSubstring("historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server and manager)")))
 
 		By("appending in another namespace")
 		other := begin(t, limited(t, dsn, limits), history.Task{Namespace: "elsewhere", Name: "c", UID: "uid-c"}, 1)

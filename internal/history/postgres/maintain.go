@@ -26,6 +26,9 @@ type MaintenanceOptions struct {
 	// TaskExists reports whether a history's Task object still exists. It is called right
 	// before a history is deleted, and is required only with MessageRetention.
 	TaskExists func(ctx context.Context, task history.Task) (bool, error)
+	// HasUID reports whether a Task of any namespace has that UID. It is called right before the
+	// kept spec of a task that never began is deleted; without it, such specs stay.
+	HasUID func(ctx context.Context, uid string) (bool, error)
 	// Every is the interval at which retention is applied; one hour if 0.
 	Every time.Duration
 	// Registerer receives the metrics; nil for none.
@@ -42,6 +45,8 @@ const (
 	// orphanRetention is how long pieces are kept whose message never arrived: longer
 	// than a daemon can be cut off and still return.
 	orphanRetention = 30 * 24 * time.Hour
+	// specPatience is how long the kept spec of a task that has not begun stays, at least.
+	specPatience = time.Hour
 )
 
 // RunMaintenance does the work that follows writes until ctx ends, and returns ctx's
@@ -219,6 +224,9 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 		if err := m.deleteGoneTasks(ctx, now.Add(-m.options.MessageRetention)); err != nil {
 			return err
 		}
+	}
+	if err := m.deleteIdleSpecs(ctx, now.Add(-specPatience)); err != nil {
+		return err
 	}
 	if err := m.inBatches(ctx, "give up orphaned pieces of texts", func(q *sqlc.Queries) (int64, error) {
 		return q.GiveUpPieces(ctx, sqlc.GiveUpPiecesParams{Before: now.Add(-orphanRetention), UpToRows: sweepBatch})

@@ -2,13 +2,16 @@ package postgres
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
 // KeepSpec replaces the kept spec of a task. That of a task whose history was deleted is not
-// kept. Errors: history.ErrUnavailable.
+// kept, and nothing of one for which the limit of its namespace leaves no room. Errors:
+// history.ErrUnavailable.
 func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.KeptSpec) error {
 	return s.write(ctx, "keep the spec of the task with UID "+task.UID, func(q *sqlc.Queries) error {
 		// Held by the deletion of a history, too.
@@ -19,10 +22,29 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 		if err != nil || gone {
 			return err
 		}
+		if kept, err = s.withinLimit(ctx, q, task, kept); err != nil {
+			return err
+		}
 		return q.KeepSpec(ctx, sqlc.KeepSpecParams{
 			Uid: task.UID, Namespace: task.Namespace, Spec: kept.Spec, Variables: listOf(kept.Variables), Fields: listOf(kept.Fields),
 		})
 	})
+}
+
+// withinLimit returns a spec, or an empty one if the limit of its namespace leaves no room for it.
+func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.Key, kept history.KeptSpec) (history.KeptSpec, error) {
+	most := s.limits.NamespaceBytes
+	if most <= 0 {
+		return kept, nil
+	}
+	sum, err := s.namespaceBytes(ctx, q, task.Namespace)
+	if err != nil {
+		return kept, err
+	}
+	if sum+int64(len(kept.Spec)) > most {
+		return history.KeptSpec{}, nil
+	}
+	return kept, nil
 }
 
 // KeptSpec returns the kept spec of a task. Errors: history.ErrNotFound, history.ErrUnavailable.
@@ -37,4 +59,34 @@ func listOf(texts []string) []string {
 		return []string{}
 	}
 	return texts
+}
+
+// deleteIdleSpecs deletes the specs that were kept before the given time, of tasks that have not begun
+// and are gone: no history contains them, and nobody can fork such a task.
+func (m *maintainer) deleteIdleSpecs(ctx context.Context, before time.Time) error {
+	if m.options.HasUID == nil {
+		return nil
+	}
+	page := sqlc.IdleSpecsParams{Before: before, UpToRows: sweepBatch}
+	for {
+		idle, err := m.store.read().IdleSpecs(ctx, page)
+		if err != nil || len(idle) == 0 {
+			return wrap(err, "list the kept specs of tasks that have not begun")
+		}
+		for _, row := range idle {
+			page.AfterTime, page.AfterUid = row.KeptAt, row.Uid
+			exists, err := m.options.HasUID(ctx, row.Uid)
+			if err != nil {
+				return fmt.Errorf("check whether the task with UID %s still exists: %w", row.Uid, err)
+			}
+			if exists {
+				continue
+			}
+			if err := m.store.write(ctx, "delete the kept spec of the task with UID "+row.Uid, func(q *sqlc.Queries) error {
+				return q.DeleteIdleSpec(ctx, row.Uid)
+			}); err != nil {
+				return err
+			}
+		}
+	}
 }

@@ -15,3 +15,14 @@ WHERE task_specs.uid = @former_uid::text AND NOT EXISTS (SELECT FROM task_specs 
 
 -- name: DeleteSpec :exec
 DELETE FROM task_specs WHERE uid = @uid;
+
+-- name: IdleSpecs :many
+-- Kept specs of tasks that have not begun, which are no part of a history, oldest first.
+SELECT s.uid, s.kept_at FROM task_specs s
+WHERE s.kept_at < @before::timestamptz AND (s.kept_at, s.uid) > (@after_time::timestamptz, @after_uid::text)
+    AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = s.uid)
+ORDER BY s.kept_at, s.uid
+LIMIT @up_to_rows;
+
+-- name: DeleteIdleSpec :exec
+DELETE FROM task_specs WHERE task_specs.uid = @uid AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = @uid);

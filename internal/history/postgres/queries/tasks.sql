@@ -60,7 +60,10 @@ SET limit_since = sqlc.narg('since'), limit_noted = sqlc.narg('noted'), limit_me
 WHERE uid = @uid;
 
 -- name: NamespaceBytes :one
-SELECT coalesce(sum(stored_bytes), 0)::bigint FROM tasks WHERE namespace = @namespace;
+SELECT (
+    (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = @namespace)
+    + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = @namespace)
+)::bigint;
 
 -- name: SetProblem :exec
 UPDATE tasks SET problem_reason = @reason, problem_message = @message WHERE uid = @uid;

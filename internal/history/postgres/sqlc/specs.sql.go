@@ -7,7 +7,17 @@ package sqlc
 
 import (
 	"context"
+	"time"
 )
+
+const deleteIdleSpec = `-- name: DeleteIdleSpec :exec
+DELETE FROM task_specs WHERE task_specs.uid = $1 AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = $1)
+`
+
+func (q *Queries) DeleteIdleSpec(ctx context.Context, uid string) error {
+	_, err := q.db.Exec(ctx, deleteIdleSpec, uid)
+	return err
+}
 
 const deleteSpec = `-- name: DeleteSpec :exec
 DELETE FROM task_specs WHERE uid = $1
@@ -16,6 +26,52 @@ DELETE FROM task_specs WHERE uid = $1
 func (q *Queries) DeleteSpec(ctx context.Context, uid string) error {
 	_, err := q.db.Exec(ctx, deleteSpec, uid)
 	return err
+}
+
+const idleSpecs = `-- name: IdleSpecs :many
+SELECT s.uid, s.kept_at FROM task_specs s
+WHERE s.kept_at < $1::timestamptz AND (s.kept_at, s.uid) > ($2::timestamptz, $3::text)
+    AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = s.uid)
+ORDER BY s.kept_at, s.uid
+LIMIT $4
+`
+
+type IdleSpecsParams struct {
+	Before    time.Time
+	AfterTime time.Time
+	AfterUid  string
+	UpToRows  int32
+}
+
+type IdleSpecsRow struct {
+	Uid    string
+	KeptAt time.Time
+}
+
+// Kept specs of tasks that have not begun, which are no part of a history, oldest first.
+func (q *Queries) IdleSpecs(ctx context.Context, arg IdleSpecsParams) ([]IdleSpecsRow, error) {
+	rows, err := q.db.Query(ctx, idleSpecs,
+		arg.Before,
+		arg.AfterTime,
+		arg.AfterUid,
+		arg.UpToRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []IdleSpecsRow
+	for rows.Next() {
+		var i IdleSpecsRow
+		if err := rows.Scan(&i.Uid, &i.KeptAt); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const keepSpec = `-- name: KeepSpec :exec

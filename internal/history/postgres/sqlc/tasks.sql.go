@@ -176,7 +176,10 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 }
 
 const namespaceBytes = `-- name: NamespaceBytes :one
-SELECT coalesce(sum(stored_bytes), 0)::bigint FROM tasks WHERE namespace = $1
+SELECT (
+    (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = $1)
+    + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = $1)
+)::bigint
 `
 
 func (q *Queries) NamespaceBytes(ctx context.Context, namespace string) (int64, error) {
