@@ -53,6 +53,12 @@ type CheckpointBranch struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`
 	ID string `json:"id,omitempty"`
+	// requestedBy is the name of the user who added the entry or changed it last, as
+	// authenticated by the API server. Admission sets it and ignores what a client sends: leave
+	// it out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // CheckpointBranchState says what became of a branch in the gitstore.
@@ -112,7 +118,7 @@ type OriginBranchStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Request string `json:"request,omitempty"`
-	// number counts the pods that pushed the branch, or tried to.
+	// number of the pod that pushes the branch, or did so last, among those of the Checkpoint.
 	// +optional
 	Number int64 `json:"number,omitempty"`
 	// podName is the name of the pod that pushes it now; empty if none does.

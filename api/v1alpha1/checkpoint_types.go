@@ -99,6 +99,11 @@ type CheckpointSpec struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	Branches []CheckpointBranch `json:"branches,omitempty"`
+	// branchesChangedBy is the name of the user who changed branches last, as authenticated by
+	// the API server. Admission sets it and ignores what a client sends: leave it out.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	BranchesChangedBy string `json:"branchesChangedBy,omitempty"`
 }
 
 // SkippedFile is a file that a checkpoint lists but does not contain. A rewind never deletes it,
@@ -316,6 +321,10 @@ type CheckpointStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Branches []CheckpointBranchStatus `json:"branches,omitempty"`
+	// branchPushes counts the pods that pushed branches, or tried to, also of those that the spec
+	// no longer names.
+	// +optional
+	BranchPushes int64 `json:"branchPushes,omitempty"`
 	// files is the number of files in the checkpoint.
 	// +optional
 	Files int64 `json:"files,omitempty"`

@@ -230,6 +230,10 @@ type PublishStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	HeldCommit string `json:"heldCommit,omitempty"`
+	// approvedCommit is the approvedCommit of spec.publish that the timeline has an entry about.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	ApprovedCommit string `json:"approvedCommit,omitempty"`
 	// protectedFiles are the first protected files that the checkpoint changes.
 	// +optional
 	// +listType=atomic

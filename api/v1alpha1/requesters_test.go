@@ -320,6 +320,76 @@ func TestTheRequestersOfCheckpointsAndForks(t *testing.T) {
 	}
 }
 
+func TestWhoChangedPublishIsWhoApproved(t *testing.T) {
+	p := newPeople(t)
+	publish := func(commit string) map[string]any {
+		how := map[string]any{"branch": "clew/work"}
+		if commit != "" {
+			how["approvedCommit"] = commit
+		}
+		return map[string]any{"repository": map[string]any{"url": "https://example.com/r.git"}, "publish": how}
+	}
+	serverSide(t, p.ann, manifest("publishes", publish("")))
+	want := v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "ann", Publish: "ann"}
+	wantRequesters(t, "publishes", want)
+	serverSide(t, p.carol, manifest("publishes", publish("")))
+	wantRequesters(t, "publishes", want)
+	want.Publish = "carol"
+	for _, c := range []client.Client{p.carol, p.robot} { // applied again, it is still by the same
+		serverSide(t, c, manifest("publishes", publish(strings.Repeat("c0", 20))))
+		wantRequesters(t, "publishes", want)
+	}
+}
+
+// wantBranches fails unless the branches of a Checkpoint were asked for by these users, and were
+// changed by that one last.
+func wantBranches(t *testing.T, name, changedBy string, want map[string]string) {
+	t.Helper()
+	c := &v1alpha1.Checkpoint{}
+	must(t, server.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, c))
+	got := map[string]string{}
+	for _, b := range c.Spec.Branches {
+		got[b.Name] = b.RequestedBy
+	}
+	if !reflect.DeepEqual(got, want) || c.Spec.BranchesChangedBy != changedBy {
+		t.Errorf("the branches are by %v, and changed by %q; want %v, %q", got, c.Spec.BranchesChangedBy, want, changedBy)
+	}
+}
+
+func TestTheRequestersOfBranches(t *testing.T) {
+	p := newPeople(t)
+	apply := func(c client.Client, branches ...map[string]any) {
+		t.Helper()
+		list := []any{}
+		for _, b := range branches {
+			list = append(list, b)
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion.String(), "kind": "Checkpoint", "metadata": map[string]any{"namespace": "default", "name": "branched"},
+			"spec": map[string]any{"taskRef": map[string]any{"name": "t"}, "branches": list},
+		}}
+		serverSide(t, c, u, client.ForceOwnership)
+	}
+	a, b := map[string]any{"name": "a"}, map[string]any{"name": "b", "push": "Origin", "requestedBy": "eve"}
+	apply(p.ann, a)
+	wantBranches(t, "branched", "ann", map[string]string{"a": "ann"})
+	apply(p.carol, b, a)
+	wantBranches(t, "branched", "carol", map[string]string{"a": "ann", "b": "carol"})
+	apply(p.robot, a, b)
+	wantBranches(t, "branched", "carol", map[string]string{"a": "ann", "b": "carol"})
+	b["approvedCommit"] = strings.Repeat("c0", 20)
+	apply(p.robot, a, b)
+	wantBranches(t, "branched", robot, map[string]string{"a": "ann", "b": robot})
+	apply(p.ann, b)
+	wantBranches(t, "branched", "ann", map[string]string{"b": robot})
+
+	c := &v1alpha1.Checkpoint{}
+	must(t, server.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "branched"}, c))
+	c.Spec.BranchesChangedBy, c.Spec.Branches[0].RequestedBy, c.Spec.Retention = "eve", "eve", v1alpha1.CheckpointKept
+	must(t, p.carol.Update(t.Context(), c))
+	wantBranches(t, "branched", "ann", map[string]string{"b": robot})
+}
+
 func TestTheManagerNamesTheRequesterOfAForksTask(t *testing.T) {
 	p := newPeople(t)
 	task := builders.Task("forked")

@@ -92,6 +92,10 @@ type TaskRequesters struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Acknowledge string `json:"acknowledge,omitempty"`
+	// publish is who changed publish last, and by that also who approved its approvedCommit.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Publish string `json:"publish,omitempty"`
 }
 
 // TaskSpec is the work that a user requests.

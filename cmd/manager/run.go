@@ -196,7 +196,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 	branches := &checkpoint.Branches{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
 		Gitstore: gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile},
-		Store:    store, Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Clock: clock.RealClock{},
+		Store:    store, Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Clock: clock.RealClock{}, Stamped: o.stamped,
 	}
 	if err := branches.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("add the controller of checkpoints' branches: %w", err)

@@ -80,7 +80,7 @@ var _ = Describe("branches at the repository", func() {
 		w.Expect(w.reasons("fix")).To(ContainElements(v1alpha1.EventBranchNotPublished, v1alpha1.EventBranchPublished))
 		w.Expect(w.task("fix").Status.Publish).To(BeNil(), "the task itself publishes nothing")
 		w.Expect(w.store.Events(w.id("fix").UID)).To(ContainElement(And(
-			HaveField("Reason", v1alpha1.EventBranchPublished), HaveField("Checkpoint", BeEquivalentTo(1)), HaveField("Actor", HaveSuffix(" (field manager)")),
+			HaveField("Reason", v1alpha1.EventBranchPublished), HaveField("Checkpoint", BeEquivalentTo(1)), HaveField("Actor", And(Equal(w.checkpoint("fix-1").Spec.Branches[0].RequestedBy), Not(BeEmpty()))),
 		)), "the timeline says who asked")
 	})
 

@@ -181,4 +181,25 @@ var _ = Describe("the branches of checkpoints", func() {
 		w.branches.restore()
 		w.Eventually(w.branches.all).Should(Equal(before))
 	})
+
+	It("are in the timeline, with who asked for them and who removed them", func() {
+		w := newWorld()
+		w.running("work")
+		w.recordMany("work", 1)
+		w.actAs("ann")
+		w.branch("work-1", "b")
+		w.eventuallyBranches("work-1", HaveExactElements(made("b", 1)))
+		w.actAs("ben")
+		w.branch("work-1")
+		w.eventuallyBranches("work-1", BeEmpty())
+		w.branches.answer(gitstoreapi.New(gitstoreapi.RefExists, "it is taken"))
+		w.actAs("carol")
+		w.branch("work-1", "c")
+		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
+			HaveKeyWithValue(v1alpha1.EventBranchMade, "ann"),
+			HaveKeyWithValue(v1alpha1.EventBranchRemoved, "ben"),
+			HaveKeyWithValue(v1alpha1.EventBranchRefused, "carol"),
+		))
+		w.Eventually(w.notes).Should(ContainElement(ContainSubstring("it is taken")))
+	})
 })

@@ -167,7 +167,7 @@ func (w *world) startManager() {
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
-	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches, Store: store, Events: events, Pods: pods, Limits: limits, Clock: clock.RealClock{}, MakeAgain: w.makeAgain}
+	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches, Store: store, Events: events, Pods: pods, Limits: limits, Clock: clock.RealClock{}, MakeAgain: w.makeAgain, Stamped: true}
 	w.Expect(branches.SetupWithManager(mgr)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())

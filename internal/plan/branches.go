@@ -41,8 +41,9 @@ type ObservedBranches struct {
 // BranchesPlan is what to do about the branches, in this order: pods to stop, status, pod to
 // start, Events.
 type BranchesPlan struct {
-	// Branches is the new status.branches.
+	// Branches is the new status.branches, and Pushes the new status.branchPushes.
 	Branches []v1alpha1.CheckpointBranchStatus
+	Pushes   int64
 	// StopPods are the pods to delete.
 	StopPods []PodRef
 	// Start is the pod to create; nil for none.
@@ -59,16 +60,16 @@ type BranchPublisher struct {
 	Branch v1alpha1.CheckpointBranch
 }
 
-// BranchEvent is that a branch was pushed, or could not be.
+// BranchEvent is what became of a branch, or was asked for it.
 type BranchEvent struct {
 	// Branch is the branch's name.
 	Branch string
-	// Reason is EventBranchPublished or EventBranchNotPublished.
+	// Reason is that of the event, such as EventBranchPublished.
 	Reason  string
 	Message string
-	// Number and Request are those of the branch's status.
-	Number  int64
-	Request string
+	// Key tells the event from others of the branch with the same reason. It is the same when
+	// the event is recorded again.
+	Key string
 }
 
 // branchPause is when to look again whether another branch is still being pushed.
@@ -106,7 +107,12 @@ func PushesBranches(c *v1alpha1.Checkpoint) bool {
 // repository, one at a time. It is pure.
 func DecideBranches(o ObservedBranches, now time.Time) BranchesPlan {
 	d := &branching{o: o, now: now}
-	d.plan.Branches = o.Checkpoint.DeepCopy().Status.Branches
+	d.plan.Branches, d.plan.Pushes = o.Checkpoint.DeepCopy().Status.Branches, o.Checkpoint.Status.BranchPushes
+	for i := range d.plan.Branches { // an earlier version of Clew has counted them apart
+		if s := d.plan.Branches[i].Origin; s != nil {
+			d.plan.Pushes = max(d.plan.Pushes, s.Number)
+		}
+	}
 	var active *v1alpha1.CheckpointBranchStatus
 	for i := range d.plan.Branches {
 		s := &d.plan.Branches[i]
@@ -212,7 +218,11 @@ func (d *branching) startNext() {
 			continue
 		}
 		s.Origin.Request, s.Origin.RetryTime = branchRequest(spec), nil
-		s.Origin.Number++
+		d.plan.Pushes++
+		s.Origin.Number = d.plan.Pushes
+		if spec.ApprovedCommit != "" {
+			d.add(s, v1alpha1.EventCommitApproved, spec.ApprovedCommit, fmt.Sprintf("approved that commit %s is pushed as the branch %s, whatever it changes", spec.ApprovedCommit, s.Name))
+		}
 		if d.create(s, spec); s.Origin.PodName != "" {
 			return
 		}
@@ -250,6 +260,7 @@ func (d *branching) create(s *v1alpha1.CheckpointBranchStatus, spec *v1alpha1.Ch
 // ended records the outcome of a pod, or why none was started.
 func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.PublishResult) {
 	o := s.Origin
+	key := cmp.Or(o.PodUID, fmt.Sprintf("%d/%s", o.Number, o.Request))
 	o.PodName, o.PodUID, o.RetryTime, o.HeldCommit, o.ProtectedFiles = "", "", nil, "", nil
 	for _, file := range result.Protected {
 		o.ProtectedFiles = append(o.ProtectedFiles, resources.PlainText(file, 256))
@@ -259,7 +270,7 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 	}
 	switch {
 	case result.Reason == v1alpha1.ReasonPublished:
-		d.published(s, result)
+		d.published(s, result, key)
 		return
 	case result.Retryable && o.Failures+1 < branchFailures && (result.Reason != v1alpha1.ReasonPublishFailed || o.Failures+1 < maxUnknownFailures):
 		o.Failures++
@@ -274,12 +285,12 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 	}
 	d.tell(s, result.Reason, result.Message)
 	if o.Failures <= 1 {
-		d.add(s, v1alpha1.EventBranchNotPublished, fmt.Sprintf("the branch %s of checkpoint %d was not pushed (%s): %s", s.Name, d.o.Checkpoint.Status.Number, result.Reason, result.Message))
+		d.add(s, v1alpha1.EventBranchNotPublished, key, fmt.Sprintf("the branch %s of checkpoint %d was not pushed (%s): %s", s.Name, d.o.Checkpoint.Status.Number, result.Reason, result.Message))
 	}
 }
 
 // published records that the repository has the branch.
-func (d *branching) published(s *v1alpha1.CheckpointBranchStatus, result daemonapi.PublishResult) {
+func (d *branching) published(s *v1alpha1.CheckpointBranchStatus, result daemonapi.PublishResult, key string) {
 	o, known := s.Origin, s.Origin.Ref == result.Ref && s.Origin.Commit == result.Commit
 	o.Failures, o.Ref, o.Commit, o.Onto = 0, resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), resources.PlainText(result.Onto, 64)
 	if result.Answer != "" || !known {
@@ -287,7 +298,7 @@ func (d *branching) published(s *v1alpha1.CheckpointBranchStatus, result daemona
 	}
 	d.tell(s, v1alpha1.ReasonPublished, fmt.Sprintf("checkpoint %d is at %s as %s", d.o.Checkpoint.Status.Number, result.Ref, result.Commit))
 	if !known {
-		d.add(s, v1alpha1.EventBranchPublished, o.Message)
+		d.add(s, v1alpha1.EventBranchPublished, key, o.Message)
 	}
 }
 
@@ -296,15 +307,22 @@ func (d *branching) tell(s *v1alpha1.CheckpointBranchStatus, reason, message str
 	s.Origin.Reason, s.Origin.Message = reason, statusText(message)
 }
 
-func (d *branching) add(s *v1alpha1.CheckpointBranchStatus, reason, message string) {
-	d.plan.Events = append(d.plan.Events, BranchEvent{Branch: s.Name, Reason: reason, Message: statusText(message), Number: s.Origin.Number, Request: s.Origin.Request})
+func (d *branching) add(s *v1alpha1.CheckpointBranchStatus, reason, key, message string) {
+	d.plan.Events = append(d.plan.Events, BranchEvent{Branch: s.Name, Reason: reason, Message: statusText(message), Key: key})
 }
 
-// BranchRequester returns who asked for a branch of the Checkpoint to be pushed, as far as field
-// managers tell.
-func BranchRequester(c *v1alpha1.Checkpoint, branch string) string {
-	by := Requester(c, "", "spec", "branches", fieldpath.KeyByFields("name", branch), "push")
-	return cmp.Or(by, Unknown)
+// BranchRequester returns who asked for a branch of the Checkpoint, or removed it. What is written
+// in the spec about that is true only if admission has stamped it.
+func BranchRequester(c *v1alpha1.Checkpoint, branch string, stamped bool) string {
+	i := slices.IndexFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == branch })
+	stamp, field := c.Spec.BranchesChangedBy, []any{"spec", "branches"}
+	if i >= 0 {
+		stamp, field = c.Spec.Branches[i].RequestedBy, []any{"spec", "branches", fieldpath.KeyByFields("name", branch), "name"}
+	}
+	if !stamped {
+		stamp = ""
+	}
+	return cmp.Or(Requester(c, stamp, field...), Unknown)
 }
 
 // requeueAt asks for another decision at t at the latest.

@@ -43,7 +43,7 @@ func pushing(t *testing.T, branches ...string) *branchScene {
 func (s *branchScene) step() *branchScene {
 	s.Helper()
 	p := DecideBranches(s.o, s.now)
-	s.o.Refused, s.after, s.o.Checkpoint.Status.Branches = "", p.RequeueAfter, p.Branches
+	s.o.Refused, s.after, s.o.Checkpoint.Status.Branches, s.o.Checkpoint.Status.BranchPushes = "", p.RequeueAfter, p.Branches, p.Pushes
 	s.events = append(s.events, p.Events...)
 	for _, ref := range p.StopPods {
 		for i := range s.o.Publishers {
@@ -287,4 +287,56 @@ func TestThePodOfABranchThatIsNoLongerPushedIsStopped(t *testing.T) {
 		t.Error("there is nothing to do")
 	}
 	s.step().wantNoPod()
+}
+
+// A pod with the name of an earlier one would be taken for it, and an event with the same key for
+// one that is recorded already.
+func TestTheNumbersOfPushesNeverBeginAnew(t *testing.T) {
+	s := pushing(t, "a").step().ends(at("refs/heads/a", "c1"))
+	s.o.Checkpoint.Spec.Branches[0].Push = v1alpha1.PushNever
+	s.step()
+	s.o.Checkpoint.Spec.Branches[0].Push = v1alpha1.PushOrigin
+	s.step()
+	if got := s.origin(0).Number; got != 2 {
+		t.Errorf("the second push has the number %d", got)
+	}
+	s.ends(at("refs/heads/a", "c1"))
+	s.o.Checkpoint.Spec.Branches, s.o.Checkpoint.Status.Branches = nil, nil // it is taken away
+	again := pushing(t, "a")
+	s.o.Checkpoint.Spec.Branches, s.o.Checkpoint.Status.Branches = again.o.Checkpoint.Spec.Branches, again.o.Checkpoint.Status.Branches
+	s.step().ends(at("refs/heads/a", "c1"))
+	if got := s.origin(0).Number; got != 3 {
+		t.Errorf("the third push has the number %d", got)
+	}
+	keys := map[string]bool{}
+	for _, e := range s.events {
+		keys[e.Reason+e.Key] = true
+	}
+	if len(s.events) != 3 || len(keys) != 3 {
+		t.Errorf("the events are %+v, want three that differ", s.events)
+	}
+}
+
+func TestAnEarlierVersionHasCountedEachBranchApart(t *testing.T) {
+	s := pushing(t, "a", "b").step()
+	s.ends(at("refs/heads/a", "c1"))
+	s.o.Checkpoint.Status.Branches[0].Origin.Number, s.o.Checkpoint.Status.BranchPushes = 6, 0
+	s.o.Checkpoint.Spec.Branches[0].ID = "again"
+	s.ends(at("refs/heads/b", "c1")).step()
+	if got := s.origin(0).Number; got != 7 {
+		t.Errorf("the next push has the number %d, want 7", got)
+	}
+}
+
+func TestWhoAskedForABranchIsNamed(t *testing.T) {
+	c := pushing(t, "a").o.Checkpoint
+	c.Spec.Branches[0].RequestedBy, c.Spec.BranchesChangedBy = "ann", "ben"
+	for branch, want := range map[string]string{"a": "ann", "removed": "ben"} {
+		if got := BranchRequester(c, branch, true); got != want {
+			t.Errorf("the branch %s was requested by %q, want %q", branch, got, want)
+		}
+		if got := BranchRequester(c, branch, false); got != Unknown {
+			t.Errorf("without the policy, the branch %s was requested by %q", branch, got)
+		}
+	}
 }

@@ -32,6 +32,7 @@ const (
 // true of publishing.
 func (d *decision) publish() {
 	d.stopPublishers()
+	d.noteApproval()
 	trouble := ""
 	if p := d.s.Publish; p != nil && p.PodName != "" {
 		trouble = d.followPublisher(p)
@@ -40,6 +41,24 @@ func (d *decision) publish() {
 		d.considerPublishing(spec)
 	}
 	d.reportPublishing(trouble)
+}
+
+// noteApproval adds an entry about a commit that somebody approves.
+func (d *decision) noteApproval() {
+	approved := ""
+	if spec := d.task.Spec.Publish; spec != nil {
+		approved = spec.ApprovedCommit
+	}
+	switch p := d.s.Publish; {
+	case p == nil && approved == "", p != nil && p.ApprovedCommit == approved:
+		return
+	case p == nil:
+		d.s.Publish = &v1alpha1.PublishStatus{}
+	}
+	d.s.Publish.ApprovedCommit = approved
+	if approved != "" {
+		d.addEntry(v1alpha1.EventCommitApproved, d.publishRequester(), "approved that commit "+approved+" is published, whatever it changes")
+	}
 }
 
 // stopPublishers deletes the pods whose outcome is known.
@@ -241,7 +260,7 @@ func (d *decision) addPublishedEntry(p *v1alpha1.PublishStatus) {
 		attempt = a.Number
 	}
 	d.appendEntry(v1alpha1.HistoryEntry{
-		Reason: v1alpha1.EventTaskPublished, Actor: clew, Message: whereabouts(p), Attempt: attempt, Checkpoint: p.Checkpoint,
+		Reason: v1alpha1.EventTaskPublished, Actor: d.publishRequester(), Message: whereabouts(p), Attempt: attempt, Checkpoint: p.Checkpoint,
 		Publication: &v1alpha1.Publication{Ref: p.Ref, Commit: p.Commit, Onto: p.Onto, Number: p.Number},
 	})
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -341,4 +342,35 @@ func TestNothingIsPublishedThatIsNotDurable(t *testing.T) {
 	s.o.History.State.Latest.Durable = true
 	s.after(time.Minute).step()
 	s.wantPublisher(1, 1, "")
+}
+
+func TestWhoApprovedIsInTheTimelineOnce(t *testing.T) {
+	s := completedTask(t, publishes())
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonProtectedPaths, Commit: "c1", Message: "it changes 1 file"})
+	s.o.Stamped = true
+	s.change(func(t *v1alpha1.Task) {
+		t.Spec.Publish.ApprovedCommit, t.Spec.RequestedBy = "c1", &v1alpha1.TaskRequesters{Publish: "ann"}
+	}).step()
+	s.publisherEnds(pushed("c1"))
+	s.managerRestarts().step()
+	if e := s.entries(v1alpha1.EventCommitApproved); len(e) != 1 || e[0].Actor != "ann" || !strings.Contains(e[0].Message, "c1") {
+		t.Errorf("the entries are %+v, want one that ann approved c1", e)
+	}
+	if e := s.entries(v1alpha1.EventTaskPublished); len(e) != 1 || e[0].Actor != "ann" {
+		t.Errorf("the entries are %+v, want one by ann", e)
+	}
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ApprovedCommit = "" }).step()
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.ApprovedCommit = "c1" }).step()
+	if e := s.entries(v1alpha1.EventCommitApproved); len(e) != 2 {
+		t.Errorf("the entries are %+v, want another one", e)
+	}
+}
+
+func TestAnApprovalBeforeTheFirstPushIsInTheTimeline(t *testing.T) {
+	s := newScene(t, publishes(func(p *v1alpha1.Publish) { p.ApprovedCommit = "c1" })).step()
+	if e := s.entries(v1alpha1.EventCommitApproved); len(e) != 1 {
+		t.Errorf("the entries are %+v, want one", e)
+	}
+	s.wantNoPublisher()
+	s.wantPublished(metav1.ConditionUnknown, v1alpha1.ReasonPublishPending)
 }

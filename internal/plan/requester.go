@@ -66,6 +66,11 @@ func (d *decision) rewindRequester() string {
 	return Requester(d.task, d.stamps().Rewind, "spec", "rewind", "id")
 }
 
+// publishRequester returns who asked for the task's work to be published as it is.
+func (d *decision) publishRequester() string {
+	return cmp.Or(Requester(d.task, d.stamps().Publish, "spec", "publish", "branch"), clew)
+}
+
 func (d *decision) resumeRequester() string {
 	return Requester(d.task, d.stamps().Resume, "spec", "resume", "id")
 }

@@ -58,6 +58,8 @@ type Branches struct {
 	Pods resources.Options
 	// Limits are the pauses of decisions.
 	Limits plan.Limits
+	// Stamped is true when an admission policy writes requesters into applied objects.
+	Stamped bool
 	// Clock is the source of the time.
 	Clock clock.PassiveClock
 	// MakeAgain is how often the gitstore is asked for all branches again, since it may have been
@@ -185,7 +187,7 @@ func (r *Branches) reconcile(ctx context.Context, c *v1alpha1.Checkpoint, again 
 		}
 		failed = errors.Join(failed, r.make(ctx, c, names))
 	}
-	after, err := r.push(ctx, old, c)
+	after, err := r.push(ctx, old, c, branchEvents(old, c))
 	return after, errors.Join(failed, err)
 }
 

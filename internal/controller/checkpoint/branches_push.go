@@ -3,8 +3,8 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"slices"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -48,8 +48,9 @@ func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoin
 }
 
 // push brings the branches to the task's repository, and writes the status if it differs from
-// the old one. The pod that the status names is created after that.
-func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint) (time.Duration, error) {
+// the old one. The pod that the status names is created after that. happened is what the gitstore
+// has done before.
+func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint, happened []plan.BranchEvent) (time.Duration, error) {
 	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits}
 	var err error
 	if plan.PushesBranches(c) || plan.PushesBranches(old) {
@@ -60,14 +61,15 @@ func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint) (time.
 	if observed.Publishers, observed.Busy, err = publishers(ctx, r.Live, c, r.Clock.Now()); err != nil {
 		return 0, err
 	}
-	return r.apply(ctx, old, observed)
+	return r.apply(ctx, old, observed, happened)
 }
 
 // apply decides and carries out the plan.
-func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed plan.ObservedBranches) (time.Duration, error) {
+func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed plan.ObservedBranches, happened []plan.BranchEvent) (time.Duration, error) {
 	p, c := plan.DecideBranches(observed, r.Clock.Now()), observed.Checkpoint
-	c.Status.Branches = p.Branches
-	if err := r.record(ctx, c, p.Events); err != nil {
+	c.Status.Branches, c.Status.BranchPushes = p.Branches, p.Pushes
+	happened = append(happened, p.Events...)
+	if err := r.record(ctx, c, happened); err != nil {
 		return 0, err
 	}
 	if !equality.Semantic.DeepEqual(old.Status, c.Status) {
@@ -76,7 +78,7 @@ func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed
 			return 0, fmt.Errorf("write the branches of Checkpoint %s: %w", c.Name, err)
 		}
 	}
-	r.tell(c, p.Events)
+	r.tell(c, happened)
 	for _, ref := range p.StopPods {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ref.Name}}
 		err := r.Client.Delete(ctx, pod, client.Preconditions{UID: ptr.To(types.UID(ref.UID))})
@@ -92,7 +94,7 @@ func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed
 		return p.RequeueAfter, err
 	}
 	observed.Publishers, observed.Refused = nil, refusal
-	return r.apply(ctx, c.DeepCopy(), observed)
+	return r.apply(ctx, c.DeepCopy(), observed, nil)
 }
 
 // task returns the task that the Checkpoint names; nil if there is none.
@@ -135,10 +137,10 @@ func (r *Branches) record(ctx context.Context, c *v1alpha1.Checkpoint, what []pl
 	list := make([]history.Event, 0, len(what))
 	for _, e := range what {
 		list = append(list, history.Event{
-			ID:   history.BranchEventID(c.Status.TaskUID, string(c.UID), e.Branch, strconv.FormatInt(e.Number, 10), e.Request, e.Reason),
+			ID:   history.BranchEventID(c.Status.TaskUID, string(c.UID), e.Branch, e.Key, e.Reason),
 			Task: history.Task{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name, UID: c.Status.TaskUID},
 			Time: r.Clock.Now(), Type: history.EventTypeCheckpoint, Reason: e.Reason,
-			Actor: plan.BranchRequester(c, e.Branch), Message: e.Message, Attempt: c.Status.Attempt, Checkpoint: c.Status.Number,
+			Actor: plan.BranchRequester(c, e.Branch, r.Stamped), Message: e.Message, Attempt: c.Status.Attempt, Checkpoint: c.Status.Number,
 		})
 	}
 	if len(list) == 0 {
@@ -150,15 +152,44 @@ func (r *Branches) record(ctx context.Context, c *v1alpha1.Checkpoint, what []pl
 	return nil
 }
 
+// branchEvents returns what the gitstore has done, as the difference of two statuses says.
+func branchEvents(old, c *v1alpha1.Checkpoint) (list []plan.BranchEvent) {
+	find := func(all []v1alpha1.CheckpointBranchStatus, name string) (s v1alpha1.CheckpointBranchStatus) {
+		if i := slices.IndexFunc(all, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == name }); i >= 0 {
+			s = all[i]
+		}
+		return s
+	}
+	add := func(name, reason, message, key string) {
+		key = fmt.Sprintf("%d/%s", c.Generation, key)
+		list = append(list, plan.BranchEvent{Branch: name, Reason: reason, Message: message, Key: key})
+	}
+	for _, s := range c.Status.Branches {
+		switch was := find(old.Status.Branches, s.Name); {
+		case isMade(s) && (!isMade(was) || was.Commit != s.Commit):
+			add(s.Name, v1alpha1.EventBranchMade, fmt.Sprintf("checkpoint %d is the branch %s of the gitstore, as %s", c.Status.Number, s.Ref, s.Commit), s.Commit)
+		case s.State == v1alpha1.BranchRefused && was.Message != s.Message:
+			add(s.Name, v1alpha1.EventBranchRefused, fmt.Sprintf("the gitstore refuses the branch %s of checkpoint %d: %s", s.Name, c.Status.Number, s.Message), s.Message)
+		}
+	}
+	for _, was := range old.Status.Branches {
+		if isMade(was) && find(c.Status.Branches, was.Name).Name == "" {
+			add(was.Name, v1alpha1.EventBranchRemoved, fmt.Sprintf("the branch %s of checkpoint %d was taken out of its branches", was.Name, c.Status.Number), was.Commit)
+		}
+	}
+	return list
+}
+
 // tell emits Events.
 func (r *Branches) tell(c *v1alpha1.Checkpoint, what []plan.BranchEvent) {
 	for _, e := range what {
 		kind := corev1.EventTypeNormal
-		if e.Reason == v1alpha1.EventBranchNotPublished {
+		if e.Reason == v1alpha1.EventBranchNotPublished || e.Reason == v1alpha1.EventBranchRefused {
 			kind = corev1.EventTypeWarning
 		}
-		i := slices.IndexFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == e.Branch })
 		// The action distinguishes Events that would otherwise be aggregated.
-		r.Events.Eventf(c, nil, kind, e.Reason, fmt.Sprintf("PushBranch%d-%d", i, e.Number), "%s", e.Message)
+		sum := fnv.New32a()
+		_, _ = sum.Write([]byte(e.Branch + "/" + e.Key))
+		r.Events.Eventf(c, nil, kind, e.Reason, fmt.Sprintf("Branch-%08x", sum.Sum32()), "%s", e.Message)
 	}
 }
