@@ -9,6 +9,8 @@
 package fairqueue
 
 import (
+	"sync"
+
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
@@ -21,6 +23,69 @@ func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) wor
 		Name:          name,
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: ready}),
 	})
+}
+
+// NewSerial is New with at most one request of each namespace being served at a time, however
+// many workers there are.
+func NewSerial(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+	return &serial{
+		TypedRateLimitingInterface: New(name, limiter),
+		serving:                    map[string]bool{}, parked: map[string]workqueue.Queue[reconcile.Request]{},
+	}
+}
+
+// serial is a queue that parks the requests of a namespace of which one is being served. The
+// queue below regards those as being served, and thus keeps one entry of each.
+type serial struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+	mu      sync.Mutex
+	serving map[string]bool
+	parked  map[string]workqueue.Queue[reconcile.Request]
+}
+
+// Get implements workqueue.TypedInterface.
+func (q *serial) Get() (request reconcile.Request, shutdown bool) {
+	for {
+		request, shutdown = q.TypedRateLimitingInterface.Get()
+		if shutdown || q.admit(request) {
+			return request, shutdown
+		}
+	}
+}
+
+// admit reports whether the request may be served now, and parks it otherwise.
+func (q *serial) admit(request reconcile.Request) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.serving[request.Namespace] {
+		q.serving[request.Namespace] = true
+		return true
+	}
+	if q.parked[request.Namespace] == nil {
+		q.parked[request.Namespace] = workqueue.DefaultQueue[reconcile.Request]()
+	}
+	q.parked[request.Namespace].Push(request)
+	return false
+}
+
+// Done implements workqueue.TypedInterface. It queues the next parked request of the namespace.
+func (q *serial) Done(request reconcile.Request) {
+	q.TypedRateLimitingInterface.Done(request)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.serving, request.Namespace)
+	parked := q.parked[request.Namespace]
+	if parked == nil {
+		return
+	}
+	next := parked.Pop()
+	if parked.Len() == 0 {
+		delete(q.parked, request.Namespace)
+	}
+	// In this order it is queued only once it counts as served no longer.
+	q.Add(next)
+	q.TypedRateLimitingInterface.Done(next)
 }
 
 // rotation serves namespaces in turn, one request each. client-go's queue calls

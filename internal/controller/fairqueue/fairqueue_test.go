@@ -2,6 +2,7 @@ package fairqueue_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -83,4 +84,77 @@ func TestDelayedAndRetriedRequestsAreServed(t *testing.T) {
 	q.AddRateLimited(request("b", 0))
 	g.Expect(q.NumRequeues(request("b", 0))).To(gomega.Equal(1))
 	g.Expect(served(q, 1)).To(gomega.Equal([]string{"b/0"}))
+}
+
+func TestASerialQueueServesOneOfEachNamespaceAtATime(t *testing.T) {
+	g := gomega.NewWithT(t)
+	q := fairqueue.NewSerial("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
+	t.Cleanup(q.ShutDown)
+	for n := range 3 {
+		q.Add(request("a", n))
+	}
+	first, _ := q.Get()
+	g.Expect(first).To(gomega.Equal(request("a", 0)))
+	q.Add(request("b", 0))
+	second, _ := q.Get()
+	g.Expect(second).To(gomega.Equal(request("b", 0)), "what is next of a namespace that is not served")
+	q.Add(request("a", 1)) // it waits already
+	q.Add(first)           // while it is worked on
+	q.Done(second)
+	q.Add(request("c", 0))
+	third, _ := q.Get()
+	g.Expect(third).To(gomega.Equal(request("c", 0)))
+	q.Done(first)
+	got := served(q, 3)
+	g.Expect(got).To(gomega.ConsistOf("a/0", "a/1", "a/2"), "each once")
+	q.Done(third)
+	g.Expect(q.Len()).To(gomega.BeZero())
+}
+
+// TestASerialQueueLosesNoRequest: each is served once after it was last added, whatever workers
+// do, and never two of one namespace at a time.
+func TestASerialQueueLosesNoRequest(t *testing.T) {
+	g := gomega.NewWithT(t)
+	q := fairqueue.NewSerial("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
+	const namespaces, each, workers = 5, 200, 8
+	var mu sync.Mutex
+	serving, times := map[string]int{}, map[string]int{}
+	var done sync.WaitGroup
+	for range workers {
+		done.Go(func() {
+			for r, shutdown := q.Get(); !shutdown; r, shutdown = q.Get() {
+				mu.Lock()
+				if serving[r.Namespace]++; serving[r.Namespace] > 1 {
+					t.Errorf("%d requests of %s are served at a time", serving[r.Namespace], r.Namespace)
+				}
+				again := times[r.String()] == 0
+				mu.Unlock()
+				if again {
+					q.Add(r)
+				}
+				mu.Lock()
+				times[r.String()]++
+				serving[r.Namespace]--
+				mu.Unlock()
+				q.Done(r)
+			}
+		})
+	}
+	for n := range each {
+		for i := range namespaces {
+			q.Add(request(fmt.Sprintf("ns-%d", i), n))
+		}
+	}
+	g.Eventually(func() (twice int) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range times {
+			if n >= 2 {
+				twice++
+			}
+		}
+		return twice
+	}).WithTimeout(time.Minute).Should(gomega.Equal(namespaces * each))
+	q.ShutDown()
+	done.Wait()
 }
