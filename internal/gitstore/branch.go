@@ -53,7 +53,8 @@ func (h *Handler) branch(c *call, namespace, uid string) (gitstoreapi.Branch, *g
 			return none, refused
 		}
 	}
-	freeSlot, refused := h.slot(c.request.Context(), h.pushes, namespace)
+	// The manager does not wait here: it serves others meanwhile, and asks again.
+	freeSlot, refused := h.slotNow(h.pushes, namespace)
 	if refused != nil {
 		return none, refused
 	}

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 )
@@ -140,5 +141,33 @@ func TestBranchesThatAreRefused(t *testing.T) {
 	f.mustDelete("fix")
 	if _, _, body := f.makesBranch(branchOf("3", "late", f.head, f.base)); !strings.Contains(body, "clew: NotFound: ") {
 		t.Errorf("after the deletion: %s", body)
+	}
+}
+
+// The manager makes the branches of other namespaces meanwhile, and asks again.
+func TestABranchIsRefusedAtOnceWithoutASlot(t *testing.T) {
+	f := newFixed(t)
+	f.handler.slotTimeout = time.Hour
+	var release []func()
+	for range f.handler.pushes.perNamespace {
+		free, refused := f.handler.slotNow(f.handler.pushes, "team")
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		release = append(release, free)
+	}
+	if _, _, body := f.makesBranch(branchOf("2", "b", f.head, f.base)); !strings.Contains(body, "clew: Unavailable: too many requests") {
+		t.Errorf("while pushes of the namespace hold all of its slots: %s", body)
+	}
+	release[0]()
+	if code, _, body := f.makesBranch(branchOf("2", "b", f.head, f.base)); code != http.StatusOK {
+		t.Errorf("with a slot: %d %s", code, body)
+	}
+	other := f.store.git.effort
+	other.busy = func() bool { return true }
+	other.charge("team", time.Hour)
+	other.charge("else", time.Minute)
+	if _, _, body := f.makesBranch(branchOf("3", "c", f.head, f.base)); !strings.Contains(body, "clew: Unavailable: git has used more") {
+		t.Errorf("beyond the namespace's share of processor time: %s", body)
 	}
 }

@@ -55,12 +55,31 @@ func (h *Handler) slot(ctx context.Context, s slots, namespace string) (release 
 	ctx, cancel := context.WithTimeout(ctx, h.slotTimeout)
 	defer cancel()
 	if err := h.store.git.effort.await(ctx, namespace); err != nil {
-		return nil, gitstoreapi.New(gitstoreapi.Unavailable, "git has used more than this namespace's share of processor time while others wait for it; try again")
+		return nil, overShare()
 	}
 	free, err := s.Take(ctx, fairshare.Share{Of: namespace, Slots: s.perNamespace})
+	return h.inSlot(free, err)
+}
+
+// slotNow is slot without waiting.
+func (h *Handler) slotNow(s slots, namespace string) (release func(), refused *gitstoreapi.Refusal) {
+	if h.store.git.effort.wait(namespace) > 0 {
+		return nil, overShare()
+	}
+	free, err := s.Try(fairshare.Share{Of: namespace, Slots: s.perNamespace})
+	return h.inSlot(free, err)
+}
+
+// inSlot counts a request that has a slot, or refuses it.
+func (h *Handler) inSlot(free func(), err error) (release func(), refused *gitstoreapi.Refusal) {
 	if err != nil {
 		return nil, gitstoreapi.New(gitstoreapi.Unavailable, "too many requests are in progress; try again")
 	}
 	h.metrics.inFlight.Inc()
 	return func() { h.metrics.inFlight.Dec(); free() }, nil
+}
+
+// overShare refuses a request of a namespace that has used much processor time.
+func overShare() *gitstoreapi.Refusal {
+	return gitstoreapi.New(gitstoreapi.Unavailable, "git has used more than this namespace's share of processor time while others wait for it; try again")
 }
