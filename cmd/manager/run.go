@@ -198,7 +198,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 		Gitstore: gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile},
 		Store:    store, Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Clock: clock.RealClock{}, Stamped: o.stamped,
 	}
-	if err := branches.SetupWithManager(mgr); err != nil {
+	if err := branches.SetupWithManager(mgr, o.workers); err != nil {
 		return fmt.Errorf("add the controller of checkpoints' branches: %w", err)
 	}
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}}

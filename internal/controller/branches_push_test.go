@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -93,5 +95,36 @@ var _ = Describe("branches at the repository", func() {
 		w.pushedTo("fix-1")
 		w.untilGone(pod)
 		w.eventuallyBranches("fix-1", BeEmpty())
+	})
+
+	It("cost nothing while they wait for the pod of another one, and are pushed when it ends", func() {
+		w := newWorld()
+		w.running("fix", func(t *v1alpha1.Task) { t.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"} })
+		w.recordMany("fix", 3)
+		w.pushedTo("fix-1", origin(v1alpha1.CheckpointBranch{Name: "clew/one"}))
+		pod, _ := w.branchPublisher("fix-1", "clew/one", 1)
+		for _, name := range []string{"fix-2", "fix-3"} {
+			w.pushedTo(name, origin(v1alpha1.CheckpointBranch{Name: "clew/" + name}))
+			w.eventuallyAtOrigin(name, v1alpha1.ReasonPublishPending)
+		}
+		reads := func() int { return w.requests.count("/api/v1/namespaces/" + w.namespace + "/pods?") }
+		before := reads()
+		w.Consistently(reads, time.Second).Should(Equal(before), "live lists of the pods that push")
+
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: "refs/heads/clew/one", Commit: commit})
+		left := map[string]string{"fix-2": "clew/fix-2", "fix-3": "clew/fix-3"}
+		for len(left) > 0 {
+			pods := &corev1.PodList{}
+			w.Eventually(func() []corev1.Pod {
+				w.Expect(w.client.List(w.ctx, pods, client.InNamespace(w.namespace), client.HasLabels{v1alpha1.LabelPublication})).To(Succeed())
+				return pods.Items
+			}).Should(HaveExactElements(HaveField("Name", Not(Equal(pod.Name)))), "the next pod, alone")
+			pod = &pods.Items[0]
+			owner := metav1.GetControllerOf(pod).Name
+			w.Expect(left).To(HaveKey(owner))
+			w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: "refs/heads/" + left[owner], Commit: commit})
+			w.eventuallyAtOrigin(owner, v1alpha1.ReasonPublished)
+			delete(left, owner)
+		}
 	})
 })

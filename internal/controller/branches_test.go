@@ -27,10 +27,49 @@ type fakeBranches struct {
 	// refuse is what it answers to all requests; nil for none. refused counts such answers.
 	refuse  error
 	refused int
+	// slow holds up the requests of a namespace until it is closed; nil for none.
+	slow map[string]chan struct{}
+	// asked counts requests by namespace.
+	asked map[string]int
+}
+
+// hold makes the requests of a namespace wait until it is released.
+func (f *fakeBranches) hold(namespace string) (release func()) {
+	held := make(chan struct{})
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slow = map[string]chan struct{}{namespace: held}
+	return sync.OnceFunc(func() { close(held) })
+}
+
+// arrive waits until a request of the namespace may be answered.
+func (f *fakeBranches) arrive(ctx context.Context, namespace string) {
+	f.mu.Lock()
+	if f.asked == nil {
+		f.asked = map[string]int{}
+	}
+	f.asked[namespace]++
+	held := f.slow[namespace]
+	f.mu.Unlock()
+	if held == nil {
+		return
+	}
+	select {
+	case <-held:
+	case <-ctx.Done():
+	}
+}
+
+// requestsOf returns how many requests of a namespace there were.
+func (f *fakeBranches) requestsOf(namespace string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked[namespace]
 }
 
 // MakeBranch implements checkpoint.Gitstore.
-func (f *fakeBranches) MakeBranch(_ context.Context, _, uid string, q gitstoreapi.BranchQuery) (gitstoreapi.Branch, error) {
+func (f *fakeBranches) MakeBranch(ctx context.Context, namespace, uid string, q gitstoreapi.BranchQuery) (gitstoreapi.Branch, error) {
+	f.arrive(ctx, namespace)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
@@ -201,5 +240,31 @@ var _ = Describe("the branches of checkpoints", func() {
 			HaveKeyWithValue(v1alpha1.EventBranchRefused, "carol"),
 		))
 		w.Eventually(w.notes).Should(ContainElement(ContainSubstring("it is taken")))
+	})
+
+	It("of another namespace are made while the gitstore is slow for one", func() {
+		w := newWorld()
+		w.neighbour = w.newNamespace()
+		w.restartManager()
+		w.running("work")
+		w.recordMany("work", 5)
+		release := w.branches.hold(w.namespace)
+		DeferCleanup(release)
+		for n := range 5 {
+			w.branch(fmt.Sprintf("work-%d", n+1), fmt.Sprintf("b%d", n))
+		}
+		w.Eventually(func() int { return w.branches.requestsOf(w.namespace) }).Should(Equal(1))
+
+		other := w.in(w.neighbour)
+		other.running("work")
+		other.recordMany("work", 1)
+		other.branch("work-1", "b")
+		other.eventuallyBranches("work-1", HaveExactElements(made("b", 1)))
+		w.Expect(w.branches.requestsOf(w.namespace)).To(Equal(1), "a namespace has one request at a time")
+
+		release()
+		for n := range 5 {
+			w.eventuallyBranches(fmt.Sprintf("work-%d", n+1), HaveExactElements(made(fmt.Sprintf("b%d", n), int64(n+1))))
+		}
 	})
 })

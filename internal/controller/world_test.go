@@ -168,7 +168,7 @@ func (w *world) startManager() {
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
 	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
 	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches, Store: store, Events: events, Pods: pods, Limits: limits, Clock: clock.RealClock{}, MakeAgain: w.makeAgain, Stamped: true}
-	w.Expect(branches.SetupWithManager(mgr)).To(Succeed())
+	w.Expect(branches.SetupWithManager(mgr, 2)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())
 	// By this clock each Fork has waited for long, and is not tried again by itself for minutes.
@@ -190,6 +190,14 @@ func (w *world) restartManager() {
 	w.Helper()
 	w.stop()
 	w.startManager()
+}
+
+// in returns the world of another namespace, with the same manager.
+func (w *world) in(namespace string) *world {
+	return &world{
+		TB: w.TB, Gomega: w.Gomega, ctx: w.ctx, server: w.server, namespace: namespace, store: w.store, kubelet: w.kubelet,
+		client: w.client, objects: w.objects, requests: w.requests, branches: w.branches,
+	}
 }
 
 // apply creates the task.
@@ -356,12 +364,14 @@ func (w *world) reasons(name string) []string {
 type requests struct {
 	mu     sync.Mutex
 	writes []string
+	reads  []string
 	spoil  func(*http.Request) error
 }
 
 func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(request *http.Request) (*http.Response, error) {
 		if request.Method == http.MethodGet {
+			r.read(request.URL.RequestURI())
 			return next.RoundTrip(request)
 		}
 		r.mu.Lock()
@@ -390,6 +400,24 @@ func (r *requests) setSpoil(spoil func(*http.Request) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.spoil = spoil
+}
+
+func (r *requests) read(uri string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reads = append(r.reads, uri)
+}
+
+// count returns how many reads and watches had a URI with this prefix.
+func (r *requests) count(prefix string) (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, uri := range r.reads {
+		if strings.HasPrefix(uri, prefix) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *requests) list() []string {

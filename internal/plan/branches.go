@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -29,8 +30,11 @@ type ObservedBranches struct {
 	Task *v1alpha1.Task
 	// Publishers are the pods that push the Checkpoint's branches.
 	Publishers []corev1.Pod
-	// Busy is true while a branch of another Checkpoint of the task is pushed.
-	Busy bool
+	// Busy is true while a branch of another Checkpoint of the task is pushed. Its end is
+	// observed, unless the node of its pod is lost: FreeAt is when it then counts as ended; zero
+	// while that is not known.
+	Busy   bool
+	FreeAt time.Time
 	// Refused is why the API server refused to create the pod that the status names; "" if it
 	// did not.
 	Refused string
@@ -72,12 +76,15 @@ type BranchEvent struct {
 	Key string
 }
 
-// branchPause is when to look again whether another branch is still being pushed.
-const branchPause = 5 * time.Second
-
 // branchFailures is how many pods of one branch follow one another that all fail: as many as
 // there are in about a day.
 const branchFailures = 300
+
+// Changes reports whether the plan changes anything of the Checkpoint that it was made for, or of
+// its pods.
+func (p *BranchesPlan) Changes(c *v1alpha1.Checkpoint) bool {
+	return p.Start != nil || len(p.StopPods)+len(p.Events) > 0 || !equality.Semantic.DeepEqual(p.Branches, c.Status.Branches)
+}
 
 // branching is the state of one call of DecideBranches.
 type branching struct {
@@ -214,7 +221,9 @@ func (d *branching) startNext() {
 		}
 		if d.o.Busy {
 			d.tell(s, v1alpha1.ReasonPublishPending, "another branch of the task is being pushed")
-			d.requeueAt(d.now.Add(branchPause))
+			if !d.o.FreeAt.IsZero() {
+				d.requeueAt(d.o.FreeAt)
+			}
 			continue
 		}
 		s.Origin.Request, s.Origin.RetryTime = branchRequest(spec), nil

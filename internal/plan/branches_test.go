@@ -340,3 +340,23 @@ func TestWhoAskedForABranchIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestABranchThatWaitsIsNotLookedAtAgain: the end of the pod that it waits for is observed. Only
+// a pod that is being deleted may never end, if its node is lost.
+func TestABranchThatWaitsIsNotLookedAtAgain(t *testing.T) {
+	s := pushing(t, "a")
+	s.o.Busy = true
+	s.step().want(0, v1alpha1.ReasonPublishPending, "another branch of the task")
+	p := DecideBranches(s.o, s.now)
+	if p.Changes(s.o.Checkpoint) || p.RequeueAfter != 0 {
+		t.Errorf("it changes %t, and is decided on again after %s", p.Changes(s.o.Checkpoint), p.RequeueAfter)
+	}
+	s.o.FreeAt = s.now.Add(time.Minute)
+	if p := DecideBranches(s.o, s.now); p.Changes(s.o.Checkpoint) || p.RequeueAfter != time.Minute {
+		t.Errorf("while the pod is deleted: it changes %t, and is decided on again after %s", p.Changes(s.o.Checkpoint), p.RequeueAfter)
+	}
+	s.o.Busy, s.o.FreeAt = false, time.Time{}
+	if p := DecideBranches(s.o, s.now); p.Start == nil || !p.Changes(s.o.Checkpoint) {
+		t.Error("it is not pushed when the other one is")
+	}
+}

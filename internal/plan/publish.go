@@ -151,7 +151,17 @@ func watchPublisher(pod *corev1.Pod, limits Limits, now time.Time) publisherView
 // PublisherIsLost reports whether a pod that publishes is to have ended by now, although its node
 // does not say so. Another one may follow: a push discards nothing that it has not seen.
 func PublisherIsLost(pod *corev1.Pod, now time.Time) bool {
-	return pod.DeletionTimestamp != nil && !now.Before(pod.DeletionTimestamp.Add(publisherLostAfter))
+	at := PublisherLostAt(pod)
+	return !at.IsZero() && !now.Before(at)
+}
+
+// PublisherLostAt returns when PublisherIsLost becomes true of the pod; zero if it is not being
+// deleted.
+func PublisherLostAt(pod *corev1.Pod) time.Time {
+	if pod.DeletionTimestamp == nil {
+		return time.Time{}
+	}
+	return pod.DeletionTimestamp.Add(publisherLostAfter)
 }
 
 // publishResult returns what the container reported.

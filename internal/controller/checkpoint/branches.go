@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,8 +16,10 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -66,6 +69,7 @@ type Branches struct {
 	// restored from an older copy. It is an hour if 0.
 	MakeAgain time.Duration
 
+	mu sync.Mutex
 	// asked is when it was last asked for those of a Checkpoint.
 	asked map[types.NamespacedName]time.Time
 }
@@ -80,13 +84,15 @@ type Branches struct {
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
 
 // SetupWithManager adds the controller to the manager.
-func (r *Branches) SetupWithManager(mgr ctrl.Manager) error {
+func (r *Branches) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("checkpoint-branches").
 		For(&v1alpha1.Checkpoint{}).
 		Owns(&corev1.Pod{}).
-		// One at a time: no two pods push branches of the same task.
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, NewQueue: fairqueue.New}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(publisherEnds())).
+		// One of each namespace at a time: no two pods push branches of the same task, and a
+		// namespace whose requests take long makes no other one wait.
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.NewSerial}).
 		Complete(r)
 }
 
@@ -94,32 +100,34 @@ func (r *Branches) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Branches) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	c := &v1alpha1.Checkpoint{}
 	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
-		delete(r.asked, request.NamespacedName)
+		r.forget(request.NamespacedName)
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
-	idle, err := r.idle(ctx, c)
+	idle, after, err := r.idle(ctx, c)
 	if err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	again := r.makeAgain(c)
-	if idle && again > 0 {
-		return ctrl.Result{RequeueAfter: again}, nil
-	}
-	if idle && again < 0 {
-		return ctrl.Result{}, nil
+	if idle && again != 0 {
+		return ctrl.Result{RequeueAfter: sooner(after, again)}, nil
 	}
 	// The cache may lag behind what was made, and lacks the agent's HEAD.
 	if err := r.Live.Get(ctx, request.NamespacedName, c); err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
-	after, err := r.reconcile(ctx, c, again == 0)
+	after, err = r.reconcile(ctx, c, again == 0)
 	if err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
-	if again = r.makeAgain(c); again > 0 && (after == 0 || again < after) {
-		after = again
+	return ctrl.Result{RequeueAfter: sooner(after, r.makeAgain(c))}, nil
+}
+
+// sooner returns the shorter of two pauses. One that is not positive is none.
+func sooner(a, b time.Duration) time.Duration {
+	if a <= 0 || b > 0 && b < a {
+		return max(0, b)
 	}
-	return ctrl.Result{RequeueAfter: after}, nil
+	return a
 }
 
 // makeAgain returns after which time the gitstore has to be asked for the Checkpoint's branches
@@ -127,11 +135,11 @@ func (r *Branches) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Re
 // requests are spread over the whole interval.
 func (r *Branches) makeAgain(c *v1alpha1.Checkpoint) time.Duration {
 	if c.DeletionTimestamp != nil || !isDurable(c) || !slices.ContainsFunc(c.Status.Branches, isMade) {
-		delete(r.asked, client.ObjectKeyFromObject(c))
+		r.forget(client.ObjectKeyFromObject(c))
 		return -1
 	}
 	every, now := cmp.Or(r.MakeAgain, time.Hour), r.Clock.Now()
-	last, known := r.asked[client.ObjectKeyFromObject(c)]
+	last, known := r.lastAsked(c)
 	if !known {
 		sum := fnv.New32a()
 		_, _ = sum.Write([]byte(c.UID))
@@ -143,26 +151,47 @@ func (r *Branches) makeAgain(c *v1alpha1.Checkpoint) time.Duration {
 
 // note notes when the gitstore was asked for the Checkpoint's branches.
 func (r *Branches) note(c *v1alpha1.Checkpoint, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.asked == nil {
 		r.asked = map[types.NamespacedName]time.Time{}
 	}
 	r.asked[client.ObjectKeyFromObject(c)] = at
 }
 
+// lastAsked returns when the gitstore was last asked for the Checkpoint's branches.
+func (r *Branches) lastAsked(c *v1alpha1.Checkpoint) (at time.Time, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at, known = r.asked[client.ObjectKeyFromObject(c)]
+	return at, known
+}
+
+// forget forgets a Checkpoint that has no branches.
+func (r *Branches) forget(c types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.asked, c)
+}
+
 // isMade reports whether the gitstore has had the branch.
 func isMade(s v1alpha1.CheckpointBranchStatus) bool { return s.State == v1alpha1.BranchMade }
 
-// idle reports whether there is nothing to do for the Checkpoint.
-func (r *Branches) idle(ctx context.Context, c *v1alpha1.Checkpoint) (bool, error) {
+// idle reports whether there is nothing to do for the Checkpoint, as far as the cache tells, and
+// when to look again; 0 for never.
+func (r *Branches) idle(ctx context.Context, c *v1alpha1.Checkpoint) (bool, time.Duration, error) {
 	if c.DeletionTimestamp != nil || len(c.Spec.Branches)+len(c.Status.Branches) == 0 {
-		return true, nil
+		return true, 0, nil
 	}
-	if isDurable(c) && len(missing(c))+len(surplus(c)) > 0 || plan.PushesBranches(c) {
-		return false, nil
+	if isDurable(c) && len(missing(c))+len(surplus(c)) > 0 {
+		return false, 0, nil
 	}
-	// A pod whose outcome is known may be left.
-	own, _, err := publishers(ctx, r.Client, c, r.Clock.Now())
-	return len(own) == 0, err
+	observed, err := r.observe(ctx, r.Client, c, c)
+	if err != nil {
+		return false, 0, err
+	}
+	p := plan.DecideBranches(observed, r.Clock.Now())
+	return !p.Changes(c), p.RequeueAfter, nil
 }
 
 // isDurable reports whether the gitstore has the checkpoint.

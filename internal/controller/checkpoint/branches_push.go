@@ -14,6 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/podaccount"
@@ -23,42 +27,117 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// publishers returns the pods that push branches of the Checkpoint, and whether there are pods
-// that push those of other Checkpoints of its task.
-func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint, now time.Time) (own []corev1.Pod, busy bool, err error) {
+// others are the pods that push branches of the other Checkpoints of a task.
+type others struct {
+	// busy reports whether there are any; freeAt is when they all count as lost, zero if that
+	// is not known.
+	busy   bool
+	freeAt time.Time
+}
+
+// add adds a pod.
+func (o *others) add(pod *corev1.Pod, now time.Time) {
+	if hasEnded(pod) || plan.PublisherIsLost(pod, now) {
+		return
+	}
+	at := plan.PublisherLostAt(pod)
+	switch {
+	case !o.busy:
+		o.freeAt = at
+	case at.IsZero() || o.freeAt.IsZero():
+		o.freeAt = time.Time{}
+	case at.After(o.freeAt):
+		o.freeAt = at
+	}
+	o.busy = true
+}
+
+// hasEnded reports whether every container of the pod has ended.
+func hasEnded(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// publishers returns the pods that push branches of the Checkpoint, and what is known of those
+// that push branches of other Checkpoints of its task.
+func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint, now time.Time) (own []corev1.Pod, rest others, err error) {
 	list := &corev1.PodList{}
 	if c.Status.TaskUID == "" {
-		return nil, false, nil
+		return nil, rest, nil
 	}
 	err = reader.List(ctx, list, client.InNamespace(c.Namespace), client.HasLabels{v1alpha1.LabelPublication}, client.MatchingLabels{v1alpha1.LabelTaskUID: c.Status.TaskUID})
 	if err != nil {
-		return nil, false, fmt.Errorf("list the pods that push branches: %w", err)
+		return nil, rest, fmt.Errorf("list the pods that push branches: %w", err)
 	}
-	for _, pod := range list.Items {
-		owner := metav1.GetControllerOf(&pod)
+	for i := range list.Items {
+		pod := &list.Items[i]
+		owner := metav1.GetControllerOf(pod)
 		switch {
 		case owner == nil || owner.Kind != "Checkpoint":
 		case owner.UID == c.UID:
-			own = append(own, pod)
-		case pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && !plan.PublisherIsLost(&pod, now):
-			busy = true
+			own = append(own, *pod)
+		default:
+			rest.add(pod, now)
 		}
 	}
-	return own, busy, nil
+	return own, rest, nil
+}
+
+// publisherEnds selects the changes after which a pod no longer keeps others from pushing, or
+// after which it is known when it will be lost.
+func publisherEnds() predicate.Predicate {
+	publishes := func(o client.Object) bool { return o.GetLabels()[v1alpha1.LabelPublication] != "" }
+	ends := func(o client.Object) bool {
+		pod, ok := o.(*corev1.Pod)
+		return ok && (pod.DeletionTimestamp != nil || hasEnded(pod))
+	}
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return publishes(e.ObjectNew) && ends(e.ObjectNew) && !ends(e.ObjectOld)
+		},
+		DeleteFunc:  func(e event.DeleteEvent) bool { return publishes(e.Object) },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// waiting returns requests for the Checkpoints of a pod's task that have branches to push.
+func (r *Branches) waiting(ctx context.Context, pod client.Object) (requests []reconcile.Request) {
+	list := &v1alpha1.CheckpointList{}
+	uid := pod.GetLabels()[v1alpha1.LabelTaskUID]
+	// The listed objects are only read.
+	err := r.Client.List(ctx, list, client.InNamespace(pod.GetNamespace()), client.MatchingFields{byTaskUID: uid}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		logf.FromContext(ctx).Error(err, "could not list the checkpoints whose branches wait")
+		return nil
+	}
+	for i := range list.Items {
+		if c := &list.Items[i]; plan.PushesBranches(c) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		}
+	}
+	return requests
+}
+
+// observe gathers what a decision about the pushes of branches depends on.
+func (r *Branches) observe(ctx context.Context, reader client.Reader, old, c *v1alpha1.Checkpoint) (plan.ObservedBranches, error) {
+	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits}
+	var err error
+	if plan.PushesBranches(c) || plan.PushesBranches(old) {
+		if observed.Task, err = namedTask(ctx, reader, c); err != nil {
+			return observed, err
+		}
+	}
+	own, rest, err := publishers(ctx, reader, c, r.Clock.Now())
+	observed.Publishers, observed.Busy, observed.FreeAt = own, rest.busy, rest.freeAt
+	return observed, err
 }
 
 // push brings the branches to the task's repository, and writes the status if it differs from
 // the old one. The pod that the status names is created after that. happened is what the gitstore
 // has done before.
 func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint, happened []plan.BranchEvent) (time.Duration, error) {
-	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits}
-	var err error
-	if plan.PushesBranches(c) || plan.PushesBranches(old) {
-		if observed.Task, err = r.task(ctx, c); err != nil {
-			return 0, err
-		}
-	}
-	if observed.Publishers, observed.Busy, err = publishers(ctx, r.Live, c, r.Clock.Now()); err != nil {
+	observed, err := r.observe(ctx, r.Live, old, c)
+	if err != nil {
 		return 0, err
 	}
 	return r.apply(ctx, old, observed, happened)
@@ -97,10 +176,10 @@ func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed
 	return r.apply(ctx, c.DeepCopy(), observed, nil)
 }
 
-// task returns the task that the Checkpoint names; nil if there is none.
-func (r *Branches) task(ctx context.Context, c *v1alpha1.Checkpoint) (*v1alpha1.Task, error) {
+// namedTask returns the task that the Checkpoint names; nil if there is none.
+func namedTask(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint) (*v1alpha1.Task, error) {
 	task := &v1alpha1.Task{}
-	err := r.Live.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
