@@ -126,8 +126,10 @@ func TestBranchesOfAnOldNameMakeRoom(t *testing.T) {
 			o := newOld(t)
 			task := o.client("task:team:fix:uid-new:1")
 			task.git("ls-remote", task.url)
-			// As if the gitstore had been killed before it recorded the attempt.
+			// As if the gitstore had been killed before it recorded the attempt, and had not removed
+			// each branch yet.
 			o.forget("uid-new", "uid-old")
+			o.gitOut("update-ref", "refs/heads/clew/fix/kept-too", o.commit)
 			own := task.commit("own", "words")
 			// kept is a folder here, and was a branch there.
 			task.push(own+":refs/clew/uid-new/code/1", own+":refs/heads/clew/fix/kept/deeper", own+":refs/heads/clew/fix/kept-too")

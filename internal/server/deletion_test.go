@@ -231,4 +231,8 @@ func retention(t *testing.T, code codeOf) {
 	if there, err := p.taskExists(t.Context(), known); there || err != nil {
 		t.Errorf("of a deleted Task: %v, %v", there, err)
 	}
+	known.Namespace = "gone@uid-of-a-namespace"
+	if there, err := p.taskExists(t.Context(), known); there || err != nil {
+		t.Errorf("of a namespace that was deleted: %v, %v", there, err)
+	}
 }
