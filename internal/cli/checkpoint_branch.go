@@ -109,7 +109,7 @@ func (o *checkpointBranch) target(ctx context.Context, s *session, args []string
 	if len(args) > 1 {
 		c, err := findCheckpoint(list, task, args[1])
 		if missing := (*noObject)(nil); errors.As(err, &missing) {
-			return nil, fmt.Errorf("%w, or make the object of a checkpoint again with `kubectl clew checkpoint restore %s %d -n %s`", err, task.Name, missing.number, task.Namespace)
+			return nil, fmt.Errorf("%w, or, if only its object was deleted, make that again with `kubectl clew checkpoint restore %s %d -n %s`", err, task.Name, missing.number, task.Namespace)
 		}
 		return c, err
 	}

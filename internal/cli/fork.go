@@ -219,7 +219,9 @@ func judgeFork(f *v1alpha1.Fork) verdict {
 		return verdict{done: true, state: "forked"}
 	}
 	switch complete.Reason {
-	case v1alpha1.ReasonTaskExists, v1alpha1.ReasonInvalidTemplate, v1alpha1.ReasonCheckpointOfOther, v1alpha1.ReasonSpecNotKept, v1alpha1.ReasonValuesNotKept:
+	case v1alpha1.ReasonValuesNotKept:
+		return verdict{err: fmt.Errorf("the fork failed: %s (%s); with this command: another --name, and --variant name=TASK,env=VARIABLE=VALUE", plain(complete.Message), complete.Reason)}
+	case v1alpha1.ReasonTaskExists, v1alpha1.ReasonInvalidTemplate, v1alpha1.ReasonCheckpointOfOther, v1alpha1.ReasonSpecNotKept:
 		return verdict{err: fmt.Errorf("the fork failed: %s (%s)", plain(complete.Message), complete.Reason)}
 	}
 	return verdict{state: cmp.Or(complete.Message, complete.Reason)}

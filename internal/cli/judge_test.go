@@ -133,6 +133,8 @@ func TestJudgeCheckpointAndFork(t *testing.T) {
 	}
 	f.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTaskExists, Message: "there is a task b"}}
 	wantError(t, judgeFork(f).err, "there is a task b (TaskExists)")
+	f.Status.Conditions[0].Reason, f.Status.Conditions[0].Message = v1alpha1.ReasonValuesNotKept, "values are not kept: TOKEN"
+	wantError(t, judgeFork(f).err, "values are not kept: TOKEN (ValuesNotKept); with this command: another --name, and --variant name=TASK,env=VARIABLE=VALUE")
 	f.Status.Conditions[0].Reason = v1alpha1.ReasonWaitingForSource
 	if v := judgeFork(f); v.done || v.err != nil {
 		t.Errorf("verdict on a waiting fork: got %+v, want neither done nor an error", v)

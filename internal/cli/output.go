@@ -205,6 +205,14 @@ func plural(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
+// verb returns the form of a verb for a number of things.
+func verb(n int64, one, more string) string {
+	if n == 1 {
+		return one
+	}
+	return more
+}
+
 // count abbreviates a number: 950, 12.3k, 4.5M.
 func count(n int64) string {
 	switch {
