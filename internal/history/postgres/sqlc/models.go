@@ -340,6 +340,7 @@ type TaskSpec struct {
 	Variables []string
 	Fields    []string
 	KeptAt    time.Time
+	Bytes     int64
 }
 
 type TaskSummary struct {
