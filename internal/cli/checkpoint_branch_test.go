@@ -52,7 +52,7 @@ func TestCheckpointBranch(t *testing.T) {
 	wantText(t, "output", "checkpoint.clew.dev/worker-1 branch try/b of checkpoint 1 made: refs/heads/clew/worker/try/b at "+strings.Repeat("a", 40)+"\n", out)
 	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "worker-1"}}
 	b.get(c)
-	if diff := cmp.Diff([]v1alpha1.CheckpointBranch{{Name: "try/b", Push: v1alpha1.PushNever, OnDiverged: v1alpha1.DivergedFail}}, c.Spec.Branches); diff != "" {
+	if diff := cmp.Diff([]v1alpha1.CheckpointBranch{{Name: "try/b", Push: v1alpha1.PushNever, OnDiverged: v1alpha1.DivergedFail, RequestedBy: "admin"}}, c.Spec.Branches); diff != "" {
 		t.Errorf("the branches (-want +got):\n%s", diff)
 	}
 	out, _ = b.must("checkpoint", "show", "worker", "1")

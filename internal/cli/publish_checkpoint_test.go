@@ -61,7 +61,7 @@ func TestPublishACheckpoint(t *testing.T) {
 	out, _ = b.must("publish", "worker", "--checkpoint", "1", "--branch", "clew/fix", "--approve", "aaaaaaa", "--on-diverged", "force-with-lease")
 	wantText(t, "output", "checkpoint.clew.dev/worker-1 published: checkpoint 1 is at refs/heads/clew/fix as abc\n", out)
 	b.get(c)
-	want := []v1alpha1.CheckpointBranch{{Name: "clew/fix", Push: v1alpha1.PushOrigin, OnDiverged: v1alpha1.DivergedForceWithLease, ApprovedCommit: held, ID: "cli-abcdefgh"}}
+	want := []v1alpha1.CheckpointBranch{{Name: "clew/fix", Push: v1alpha1.PushOrigin, OnDiverged: v1alpha1.DivergedForceWithLease, ApprovedCommit: held, ID: "cli-abcdefgh", RequestedBy: "admin"}}
 	if diff := cmp.Diff(want, c.Spec.Branches); diff != "" {
 		t.Errorf("spec.branches (-want +got):\n%s", diff)
 	}
