@@ -1,9 +1,13 @@
 package gitstore
 
 import (
+	"bufio"
 	"bytes"
+	"compress/flate"
+	"compress/zlib"
 	"context"
 	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +22,8 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// files verifies the files of the repository that contain objects or lead to them, and reports
-// whether all are as git wrote them. A file that git can make again from the packs, such as an
+// files verifies the files of the repository that contain objects or lead to them, each once until
+// it changes, and reports whether all are as git wrote them. A file that git can make again from the packs, such as an
 // index, is made again. Git itself replaces packs from time to time, when it merges them.
 func (v *verifier) files() (sound bool, err error) {
 	present := map[string]stamp{}
@@ -27,16 +31,11 @@ func (v *verifier) files() (sound bool, err error) {
 	if err := v.indexPacks(); err != nil {
 		return false, err
 	}
-	loose := false
 	err = filepath.WalkDir(objects, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return ignoreMissing(err)
 		}
-		if filepath.Dir(filepath.Dir(path)) == objects && len(filepath.Base(filepath.Dir(path))) == 2 {
-			loose = true
-			return nil
-		}
-		if !endsWithChecksum(path) {
+		if !isLoose(path) && !endsWithChecksum(path) {
 			return nil
 		}
 		info, err := entry.Info()
@@ -49,8 +48,13 @@ func (v *verifier) files() (sound bool, err error) {
 		return false, err
 	}
 	for path, was := range v.known.files {
-		if now, ok := present[path]; ok && now != was {
+		now, ok := present[path]
+		if ok && now != was {
 			v.known.tips = nil
+		}
+		if !ok && isLoose(path) { // it is in a pack by now, or lost
+			v.known.tips = nil
+			delete(v.known.files, path)
 		}
 	}
 	for path, is := range present {
@@ -59,8 +63,7 @@ func (v *verifier) files() (sound bool, err error) {
 		}
 	}
 	maps.DeleteFunc(v.known.damaged, func(path string, _ stamp) bool { _, ok := present[path]; return !ok })
-	// Loose objects have no checksum beside their own ids. Pushes leave none.
-	return !loose && len(v.known.damaged) == 0, nil
+	return len(v.known.damaged) == 0, nil
 }
 
 // file verifies one file unless it was verified before.
@@ -72,7 +75,11 @@ func (v *verifier) file(path string, is stamp) error {
 		return nil
 	}
 	started := time.Now()
-	sound, err := hasChecksum(v.ctx.Err, path)
+	check := hasChecksum
+	if isLoose(path) {
+		check = hasItsID
+	}
+	sound, err := check(v.ctx.Err, path)
 	v.store.git.effort.charge(v.repository.Namespace, time.Since(started))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -85,7 +92,7 @@ func (v *verifier) file(path string, is stamp) error {
 		return nil
 	}
 	v.known.tips = nil
-	if filepath.Ext(path) == ".pack" {
+	if filepath.Ext(path) == ".pack" || isLoose(path) {
 		v.known.damaged[path] = is
 		return nil
 	}
@@ -121,6 +128,40 @@ func endsWithChecksum(path string) bool {
 		return !strings.HasPrefix(filepath.Base(path), "tmp_")
 	}
 	return filepath.Base(path) == "commit-graph"
+}
+
+// isLoose reports whether a file contains one object: it has its id for a name.
+func isLoose(path string) bool { return isObjectID(looseID(path)) }
+
+// looseID returns the id of the object that a file contains, if it contains one.
+func looseID(path string) string { return filepath.Base(filepath.Dir(path)) + filepath.Base(path) }
+
+// hasItsID reports whether a file contains the object that it is named after. stop returns an error
+// once the work is to end.
+func hasItsID(stop func() error, path string) (bool, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	in := bufio.NewReaderSize(file, 64<<10)
+	content, err := zlib.NewReader(in)
+	hash := sha1.New()
+	for err == nil {
+		if err = stop(); err != nil {
+			return false, err
+		}
+		_, err = io.CopyN(hash, content, 8<<20)
+	}
+	broken := flate.CorruptInputError(0)
+	switch {
+	case errors.As(err, &broken), errors.Is(err, zlib.ErrHeader), errors.Is(err, zlib.ErrChecksum), errors.Is(err, zlib.ErrDictionary):
+		return false, nil
+	case !errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return false, unreadable(err)
+	}
+	_, err = in.ReadByte()
+	return errors.Is(err, io.EOF) && hex.EncodeToString(hash.Sum(nil)) == looseID(path), nil
 }
 
 // hasChecksum reports whether a file ends with the SHA-1 of what precedes. stop returns an error

@@ -189,6 +189,7 @@ func serveNamespace(t testing.TB, store *Store, limits Limits, of wordOfToken) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	handler.verified.pause = 0
 	server := httptest.NewTLSServer(handler)
 	t.Cleanup(server.Close)
 	return &testServer{
@@ -376,4 +377,12 @@ func codeRef(task string, number int) string {
 
 func stateRef(task string, number int) string {
 	return fmt.Sprintf("refs/clew/uid-%s/state/%d", task, number)
+}
+
+// must returns a value that no error came with.
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
 }

@@ -231,8 +231,9 @@ func (h *Handler) receive(w http.ResponseWriter, c *call, request backendRequest
 	if stored(report) {
 		h.countReplaced(c, head, received)
 	}
-	if !stored(report) {
-		h.verified.suspect(c.repository, string(report))
+	// Only what the hook says is about stored objects. The rest is about those of the push.
+	if !stored(report) && unpacked(report) && bytes.Contains(report, []byte(gitstoreapi.DamagedObjects)) {
+		h.verified.of(c.repository).suspected.Store(true)
 	}
 	h.recordPush(c, head, stored(report), time.Since(started))
 	c.decided, c.answer = true, h.overtaken(c, head, report)

@@ -17,7 +17,7 @@ const verifyTime = 14 * time.Minute
 
 // serveVerification serves GET /{namespace}/tasks/{uid}/verify?checkpoint=<number>&since=<time>:
 // whether every object of a checkpoint is as it was stored, for Clew's server. What was verified
-// before since, if that is given, is read again.
+// before since, if that is given, is read again, at most once in rereadPause.
 func (h *Handler) serveVerification(w *statusRecorder, r *http.Request, namespace, uid string) {
 	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "verify")
 	defer func() {
@@ -89,8 +89,8 @@ type verifier struct {
 }
 
 // checkpoint verifies a checkpoint. Git checked each object as it arrived, and packs never
-// change: as long as each file of the repository has its checksum, and no object is missing,
-// every object is as it was stored. Otherwise the objects themselves are read.
+// change: as long as each file of the repository has its checksum or its object's id, and no
+// object is missing, every object is as it was stored. Otherwise the objects themselves are read.
 func (v *verifier) checkpoint(uid string, number int64) (gitstoreapi.Verification, error) {
 	found, err := v.tips(uid, number)
 	if err != nil || len(found.Damage) > 0 {

@@ -290,6 +290,71 @@ func TestWhatWasVerifiedIsNotReadAgainOnTheSameDay(t *testing.T) {
 	}
 }
 
+// TestOneWhoAsksOftenHasLittleReadAgain: whoever may read checkpoints may ask for verifications
+// without end.
+func TestOneWhoAsksOftenHasLittleReadAgain(t *testing.T) {
+	server, fix := withCheckpoints(t)
+	now := time.Now()
+	verified := server.handler.verified
+	verified.now, verified.pause = func() time.Time { return now }, rereadPause
+	server.intact(1, 2, 3)
+	readAgain := func(want bool, when string, parameters ...string) {
+		t.Helper()
+		parts := verified.of(*must(server.handler.store.repositoryOf("team", "uid-fix")))
+		before := parts.since
+		server.verify(3, parameters...)
+		if got := parts.since != before; got != want {
+			t.Errorf("%s: all was read again: %t, want %t", when, got, want)
+		}
+	}
+	readAgain(false, "without a request for it")
+	now = now.Add(time.Second)
+	readAgain(true, "at the first request", again())
+	for range 3 {
+		now = now.Add(rereadPause / 4)
+		readAgain(false, "at the next ones", "&since="+now.UTC().Format(time.RFC3339Nano))
+	}
+	tip := fix.git("rev-parse", "HEAD")
+	fix.commit("more.txt", "more")
+	if _, _, err := fix.try("push", fix.url, "HEAD:refs/heads/elsewhere"); err == nil {
+		t.Error("a push that must be refused was stored")
+	}
+	now = now.Add(rereadPause)
+	readAgain(false, "after a push that was refused")
+	verified.suspect(*must(server.handler.store.repositoryOf("team", "uid-fix")), "fatal: unable to read tree "+tip)
+	readAgain(true, "after a fetch met damage")
+	verified.suspect(*must(server.handler.store.repositoryOf("team", "uid-fix")), "fatal: unable to read tree "+tip)
+	readAgain(false, "after the next one")
+	now = now.Add(rereadPause)
+	readAgain(true, "once the pause is over")
+}
+
+// TestALooseObjectIsReadOnce: a repository with objects that are in no pack is verified by its files
+// nevertheless.
+func TestALooseObjectIsReadOnce(t *testing.T) {
+	server, fix := withCheckpoints(t)
+	id := fix.gitWith("loose", "--git-dir="+server.bare(repository), "hash-object", "-w", "--stdin")
+	server.intact(1, 2, 3)
+	parts := server.handler.verified.of(*must(server.handler.store.repositoryOf("team", "uid-fix")))
+	file := looseFile(server.bare(repository), id)
+	if _, ok := parts.files[file]; !ok {
+		t.Errorf("what was verified does not contain %s", file)
+	}
+	for how, damage := range damages {
+		healthy := must(os.ReadFile(file))
+		if err := damage(file); err != nil {
+			t.Fatal(err)
+		}
+		server.intact(3) // it does not need the object
+		if _, found := parts.damaged[file]; found == (how == "deleted") {
+			t.Errorf("%s: it counts as damaged: %t", how, found)
+		}
+		if err := errorsOf(os.RemoveAll(file), os.WriteFile(file, healthy, 0o444)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestAVerificationIsRefused(t *testing.T) {
 	server, _ := withCheckpoints(t)
 	for name, tc := range map[string]struct {

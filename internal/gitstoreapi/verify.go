@@ -60,7 +60,8 @@ func short(id string) string { return id[:min(len(id), 12)] }
 const verificationTime = 15 * time.Minute
 
 // Verify verifies that the gitstore has every object of a task's checkpoint as it was stored.
-// What it verified within the last day, and not before since, it does not read again. A refusal
+// What it verified within the last day, and not before since, it does not read again; what it
+// verified within the last minutes, it does not read again in any case. A refusal
 // of the gitstore is returned as a *Refusal.
 func (c Client) Verify(ctx context.Context, namespace, uid string, checkpoint int64, since time.Time) (Verification, error) {
 	var v Verification
