@@ -151,7 +151,7 @@ func (s *Store) repositoryOf(namespace, uid string) (*Repository, error) {
 		case err != nil:
 			return nil, err
 		case has && found != nil:
-			return nil, gitstoreapi.New(gitstoreapi.Forbidden, "the task with UID %s has checkpoints in several repositories, %s and %s, so that it is unclear which ones to compare", uid, found.Name, repository.Name)
+			return nil, gitstoreapi.New(gitstoreapi.Ambiguous, "the task with UID %s has checkpoints in several repositories, %s and %s, so that it is unclear which ones to compare", uid, found.Name, repository.Name)
 		case has:
 			found = &repository
 		}

@@ -338,7 +338,7 @@ func TestATaskInSeveralRepositoriesIsNotCompared(t *testing.T) {
 	decoy := newClient(t, server.url("team", "r-0"), server.ca, taskToken("fix", 1)).checkpoints()
 	decoy.commit("a", "harmless\n")
 	decoy.push("HEAD:" + codeRef("fix", 1))
-	server.refusedDiff(gitstoreapi.Forbidden, "from", "checkpoint/1", "to", "checkpoint/2")
+	server.refusedDiff(gitstoreapi.Ambiguous, "from", "checkpoint/1", "to", "checkpoint/2")
 	_ = fix
 }
 

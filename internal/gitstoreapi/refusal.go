@@ -49,6 +49,8 @@ const (
 	ObjectsRefused Reason = "ObjectsRefused"
 	// Moved: a point of a difference is another commit now than on the page before.
 	Moved Reason = "Moved"
+	// Ambiguous: the task has checkpoints in several repositories.
+	Ambiguous Reason = "Ambiguous"
 	// Damaged: objects that the request needs are missing or damaged.
 	Damaged Reason = "Damaged"
 	// BadRequest: the request is not one that a git client sends.

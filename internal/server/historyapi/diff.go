@@ -117,7 +117,7 @@ func (a *api) diffError(c *call, err error, of moments) error {
 		return badRequest("%s", refusal.Message)
 	case gitstoreapi.Damaged:
 		return a.damagedMoments(c, of)
-	case gitstoreapi.Forbidden:
+	case gitstoreapi.Ambiguous, gitstoreapi.Forbidden: // Forbidden is what older gitstores say
 		status := apierrors.NewInternalError(err)
 		status.ErrStatus.Message = fmt.Sprintf("%s cannot be compared with %s: %s", of.from, of.to, refusal.Message)
 		return status

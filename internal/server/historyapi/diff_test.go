@@ -287,7 +287,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 			"the base of task a cannot be compared with checkpoint 2 of task a"),
 		Entry("a damaged checkpoint", "ann", "", gitstoreapi.New(gitstoreapi.Damaged, "objects are damaged"), http.StatusInternalServerError, "objects of one of them are missing or damaged"),
 		Entry("a page of what changed meanwhile", "ann", "", gitstoreapi.New(gitstoreapi.Moved, "begin again"), http.StatusGone, "begin again"),
-		Entry("a task in several repositories", "ann", "", gitstoreapi.New(gitstoreapi.Forbidden, "several repositories"), http.StatusInternalServerError, "several repositories"),
+		Entry("a task in several repositories", "ann", "", gitstoreapi.New(gitstoreapi.Ambiguous, "several repositories"), http.StatusInternalServerError, "several repositories"),
 		Entry("a gitstore that is busy", "ann", "", gitstoreapi.New(gitstoreapi.Unavailable, "too many requests"), http.StatusServiceUnavailable, "too many requests"),
 		Entry("a gitstore that is down", "ann", "", http.ErrServerClosed, http.StatusServiceUnavailable, "the gitstore cannot be reached"),
 	)

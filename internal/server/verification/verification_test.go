@@ -117,6 +117,7 @@ func TestNothingIsConcludedFromAGitstoreThatCannotAnswer(t *testing.T) {
 		pauses       bool
 	}{
 		"an error about the task":            {answer: gitstoreapi.New(gitstoreapi.Unavailable, "git could not answer")},
+		"a task in several repositories":     {answer: gitstoreapi.New(gitstoreapi.Ambiguous, "which one?")},
 		"an answer that comes too late":      {answer: context.DeadlineExceeded},
 		"a gitstore that cannot be reached":  {answer: fmt.Errorf("%w: refused", gitstoreapi.ErrUnreachable), pauses: true},
 		"a gitstore that knows no server":    {answer: gitstoreapi.New(gitstoreapi.Unauthenticated, "who is it?"), pauses: true},
