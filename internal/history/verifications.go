@@ -29,6 +29,8 @@ type Verification struct {
 	Conversation bool
 	// Numbers of the checkpoints to verify, in order. There are no more if it is empty.
 	Numbers []int64
+	// More is set by a caller that has verified only the first ones, and left no others in Numbers.
+	More bool
 
 	// TaskID and Next belong to the store.
 	TaskID, Next int32

@@ -48,12 +48,12 @@ func (s *Store) EnrollVerifications(ctx context.Context) (int64, error) {
 
 // NextVerification returns the part of a verification that is due for the longest time in the
 // next namespace after the given one, in order of their names and from the beginning after the
-// last; history.ErrNotFound if none is due. Nobody else gets it for a while. The caller passes
+// last, but in none of those that rest; history.ErrNotFound if none is due. Nobody else gets it for a while. The caller passes
 // the outcome to RecordVerification, or the part to PostponeVerification.
-func (s *Store) NextVerification(ctx context.Context, after string) (history.Verification, error) {
+func (s *Store) NextVerification(ctx context.Context, after string, resting []string) (history.Verification, error) {
 	var v history.Verification
 	err := s.write(ctx, "find checkpoints to verify", func(q *sqlc.Queries) error {
-		turn := sqlc.ClaimVerificationParams{After: after, Until: time.Now().Add(verifyLease)}
+		turn := sqlc.ClaimVerificationParams{After: after, Resting: append([]string{}, resting...), Until: time.Now().Add(verifyLease)}
 		row, err := q.ClaimVerification(ctx, turn)
 		if turn.After = ""; errors.Is(err, pgx.ErrNoRows) && after != "" {
 			row, err = q.ClaimVerification(ctx, turn)
@@ -250,7 +250,7 @@ func damageText(objects, messages string) string {
 func (s *Store) schedule(ctx context.Context, q *sqlc.Queries, v history.Verification, changed bool) error {
 	now := time.Now()
 	next := sqlc.ScheduleVerificationParams{TaskID: v.TaskID, Changed: changed, Due: now}
-	if v.Pass && len(v.Numbers) == verifiedAtOnce {
+	if v.Pass && (len(v.Numbers) == verifiedAtOnce || v.More) {
 		next.NextNumber = narrow(v.Numbers[len(v.Numbers)-1] + 1)
 		return s.notifyScheduled(ctx, q, v, next)
 	}

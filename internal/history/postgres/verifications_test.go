@@ -31,7 +31,7 @@ var _ = Describe("The verification of checkpoints", func() {
 	next := func(ctx context.Context) history.Verification {
 		GinkgoHelper()
 		Expect(w.store.EnrollVerifications(ctx)).Error().NotTo(HaveOccurred())
-		v, err := w.store.NextVerification(ctx, "")
+		v, err := w.store.NextVerification(ctx, "", nil)
 		Expect(err).NotTo(HaveOccurred())
 		return v
 	}
@@ -50,7 +50,7 @@ var _ = Describe("The verification of checkpoints", func() {
 	}
 
 	It("passes over all durable checkpoints of a task, part by part, once a day", func(ctx SpecContext) {
-		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "", nil)).Error().To(MatchError(history.ErrNotFound))
 		for n := range int64(25) {
 			w.append(durable(n + 1))
 		}
@@ -59,7 +59,7 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(v).To(And(HaveField("Task", w.task), HaveField("Pass", true), HaveField("Conversation", true), HaveField("Numbers", HaveLen(20))))
 
 		By("not giving the same part to two servers")
-		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "", nil)).Error().To(MatchError(history.ErrNotFound))
 
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
 		Expect(integrity(ctx, 1).Verified).To(BeZero(), "the pass is not over")
@@ -68,7 +68,7 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
 		Expect(integrity(ctx, 25)).To(And(HaveField("Verified", BeTemporally("~", time.Now(), time.Minute)), HaveField("Damage", "")))
 		Expect(integrity(ctx, 26).Verified).To(BeZero(), "only the volume has it")
-		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "", nil)).Error().To(MatchError(history.ErrNotFound))
 
 		By("the next day")
 		sql(ctx, "UPDATE verifications SET due = due - interval '1 day', begun = begun - interval '1 day'")
@@ -93,7 +93,7 @@ var _ = Describe("The verification of checkpoints", func() {
 			return pause
 		}
 		Expect(w.store.PostponeVerification(ctx, next(ctx))).To(Succeed())
-		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "", nil)).Error().To(MatchError(history.ErrNotFound))
 		Expect(due()).To(BeNumerically("~", time.Minute, 30*time.Second))
 
 		sql(ctx, "UPDATE verifications SET due = now(), begun = begun - interval '40 minutes'")
@@ -120,12 +120,28 @@ var _ = Describe("The verification of checkpoints", func() {
 		sql(ctx, "UPDATE verifications v SET due = now() - make_interval(hours => v.task_id % 3) FROM tasks t WHERE t.id = v.task_id")
 		var turns []string
 		for after := ""; len(turns) < 3; {
-			v, err := w.store.NextVerification(ctx, after)
+			v, err := w.store.NextVerification(ctx, after, nil)
 			Expect(err).NotTo(HaveOccurred())
 			after = v.Task.Namespace
 			turns = append(turns, after)
 		}
 		Expect(turns).To(Equal([]string{"ns-b", "ns-c", "ns-b"}))
+
+		By("leaving out those that rest")
+		sql(ctx, "UPDATE verifications SET due = now()")
+		Expect(w.store.NextVerification(ctx, "", []string{"ns-b"})).To(HaveField("Task.Namespace", "ns-c"))
+		Expect(w.store.NextVerification(ctx, "", []string{"ns-b"})).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "", nil)).To(HaveField("Task.Namespace", "ns-b"))
+	})
+
+	It("goes on where a part was put aside half done", func(ctx SpecContext) {
+		w.append(durable(1), durable(2), durable(3))
+		v := next(ctx)
+		Expect(v.Numbers).To(Equal([]int64{1, 2, 3}))
+		v.Numbers, v.More = v.Numbers[:1], true
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
+		Expect(integrity(ctx, 1)).To(HaveField("Verified", BeZero()), "the pass is not over")
+		Expect(next(ctx)).To(And(HaveField("Numbers", []int64{2, 3}), HaveField("Conversation", false)))
 	})
 
 	It("names the nearest earlier checkpoint that is intact, until the damage is healed", func(ctx SpecContext) {
@@ -235,6 +251,6 @@ var _ = Describe("The verification of checkpoints", func() {
 		v := next(ctx)
 		Expect(w.store.DeleteTask(ctx, w.task.UID)).Error().NotTo(HaveOccurred())
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, map[int64]string{1: "x"}), nil)).Error().To(HaveOccurred())
-		Expect(w.store.NextVerification(ctx, "")).Error().To(MatchError(history.ErrNotFound))
+		Expect(w.store.NextVerification(ctx, "", nil)).Error().To(MatchError(history.ErrNotFound))
 	})
 })

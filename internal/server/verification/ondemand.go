@@ -98,7 +98,7 @@ func (d *OnDemand) join(ctx context.Context, task history.Task, number int64, si
 	r := &run{done: make(chan struct{})}
 	d.running[of] = r
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, partTime)
+		ctx, cancel := context.WithTimeout(ctx, demandTime)
 		defer cancel()
 		r.err = d.verify(ctx, task, number, since)
 		d.mu.Lock()

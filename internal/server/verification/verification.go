@@ -5,10 +5,11 @@
 // Every durable checkpoint is verified once a day, and a damaged one again soon after, since it
 // may have been healed. Any number of servers may do so: the history hands each part of the work
 // to one of them, and to another one if that is lost. A server does one part after the other,
-// and rests several times as long as it worked, up to a limit. A part that fails is put off on
-// its own; only when the history or the gitstore cannot be reached does the server pause. What is
-// found is recorded in the history, from
-// where the manager learns of it.
+// and rests several times as long as it worked, up to a limit. A part that takes longer than its
+// turn is put aside half done, and a namespace whose turn took long waits for those of others. A
+// part that fails is put off on its own; only when the history or the gitstore cannot be reached
+// does the server pause. What is found is recorded in the history, from where the manager learns
+// of it.
 package verification
 
 import (
@@ -29,7 +30,7 @@ import (
 // package history.
 type Store interface {
 	EnrollVerifications(ctx context.Context) (int64, error)
-	NextVerification(ctx context.Context, after string) (history.Verification, error)
+	NextVerification(ctx context.Context, after string, resting []string) (history.Verification, error)
 	PostponeVerification(ctx context.Context, v history.Verification) error
 	DamagedConversations(ctx context.Context, task history.Key) (map[int64]string, error)
 	RecordVerification(ctx context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) ([]history.VerdictChange, error)
@@ -48,9 +49,9 @@ const (
 	// rest is the pause after some work, as a multiple of the time it took; minRest is the
 	// shortest one, and maxRest the longest.
 	rest, minRest, maxRest = 4, 100 * time.Millisecond, 10 * time.Second
-	// partTime is how long a part may take: less than the time after which the history hands it
-	// to another server. What the gitstore has verified meanwhile it does not read again.
-	partTime = 18 * time.Minute
+	// demandTime is how long a verification on demand may take. What the gitstore has verified
+	// meanwhile it does not read again.
+	demandTime = 18 * time.Minute
 )
 
 // Verifier verifies checkpoints. All fields but Idle are required.
@@ -62,6 +63,7 @@ type Verifier struct {
 	Idle time.Duration
 
 	enrolled time.Time
+	turns    turns
 	// last is the namespace whose turn it was.
 	last string
 }
@@ -105,7 +107,7 @@ func (v *Verifier) Step(ctx context.Context) (worked bool, err error) {
 		}
 		v.enrolled = time.Now()
 	}
-	part, err := v.Store.NextVerification(ctx, v.last)
+	part, err := v.next(ctx)
 	if errors.Is(err, history.ErrNotFound) {
 		return false, nil
 	}
@@ -113,7 +115,9 @@ func (v *Verifier) Step(ctx context.Context) (worked bool, err error) {
 		return false, err
 	}
 	v.last = part.Task.Namespace
-	changes, err := v.verify(ctx, part)
+	began := time.Now()
+	changes, done, err := v.verify(ctx, part)
+	v.turns.took(part.Task, time.Since(began), done, time.Now())
 	if err != nil && (ctx.Err() != nil || unreachable(err)) {
 		return false, err
 	}
@@ -127,6 +131,16 @@ func (v *Verifier) Step(ctx context.Context) (worked bool, err error) {
 	return true, nil
 }
 
+// next returns the next part. While others have something to verify, a namespace rests.
+func (v *Verifier) next(ctx context.Context) (history.Verification, error) {
+	resting := v.turns.resting(time.Now())
+	part, err := v.Store.NextVerification(ctx, v.last, resting)
+	if errors.Is(err, history.ErrNotFound) && len(resting) > 0 {
+		part, err = v.Store.NextVerification(ctx, v.last, nil)
+	}
+	return part, err
+}
+
 // unreachable reports whether an error says that this server does not reach the gitstore, or is
 // not let in, and nothing about one task. Whether the history can be reached shows when the part
 // is put off.
@@ -136,31 +150,40 @@ func unreachable(err error) bool {
 		errors.As(err, &refused) && (refused.Reason == gitstoreapi.Unauthenticated || refused.Reason == gitstoreapi.Forbidden)
 }
 
-// verify verifies a part, and records what it finds.
-func (v *Verifier) verify(ctx context.Context, part history.Verification) ([]history.VerdictChange, error) {
-	ctx, cancel := context.WithTimeout(ctx, partTime)
+// verify verifies a part, and records what it finds; done is false if its turn ended before. What
+// was verified until then is recorded.
+func (v *Verifier) verify(ctx context.Context, part history.Verification) (changes []history.VerdictChange, done bool, err error) {
+	turn, cancel := context.WithTimeout(ctx, v.turns.of(part.Task))
 	defer cancel()
 	var conversations map[int64]string
 	if part.Conversation {
-		var err error
-		if conversations, err = v.Store.DamagedConversations(ctx, part.Task.Key()); err != nil {
-			return nil, err
+		if conversations, err = v.Store.DamagedConversations(turn, part.Task.Key()); err != nil {
+			return nil, turn.Err() == nil, err
 		}
 	}
-	verdicts, err := v.objects(ctx, part)
-	if err != nil {
-		return nil, err
+	verdicts, err := v.objects(turn, part)
+	done = err == nil
+	if turn.Err() != nil && len(verdicts) > 0 {
+		part.More, err = len(verdicts) < len(part.Numbers), nil
+		part.Numbers = part.Numbers[:len(verdicts)]
 	}
-	return v.Store.RecordVerification(ctx, part, verdicts, conversations)
+	if err != nil && turn.Err() != nil && ctx.Err() == nil {
+		return nil, false, fmt.Errorf("the turn of the task ended before one checkpoint was verified: %w", turn.Err())
+	}
+	if err != nil {
+		return nil, true, err
+	}
+	changes, err = v.Store.RecordVerification(ctx, part, verdicts, conversations)
+	return changes, done, err
 }
 
-// objects verifies the objects of checkpoints.
+// objects verifies the objects of checkpoints, and returns the verdicts until the first error.
 func (v *Verifier) objects(ctx context.Context, part history.Verification) ([]history.Verdict, error) {
 	var verdicts []history.Verdict
 	for _, number := range part.Numbers {
 		damage, err := Objects(ctx, v.Code, part.Task.Key(), number, time.Time{})
 		if err != nil {
-			return nil, err
+			return verdicts, err
 		}
 		verdicts = append(verdicts, history.Verdict{Number: number, Damage: damage})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,8 +23,11 @@ type due struct {
 	verdicts      []history.Verdict
 	damaged       map[int64]string
 	events        []string
-	// after is what the last call of NextVerification was given.
-	after string
+	// after and resting are what the last call of NextVerification was given.
+	after   string
+	resting []string
+	// unfinished are the last numbers of parts that were put aside half done.
+	unfinished []int64
 	// postponed are the UIDs of the tasks that were put off; down is why none can be.
 	postponed []string
 	down      error
@@ -31,14 +35,15 @@ type due struct {
 
 func (d *due) EnrollVerifications(context.Context) (int64, error) { return 0, nil }
 
-func (d *due) NextVerification(_ context.Context, after string) (history.Verification, error) {
-	d.after = after
-	if len(d.parts) == 0 {
-		return history.Verification{}, history.ErrNotFound
+func (d *due) NextVerification(_ context.Context, after string, resting []string) (history.Verification, error) {
+	d.after, d.resting = after, resting
+	for i, part := range d.parts {
+		if !slices.Contains(resting, part.Task.Namespace) {
+			d.parts = slices.Delete(d.parts, i, i+1)
+			return part, nil
+		}
 	}
-	part := d.parts[0]
-	d.parts = d.parts[1:]
-	return part, nil
+	return history.Verification{}, history.ErrNotFound
 }
 
 func (d *due) PostponeVerification(_ context.Context, v history.Verification) error {
@@ -52,8 +57,11 @@ func (d *due) DamagedConversations(context.Context, history.Key) (map[int64]stri
 	return d.conversations, nil
 }
 
-func (d *due) RecordVerification(_ context.Context, _ history.Verification, verdicts []history.Verdict, conversations map[int64]string) (changes []history.VerdictChange, err error) {
+func (d *due) RecordVerification(_ context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) (changes []history.VerdictChange, err error) {
 	d.verdicts, d.damaged = append(d.verdicts, verdicts...), conversations
+	if v.More {
+		d.unfinished = append(d.unfinished, v.Numbers[len(v.Numbers)-1])
+	}
 	for _, v := range verdicts {
 		if v.Damage != "" || v.Number == 9 { // checkpoint 9 was damaged before
 			changes = append(changes, history.VerdictChange{Number: v.Number, Damage: v.Damage, Found: time.Unix(1, 0)})
@@ -171,21 +179,87 @@ func TestTheRefusalsOfOneNamespaceDelayNoOther(t *testing.T) {
 }
 
 // slow is a gitstore that verifies slowly.
-type slow struct{}
+type slow struct{ takes time.Duration }
 
-func (slow) Verify(context.Context, string, string, int64, time.Time) (gitstoreapi.Verification, error) {
-	time.Sleep(10 * time.Minute)
-	return gitstoreapi.Verification{}, nil
+func (s slow) Verify(ctx context.Context, _, _ string, _ int64, _ time.Time) (gitstoreapi.Verification, error) {
+	select {
+	case <-time.After(s.takes):
+		return gitstoreapi.Verification{}, nil
+	case <-ctx.Done():
+		return gitstoreapi.Verification{}, ctx.Err()
+	}
 }
 
 func TestTheRestAfterALongPartIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &due{parts: []history.Verification{{Numbers: []int64{1}}, {Numbers: []int64{2}}}}
-		ctx, cancel := context.WithTimeout(t.Context(), 21*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
 		defer cancel()
-		_ = (&Verifier{Store: store, Code: slow{}}).Run(ctx)
+		_ = (&Verifier{Store: store, Code: slow{25 * time.Second}}).Run(ctx)
 		if len(store.verdicts) != 2 {
-			t.Errorf("within 21 minutes, %d of two parts of ten minutes each were verified", len(store.verdicts))
+			t.Errorf("within 70 seconds, %d of two parts of 25 seconds each were verified", len(store.verdicts))
+		}
+	})
+}
+
+func TestAPartThatExceedsItsTurnIsPutAsideHalfDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		task := history.Task{Namespace: "team", UID: "uid"}
+		store := &due{parts: []history.Verification{{Task: task, Pass: true, Numbers: []int64{1, 2, 3, 4, 5}}}}
+		v := &Verifier{Store: store, Code: slow{12 * time.Second}}
+		if worked, err := v.Step(t.Context()); !worked || err != nil {
+			t.Fatalf("Step returned %v, %v", worked, err)
+		}
+		if d := cmp.Diff([]history.Verdict{{Number: 1}, {Number: 2}}, store.verdicts); d != "" {
+			t.Errorf("verdicts (-want +got):\n%s", d)
+		}
+		if d := cmp.Diff([]int64{2}, store.unfinished); d != "" || len(store.postponed) > 0 {
+			t.Errorf("it goes on after (-want +got):\n%sput off: %v", d, store.postponed)
+		}
+	})
+}
+
+func TestAPartWithoutProgressIsPutOffAndGetsALongerTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		part := history.Verification{Task: history.Task{Namespace: "team", UID: "uid"}, Pass: true, Numbers: []int64{1}}
+		store := &due{}
+		v := &Verifier{Store: store, Code: slow{100 * time.Second}}
+		for range 3 {
+			store.parts = append(store.parts, part)
+			if worked, err := v.Step(t.Context()); !worked || err != nil {
+				t.Fatalf("Step returned %v, %v", worked, err)
+			}
+		}
+		if len(store.postponed) != 2 || len(store.verdicts) != 1 {
+			t.Errorf("put off %d times and verified %d times, want 2 and 1: after turns of 30 and 60 seconds", len(store.postponed), len(store.verdicts))
+		}
+	})
+}
+
+// hostile is a gitstore in which only one namespace takes long, and never ends.
+type hostile struct{}
+
+func (hostile) Verify(ctx context.Context, namespace, _ string, _ int64, _ time.Time) (gitstoreapi.Verification, error) {
+	if namespace == "hostile" {
+		<-ctx.Done()
+	}
+	return gitstoreapi.Verification{}, ctx.Err()
+}
+
+func TestANamespaceWhoseVerificationsNeverEndGetsASmallPartOfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &due{}
+		for n := range 100 {
+			store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "hostile", UID: fmt.Sprint("h", n)}, Numbers: []int64{1}})
+		}
+		for n := range 10000 {
+			store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "victim", UID: fmt.Sprint("v", n)}, Numbers: []int64{1}})
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		_ = (&Verifier{Store: store, Code: hostile{}}).Run(ctx)
+		if took := len(store.postponed); took > 3 || took == 0 || len(store.verdicts) < 3600 {
+			t.Errorf("in ten minutes, %d parts of the hostile namespace had a turn, and %d of the other one", took, len(store.verdicts))
 		}
 	})
 }

@@ -76,14 +76,15 @@ SET due = $1::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
     SELECT v.task_id FROM verifications v
-    WHERE v.namespace > $2::text AND v.due <= now()
+    WHERE v.namespace > $2::text AND v.namespace <> ALL($3::text[]) AND v.due <= now()
     ORDER BY v.namespace, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun
 `
 
 type ClaimVerificationParams struct {
-	Until time.Time
-	After string
+	Until   time.Time
+	After   string
+	Resting []string
 }
 
 type ClaimVerificationRow struct {
@@ -95,10 +96,10 @@ type ClaimVerificationRow struct {
 	Begun      time.Time
 }
 
-// Of the first namespace after the given one that has any, the verification that is due for the
+// Of the first namespace after the given one that has any and does not rest, the verification that is due for the
 // longest time. It is not due again before the lease ends.
 func (q *Queries) ClaimVerification(ctx context.Context, arg ClaimVerificationParams) (ClaimVerificationRow, error) {
-	row := q.db.QueryRow(ctx, claimVerification, arg.Until, arg.After)
+	row := q.db.QueryRow(ctx, claimVerification, arg.Until, arg.After, arg.Resting)
 	var i ClaimVerificationRow
 	err := row.Scan(
 		&i.TaskID,
