@@ -80,6 +80,16 @@ func (l LiveTasks) Inherits(ctx context.Context, id Identity) (bool, error) {
 	return from != nil && from.Conversation != clewv1alpha1.ConversationExclude, nil
 }
 
+// Source returns the UID of the task that the Task of an identity was started from; "" if there is
+// none.
+func (l LiveTasks) Source(ctx context.Context, id Identity) (string, error) {
+	task, err := l.get(ctx, id)
+	if err != nil || task.Status.Source == nil {
+		return "", err
+	}
+	return task.Status.Source.TaskUID, nil
+}
+
 // get reads the Task that an identity names.
 func (l LiveTasks) get(ctx context.Context, id Identity) (*clewv1alpha1.Task, error) {
 	tasks := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(id.Namespace)

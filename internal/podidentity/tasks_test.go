@@ -99,6 +99,31 @@ func TestATaskThatStartsFromAnotherInheritsItsConversation(t *testing.T) {
 	}
 }
 
+func TestTheSourceOfATaskIsThatOfItsStatus(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	task := &v1alpha1.Task{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"},
+	}
+	for _, want := range []string{"", "uid-of-source"} {
+		if want != "" {
+			task.Status.Source = &v1alpha1.SourceStatus{TaskUID: want}
+		}
+		tasks := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
+		id := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid"}
+		if got, err := tasks.Source(t.Context(), id); err != nil || got != want {
+			t.Errorf("Source returned %q, %v; want %q", got, err, want)
+		}
+		id.TaskUID = "of-a-former-task"
+		if _, err := tasks.Source(t.Context(), id); !errors.Is(err, podidentity.ErrForbidden) {
+			t.Errorf("of a task made anew, Source returned %v", err)
+		}
+	}
+}
+
 func TestOnlyThePodThatPublishesNowIsOne(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

@@ -99,6 +99,8 @@ type Tasks interface {
 	podidentity.TaskChecker
 	// Inherits reports whether a task begins with the conversation of another task.
 	Inherits(ctx context.Context, id podidentity.Identity) (bool, error)
+	// Source returns the UID of the task that a task was started from; "" if there is none.
+	Source(ctx context.Context, id podidentity.Identity) (string, error)
 }
 
 // CheckpointRequest is a Checkpoint object that waits for a daemon.

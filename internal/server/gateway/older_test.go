@@ -206,3 +206,4 @@ type forks struct{}
 
 func (forks) CheckTask(context.Context, podidentity.Identity) error        { return nil }
 func (forks) Inherits(context.Context, podidentity.Identity) (bool, error) { return true, nil }
+func (forks) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }

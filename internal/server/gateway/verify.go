@@ -10,6 +10,7 @@ import (
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/verification"
 )
 
@@ -21,12 +22,15 @@ const (
 	recently = time.Minute
 )
 
-// VerifyCheckpoint implements the RPC. What is damaged is not said: the checkpoint may be another
-// task's.
+// VerifyCheckpoint implements the RPC, for the caller's own checkpoints and those of the task that
+// it was started from. What is damaged is not said.
 func (g *Gateway) VerifyCheckpoint(ctx context.Context, req *connect.Request[daemonv1.VerifyCheckpointRequest]) (*connect.Response[daemonv1.VerifyCheckpointResponse], error) {
 	id := identityOf(ctx)
 	key := history.Key{Namespace: id.Namespace, UID: id.TaskUID}
-	if uid := req.Msg.GetTaskUid(); uid != "" {
+	if uid := req.Msg.GetTaskUid(); uid != "" && uid != id.TaskUID {
+		if err := g.startedFrom(ctx, id, uid); err != nil {
+			return nil, g.failure(ctx, err)
+		}
 		key.UID = uid
 	}
 	found, err := g.store.Checkpoint(ctx, key, req.Msg.GetCheckpoint())
@@ -51,6 +55,18 @@ func (g *Gateway) VerifyCheckpoint(ctx context.Context, req *connect.Request[dae
 	return connect.NewResponse(&daemonv1.VerifyCheckpointResponse{
 		Verified: true, Damaged: found.Integrity.Damage != "", IntactBefore: found.Integrity.IntactBefore,
 	}), nil
+}
+
+// startedFrom returns an error unless the caller's task was started from another one.
+func (g *Gateway) startedFrom(ctx context.Context, id podidentity.Identity, uid string) error {
+	if g.tasks == nil {
+		return nil
+	}
+	source, err := g.tasks.Source(ctx, id)
+	if err == nil && source != uid {
+		err = fmt.Errorf("%w: the task %s/%s was not started from a task with UID %s", history.ErrNotFound, id.Namespace, id.TaskName, uid)
+	}
+	return err
 }
 
 // verify has a checkpoint verified, and waits a while for the outcome.

@@ -13,6 +13,7 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/verification"
 )
@@ -35,6 +36,18 @@ func (v *verifier) Verify(ctx context.Context, task history.Task, number int64, 
 	return err
 }
 
+// fork stands in for a cluster in which the task b was started from the task a.
+type fork struct{ gone }
+
+func (fork) CheckTask(context.Context, podidentity.Identity) error { return nil }
+
+func (fork) Source(_ context.Context, id podidentity.Identity) (string, error) {
+	if id.TaskName == "b" {
+		return "uid-of-a", nil
+	}
+	return "", nil
+}
+
 var _ = Describe("A daemon that met damage in the gitstore", func() {
 	var f *fixture
 	var found *verifier
@@ -42,7 +55,7 @@ var _ = Describe("A daemon that met damage in the gitstore", func() {
 		found = &verifier{}
 		f = serve(func(o *gateway.Options) {
 			found.store = o.Store.(*postgres.Store)
-			o.Verifier = found
+			o.Verifier, o.Tasks = found, fork{}
 		})
 		task := history.Task{Namespace: "team", Name: "a", UID: "uid-of-a"}
 		Expect(found.store.Begin(f.ctx, task, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
@@ -52,6 +65,12 @@ var _ = Describe("A daemon that met damage in the gitstore", func() {
 				Checkpoint: &history.Checkpoint{Number: n + 1, Trigger: "Interval", Time: time.Now(), Commit: "c", Durable: n < 2}})
 		}
 		Expect(found.store.Append(f.ctx, task, 1, records)).Error().NotTo(HaveOccurred())
+	})
+	BeforeEach(func() {
+		task := history.Task{Namespace: "team", Name: "b", UID: "uid-of-b"}
+		Expect(found.store.Begin(f.ctx, task, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+		Expect(found.store.Append(f.ctx, task, 1, []history.Record{{Sequence: 1, Time: time.Now(), Attempt: 1,
+			Checkpoint: &history.Checkpoint{Number: 1, Trigger: "Interval", Time: time.Now(), Commit: "c", Durable: true}}})).Error().NotTo(HaveOccurred())
 	})
 	ask := func(token, uid string, number int64) (*daemonv1.VerifyCheckpointResponse, error) {
 		r, err := f.client(token).VerifyCheckpoint(f.ctx, connect.NewRequest(&daemonv1.VerifyCheckpointRequest{TaskUid: uid, Checkpoint: number}))
@@ -89,9 +108,13 @@ var _ = Describe("A daemon that met damage in the gitstore", func() {
 		found.err = errors.New("the gitstore is down")
 		_, err := ask(token, uid, number)
 		Expect(connect.CodeOf(err)).To(Equal(code))
+		if code == connect.CodeNotFound {
+			Expect(found.asked).To(BeEmpty(), "nothing is verified")
+		}
 	},
 		Entry("about what is unknown", "a1", "", int64(9), connect.CodeNotFound),
 		Entry("about what only the volume has", "a1", "", int64(3), connect.CodeNotFound),
+		Entry("about a task that it was not started from", "a1", "uid-of-b", int64(1), connect.CodeNotFound),
 		Entry("about a task of another namespace", "spoofed", "", int64(1), connect.CodeNotFound),
 		Entry("while nothing can be verified", "a1", "", int64(1), connect.CodeUnavailable),
 	)

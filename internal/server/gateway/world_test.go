@@ -54,6 +54,8 @@ func (gone) CheckTask(_ context.Context, id podidentity.Identity) error {
 
 func (gone) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
 
+func (gone) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }
+
 // tokens replaces what a real Verifier finds out from the API server.
 type tokens map[string]podidentity.Identity
 
