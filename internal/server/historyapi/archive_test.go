@@ -228,6 +228,12 @@ var _ = Describe("Exporting and importing histories", func() {
 		Expect(w.Header().Get("Content-Encoding")).To(BeEmpty())
 	})
 
+	It("says that messages are damaged, and what to do", func() {
+		f := quiet()
+		f.archive.lines, f.archive.export = someLines()[:1], fmt.Errorf("%w: message 3", history.ErrCorrupted)
+		Expect(f.ask(http.MethodGet, exportPath, "")).To(beRefused(http.StatusInternalServerError, withCause("Corrupted"), saying("restore it from a backup")))
+	})
+
 	// What cannot be recorded is not exported.
 	It("nothing is exported without a record", func() {
 		f := quiet()

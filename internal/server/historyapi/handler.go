@@ -32,6 +32,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
@@ -326,7 +327,7 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 		status = alreadyExists(access, err)
 	case errors.Is(err, history.ErrCorrupted):
 		a.Log.Error(err, "a stored history is damaged", "namespace", access.Namespace, "name", access.Name)
-		status = apierrors.NewInternalError(errors.New("this history is damaged in the store; the server's log says where"))
+		status = corrupted()
 	case errors.Is(err, history.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		a.Log.Info("a history request could not be answered", "error", err.Error())
 		status = unavailable("the history store cannot be reached; try again")
@@ -341,6 +342,15 @@ func (a *api) fail(w http.ResponseWriter, access Access, err error) {
 		status = apierrors.NewInternalError(errors.New("the server failed; its log says why"))
 	}
 	writeStatus(w, status.Status())
+}
+
+// corrupted is the answer that stored messages differ from what was recorded.
+func corrupted() *apierrors.StatusError {
+	const message = "messages of this history are missing in the history database, or differ from what was recorded: restore it from a backup; the server's log says which"
+	status := apierrors.NewInternalError(errors.New(message))
+	status.ErrStatus.Message = message
+	status.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseType(v1alpha1.ReasonCorrupted), Message: message}}
+	return status
 }
 
 func alreadyExists(access Access, err error) *apierrors.StatusError {
