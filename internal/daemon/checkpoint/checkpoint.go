@@ -79,6 +79,7 @@ type Taker struct {
 	compared        time.Time            // guarded by pushing; zero before the first push and after a failed one
 	heads           heads                // guarded by pushing
 	branches        []worktree.RefUpdate // are to be pushed with the next checkpoints; guarded by pushing
+	apart           bool                 // that was refused: they are pushed by themselves; guarded by pushing
 	lacking         []string             // commits of the agent that the gitstore lacked when it was compared; guarded by pushing
 }
 

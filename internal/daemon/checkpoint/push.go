@@ -21,17 +21,28 @@ const maxPushed = 100
 // durable. A checkpoint that is refused permanently does not hold back those after it, and
 // is tried again at the next call. One that is damaged on the volume is given up.
 //
-// branches are pushed with them. If that fails they are left out, and hold back nothing.
+// branches are pushed with them, or by themselves if that is refused for good. They are given up
+// only if the gitstore then still refuses them for good, and hold back no checkpoint.
 func (t *Taker) Push(ctx context.Context, branches ...worktree.RefUpdate) error {
 	t.pushing.Lock()
 	defer t.pushing.Unlock()
-	t.branches = branches
+	t.branches, t.apart = branches, false
 	err := t.pushPending(ctx)
+	if err == nil || isFinal(err) {
+		if failed := t.pushBranches(ctx); failed != nil {
+			err = failed
+		}
+	}
 	if err != nil {
 		t.compared = time.Time{}
-		return err
 	}
-	return t.pushBranches(ctx)
+	return err
+}
+
+// isFinal reports whether an error is a refusal that trying again does not change.
+func isFinal(err error) bool {
+	var refused *RefusedError
+	return errors.As(err, &refused) && !refused.Retryable
 }
 
 // pushBranches pushes the branches that no checkpoint took along.
@@ -43,21 +54,12 @@ func (t *Taker) pushBranches(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err = GitError(t.Repo.Push(ctx, remote, t.branches...)); err == nil || t.dropBranches(err) {
+	err = GitError(t.Repo.Push(ctx, remote, t.branches...))
+	if isFinal(err) {
+		t.Log.Error(err, "the gitstore refuses a branch; it is in the agent's repository", "branch", t.branches[0].Name)
 		return nil
 	}
 	return err
-}
-
-// dropBranches leaves the branches out if a push with them failed, and reports whether that
-// may have been the cause.
-func (t *Taker) dropBranches(err error) bool {
-	if len(t.branches) == 0 || errors.Is(err, gatewayclient.ErrFenced) {
-		return false
-	}
-	t.Log.Error(err, "could not push a branch to the gitstore; it is in the agent's repository", "branch", t.branches[0].Name)
-	t.branches = nil
-	return true
 }
 
 func (t *Taker) pushPending(ctx context.Context) error {
@@ -123,7 +125,8 @@ func (t *Taker) push(ctx context.Context, points []journal.Point) error {
 		return err
 	}
 	if err = t.pushRefs(ctx, remote, points, heads); err != nil {
-		if t.dropBranches(err) {
+		if len(t.branches) > 0 && !t.apart && isFinal(err) {
+			t.apart = true
 			return t.push(ctx, points)
 		}
 		if t.dropHeads(ctx, remote, heads, len(points) == 1, err) {
@@ -164,13 +167,14 @@ func (t *Taker) pushRefs(ctx context.Context, remote worktree.Remote, points []j
 	for _, id := range heads {
 		updates = append(updates, worktree.RefUpdate{Source: id, Name: refname.Head(t.TaskUID, id)})
 	}
-	if len(points) > 0 {
+	together := len(points) > 0 && !t.apart
+	if together {
 		updates = append(updates, t.branches...)
 	}
 	if err := GitError(t.Repo.Push(ctx, remote, updates...)); err != nil {
 		return err
 	}
-	if len(points) > 0 {
+	if together {
 		t.branches = nil
 	}
 	for _, id := range heads {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/onsi/gomega"
@@ -108,4 +109,39 @@ func TestOneCheckpointThatIsRefusedForGoodHoldsBackNoSlice(t *testing.T) {
 	pending := taker.Journal.State().Pending
 	g.Expect(pending).To(gomega.HaveLen(1))
 	g.Expect(pending[0].Number).To(gomega.BeEquivalentTo(7))
+}
+
+// The branch that keeps what a rewind discards is nowhere else once the volume is gone.
+func TestABranchIsGivenUpOnlyIfItIsRefusedForGood(t *testing.T) {
+	branch := worktree.RefUpdate{Source: "c", Name: "refs/heads/clew/fix/before"}
+	for said, kept := range map[string]bool{
+		"remote: clew: VolumeFull: no space is left":          true,
+		"remote: clew: QuotaExceeded: the quota is used up":   true,
+		"remote: clew: Unavailable: too much is going on":     true,
+		"remote: clew: RefNotAllowed: no such branch, please": false,
+	} {
+		t.Run(said, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			repo := &store{}
+			refuses := true
+			repo.answer = func(refs []string) error {
+				if refuses && slices.Contains(refs, branch.Name) {
+					return printed(said)
+				}
+				return nil
+			}
+			taker := waiting(t, repo, 2)
+			err := taker.Push(t.Context(), branch)
+			if !kept {
+				g.Expect(err).NotTo(gomega.HaveOccurred())
+				g.Expect(taker.Pending()).To(gomega.BeFalse(), "it holds back no checkpoint")
+				return
+			}
+			g.Expect(err).To(gomega.HaveOccurred())
+			refuses = false
+			g.Expect(taker.Push(t.Context(), branch)).To(gomega.Succeed())
+			g.Expect(slices.Concat(repo.pushes...)).To(gomega.ContainElement(branch.Name))
+			g.Expect(taker.Pending()).To(gomega.BeFalse())
+		})
+	}
 }
