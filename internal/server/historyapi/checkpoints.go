@@ -77,7 +77,7 @@ func (a *api) namedCheckpoint(c *call) (history.TaskSummary, history.Checkpoint,
 	}
 	found, err := a.Archive.Checkpoint(c.Context(), task.Key(), number)
 	if errors.Is(err, history.ErrNotFound) {
-		err = noMoment(c.access, "task %s has no checkpoint %d", task.Name, number)
+		err = a.noCheckpoint(c, task.Task, number)
 	}
 	return task, found, err
 }

@@ -70,7 +70,7 @@ var _ = Describe("The recorded checkpoints of a task", func() {
 	},
 		Entry("to a stranger", "eve", "", http.StatusForbidden, "may not get tasks/checkpoints"),
 		Entry("one by one, to a stranger", "eve", "/1", http.StatusForbidden, "may not get tasks/checkpoints"),
-		Entry("if there is none of the number", "ann", "/9", http.StatusNotFound, "task a has no checkpoint 9"),
+		Entry("if there is none of the number", "ann", "/9", http.StatusNotFound, "task a has no checkpoint 9: its newest is "),
 		Entry("if it is not a number", "ann", "/latest", http.StatusBadRequest, `"latest" is not the number of a checkpoint`),
 		Entry("after the token of another list", "ann", "?continue=e30", http.StatusBadRequest, "not from this list"),
 		Entry("of another task", "ann", "/1?uid=none", http.StatusNotFound, "no such history"),

@@ -277,7 +277,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Entry("no moment", "ann", "from=yesterday", nil, http.StatusBadRequest, `"yesterday" is no moment of a task`),
 		Entry("what is before the base", "ann", "from=previous&to=base", nil, http.StatusBadRequest, "there is nothing before the base of task a"),
 		Entry("a task of a task", "ann", "from=ab:ab:1", nil, http.StatusBadRequest, `"ab:ab:1" is no moment`),
-		Entry("no such checkpoint", "ann", "to=9", nil, http.StatusNotFound, "task a has no checkpoint 9"),
+		Entry("no such checkpoint", "ann", "to=9", nil, http.StatusNotFound, "task a has no checkpoint 9: its newest is "),
 		Entry("no format", "ann", "format=html", nil, http.StatusBadRequest, `no format "html"`),
 		Entry("neither with nor without ignored files", "ann", "ignored=some", nil, http.StatusBadRequest, "ignored must be true or false"),
 		Entry("no limit", "ann", "limit=x", nil, http.StatusBadRequest, "limit must be a positive number"),

@@ -206,7 +206,7 @@ func (a *api) moment(c *call, found history.TaskSummary, text string) (moment, e
 	point, err := a.Archive.Checkpoint(c.Context(), task.Key(), n)
 	switch {
 	case errors.Is(err, history.ErrNotFound):
-		return moment{}, noMoment(c.access, "task %s has no checkpoint %d", task.Name, n)
+		return moment{}, a.noCheckpoint(c, task, n)
 	case err != nil:
 		return moment{}, err
 	case parent:
@@ -294,6 +294,18 @@ func (a *api) otherTask(c *call, name string) (history.TaskSummary, error) {
 		return history.TaskSummary{}, noMoment(access, "there is no task %s in the history of this namespace", name)
 	}
 	return found, err
+}
+
+// noCheckpoint is the answer if a task has no checkpoint of a number: it says which it has.
+func (a *api) noCheckpoint(c *call, task history.Task, number int64) error {
+	newest, err := a.Archive.CheckpointsBefore(c.Context(), task.Key(), 0, 1)
+	switch {
+	case err != nil:
+		return err
+	case len(newest) == 0:
+		return noMoment(c.access, "task %s has no checkpoint %d: it has none yet", task.Name, number)
+	}
+	return noMoment(c.access, "task %s has no checkpoint %d: its newest is %d", task.Name, number, newest[0].Number)
 }
 
 // noMoment is the answer that a task has no such moment.
