@@ -139,7 +139,7 @@ func withoutObject(list *v1alpha1.CheckpointList, task *v1alpha1.Task) int64 {
 
 // checkpointTable prints one line per checkpoint.
 func (p *plugin) checkpointTable(w io.Writer, checkpoints []v1alpha1.Checkpoint, withTask, noHeaders bool) error {
-	header := []string{"NUMBER", "NAME", "TRIGGER", "DURABLE", "CHANGES", "MESSAGES", "AGE", "MESSAGE"}
+	header := []string{"NUMBER", "NAME", "TRIGGER", "DURABLE", "FILES", "LINES", "MESSAGES", "AGE", "MESSAGE"}
 	if withTask {
 		header = append([]string{"TASK"}, header...)
 	}
@@ -159,10 +159,11 @@ func (p *plugin) checkpointTable(w io.Writer, checkpoints []v1alpha1.Checkpoint,
 		if taken == nil {
 			taken = &c.CreationTimestamp
 		}
+		files, lines := changes(c.Status.Code)
 		row := []string{
 			number, cmp.Or(c.Name, "-"), cmp.Or(string(c.Status.Trigger), "-"),
 			conditionText(c.Status.Conditions, v1alpha1.CheckpointDurable),
-			changes(c.Status.Code), messages, p.age(taken), clip.Runes(oneLine(c.Spec.Message), 60),
+			files, lines, messages, p.age(taken), clip.Runes(oneLine(c.Spec.Message), 60),
 		}
 		if withTask {
 			row = append([]string{c.Spec.TaskRef.Name}, row...)

@@ -144,13 +144,10 @@ func conditionText(conditions []metav1.Condition, kind string) string {
 	return string(c.Status)
 }
 
-// changes formats the number of changed files, added and removed lines, as in "3 +20 -4".
-func changes(stats *v1alpha1.CodeStats) string {
+// changes formats the number of changed files, and of added and removed lines, as in "+20 -4".
+func changes(stats *v1alpha1.CodeStats) (files, lines string) {
 	if stats == nil {
-		return "-"
+		return "-", "-"
 	}
-	if stats.FilesChanged == 0 {
-		return "0"
-	}
-	return fmt.Sprintf("%d +%d -%d", stats.FilesChanged, stats.LinesAdded, stats.LinesRemoved)
+	return strconv.FormatInt(int64(stats.FilesChanged), 10), fmt.Sprintf("+%d -%d", stats.LinesAdded, stats.LinesRemoved)
 }

@@ -226,10 +226,10 @@ func TestCheckpointTable(t *testing.T) {
 	if err := p.checkpointTable(out, []v1alpha1.Checkpoint{first, second, asked}, false, false); err != nil {
 		t.Fatal(err)
 	}
-	want := `NUMBER   NAME               TRIGGER     DURABLE     CHANGES    MESSAGES   AGE   MESSAGE
-1        fix-login-1        ToolCalls   yes         3 +20 -4   10         9m    
-2        before-migration   Manual      NotPushed   3 +20 -4   20         8m    Before the migration
--        asked              -           -           -          -          1s    
+	want := `NUMBER   NAME               TRIGGER     DURABLE     FILES   LINES    MESSAGES   AGE   MESSAGE
+1        fix-login-1        ToolCalls   yes         3       +20 -4   10         9m    
+2        before-migration   Manual      NotPushed   3       +20 -4   20         8m    Before the migration
+-        asked              -           -           -       -        -          1s    
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
