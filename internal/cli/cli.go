@@ -107,7 +107,9 @@ Everything these commands do can also be done by applying manifests: see
 	)
 	completionCommand(root)
 	helpCommand(root)
-	groupUsage(root)
+	optionsCommand(root)
+	usage(root)
+	root.SetFlagErrorFunc(explainFlag)
 	return root
 }
 

@@ -38,13 +38,6 @@ func completionCommand(root *cobra.Command) {
 	}
 }
 
-// groupUsage removes the usage line without a subcommand from the help of groups:
-// called that way, a group only prints its help.
-func groupUsage(root *cobra.Command) {
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
-		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
-}
-
 // knownCommand rejects an unknown subcommand. The error suggests similar commands, or
 // lists all of them if none is similar.
 func knownCommand(cmd *cobra.Command, args []string) error {

@@ -67,10 +67,37 @@ func TestHelpHasExamples(t *testing.T) {
 	b := newBench(t)
 	for _, args := range [][]string{
 		{"search"}, {"task", "list"}, {"task", "export"}, {"task", "import"}, {"task", "delete-history"}, {"task", "history"},
-		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"tree"}, {"compare"}, {"pick"}, {"publish"}, {"timeline"}, {"checkpoint", "branch"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"}, {"checkpoint", "verify"},
+		{"rewind"}, {"undo"}, {"drift"}, {"resume"}, {"snapshot", "create"}, {"snapshot", "list"}, {"fork"}, {"tree"}, {"compare"}, {"pick"}, {"publish"}, {"timeline"}, {"checkpoint", "branch"}, {"checkpoint", "create"}, {"checkpoint", "list"}, {"checkpoint", "show"}, {"checkpoint", "verify"}, {"options"},
 	} {
 		out, _ := b.must(append(args, "--help")...)
 		command := "kubectl clew " + strings.Join(args, " ")
 		wantParts(t, "help of "+command, out, "Examples:", command)
+	}
+}
+
+// The flags that all commands have are listed once, by `options`, as kubectl does.
+func TestOptionsListsTheFlagsOfAllCommands(t *testing.T) {
+	b := newBench(t)
+	out, _ := b.must("options")
+	wantParts(t, "the options", out, "--namespace", "--context", "--as-group")
+	for _, line := range []string{"undo --help", "checkpoint list --help", "task --help", "--help"} {
+		out, _ := b.must(strings.Fields(line)...)
+		wantParts(t, line, out, "--help", `Use "kubectl clew options" for the flags`)
+		if strings.Contains(out, "--as-group") {
+			t.Errorf("%s lists the flags of all commands:\n%s", line, out)
+		}
+	}
+}
+
+func TestAnUnknownFlagIsAnError(t *testing.T) {
+	b := newBench(t)
+	for line, want := range map[string]string{
+		"rewind x --to-mesage 3": "unknown flag: --to-mesage; did you mean --to-message?",
+		"tree --namespce x":      "unknown flag: --namespce; did you mean --namespace?",
+		"tree --frobnicate":      "unknown flag: --frobnicate; see `kubectl clew tree --help`",
+		"tree -x":                "unknown shorthand flag: 'x' in -x; see `kubectl clew tree --help`",
+	} {
+		_, _, err := b.clew("", strings.Fields(line)...)
+		wantError(t, err, want)
 	}
 }
