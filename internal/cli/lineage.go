@@ -12,11 +12,22 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// States of tasks of a tree that have no object.
+// States of tasks that have no object.
 const (
+	stateFailed   = "Failed"
 	stateDeleted  = "Deleted"
 	stateNotFound = "NotFound"
 )
+
+// stateOfGone returns the state of a task that has no object, whose last state in the history is
+// given: work that ended stays Completed or Failed, and all other is Deleted, since it can never
+// run again.
+func stateOfGone(last string) string {
+	if last == v1alpha1.ReasonCompleted || last == stateFailed {
+		return last
+	}
+	return stateDeleted
+}
 
 // taskTree is what `tree` prints as JSON.
 type taskTree struct {
@@ -67,7 +78,7 @@ func newLineage(tasks []v1alpha1.Task, forks []v1alpha1.Fork) *lineage {
 	}
 	for i := range tasks {
 		if from := tasks[i].Spec.StartFrom; from != nil {
-			l.connect(l.byUID[string(tasks[i].UID)], l.source(tasks[i].Status.Source, from.TaskRef.Name))
+			l.connect(l.byUID[string(tasks[i].UID)], l.source(uidOf(tasks[i].Status.Source), from.TaskRef.Name))
 		}
 	}
 	for i := range forks {
@@ -100,13 +111,20 @@ func nodeOf(t *v1alpha1.Task) *taskNode {
 	return n
 }
 
-// source returns the node of the task that another one, or a Fork, names.
-func (l *lineage) source(resolved *v1alpha1.SourceStatus, name string) *taskNode {
+// uidOf returns the UID of the task that was resolved; "" if none was.
+func uidOf(resolved *v1alpha1.SourceStatus) string {
+	if resolved == nil {
+		return ""
+	}
+	return resolved.TaskUID
+}
+
+// source returns the node of the task that another one, or a Fork, names: that with the UID, or
+// without one the task that has the name now.
+func (l *lineage) source(uid, name string) *taskNode {
 	node, state := l.byName[name], stateNotFound
-	uid := ""
-	if resolved != nil {
-		uid, state = resolved.TaskUID, stateDeleted
-		node = l.byUID[uid]
+	if uid != "" {
+		node, state = l.byUID[uid], stateDeleted
 	}
 	if node == nil {
 		key := cmp.Or(uid, "name "+name)
@@ -132,7 +150,7 @@ func (l *lineage) connect(node, above *taskNode) {
 
 // addFork adds the tasks that a Fork has not made yet.
 func (l *lineage) addFork(f *v1alpha1.Fork) {
-	source := l.source(f.Status.Source, f.Spec.SourceRef.Name)
+	source := l.source(cmp.Or(uidOf(f.Status.Source), f.Spec.TaskUID), f.Spec.SourceRef.Name)
 	l.forks[f.Name] = source
 	for _, t := range f.Status.Tasks {
 		if node := l.byUID[t.UID]; node != nil {

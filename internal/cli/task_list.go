@@ -11,8 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 )
 
@@ -150,6 +153,7 @@ func (o *taskList) run(ctx context.Context) error {
 		fmt.Fprintf(o.ErrOut, "No tasks in the history of namespace %s match these filters.\n", s.namespace)
 		return nil
 	default:
+		s.markGone(ctx, list.Items)
 		if err := o.table(list.Items); err != nil {
 			return err
 		}
@@ -180,6 +184,25 @@ func (s *session) taskHistories(ctx context.Context, params url.Values, limit in
 			return all, nil
 		}
 		params.Set("continue", page.Continue)
+	}
+}
+
+// markGone corrects the states of the tasks that have no object: the last entry of one that was
+// deleted while it started may say that it runs. A user who may not list the objects sees the
+// states that the history has.
+func (s *session) markGone(ctx context.Context, tasks []historyv1.TaskHistory) {
+	objects := &v1alpha1.TaskList{}
+	if s.client.List(ctx, objects, client.InNamespace(s.namespace)) != nil {
+		return
+	}
+	exists := map[types.UID]bool{}
+	for i := range objects.Items {
+		exists[objects.Items[i].UID] = true
+	}
+	for i := range tasks {
+		if !exists[tasks[i].UID] {
+			tasks[i].State = stateOfGone(tasks[i].State)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func (s *session) completeDeleted(ctx context.Context, roots []*taskNode) {
 		}
 		for _, t := range list.Items {
 			if string(t.UID) == node.UID {
-				node.State, node.Checkpoints, node.Messages = cmp.Or(t.State, node.State), t.Checkpoints, t.Messages
+				node.State, node.Checkpoints, node.Messages = stateOfGone(t.State), t.Checkpoints, t.Messages
 				node.InputTokens, node.OutputTokens, node.CostMicroUSD = t.InputTokens, t.OutputTokens, t.CostMicroUSD
 				node.Created = &t.CreationTimestamp
 			}

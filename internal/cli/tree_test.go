@@ -85,6 +85,22 @@ nowhere             -                                    NotFound     0         
 	wantError(t, err, `there is no task and no fork "nobody"`)
 }
 
+// TestARefusedForkOfATaskThatIsGone: it is drawn below the task whose UID it names.
+func TestARefusedForkOfATaskThatIsGone(t *testing.T) {
+	b := newBench(t)
+	b.starts("orphan", "gone", "uid-of-gone", "")
+	f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "again"}, Spec: v1alpha1.ForkSpec{
+		SourceRef: v1alpha1.NameReference{Name: "gone"}, TaskUID: "uid-of-gone", Variants: []v1alpha1.ForkVariant{{Name: "again"}},
+	}}
+	b.try(server.Client.Create(b.ctx, f))
+	last := taskHistoryOf("gone", "uid-of-gone")
+	last.State = "Running"
+	b.withHistory(map[string]any{"GET taskhistories": historyv1.TaskHistoryList{Items: []historyv1.TaskHistory{last}}})
+	out, _ := b.must("tree")
+	wantNames(t, out, "gone", "├─ again", "└─ orphan")
+	wantParts(t, "the state of the task that is gone", squeezed(out), "gone - Deleted 4 40")
+}
+
 // TestTreeWithoutHistory: a source that is gone is drawn by its name.
 func TestTreeWithoutHistory(t *testing.T) {
 	b := newBench(t)
