@@ -80,10 +80,10 @@ func (o *checkpointBranch) run(ctx context.Context, args []string) error {
 		c.Spec.Branches = append(c.Spec.Branches, v1alpha1.CheckpointBranch{Name: o.name})
 	}
 	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
-	if err := s.client.Patch(ctx, c, patch, o.dryRun.patchOptions()...); err != nil {
+	if err := o.dryRun.patch(ctx, s.client, c, patch); err != nil {
 		return s.explain(err, "checkpoint", name)
 	}
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		if c, err = await(ctx, s, o.wait, "checkpoint", &v1alpha1.CheckpointList{}, c, o.judge); err != nil {
 			return err
 		}

@@ -75,10 +75,10 @@ func (o *checkpointCreate) run(ctx context.Context, taskName string) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name},
 		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task.Name}, Message: o.message},
 	}
-	if err := s.client.Create(ctx, checkpoint, o.dryRun.createOptions()...); err != nil {
+	if err := o.dryRun.create(ctx, s.client, checkpoint); err != nil {
 		return s.explain(err, "checkpoint", name)
 	}
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		checkpoint, err = await(ctx, s, o.wait, "checkpoint", &v1alpha1.CheckpointList{}, checkpoint, judgeCheckpoint)
 		if err != nil {
 			return err

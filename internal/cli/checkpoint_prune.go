@@ -88,7 +88,7 @@ func (o *checkpointPrune) run(ctx context.Context, taskName string) error {
 	if err := o.preview(answer, list); err != nil {
 		return err
 	}
-	if !o.dryRun.server && !o.yes {
+	if o.dryRun.changes() && !o.yes {
 		if err := o.confirm("Delete these objects?"); err != nil {
 			return err
 		}
@@ -149,6 +149,10 @@ func (o *checkpointPrune) remove(ctx context.Context, s *session, answer retenti
 		options = append(options, client.DryRunAll)
 	}
 	for _, c := range answer.Surplus {
+		if o.dryRun.client {
+			fmt.Fprintf(o.Out, "checkpoint.clew.dev/%s deleted%s\n", c.Name, o.dryRun.suffix())
+			continue
+		}
 		unchanged := client.Preconditions{UID: &c.UID, ResourceVersion: &c.ResourceVersion}
 		err := s.client.Delete(ctx, c, append(slices.Clone(options), unchanged)...)
 		if client.IgnoreNotFound(err) != nil {

@@ -92,10 +92,10 @@ func (o *checkpointRestore) run(ctx context.Context, taskName, wanted string) er
 		},
 	}
 	name := c.Name
-	if err := s.client.Create(ctx, c, o.dryRun.createOptions()...); err != nil {
+	if err := o.dryRun.create(ctx, s.client, c); err != nil {
 		return s.explain(err, "checkpoint", name)
 	}
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		if c, err = await(ctx, s, o.wait, "checkpoint", &v1alpha1.CheckpointList{}, c, judgeRestored); err != nil {
 			return err
 		}

@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -27,7 +29,13 @@ func TestCheckpointCreate(t *testing.T) {
 	}
 	out, _ = b.must("checkpoint", "create", "worker", "--name", "other", "--dry-run=server", "-o", "jsonpath={.kind} {.metadata.name} {.spec.taskRef.name}")
 	wantText(t, "output of the dry run", "Checkpoint other worker", out)
-	_, _, err := b.clew("", "checkpoint", "create", "nobody")
+	out, _ = b.must("checkpoint", "create", "worker", "--name", "other", "--dry-run=client")
+	wantText(t, "output of the client's dry run", "checkpoint.clew.dev/other created (dry run)\n", out)
+	err := server.Client.Get(b.ctx, client.ObjectKey{Namespace: b.namespace, Name: "other"}, &v1alpha1.Checkpoint{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("a dry run created the Checkpoint: %v", err)
+	}
+	_, _, err = b.clew("", "checkpoint", "create", "nobody")
 	wantError(t, err, "kubectl get tasks.clew.dev -n "+b.namespace)
 	_, _, err = b.clew("", "checkpoint", "create", "worker", "--name", "worker-abcdefgh")
 	wantError(t, err, "choose another name")

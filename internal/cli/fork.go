@@ -119,11 +119,11 @@ func (o *fork) run(ctx context.Context, source string) error {
 		return err
 	}
 	object.Spec.Variants = variants
-	if err := s.client.Create(ctx, object, o.dryRun.createOptions()...); err != nil {
+	if err := o.dryRun.create(ctx, s.client, object); err != nil {
 		return s.explain(err, "fork", o.name)
 	}
 	outcome := "created"
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		object, err = await(ctx, s, o.wait, "fork", &v1alpha1.ForkList{}, object, judgeFork)
 		if err != nil {
 			return err

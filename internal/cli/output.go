@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +14,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -27,7 +31,7 @@ func (p *plugin) printFlags(cmd *cobra.Command) *genericclioptions.PrintFlags {
 // printed prints the object if the user chose an output format with -o, and reports
 // whether they did.
 func (p *plugin) printed(flags *genericclioptions.PrintFlags, object runtime.Object) (bool, error) {
-	if *flags.OutputFormat == "" && !templated(flags) {
+	if !prints(flags) {
 		return false, nil
 	}
 	printer, err := flags.ToPrinter()
@@ -44,38 +48,35 @@ func (p *plugin) printed(flags *genericclioptions.PrintFlags, object runtime.Obj
 	return true, printer.PrintObj(object, out)
 }
 
+// prints reports whether the user chose an output format.
+func prints(flags *genericclioptions.PrintFlags) bool {
+	return *flags.OutputFormat != "" || templated(flags)
+}
+
 // templated reports whether the user set --template.
 func templated(flags *genericclioptions.PrintFlags) bool {
 	f := flags.TemplatePrinterFlags
 	return f != nil && f.TemplateArgument != nil && *f.TemplateArgument != ""
 }
 
-// dryRunFlag is kubectl's --dry-run. Most commands do without "client", since only the server
-// knows what a request would do.
+// dryRunFlag is kubectl's --dry-run.
 type dryRunFlag struct {
 	server, client bool
-	// previews is set for a command that shows what it would do before it sends a request.
-	previews bool
 }
 
-// addWithPreview adds the flag to a command that shows a preview.
-func (d *dryRunFlag) addWithPreview(cmd *cobra.Command) {
-	d.previews = true
-	cmd.Flags().Var(d, "dry-run", `With "client", only the preview is shown; with "server", the cluster checks the request as well, without carrying it out; with "none", it carries it out.`)
+// dryRunValues are the values of --dry-run.
+func dryRunValues() []string { return []string{"none", "client", "server"} }
+
+// add adds the flag to a command.
+func (d *dryRunFlag) add(cmd *cobra.Command) {
+	cmd.Flags().Var(d, "dry-run", `With "client", no request is sent, and the command prints what it would request; with "server", the cluster checks the request as well, without carrying it out; with "none", it carries it out.`)
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = "server"
 	cmd.Flags().Lookup("dry-run").DefValue = "none"
-	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "client", "server"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions(dryRunValues(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // changes reports whether the request is carried out.
 func (d *dryRunFlag) changes() bool { return !d.server && !d.client }
-
-func (d *dryRunFlag) add(cmd *cobra.Command) {
-	cmd.Flags().Var(d, "dry-run", `With "server", the cluster checks the request without carrying it out; with "none", it carries it out.`)
-	cmd.Flags().Lookup("dry-run").NoOptDefVal = "server"
-	cmd.Flags().Lookup("dry-run").DefValue = "none"
-	_ = cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "server"}, cobra.ShellCompDirectiveNoFileComp))
-}
 
 // Type implements pflag.Value.
 func (d *dryRunFlag) Type() string { return "string" }
@@ -93,30 +94,44 @@ func (d *dryRunFlag) String() string {
 
 // Set implements pflag.Value.
 func (d *dryRunFlag) Set(value string) error {
-	switch {
-	case value == "client" && d.previews, value == "server", value == "none":
-		d.client, d.server = value == "client", value == "server"
-		return nil
-	case d.previews:
-		return fmt.Errorf("must be none, client or server, not %q", value)
+	if !slices.Contains(dryRunValues(), value) {
+		return fmt.Errorf("must be %s, not %q", either(dryRunValues()), value)
 	}
-	return fmt.Errorf("must be none or server, not %q", value)
+	d.client, d.server = value == "client", value == "server"
+	return nil
 }
 
-func (d *dryRunFlag) createOptions() []client.CreateOption {
+// create creates an object, unless nothing is to be sent.
+func (d *dryRunFlag) create(ctx context.Context, c client.Client, object client.Object) error {
+	if d.client {
+		return nil
+	}
 	options := []client.CreateOption{client.FieldOwner(fieldManager)}
 	if d.server {
 		options = append(options, client.DryRunAll)
 	}
-	return options
+	return c.Create(ctx, object, options...)
 }
 
-func (d *dryRunFlag) patchOptions() []client.PatchOption {
+// patch sends a patch of an object that has the change already, unless nothing is to be sent.
+func (d *dryRunFlag) patch(ctx context.Context, c client.Client, object client.Object, patch client.Patch) error {
+	if d.client {
+		return nil
+	}
 	options := []client.PatchOption{client.FieldOwner(fieldManager)}
 	if d.server {
 		options = append(options, client.DryRunAll)
 	}
-	return options
+	return c.Patch(ctx, object, patch, options...)
+}
+
+// merge sends a merge patch of some fields. If nothing is to be sent, only the object here gets
+// them.
+func (d *dryRunFlag) merge(ctx context.Context, c client.Client, object client.Object, fields []byte) error {
+	if d.client {
+		return json.Unmarshal(fields, object)
+	}
+	return d.patch(ctx, c, object, client.RawPatch(types.MergePatchType, fields))
 }
 
 // suffix marks the output of a dry run, as kubectl does.

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -73,7 +72,7 @@ func (o *pick) run(ctx context.Context, forkName, picked string) error {
 	}
 	if len(others) == 0 {
 		fmt.Fprintf(o.ErrOut, "Nothing to suspend: no other task of fork %s is active.\n", f.Name)
-	} else if !o.dryRun.server && !o.yes {
+	} else if o.dryRun.changes() && !o.yes {
 		fmt.Fprintf(o.ErrOut, "Picks task %s, and suspends %s: %s.\n", picked, plural(int64(len(others)), "other task"), strings.Join(namesOf(others), ", "))
 		if err := o.confirm("Suspend?"); err != nil {
 			return err
@@ -120,7 +119,7 @@ func (o *pick) publish(ctx context.Context, s *session, picked string) (clause s
 	if err != nil {
 		return "", err
 	}
-	err = s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...)
+	err = o.dryRun.merge(ctx, s.client, task, patch)
 	return ", and publishing to " + o.branch + " requested", s.explain(err, "task", picked)
 }
 
@@ -171,7 +170,7 @@ func (o *pick) suspend(ctx context.Context, s *session, task *v1alpha1.Task) err
 		return err
 	}
 	name := task.Name
-	err = s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...)
+	err = o.dryRun.merge(ctx, s.client, task, patch)
 	return s.explain(err, "task", name)
 }
 

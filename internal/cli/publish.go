@@ -11,10 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -96,10 +94,10 @@ func (o *publish) run(ctx context.Context, taskName string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
+	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", taskName)
 	}
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		if task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, o.judge); err != nil {
 			return err
 		}
@@ -194,7 +192,7 @@ func (o *publish) judge(task *v1alpha1.Task) verdict {
 // outcome says what is known of publishing.
 func (o *publish) outcome(task *v1alpha1.Task) string {
 	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskPublished)
-	if o.dryRun.server || !o.wait.wait || c == nil {
+	if !o.dryRun.changes() || !o.wait.wait || c == nil {
 		return "publishing requested"
 	}
 	if c.Reason == v1alpha1.ReasonPublished {

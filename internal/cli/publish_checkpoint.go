@@ -42,10 +42,10 @@ func (o *publish) runCheckpoint(ctx context.Context, s *session, task *v1alpha1.
 		return err
 	}
 	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
-	if err := s.client.Patch(ctx, c, patch, o.dryRun.patchOptions()...); err != nil {
+	if err := o.dryRun.patch(ctx, s.client, c, patch); err != nil {
 		return s.explain(err, "checkpoint", name)
 	}
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		if c, err = await(ctx, s, o.wait, "checkpoint", &v1alpha1.CheckpointList{}, c, o.judgeBranch); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (o *publish) judgeBranch(c *v1alpha1.Checkpoint) verdict {
 
 // branchOutcome says what is known of the branch.
 func (o *publish) branchOutcome(c *v1alpha1.Checkpoint) string {
-	if s := o.originOf(c); s != nil && s.Reason == v1alpha1.ReasonPublished && !o.dryRun.server && o.wait.wait {
+	if s := o.originOf(c); s != nil && s.Reason == v1alpha1.ReasonPublished && o.dryRun.changes() && o.wait.wait {
 		return "published: " + oneLine(s.Message)
 	}
 	return fmt.Sprintf("publishing of checkpoint %d as branch %s requested", c.Status.Number, o.branch)

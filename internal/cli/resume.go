@@ -11,9 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/reason"
@@ -24,6 +22,7 @@ type resume struct {
 	*plugin
 	prompt  string
 	added   string
+	mode    *enumFlag
 	clean   bool
 	from    string
 	context contextFlags
@@ -78,6 +77,9 @@ the --context flags set for this resume only.`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.checkMode(cmd.Flags().Changed("mode")); err != nil {
+				return err
+			}
 			if err := o.context.check(); err != nil {
 				return err
 			}
@@ -86,7 +88,9 @@ the --context flags set for this resume only.`,
 	}
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Next prompt for the agent.")
 	cmd.Flags().StringVar(&o.added, "additional-context", "", "Text that the agent gets below the prompt.")
-	cmd.Flags().BoolVar(&o.clean, "clean", false, "Continue with the code as it is, in a new conversation.")
+	o.mode = enum(cmd, "mode", string(v1alpha1.ResumeContinue), "Where the task continues; FromCheckpoint needs --from-checkpoint, which alone is enough.",
+		string(v1alpha1.ResumeContinue), string(v1alpha1.ResumeClean), string(v1alpha1.ResumeFromCheckpoint))
+	cmd.Flags().BoolVar(&o.clean, "clean", false, "Continue with the code as it is, in a new conversation; short for --mode Clean.")
 	cmd.Flags().StringVar(&o.from, "from-checkpoint", "", "Continue from this checkpoint: its number or its name.")
 	_ = cmd.RegisterFlagCompletionFunc("from-checkpoint", p.completeCheckpointOf)
 	cmd.MarkFlagsMutuallyExclusive("clean", "from-checkpoint")
@@ -95,9 +99,24 @@ the --context flags set for this resume only.`,
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
 	o.wait.add(cmd, "the agent runs again")
-	o.dryRun.addWithPreview(cmd)
+	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
 	return cmd
+}
+
+// checkMode brings --mode together with the flags that stand for one.
+func (o *resume) checkMode(given bool) error {
+	mode := v1alpha1.ResumeMode(o.mode.value)
+	switch {
+	case mode == v1alpha1.ResumeFromCheckpoint && o.from == "":
+		return errors.New("--mode FromCheckpoint needs a checkpoint: name it with --from-checkpoint NUMBER")
+	case given && mode != v1alpha1.ResumeFromCheckpoint && o.from != "":
+		return fmt.Errorf("--from-checkpoint is the mode FromCheckpoint; remove it or --mode %s", mode)
+	case given && mode != v1alpha1.ResumeClean && o.clean:
+		return fmt.Errorf("--clean is the mode Clean; remove it or --mode %s", mode)
+	}
+	o.clean = o.clean || mode == v1alpha1.ResumeClean
+	return nil
 }
 
 // driftFlag adds --on-drift to a command.
@@ -135,7 +154,7 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if o.dryRun.client {
 		return o.printUnsent(task, patch)
 	}
-	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
+	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", name)
 	}
 	outcome := "resume requested"

@@ -25,6 +25,9 @@ func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, i
 	if err != nil {
 		return err
 	}
+	if !o.dryRun.changes() && !prints(o.print) {
+		branch = daemonapi.ResumeBranch("ID") // the resume itself will have another id
+	}
 	w, style := o.ErrOut, styleFor(o.ErrOut)
 	rows := [][]string{
 		{"  to", fmt.Sprintf("checkpoint %d", from.Status.Number)},

@@ -109,6 +109,33 @@ func TestResumeWithLimits(t *testing.T) {
 	}
 }
 
+// The modes have the names of spec.resume.mode; two of them have flags of their own as well.
+func TestTheModeOfAResume(t *testing.T) {
+	b := newBench(t)
+	task := b.task("again", v1alpha1.ReasonSuspended)
+	b.checkpoint(task, 1)
+	b.withHistory(map[string]any{"GET tasks/again/diff/rewind": effect()})
+	for line, want := range map[string]string{
+		"":                     "Continue",
+		"--mode clean":         "Clean",
+		"--mode Clean --clean": "Clean",
+		"--from-checkpoint 1":  "FromCheckpoint",
+		"--mode FromCheckpoint --from-checkpoint 1": "FromCheckpoint",
+	} {
+		out, _ := b.must(append([]string{"resume", "again", "--dry-run=client", "-o", "jsonpath={.spec.resume.mode}"}, strings.Fields(line)...)...)
+		wantText(t, "the mode of "+line, want, out)
+	}
+	for line, want := range map[string]string{
+		"--mode FromCheckpoint":            "name it with --from-checkpoint NUMBER",
+		"--mode Clean --from-checkpoint 1": "remove it or --mode Clean",
+		"--mode Continue --clean":          "remove it or --mode Continue",
+		"--mode hop":                       "must be one of Continue, Clean, FromCheckpoint",
+	} {
+		_, _, err := b.clew("", append([]string{"resume", "again"}, strings.Fields(line)...)...)
+		wantError(t, err, want)
+	}
+}
+
 // A resume from a checkpoint shows what its rewind does, as a rewind would; a dry run nothing else.
 func TestAResumeFromACheckpointShowsWhatItWouldDo(t *testing.T) {
 	b := newBench(t)

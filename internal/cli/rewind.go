@@ -13,9 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -139,7 +137,7 @@ func (o *rewind) addCommonFlags(cmd *cobra.Command, until string) {
 		string(v1alpha1.WhenRunningStop), string(v1alpha1.WhenRunningRefuse))
 	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
 	o.wait.add(cmd, until)
-	o.dryRun.addWithPreview(cmd)
+	o.dryRun.add(cmd)
 	o.print = o.printFlags(cmd)
 }
 
@@ -254,11 +252,11 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	if err != nil {
 		return err
 	}
-	if err := s.client.Patch(ctx, task, client.RawPatch(types.MergePatchType, patch), o.dryRun.patchOptions()...); err != nil {
+	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", name)
 	}
 	outcome := target.requested()
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, func(t *v1alpha1.Task) verdict { return judgeRewind(t, id) })
 		if err != nil {
 			return err
@@ -351,6 +349,9 @@ func (o *rewind) preserved(id string, effect rewindEffect) string {
 	}
 	switch mode {
 	case v1alpha1.PreserveBranch:
+		if o.branch == "" && !o.dryRun.changes() && !prints(o.print) {
+			id = "ID" // the rewind itself will have another id
+		}
 		return fmt.Sprintf("%s, and as branch %s in the agent's repository", always, daemonapi.PreservedBranch(o.branch, id))
 	case v1alpha1.PreserveStash:
 		return always + ", and as a stash in the agent's repository"

@@ -83,10 +83,10 @@ func (o *snapshotCreate) run(ctx context.Context, taskName string) error {
 		return err
 	}
 	name := snapshot.Name
-	if err := s.client.Create(ctx, snapshot, o.dryRun.createOptions()...); err != nil {
+	if err := o.dryRun.create(ctx, s.client, snapshot); err != nil {
 		return s.explain(err, "conversationsnapshot", name)
 	}
-	if o.wait.wait && !o.dryRun.server {
+	if o.wait.wait && o.dryRun.changes() {
 		snapshot, err = await(ctx, s, o.wait, "conversationsnapshot", &v1alpha1.ConversationSnapshotList{}, snapshot, judgeSnapshot)
 		if err != nil {
 			return err

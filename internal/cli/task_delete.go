@@ -80,7 +80,7 @@ func (o *taskDelete) run(ctx context.Context, name string) error {
 	if err := o.preview(o.ErrOut, found); err != nil {
 		return err
 	}
-	if !o.dryRun.server && !o.yes {
+	if o.dryRun.changes() && !o.yes {
 		if err := o.confirm("Delete it permanently?"); err != nil {
 			return err
 		}
@@ -90,9 +90,13 @@ func (o *taskDelete) run(ctx context.Context, name string) error {
 	if o.dryRun.server {
 		params.Set("dryRun", metav1.DryRunAll)
 	}
-	deleted := &historyv1.HistoryDeletion{}
-	if err := o.send(ctx, s, name, params, deleted); err != nil {
-		return err
+	deleted := &historyv1.HistoryDeletion{DryRun: true, Messages: found.Messages, Checkpoints: found.Checkpoints}
+	withType(&deleted.TypeMeta, "HistoryDeletion")
+	if !o.dryRun.client {
+		deleted = &historyv1.HistoryDeletion{}
+		if err := o.send(ctx, s, name, params, deleted); err != nil {
+			return err
+		}
 	}
 	if o.output.value != "text" {
 		return o.printRaw(o.output.value, deleted)

@@ -24,10 +24,15 @@ func TestTaskList(t *testing.T) {
 	out, _ := b.must("task", "list")
 	want := `NAME        STATE       MESSAGES   TOKENS   COST      CHECKPOINTS   AGE    FIRST WORDS
 fix-login   Completed   40         12.3k    $0.0123   4             3h     Fix the login. Then\x1b[2J stop.
-old         -           40         12.3k    -         4             3h     Fix the login. Then\x1b[2J stop.
+old         Deleted     40         12.3k    -         4             3h     Fix the login. Then\x1b[2J stop.
 `
 	wantText(t, "list", squeezed(want), squeezed(out))
 	wantText(t, "query", "limit=50&sort=created", r.query())
+	running := b.task("runs", v1alpha1.ReasonRunning)
+	page.Items[0].State, page.Items[1].State, page.Items[1].UID = "Running", "Running", running.UID
+	r.answers["GET taskhistories"] = page
+	out, _ = b.must("task", "list", "--no-headers")
+	wantParts(t, "the states of one that has no object, and of one that has", squeezed(out), "fix-login Deleted", "old Running")
 	b.must("task", "list", "--name", "fix", "--state", "Completed", "--tool", "Bash", "--min-tokens", "20k", "--min-cost", "$0.50", "--since", "30d", "--until", "2026-11-20", "--sort", "cost", "--limit", "3")
 	wantText(t, "query with all filters", "limit=3&minCost=0.50&minTokens=20000&name=fix&since=2026-10-22T12%3A00%3A00Z&sort=cost&state=Completed&tool=Bash&until=2026-11-20T00%3A00%3A00Z", r.query())
 	out, _ = b.must("task", "list", "-o", "wide", "--no-headers")
@@ -149,6 +154,13 @@ func TestTaskDeleteHistory(t *testing.T) {
 	out, _ = b.must("task", "delete-history", "fix-login", "--dry-run=server")
 	wantText(t, "output of a dry run", "history of task fix-login would be deleted: the conversation of 40 messages, and 4 checkpoints (server dry run)\n", out)
 	wantText(t, "query of a dry run", "dryRun=All&uid=u2", r.query())
+	count = len(r.asked)
+	out, _ = b.must("task", "delete-history", "fix-login", "--dry-run=client")
+	wantText(t, "output of a dry run", "history of task fix-login would be deleted: the conversation of 40 messages, and 4 checkpoints (dry run)\n", out)
+	wantParts(t, "the only request", strings.Join(r.asked[count:], "\n"), "GET "+path)
+	if len(r.asked) != count+1 {
+		t.Errorf("a dry run of the client asked %q", r.asked[count:])
+	}
 	r.answers["DELETE "+path] = metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "the gitstore cannot be reached; delete it again, and it goes on where it stopped",
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: historyv1.CauseDeletionUnfinished}}}}
 	_, _, err = b.clew("", "task", "delete-history", "fix-login", "--yes")

@@ -41,7 +41,7 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
   conversation        keeps 4 of 9 messages; 5 go, with 2 tool calls, 1.2k tokens in and 90 out
   first to go         5 user: Now add tests.
   last to go          9 assistant: All tests pass.
-  preserves           the current state as a checkpoint, and as branch clew/before-cli-abcdefgh in the agent's repository
+  preserves           the current state as a checkpoint, and as branch clew/before-ID in the agent's repository
   the agent           is stopped first, then continues from there (the task is Running now)
   in progress         Bash make test
   changes             20 files changed, +30 -12
