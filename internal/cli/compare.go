@@ -163,7 +163,7 @@ func (v *comparedVariant) ofHistory(ctx context.Context, s *session) {
 	}
 	for _, t := range list.Items {
 		if string(t.UID) == v.UID {
-			v.State = cmp.Or(t.State, v.State)
+			v.State = stateOfGone(t.State)
 			v.Messages, v.InputTokens, v.OutputTokens, v.CostMicroUSD = t.Messages, t.InputTokens, t.OutputTokens, t.CostMicroUSD
 			v.RunSeconds = max(0, int64(t.Updated.Sub(t.CreationTimestamp.Time).Seconds()))
 		}
@@ -227,21 +227,32 @@ func (o *compare) show(c comparison) error {
 		return err
 	}
 	for _, v := range c.Variants {
+		if v.Diff == nil {
+			continue
+		}
 		fmt.Fprintf(o.Out, "\n%s\n", style.bold(fmt.Sprintf("%s, since checkpoint %d of %s:", oneLine(v.Name), c.Checkpoint, oneLine(c.Source))))
 		if err := o.showFiles(v, style); err != nil {
 			return err
 		}
 	}
+	o.showProblems(c)
 	return nil
+}
+
+// showProblems says of which tasks it is not known what they changed, and why.
+func (o *compare) showProblems(c comparison) {
+	separator := "\n"
+	for _, v := range c.Variants {
+		if v.Diff == nil {
+			fmt.Fprintf(o.Out, "%s%s: %s\n", separator, oneLine(v.Name), oneLine(cmp.Or(v.Problem, "nothing is known")))
+			separator = ""
+		}
+	}
 }
 
 // showFiles prints the files that one task changed.
 func (o *compare) showFiles(v *comparedVariant, style style) error {
-	switch {
-	case v.Diff == nil:
-		fmt.Fprintln(o.Out, " "+plain(cmp.Or(v.Problem, "nothing is known")))
-		return nil
-	case o.patches:
+	if o.patches {
 		for _, f := range v.Diff.Items {
 			fmt.Fprint(o.Out, paintPatch(f, style))
 		}

@@ -40,11 +40,8 @@ oauth, since checkpoint 3 of fix-login:
  a.go   +5 -1
  1 file changed, +5 -1
 
-passkeys, since checkpoint 3 of fix-login:
- the history has nothing of this kind
-
-tokens, since checkpoint 3 of fix-login:
- the Fork has not made it yet
+passkeys: the history has nothing of this kind
+tokens: the Fork has not made it yet
 `, out)
 	wantParts(t, "the requests", strings.Join(r.asked, "\n"),
 		"GET tasks/oauth/diff?format=none&from=fix-login%3A3&limit=1000&to=latest&uid="+f.Status.Tasks[0].UID)
@@ -98,6 +95,8 @@ func TestPick(t *testing.T) {
 	}
 	out, _ := b.must("pick", "ways", "oauth", "--dry-run=server")
 	wantText(t, "the dry run", "task.clew.dev/passkeys suspended (server dry run)\ntask.clew.dev/oauth picked (server dry run)\n", out)
+	out, _ = b.must("pick", "ways", "oauth", "--branch", "clew/oauth", "--dry-run=client", "-o", "jsonpath={.items[*].spec.operatingMode}")
+	wantText(t, "what would be requested", "Suspended", out)
 	modes(on, on, on, on, on)
 	out, errOut, err := b.clew("y\n", "pick", "ways", "oauth")
 	b.try(err)
