@@ -18,11 +18,14 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 		return plan.Adoption{}
 	}
 	id := history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)}
-	found, err := r.Store.Adoption(ctx, id)
-	answer := plan.Adoption{Adoption: found}
-	if err == nil && found.Former == "" {
-		answer.Elsewhere, err = r.Store.EarlierNamespace(ctx, task.Namespace, task.Name)
+	// In this order: if a grant is carried out in between, there is a history to adopt. The other way
+	// round there would be none, nor one of an earlier namespace, and the task would start anew.
+	elsewhere, err := r.Store.EarlierNamespace(ctx, task.Namespace, task.Name)
+	answer := plan.Adoption{Elsewhere: elsewhere}
+	if err == nil {
+		answer.Adoption, err = r.Store.Adoption(ctx, id)
 	}
+	found := answer.Adoption
 	answer.Known = err == nil
 	if keys := plan.OperationKeys(task); err == nil && found.Done && len(keys) > 0 {
 		answer.Operations, err = r.Store.Operations(ctx, id.Key(), keys)
