@@ -111,8 +111,10 @@ func optionOf(word string) string {
 }
 
 var (
-	// pair finds a name, what is between, and the value that is assigned to it, or that follows it.
-	pair = regexp.MustCompile(`(-*)([A-Za-z][A-Za-z0-9_.-]*)["'\]]*([ \t]*[=:][ \t]*|[ \t]+)["']*([^\s"']+)`)
+	// pair finds a name, what is between, and the beginning of the value that is assigned to it, or
+	// that follows it: no more of it than what allows can accept, since each value is looked at again
+	// as the name of the next one.
+	pair = regexp.MustCompile(`(-*)([A-Za-z][A-Za-z0-9_.-]*)["'\]]*([ \t]*[=:][ \t]*|[ \t]+)["']*([^\s"']{1,128})`)
 	// inURL finds a user's name or password in a URL.
 	inURL = regexp.MustCompile(`://[^/\s"']*@`)
 	// reference is a value that a variable has, perhaps after the scheme of an Authorization.

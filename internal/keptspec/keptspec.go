@@ -38,6 +38,9 @@ func Of(spec *v1alpha1.TaskSpec) (history.KeptSpec, error) {
 	if err != nil {
 		return history.KeptSpec{}, fmt.Errorf("encode the spec: %w", err)
 	}
+	if len(data) > MaxBytes {
+		return history.KeptSpec{}, nil // nor looked at, which takes time
+	}
 	var tree map[string]any
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return history.KeptSpec{}, fmt.Errorf("decode the spec: %w", err)
@@ -50,9 +53,6 @@ func Of(spec *v1alpha1.TaskSpec) (history.KeptSpec, error) {
 	}
 	if data, err = json.Marshal(tree); err != nil {
 		return history.KeptSpec{}, fmt.Errorf("encode the spec: %w", err)
-	}
-	if len(data) > MaxBytes {
-		return history.KeptSpec{}, nil
 	}
 	c.kept.Spec = string(data)
 	return c.kept, nil

@@ -173,3 +173,12 @@ func TestEveryFieldIsInheritedOrNot(t *testing.T) {
 		}
 	}
 }
+
+// Every byte is looked at a bounded number of times: otherwise this would take minutes, and the
+// manager with it.
+func TestLongTextsOfNamesAndValuesTakeNoTime(t *testing.T) {
+	for _, text := range []string{"a:", "a=a:", "a ", "-a ", "a:\"", "://a", "bearer $", "aA"} {
+		Harmless("", strings.Repeat(text, MaxBytes/len(text)))
+		harmlessWord("", strings.Repeat(text, MaxBytes/len(text)))
+	}
+}

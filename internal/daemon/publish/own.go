@@ -12,7 +12,7 @@ import (
 const maxRecognised = 3
 
 // trailers are those of message, at its end.
-var trailers = regexp.MustCompile(`\n\nClew-Task: [^\n]+\nClew-Checkpoint: ([1-9][0-9]{0,17})\n$`)
+var trailers = regexp.MustCompile(`\n\nClew-Task: ([^\n]+)\nClew-Checkpoint: ([1-9][0-9]{0,17})\n$`)
 
 // recognise returns the push of the task that left a commit at the origin, and of which nobody
 // has learned, because the pod was lost after it had pushed, or because the stores that knew were
@@ -29,10 +29,10 @@ func (p *publisher) recognise(ctx context.Context, push worktree.OriginPush, com
 		return nil, err
 	}
 	named := trailers.FindStringSubmatch(found.Message)
-	if named == nil {
+	if named == nil || named[1] != p.Pod.Namespace+"/"+p.Pod.Task {
 		return nil, nil
 	}
-	checkpoint, _ := strconv.ParseInt(named[1], 10, 64)
+	checkpoint, _ := strconv.ParseInt(named[2], 10, 64)
 	made, err := p.commit(ctx, checkpoint, worktree.PublishRequest{
 		Uncommitted: true, Message: found.Message, AuthorName: found.AuthorName, AuthorEmail: found.AuthorEmail,
 	})
@@ -42,7 +42,7 @@ func (p *publisher) recognise(ctx context.Context, push worktree.OriginPush, com
 	case err != nil: // nothing shows that it is the task's own
 		p.Log.Error(err, "the checkpoint that a commit at the repository names cannot be compared", "commit", commit, "checkpoint", checkpoint)
 		return nil, nil
-	case made.Commit != commit:
+	case made.Commit != commit || !made.OnTop: // or the agent has only checked it out
 		return nil, nil
 	}
 	p.Log.Info("the repository has what the task has pushed before", "commit", commit, "checkpoint", checkpoint)

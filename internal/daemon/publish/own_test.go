@@ -72,3 +72,21 @@ func TestACommitThatOnlyClaimsToBeACheckpointIsOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// An agent that checks out a commit of others for the time of a checkpoint has not made it.
+func TestACommitThatTheAgentHasOnlyCheckedOutIsOfOthers(t *testing.T) {
+	s, _ := unreported(t)
+	theirs := s.git.Run(t, s.work, "commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "Theirs\n\nClew-Task: team/fix\nClew-Checkpoint: 3")
+	s.git.Run(t, s.work, "push", "--quiet", "--force", s.originURL, theirs+":refs/heads/clew/fix")
+	s.git.Run(t, s.work, "reset", "--quiet", "--hard", theirs)
+	s.git.Run(t, s.work, "clean", "--quiet", "-f", "-d", "-x")
+	s.checkpoint(3)
+	s.git.Run(t, s.work, "reset", "--quiet", "--hard", "HEAD~1")
+	s.write(s.work, "own.txt", "own\n")
+	s.checkpoint(4)
+	s.cfg.Pod.Checkpoint = 4
+	s.want(s.run(t.Context()), v1alpha1.ReasonDiverged, false, theirs)
+	if at := s.origin("rev-parse", "clew/fix"); at != theirs {
+		t.Errorf("the branch was moved from %s to %s", theirs, at)
+	}
+}

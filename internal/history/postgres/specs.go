@@ -2,8 +2,11 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -31,7 +34,8 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 	})
 }
 
-// withinLimit returns a spec, or an empty one if the limit of its namespace leaves no room for it.
+// withinLimit returns a spec, or an empty one if the limit of its namespace leaves no room for what it
+// is larger than the one that is kept already.
 func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.Key, kept history.KeptSpec) (history.KeptSpec, error) {
 	most := s.limits.NamespaceBytes
 	if most <= 0 {
@@ -41,7 +45,11 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 	if err != nil {
 		return kept, err
 	}
-	if sum+int64(len(kept.Spec)) > most {
+	before, err := q.KeptSpec(ctx, sqlc.KeptSpecParams{Uid: task.UID, Namespace: task.Namespace})
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return kept, err
+	}
+	if more := int64(len(kept.Spec) - len(before.Spec)); more > 0 && sum+more > most {
 		return history.KeptSpec{}, nil
 	}
 	return kept, nil
