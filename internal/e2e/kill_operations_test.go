@@ -11,7 +11,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -47,6 +46,7 @@ var verbs = []verb{
 	{"a publish", beginPublished, askForPublish, checkPublish},
 	{"a checkpoint's branch", beginFinished, askForBranch, checkBranch},
 	{"the deletion of surplus checkpoints", beginPruned, askForCheckpoint, checkPruned},
+	{"the healing of a damaged checkpoint", beginHealed, askForHealing, checkHealed},
 }
 
 // Serial: it kills components that every task needs.
@@ -77,41 +77,6 @@ var _ = Describe("an operation during which something is killed", Serial, Label(
 // spare takes kinds out of what is killed.
 func (s *strikes) spare(names ...string) {
 	s.kinds = slices.DeleteFunc(s.kinds, func(kind strike) bool { return slices.Contains(names, kind.name) })
-}
-
-// expectNothingLeft checks that attempts and checkpoints are numbered once and every checkpoint
-// is durable, deletes all tasks, and waits until nothing of them is left.
-func (w *world) expectNothingLeft(ctx context.Context) {
-	GinkgoHelper()
-	tasks := &clewv1.TaskList{}
-	Expect(w.kube.List(ctx, tasks, client.InNamespace(w.namespace))).To(Succeed())
-	for _, t := range tasks.Items {
-		if t.DeletionTimestamp != nil {
-			continue // its checkpoints go with it
-		}
-		numbers := map[int64]int{}
-		for _, a := range t.Status.Attempts {
-			numbers[a.Number]++
-		}
-		for number, times := range numbers {
-			Expect(times).To(Equal(1), "attempt %d of task %s", number, t.Name)
-		}
-		for _, c := range w.checkpoints(ctx, t.Name) {
-			w.untilDurable(ctx, c.Name)
-		}
-	}
-	Expect(w.kube.DeleteAllOf(ctx, &clewv1.Task{}, client.InNamespace(w.namespace))).To(Succeed())
-	left := func(list client.ObjectList) {
-		GinkgoHelper()
-		Eventually(ctx, func() (int, error) {
-			err := w.kube.List(ctx, list, client.InNamespace(w.namespace))
-			return meta.LenList(list), err
-		}).WithTimeout(3*time.Minute).Should(BeZero(), "%T", list)
-	}
-	left(&clewv1.TaskList{})
-	left(&corev1.PodList{})
-	left(&corev1.PersistentVolumeClaimList{})
-	left(&clewv1.CheckpointList{})
 }
 
 // beginPicky makes a task that was taken from one state to another.

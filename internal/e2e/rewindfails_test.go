@@ -77,9 +77,17 @@ func (w *world) damageTarget(ctx context.Context, task, checkpoint string) {
 	ckpt := &clewv1.Checkpoint{}
 	Expect(w.get(ctx, checkpoint, ckpt)).To(Succeed())
 	pod := w.untilAgentRuns(ctx, task, 3*time.Minute)
-	script := `set -eu
-cd ` + daemonapi.StatePath + `/git/objects
-id="$(git --git-dir=.. rev-parse ` + ckpt.Status.Commit + `:mark)"
+	script := damageScript(daemonapi.StatePath+"/git", ckpt.Status.Commit+":mark")
+	out, err := w.kubectlIn(ctx, nil, "exec", pod.Name, "-c", "daemon", "--", "sh", "-c", script)
+	Expect(err).NotTo(HaveOccurred(), "damage checkpoint %s\n%s", checkpoint, out)
+}
+
+// damageScript is a shell script that overwrites every copy of a blob in a repository.
+func damageScript(repository, blob string) string {
+	return `set -eu
+git() { command git -c safe.directory='*' --git-dir=` + repository + ` "$@"; }
+cd ` + repository + `/objects
+id="$(git rev-parse ` + blob + `)"
 loose="$(echo "$id" | cut -c1-2)/$(echo "$id" | cut -c3-)"
 if [ -e "$loose" ]; then
   chmod u+w "$loose"; printf damaged > "$loose"
@@ -91,7 +99,5 @@ else
     printf damaged | dd of="$pack" bs=1 seek="$((offset + 3))" conv=notrunc status=none
   done
 fi
-if git --git-dir=.. cat-file blob "$id" 2>/dev/null; then echo "the blob can still be read"; exit 1; fi`
-	out, err := w.kubectlIn(ctx, nil, "exec", pod.Name, "-c", "daemon", "--", "sh", "-c", script)
-	Expect(err).NotTo(HaveOccurred(), "damage checkpoint %s\n%s", checkpoint, out)
+if git cat-file blob "$id" 2>/dev/null; then echo "the blob can still be read"; exit 1; fi`
 }
