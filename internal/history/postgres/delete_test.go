@@ -78,7 +78,7 @@ var _ = Describe("Deleting a history", func() {
 		if i := strings.Index(rest, "victim"); i >= 0 { // the whole dump would be too much to show
 			Fail("the dump still contains …" + rest[max(0, i-200):min(len(rest), i+100)] + "…")
 		}
-		for _, table := range []string{"sweep_messages", "sweep_pieces", "pending_pieces"} {
+		for _, table := range []string{"sweep_messages", "sweep_pieces", "pending_pieces", "recorded_transitions"} {
 			Expect(count(t, dsn, table)).To(BeZero(), "rows in %s", table)
 		}
 
@@ -92,10 +92,12 @@ var _ = Describe("Deleting a history", func() {
 		var (
 			store *postgres.Store
 			w     *writer
+			dsn   string
 		)
 		BeforeEach(func() {
 			t := GinkgoTB()
-			store = open(t)
+			dsn = pg.Database(t)
+			store = openAt(t, dsn)
 			w = begin(t, store, taskNamed("a"), 1)
 			w.append(user("1"))
 			remove(t, w)
@@ -108,6 +110,7 @@ var _ = Describe("Deleting a history", func() {
 			Expect(store.RecordEvents(ctx, []history.Event{transition(w.task, 9, "TaskDeleted", time.Now())})).To(Succeed())
 			Expect(store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Limit: 5})).To(HaveField("Events", BeEmpty()))
 			Expect(store.Tasks(ctx, history.TaskQuery{Namespace: "team", Limit: 5})).To(HaveField("Tasks", BeEmpty()))
+			Expect(count(GinkgoTB(), dsn, "recorded_transitions")).To(BeZero(), "transitions noted")
 		})
 
 		It("it is not found when it is deleted again, as if it had never been", func(ctx SpecContext) {

@@ -137,7 +137,7 @@ func resolveReusedIDs(ctx context.Context, q *sqlc.Queries, events []history.Eve
 		return events, nil
 	}
 	if first, through := transitions(events); through > 0 {
-		if err := q.NoteTransitions(ctx, sqlc.NoteTransitionsParams{TaskUid: events[0].Task.UID, First: first, Through: through}); err != nil {
+		if err := q.NoteTransitions(ctx, sqlc.NoteTransitionsParams{TaskUid: events[0].Task.UID, Namespace: events[0].Task.Namespace, First: first, Through: through}); err != nil {
 			return nil, err
 		}
 	}

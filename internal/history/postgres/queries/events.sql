@@ -30,9 +30,11 @@ SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);
 
 -- name: NoteTransitions :exec
 -- Counts transitions from the first one that follows what is recorded: transitions that
--- an older copy of this store lacks must not be hidden by later ones.
+-- an older copy of this store lacks must not be hidden by later ones. Nothing is noted of a
+-- task whose history was deleted.
 INSERT INTO recorded_transitions AS r (task_uid, sequence)
-VALUES (@task_uid, CASE WHEN @first::bigint <= 1 THEN @through::bigint ELSE 0 END)
+SELECT @task_uid, CASE WHEN @first::bigint <= 1 THEN @through::bigint ELSE 0 END
+WHERE NOT EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @task_uid AND d.namespace IN (@namespace, ''))
 ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
     WHEN @first::bigint <= r.sequence + 1 THEN greatest(r.sequence, @through::bigint)
     ELSE r.sequence
@@ -45,6 +47,12 @@ SELECT CASE
     WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @task_uid AND d.namespace IN (@namespace, '')) THEN 9223372036854775807
     ELSE coalesce((SELECT r.sequence FROM recorded_transitions r WHERE r.task_uid = @task_uid), 0)
 END::bigint;
+
+-- name: DeleteTransitions :exec
+-- Imports choose their UIDs: the deletion of one leaves alone what is known of another
+-- namespace's task.
+DELETE FROM recorded_transitions r WHERE r.task_uid = @task_uid
+    AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = @task_uid AND e.namespace <> @namespace);
 
 -- name: ForgetCheckpointEvents :exec
 -- The checkpoints now have rows of their own.

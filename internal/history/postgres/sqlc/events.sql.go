@@ -10,6 +10,23 @@ import (
 	"time"
 )
 
+const deleteTransitions = `-- name: DeleteTransitions :exec
+DELETE FROM recorded_transitions r WHERE r.task_uid = $1
+    AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = $1 AND e.namespace <> $2)
+`
+
+type DeleteTransitionsParams struct {
+	TaskUid   string
+	Namespace string
+}
+
+// Imports choose their UIDs: the deletion of one leaves alone what is known of another
+// namespace's task.
+func (q *Queries) DeleteTransitions(ctx context.Context, arg DeleteTransitionsParams) error {
+	_, err := q.db.Exec(ctx, deleteTransitions, arg.TaskUid, arg.Namespace)
+	return err
+}
+
 const eventsKnown = `-- name: EventsKnown :many
 SELECT id, time, reason FROM events WHERE id = ANY ($1::text[])
 `
@@ -267,7 +284,8 @@ func (q *Queries) NewestEventTaskNamed(ctx context.Context, arg NewestEventTaskN
 
 const noteTransitions = `-- name: NoteTransitions :exec
 INSERT INTO recorded_transitions AS r (task_uid, sequence)
-VALUES ($1, CASE WHEN $2::bigint <= 1 THEN $3::bigint ELSE 0 END)
+SELECT $1, CASE WHEN $2::bigint <= 1 THEN $3::bigint ELSE 0 END
+WHERE NOT EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1 AND d.namespace IN ($4, ''))
 ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
     WHEN $2::bigint <= r.sequence + 1 THEN greatest(r.sequence, $3::bigint)
     ELSE r.sequence
@@ -275,15 +293,22 @@ END
 `
 
 type NoteTransitionsParams struct {
-	TaskUid string
-	First   int64
-	Through int64
+	TaskUid   string
+	First     int64
+	Through   int64
+	Namespace string
 }
 
 // Counts transitions from the first one that follows what is recorded: transitions that
-// an older copy of this store lacks must not be hidden by later ones.
+// an older copy of this store lacks must not be hidden by later ones. Nothing is noted of a
+// task whose history was deleted.
 func (q *Queries) NoteTransitions(ctx context.Context, arg NoteTransitionsParams) error {
-	_, err := q.db.Exec(ctx, noteTransitions, arg.TaskUid, arg.First, arg.Through)
+	_, err := q.db.Exec(ctx, noteTransitions,
+		arg.TaskUid,
+		arg.First,
+		arg.Through,
+		arg.Namespace,
+	)
 	return err
 }
 
