@@ -1,7 +1,6 @@
 package gitstore
 
 import (
-	"context"
 	"errors"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
@@ -16,8 +15,10 @@ func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
 	fences, err := h.store.fences(c.repository.Namespace)
 	if err == nil {
 		var newest int64
-		first := func(ctx context.Context) error { return h.store.makeRoom(ctx, fences, *c.caller.Task) }
-		if newest, err = fences.raise(c.request.Context(), *c.caller.Task, first); err == nil {
+		if err = h.store.makeRoom(c.request.Context(), fences, *c.caller.Task); err == nil {
+			newest, err = fences.raise(c.request.Context(), *c.caller.Task)
+		}
+		if err == nil {
 			return newest, nil
 		}
 	}
@@ -26,7 +27,7 @@ func (h *Handler) raise(c *call) (int64, *gitstoreapi.Refusal) {
 		return 0, taskDeleted(*c.caller.Task)
 	case errors.Is(err, errOtherNamespace):
 		return 0, gitstoreapi.New(gitstoreapi.PodGone, "the namespace of the task %s with UID %s does not exist any more, and another one has its name; this pod should stop", c.caller.Task.Name, c.caller.Task.UID)
-	case errors.Is(err, errNotTold):
+	case errors.Is(err, errNotTold), errors.Is(err, errMakingRoom), errors.Is(err, errMadeRoom):
 		return 0, gitstoreapi.New(gitstoreapi.Unavailable, "%v", err)
 	}
 	c.log.Error(err, "cannot raise the task's fence")

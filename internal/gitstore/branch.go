@@ -134,9 +134,13 @@ func (b *branching) carryOut(store *Store) (gitstoreapi.Branch, error) {
 		return none, errors.Join(err, fence.Close())
 	}
 	defer closeAll([]*os.File{fence, used})
-	if _, err := fences.newest(b.task.UID); errors.Is(err, errTaskDeleted) {
+	switch _, err := fences.newest(b.task.UID); {
+	case errors.Is(err, errTaskDeleted):
 		return none, taskDeleted(b.task)
-	} else if err != nil {
+	case errors.Is(err, errMadeRoom) && b.remove: // another namespace's branch is at another commit
+	case errors.Is(err, errMadeRoom):
+		return none, gitstoreapi.New(gitstoreapi.Unavailable, "%v", err)
+	case err != nil:
 		return none, err
 	}
 	if b.remove {

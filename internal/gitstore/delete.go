@@ -129,6 +129,10 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 	if task.shared, err = fences.nameInUse(task.name, uid); err != nil {
 		return deletion, err
 	}
+	task.shared = task.shared || record.Displacing
+	if task.displaced, err = fences.displacedWith(uid, record.Namespace, cmp.Or(name, known)); err != nil {
+		return deletion, err
+	}
 	tasks := []taskRefs{task}
 	for _, former := range record.Formers {
 		tasks = append(tasks, taskRefs{uid: former})

@@ -35,10 +35,13 @@ type fenceRecord struct {
 	Attempt int64 `json:"attempt,omitempty"`
 	// Name is the task's name, which the names of its branches contain.
 	Name string `json:"name,omitempty"`
-	// Namespace is the UID of the task's namespace; empty if it was not recorded.
+	// Namespace is the UID of the task's namespace; empty if it was not recorded. Before the first
+	// attempt it may be that of a task that was adopted.
 	Namespace string `json:"namespace,omitempty"`
-	// Displaced is set once the branches of the name are those of another namespace's task.
-	Displaced bool `json:"displaced,omitempty"`
+	// Displacing is set before the branches of the name are moved to make room for those of another
+	// namespace's task, and Displaced once they were: they are not this task's any more.
+	Displacing bool `json:"displacing,omitempty"`
+	Displaced  bool `json:"displaced,omitempty"`
 	// Formers are the UIDs of the tasks whose checkpoints the task has adopted.
 	Formers []string `json:"formers,omitempty"`
 	// Deleted is set once everything the task stored was deleted, or another task has adopted
@@ -69,12 +72,20 @@ func (f fences) read(uid string) (fenceRecord, error) {
 	return record, nil
 }
 
+// madeRoom reports whether the branches of the task's name are, or are about to be, those of
+// another namespace's task.
+func (r fenceRecord) madeRoom() bool { return r.Displacing || r.Displaced }
+
 // newest returns the newest attempt seen of a task, 0 if there was none. It returns
-// errTaskDeleted if the task may no longer write.
+// errTaskDeleted if the task may no longer write, and errMadeRoom if it may not do so at present.
 func (f fences) newest(uid string) (int64, error) {
 	record, err := f.read(uid)
-	if err == nil && record.Deleted {
+	switch {
+	case err != nil:
+	case record.Deleted:
 		err = errTaskDeleted
+	case record.madeRoom():
+		err = errMadeRoom
 	}
 	return record.Attempt, err
 }
@@ -84,9 +95,9 @@ var errOtherNamespace = errors.New("the task's namespace does not exist any more
 
 // raise records that an attempt was seen, and the namespace of the task. Once it has returned, no
 // push of an older attempt can land. It returns the newest attempt seen, which is higher than the
-// given one if that is stale. Before the first attempt of a task is recorded, it calls first.
-func (f fences) raise(ctx context.Context, task Task, first func(context.Context) error) (int64, error) {
-	if record, err := f.admit(task); err != nil || record.Attempt >= task.Attempt && record.Namespace != "" {
+// given one if that is stale.
+func (f fences) raise(ctx context.Context, task Task) (int64, error) {
+	if record, err := f.admit(task); err != nil || record.isRaised(task) {
 		return record.Attempt, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
@@ -97,16 +108,19 @@ func (f fences) raise(ctx context.Context, task Task, first func(context.Context
 	}
 	defer held.Close()
 	record, err := f.admit(task)
-	if err != nil || record.Attempt >= task.Attempt && record.Namespace != "" {
+	if err != nil || record.isRaised(task) {
 		return record.Attempt, err
 	}
-	if record.Attempt == 0 {
-		if err := first(ctx); err != nil {
-			return 0, err
-		}
+	if record.madeRoom() {
+		return 0, errMadeRoom
 	}
 	record.Attempt, record.Name, record.Namespace = max(record.Attempt, task.Attempt), task.Name, task.NamespaceUID
 	return record.Attempt, f.write(task.UID, record)
+}
+
+// isRaised reports whether the record says already what raise would record.
+func (r fenceRecord) isRaised(task Task) bool {
+	return r.Attempt >= task.Attempt && r.Namespace != "" && !r.madeRoom()
 }
 
 // admit returns the record of a task that may write, apart from its attempt.
@@ -116,7 +130,7 @@ func (f fences) admit(task Task) (fenceRecord, error) {
 	case err != nil:
 	case record.Deleted:
 		err = errTaskDeleted
-	case record.Namespace != "" && record.Namespace != task.NamespaceUID:
+	case record.Attempt > 0 && record.Namespace != "" && record.Namespace != task.NamespaceUID:
 		err = errOtherNamespace
 	}
 	return record, err
@@ -145,7 +159,7 @@ func (f fences) adopt(ctx context.Context, uid, former string) error {
 			record.Formers = append(record.Formers, adopted)
 		}
 	}
-	record.Name = cmp.Or(record.Name, before.Name)
+	record.Name, record.Namespace = cmp.Or(record.Name, before.Name), cmp.Or(record.Namespace, before.Namespace)
 	return f.write(uid, record)
 }
 
@@ -178,6 +192,21 @@ func (f fences) shut(ctx context.Context, uid string) (name string, err error) {
 	}
 	record.Deleted = true
 	return record.Name, f.write(uid, record)
+}
+
+// change changes the record of a task once no push that has passed its hook is in progress.
+func (f fences) change(ctx context.Context, uid string, change func(*fenceRecord)) error {
+	held, err := openLocked(ctx, f.lock(uid), syscall.LOCK_EX)
+	if err != nil {
+		return fmt.Errorf("lock the fence: %w", err)
+	}
+	defer held.Close()
+	record, err := f.read(uid)
+	if err != nil {
+		return err
+	}
+	change(&record)
+	return f.write(uid, record)
 }
 
 // nameInUse reports whether another task that may still write has the name, and its branches.

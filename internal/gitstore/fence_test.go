@@ -53,9 +53,6 @@ func TestAStaleAttemptIsRefusedBeforeItPushes(t *testing.T) {
 	}
 }
 
-// nothing is done before the first attempt of a task.
-func nothing(context.Context) error { return nil }
-
 // The hook stops an old attempt that has uploaded everything and passed all of the
 // handler's checks.
 func TestHookRefusesAnAttemptReplacedDuringItsPush(t *testing.T) {
@@ -77,7 +74,7 @@ func TestHookRefusesAnAttemptReplacedDuringItsPush(t *testing.T) {
 				if err != nil {
 					t.Error(err)
 				}
-				if _, err := fences.raise(t.Context(), Task{NamespaceUID: uidOfTeam, UID: "uid-fix", Attempt: test.newest}, nothing); err != nil {
+				if _, err := fences.raise(t.Context(), Task{NamespaceUID: uidOfTeam, UID: "uid-fix", Attempt: test.newest}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -98,7 +95,7 @@ func TestHookRefusesAnAttemptReplacedDuringItsPush(t *testing.T) {
 func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	fences := fences{folder: t.TempDir()}
 	task := Task{NamespaceUID: uidOfTeam, Name: "fix", UID: "uid-fix", Attempt: 1}
-	if newest, err := fences.raise(t.Context(), task, nothing); err != nil || newest != 1 {
+	if newest, err := fences.raise(t.Context(), task); err != nil || newest != 1 {
 		t.Fatal(newest, err)
 	}
 	push, err := openLocked(t.Context(), fences.lock(task.UID), syscall.LOCK_SH)
@@ -108,7 +105,7 @@ func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	task.Attempt = 2
 	impatient, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := fences.raise(impatient, task, nothing); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := fences.raise(impatient, task); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("raise during a push that is updating its refs returned %v, want DeadlineExceeded", err)
 	}
 	if newest, err := fences.newest(task.UID); err != nil || newest != 1 {
@@ -116,7 +113,7 @@ func TestRaiseWaitsForPushesThatPassedTheirCheck(t *testing.T) {
 	}
 	raised := make(chan error)
 	go func() {
-		_, err := fences.raise(t.Context(), task, nothing)
+		_, err := fences.raise(t.Context(), task)
 		raised <- err
 	}()
 	if err := push.Close(); err != nil {
@@ -171,7 +168,7 @@ func TestFenceNeverDecreases(t *testing.T) {
 	var wait sync.WaitGroup
 	for attempt := range int64(20) {
 		wait.Go(func() {
-			if _, err := fences.raise(t.Context(), Task{NamespaceUID: uidOfTeam, UID: "u", Attempt: attempt + 1}, nothing); err != nil {
+			if _, err := fences.raise(t.Context(), Task{NamespaceUID: uidOfTeam, UID: "u", Attempt: attempt + 1}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -80,6 +80,9 @@ func PreReceive(stdin io.Reader, stdout io.Writer, getenv func(string) string) e
 	if errors.Is(err, errTaskDeleted) {
 		return taskDeleted(task)
 	}
+	if errors.Is(err, errMadeRoom) {
+		return gitstoreapi.New(gitstoreapi.Unavailable, "%v", err)
+	}
 	if err != nil {
 		return gitstoreapi.New(gitstoreapi.Unavailable, "the fence of the task could not be read: %v", err)
 	}

@@ -2,21 +2,16 @@ package gitstore
 
 import (
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
-	"github.com/clew-dev/clew/internal/refname"
 )
 
 // A namespace that is made anew under an old name is another one, and what the tasks of the old
@@ -111,6 +106,9 @@ type belongings struct {
 	all bool
 	// uids are those of the tasks, and names those whose branches are theirs.
 	uids, names map[string]bool
+	// owners tells which namespaces share what they have with the one with this UID.
+	owners owners
+	uid    string
 }
 
 // has reports whether a task belongs to the namespace, and hasBranches whether the branches of a
@@ -118,14 +116,18 @@ type belongings struct {
 func (b belongings) has(uid string) bool          { return b.all || b.uids[uid] }
 func (b belongings) hasBranches(name string) bool { return b.all || b.names[name] }
 
+// hasDisplaced reports whether displaced branches in the folder with a UID belong to the namespace.
+// Earlier versions named it after a task and not after a namespace.
+func (b belongings) hasDisplaced(uid string) bool { return b.has(uid) || b.owners.share(uid, b.uid) }
+
 // errNotTold is returned as long as it is not known to whom something belongs that was stored
 // before UIDs were recorded.
 var errNotTold = errors.New("Clew's server has not told yet to which namespace of this name the older tasks belong; try again in a few seconds")
 
 // belongings returns which tasks belong to a namespace.
 func (f fences) belongings(namespaceUID string) (belongings, error) {
-	b := belongings{all: true, uids: map[string]bool{}, names: map[string]bool{}}
 	o, err := f.owners()
+	b := belongings{all: true, uids: map[string]bool{}, names: map[string]bool{}, owners: o, uid: namespaceUID}
 	if err != nil {
 		return b, err
 	}
@@ -144,7 +146,7 @@ func (f fences) belongings(namespaceUID string) (belongings, error) {
 			b.all = false
 		default:
 			b.uids[uid] = true
-			b.names[record.Name] = b.names[record.Name] || !record.Displaced
+			b.names[record.Name] = b.names[record.Name] || record.Attempt > 0 && !record.Displaced
 		}
 	}
 	return b, nil
@@ -167,131 +169,4 @@ func (s *Store) belongings(namespace, uid string) (belongings, error) {
 		return belongings{}, err
 	}
 	return f.belongings(uid)
-}
-
-// displaced returns the tasks of other namespaces that have the name of a task which begins, and
-// whose branches have to make room, and whether a record that cannot be read may be another one.
-// A task of its own namespace that had the name before has done that already.
-func (f fences) displaced(task Task) (others map[string]fenceRecord, unsure bool, err error) {
-	o, err := f.owners()
-	if err != nil {
-		return nil, false, err
-	}
-	records, damaged, err := f.records()
-	if err != nil {
-		return nil, false, err
-	}
-	others = map[string]fenceRecord{}
-	for uid, record := range records {
-		switch {
-		case uid == task.UID || record.Name != task.Name || record.Displaced:
-		case record.Namespace == "" && o.First == "" && record.Deleted: // it has left nothing
-		case record.Namespace == "" && o.First == "":
-			return nil, false, errNotTold
-		case o.share(record.Namespace, task.NamespaceUID):
-			return nil, false, nil
-		default:
-			others[uid] = record
-		}
-	}
-	return others, len(damaged) > 0, nil
-}
-
-// displace records that the branches of a task's name are another namespace's.
-func (f fences) displace(ctx context.Context, uid string) error {
-	held, err := openLocked(ctx, f.lock(uid), syscall.LOCK_EX)
-	if err != nil {
-		return fmt.Errorf("lock the fence: %w", err)
-	}
-	defer held.Close()
-	record, err := f.read(uid)
-	if err != nil {
-		return err
-	}
-	record.Displaced = true
-	return f.write(uid, record)
-}
-
-// makeRoom makes sure, before the first attempt of a task is recorded, that the branches of its
-// name are its namespace's: it moves those that another namespace's tasks of that name have left
-// out of the way. It may be repeated.
-func (s *Store) makeRoom(ctx context.Context, f fences, task Task) error {
-	others, unsure, err := f.displaced(task)
-	if err != nil || len(others) == 0 && !unsure {
-		return err
-	}
-	repositories, err := s.namespaceRepositories(task.Namespace)
-	if err != nil {
-		return err
-	}
-	for _, repository := range repositories {
-		if has, err := repository.hasRefs(refname.BranchesOf(task.Name)); err != nil || !has {
-			if err != nil {
-				return err
-			}
-			continue
-		}
-		if len(others) == 0 {
-			return fmt.Errorf("a fence record in %s is damaged, and it cannot be told whose the branches of the name %s are; remove the record once no older pod of its task can run", f.folder, task.Name)
-		}
-		if err := s.setAside(ctx, repository, task, heirs(others)); err != nil {
-			return fmt.Errorf("move the branches %s of the repository %s: %w", task.Name, repository.Name, err)
-		}
-	}
-	for _, uid := range slices.Sorted(maps.Keys(others)) {
-		if err := f.displace(ctx, uid); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// heirs returns the tasks with which branches of a name go: those that were not deleted, or all if
-// all were.
-func heirs(tasks map[string]fenceRecord) (uids []string) {
-	for uid, record := range tasks {
-		if !record.Deleted {
-			uids = append(uids, uid)
-		}
-	}
-	if len(uids) == 0 {
-		uids = slices.Collect(maps.Keys(tasks))
-	}
-	return uids
-}
-
-// setAside moves the branches of a task's name in one repository to the displaced branches of
-// others. They are deleted where they were once they are on disk elsewhere.
-func (s *Store) setAside(ctx context.Context, repository Repository, task Task, heirs []string) error {
-	used, err := repository.use(ctx)
-	if err != nil {
-		return err
-	}
-	defer used.Close()
-	git := s.gitFor(repository)
-	listed, err := git.run(ctx, repository.Path, "--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.BranchesOf(task.Name))
-	if err != nil {
-		return err
-	}
-	var made, deleted strings.Builder
-	for line := range strings.Lines(listed) {
-		id, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		for _, uid := range heirs {
-			aside := refname.Displaced(uid) + task.UID + "/" + strings.TrimPrefix(ref, refname.BranchesOf(task.Name))
-			fmt.Fprintf(&made, "update %s\x00%s\x00\x00", aside, id)
-		}
-		fmt.Fprintf(&deleted, "delete %s\x00%s\x00", ref, id)
-	}
-	for _, commands := range []string{made.String(), deleted.String()} {
-		if commands == "" {
-			continue
-		}
-		if _, err := git.runWith(ctx, []*os.File{used}, strings.NewReader(commands), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z"); err != nil {
-			return err
-		}
-		if err := errors.Join(syncFolders(filepath.Join(repository.Path, "refs")), durable.SyncFolder(repository.Path)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

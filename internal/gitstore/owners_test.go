@@ -136,7 +136,7 @@ func TestBranchesOfAnOldNameMakeRoom(t *testing.T) {
 			if got, want := o.refsOf(readerToken), "refs/clew/uid-new/code/1 refs/heads/clew/fix/kept-too refs/heads/clew/fix/kept/deeper"; got != want {
 				t.Errorf("readers of the new namespace see %s, want %s", got, want)
 			}
-			aside := refname.Displaced("uid-old") + "uid-new/"
+			aside := refname.Displaced(uidOfTeam, "fix") + "uid-new/"
 			want := map[string][]string{"uid-old": {o.refs[0], o.refs[1], aside + "kept", aside + "kept-too"}, "uid-new": strings.Fields(o.refsOf(readerToken))}
 			checkRefs := func(uids ...string) {
 				t.Helper()
@@ -172,7 +172,7 @@ func (o *old) forget(uid, displaced string) {
 	if err != nil || !record.Displaced {
 		o.t.Fatalf("the record of the old task: %+v, %v", record, err)
 	}
-	record.Displaced = false
+	record.Displacing, record.Displaced = true, false
 	if err := errors.Join(os.Remove(f.record(uid)), f.write(displaced, record)); err != nil {
 		o.t.Fatal(err)
 	}

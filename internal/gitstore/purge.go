@@ -58,11 +58,14 @@ type taskRefs struct {
 	// shared is set if another task also writes branches under the name. Only branches
 	// that point to a checkpoint of the deleted task then count as its own.
 	shared bool
+	// displaced are the folders of branches that had to make room and go with the task.
+	displaced []string
 }
 
 // find lists the task's refs in a repository.
 func (t taskRefs) find(ctx context.Context, s *Store, repository Repository) ([]string, error) {
-	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(t.uid), refname.Displaced(t.uid)}
+	args := []string{"--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(t.uid), refname.DisplacedOf(t.uid)}
+	args = append(args, t.displaced...)
 	if t.name != "" {
 		args = append(args, refname.BranchesOf(t.name))
 	}

@@ -26,7 +26,7 @@ type view struct{ folders []string }
 func (s *Store) viewOf(ctx context.Context, caller Caller, repository Repository) (view, error) {
 	switch {
 	case caller.Task != nil:
-		return viewOf(*caller.Task), nil
+		return s.taskView(*caller.Task, repository)
 	}
 	owned, err := s.belongings(repository.Namespace, caller.NamespaceUID)
 	if err != nil || owned.all && !caller.CodeOnly {
@@ -62,7 +62,7 @@ func readable(ref string, owned belongings, codeOnly bool) string {
 		return branchRefs + name
 	}
 	if rest, ok := strings.CutPrefix(ref, refname.AllDisplaced); ok {
-		if uid, _, _ := strings.Cut(rest, "/"); owned.has(uid) {
+		if uid, _, _ := strings.Cut(rest, "/"); owned.hasDisplaced(uid) {
 			return refname.AllDisplaced + uid
 		}
 		return ""
@@ -78,6 +78,24 @@ func readable(ref string, owned belongings, codeOnly bool) string {
 		return checkpointRefs + uid + "/" + kind
 	}
 	return ""
+}
+
+// taskView returns the view of a task, without the branches of its name if they are those of
+// another namespace's: a pod that only reads does not move them.
+func (s *Store) taskView(task Task, repository Repository) (view, error) {
+	v := viewOf(task)
+	if !task.ReadOnly {
+		return v, nil
+	}
+	f, err := s.fences(repository.Namespace)
+	if err != nil {
+		return v, err
+	}
+	record, err := f.read(task.UID)
+	if record.madeRoom() {
+		v.folders = slices.DeleteFunc(v.folders, func(folder string) bool { return folder == branchRefs+task.Name })
+	}
+	return v, err
 }
 
 // viewOf returns the view of a task.

@@ -36,9 +36,15 @@ func Live(taskUID string) string { return OfTask(taskUID) + "live" }
 // AllDisplaced is the prefix of the refs of branches that had to make room.
 const AllDisplaced = "refs/clew-displaced/"
 
-// Displaced returns the prefix of the refs of branches of a task's name that had to make room for
-// those of a task in a namespace that was made anew, whose UID comes next.
-func Displaced(taskUID string) string { return AllDisplaced + taskUID + "/" }
+// Displaced returns the prefix of the refs of the branches that tasks with a name in a namespace,
+// given by its UID, had, and that had to make room for those of a task in a namespace that was made
+// anew, whose UID comes next.
+func Displaced(namespaceUID, task string) string {
+	return AllDisplaced + namespaceUID + "/" + task + "/"
+}
+
+// DisplacedOf returns the prefix under which earlier versions put a task's share of such branches.
+func DisplacedOf(taskUID string) string { return AllDisplaced + taskUID + "/" }
 
 // IsState reports whether ref has the form that State returns.
 func IsState(ref string) bool {
