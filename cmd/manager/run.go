@@ -174,8 +174,9 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 	limits := plan.DefaultLimits()
 	limits.RetryBase = o.retryBase
 	guarded := task.Guard(store, clock.RealClock{})
+	code := gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile}
 	tasks := &task.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded, Code: code,
 		Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Stamped: o.stamped,
 		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry),
 	}
@@ -195,8 +196,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 	}
 	branches := &checkpoint.Branches{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(),
-		Gitstore: gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile},
-		Store:    store, Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Clock: clock.RealClock{}, Stamped: o.stamped,
+		Gitstore: code, Store: store, Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Clock: clock.RealClock{}, Stamped: o.stamped,
 	}
 	if err := branches.SetupWithManager(mgr, o.workers); err != nil {
 		return fmt.Errorf("add the controller of checkpoints' branches: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,27 @@ type fakeBranches struct {
 	slow map[string]chan struct{}
 	// asked counts requests by namespace.
 	asked map[string]int
+	// adopted is what each task has adopted of another one, as "former to new".
+	adopted []string
+}
+
+// AdoptTask implements codeadoption.Code.
+func (f *fakeBranches) AdoptTask(_ context.Context, _, uid, former string) (gitstoreapi.Adoption, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		f.refused++
+		return gitstoreapi.Adoption{}, f.refuse
+	}
+	f.adopted = append(f.adopted, former+" to "+uid)
+	return gitstoreapi.Adoption{Refs: 1}, nil
+}
+
+// adoptions returns what was adopted, in order.
+func (f *fakeBranches) adoptions() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.adopted)
 }
 
 // hold makes the requests of a namespace wait until it is released.

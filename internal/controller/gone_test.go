@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
@@ -29,7 +30,7 @@ func remove(w *world, task *v1alpha1.Task, p *corev1.Pod) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: key}
 	w.Expect(w.client.Delete(w.ctx, claim)).To(Succeed(), "as the garbage collector does")
 	w.Expect(w.client.Patch(w.ctx, claim, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "IsNotFound")))
-	w.Expect(w.client.DeleteAllOf(w.ctx, &v1alpha1.Checkpoint{}, client.InNamespace(w.namespace))).To(Succeed())
+	w.Expect(w.client.DeleteAllOf(w.ctx, &v1alpha1.Checkpoint{}, client.InNamespace(w.namespace), client.HasLabels{v1alpha1.LabelTaskUID})).To(Succeed(), "those that Clew has made")
 }
 
 var _ = Describe("A task that is gone, and whose history is kept", func() {
@@ -150,6 +151,11 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.store.SetOperations(w.id("work"), "Rewind/r", "Rewind/r/done")
 		w.untilRecorded("work")
 		former := w.task("work")
+		w.create(&v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.CheckpointSpec{
+			TaskRef: v1alpha1.NameReference{Name: "work"}, Number: ptr.To[int64](1), Retention: v1alpha1.CheckpointKept,
+		}})
+		mine := w.checkpoint("mine")
+		w.Expect(mine.Status.TaskUID).To(Equal(string(former.UID)))
 		remove(w, former, p)
 
 		again := []builders.TaskOption{builders.Rewind("r", "work-1"), func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest }}
@@ -163,14 +169,25 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.Expect(task.Status.Adoption).To(HaveField("TaskUID", string(former.UID)))
 		w.Expect(task.Status.Rewind).To(HaveField("State", v1alpha1.OperationCompleted))
 		w.checkpoint("work-1")
+		w.Eventually(w.objects.Object(mine)).Should(HaveField("Status.TaskUID", string(task.UID)), "a Checkpoint that a user has made is of the new task")
+		w.Expect(w.objects.Get(mine)()).To(Succeed())
+		w.Expect(mine.Status.Number).To(BeEquivalentTo(1))
 		w.start(p)
 		w.complete("work", p)
 		w.untilRecorded("work")
 
-		By("adopting what has completed")
-		remove(w, w.task("work"), p)
+		By("adopting what has completed, with its code, though no pod asks for that")
+		second := w.task("work")
+		remove(w, second, p)
+		w.branches.answer(gitstoreapi.New(gitstoreapi.Unavailable, "the gitstore is down"))
 		w.apply("work", again...)
+		w.Eventually(w.branches.refusals).Should(BeNumerically(">", 1))
+		w.Expect(w.task("work").Status.Adoption).To(BeNil())
+		w.branches.answer(nil)
 		w.until("work", v1alpha1.ReasonCompleted)
+		w.Expect(w.branches.adoptions()).To(Equal([]string{
+			string(former.UID) + " to " + string(second.UID), string(second.UID) + " to " + string(w.task("work").UID),
+		}))
 		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName("work", 3)}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 

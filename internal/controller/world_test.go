@@ -160,7 +160,7 @@ func (w *world) startManager() {
 	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
-		Pods: pods,
+		Pods: pods, Code: w.branches,
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}

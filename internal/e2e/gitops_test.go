@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,6 +70,75 @@ var _ = Describe("GitOps", func() {
 		Entry("as Flux does, which tries them first", SpecTimeout(pick(5*time.Minute, 10*time.Minute)), syncer{manager: "kustomize-controller", triesFirst: true}),
 	)
 
+	It("prunes Tasks and a Fork and makes them anew: nothing happens twice, and what is to be adopted goes on", SpecTimeout(6*time.Minute), func(ctx SpecContext) {
+		p := w.newPushed(ctx)
+		p.host(ctx, recordPushes)
+		keeps, anew, out := w.newTask("keeps", idle...), w.newTask("anew", idle...), w.newTask("out", "sh", "-c", "echo one > one.txt")
+		out.Spec.Repository = &clewv1.Repository{URL: p.url, CredentialsSecretRef: &clewv1.NameReference{Name: "git"}}
+		out.Spec.Publish = &clewv1.Publish{Branch: "clew/out"}
+		keeps.Spec.Adopt, out.Spec.Adopt = clewv1.AdoptLatest, clewv1.AdoptLatest
+		gitops := &syncer{world: w, manager: "argocd-controller", manifests: []client.Object{keeps, anew, out}}
+		gitops.until(ctx, func(g Gomega) {
+			for _, name := range []string{"keeps", "anew"} {
+				g.Expect(state(w.task(ctx, name))).To(Equal(clewv1.ReasonRunning))
+			}
+		})
+		for _, name := range []string{"keeps", "anew"} {
+			w.inAgent(ctx, name, "echo before > /workspace/work.txt")
+			w.take(ctx, name, name+"-before")
+		}
+		keeps.Spec.Rewind, anew.Spec.Rewind = rewindTo("back", "keeps-before"), rewindTo("back", "anew-before")
+		gitops.manifests = append(gitops.manifests, newFork(w.namespace, "try", "keeps", "keeps-before", "tried"))
+		gitops.until(ctx, func(g Gomega) {
+			g.Expect(w.task(ctx, "keeps")).To(hasRewound("back"))
+			g.Expect(w.task(ctx, "anew")).To(hasRewound("back"))
+			g.Expect(w.task(ctx, "out")).To(matchers.HaveCondition(clewv1.TaskPublished, metav1.ConditionTrue))
+			g.Expect(w.theFork(ctx, "try")).To(matchers.HaveCondition(clewv1.ForkComplete, metav1.ConditionTrue))
+			g.Expect(state(w.task(ctx, "tried"))).To(Equal(clewv1.ReasonRunning))
+		})
+		w.inAgent(ctx, "keeps", "echo after > /workspace/work.txt")
+		w.take(ctx, "keeps", "keeps-after")
+		formerly := map[string]*clewv1.Task{}
+		for _, name := range []string{"keeps", "anew", "out", "tried"} {
+			formerly[name] = w.task(ctx, name)
+		}
+
+		gitops.prune(ctx)
+		gitops.until(ctx, func(g Gomega) {
+			for _, name := range []string{"keeps", "anew", "out"} {
+				g.Expect(w.task(ctx, name).UID).NotTo(Equal(formerly[name].UID))
+			}
+			g.Expect(w.task(ctx, "keeps")).To(hasRewound("back"))
+			g.Expect(state(w.task(ctx, "anew"))).To(Equal(clewv1.ReasonRunning))
+			g.Expect(w.task(ctx, "out")).To(matchers.HaveCondition(clewv1.TaskPublished, metav1.ConditionTrue))
+			g.Expect(w.theFork(ctx, "try")).To(matchers.HaveReason(clewv1.ForkComplete, clewv1.ReasonTaskExists))
+		})
+
+		By("looking at the task that goes on")
+		got := w.task(ctx, "keeps")
+		Expect(got.Status.Adoption).To(HaveValue(HaveField("TaskUID", string(formerly["keeps"].UID))))
+		Expect(got.Status.HandledOperations).To(ContainElement("Rewind/back"))
+		Expect(got.Status.Rewind.Message).To(ContainSubstring("carried out by the former task"))
+		before := &clewv1.Checkpoint{}
+		Expect(w.get(ctx, "keeps-before", before)).To(Succeed())
+		Expect(before.Status.TaskUID).To(Equal(string(got.UID)), "a Checkpoint that is not in git, and was not pruned")
+		Expect(w.inAgent(ctx, "keeps", "cat /workspace/work.txt")).To(Equal("after\n"))
+		w.untilStarts(ctx, "keeps", 3)
+		Expect(w.reasonsOf(ctx, "keeps")).To(And(HaveKeyWithValue(clewv1.EventTaskRewound, 1), HaveKeyWithValue(clewv1.EventTaskAdopted, 1)))
+
+		By("looking at the one that begins again")
+		Expect(w.task(ctx, "anew").Status.Rewind).To(HaveValue(And(HaveField("State", clewv1.OperationNotApplicable),
+			HaveField("Message", ContainSubstring("a new Task has nothing to rewind")))))
+		Expect(w.reasonsOf(ctx, "anew")).To(And(HaveKeyWithValue(clewv1.EventNotApplicable, 1), Not(HaveKey(clewv1.EventTaskRewound))))
+		w.untilStarts(ctx, "anew", 1)
+
+		By("looking at what had ended before")
+		Expect(state(w.task(ctx, "out"))).To(Equal(clewv1.ReasonCompleted))
+		Expect(p.host(ctx, `cat "$R/pushes"`)).To(Equal("refs/heads/clew/out"), "it was pushed once")
+		Expect(w.theFork(ctx, "try").Status.Conditions).To(ContainElement(HaveField("Message", ContainSubstring(`a Task "tried" that names a Fork "try" exists already`))))
+		Expect(w.task(ctx, "tried").UID).To(Equal(formerly["tried"].UID))
+		Expect(w.starts(ctx, "tried")).To(Equal(1))
+	})
 })
 
 // asksForEverything changes the manifests so that they request a rewind, a fork and a publish,
@@ -200,6 +270,20 @@ func manifestOf(object client.Object) *unstructured.Unstructured {
 	delete(manifest.Object, "status")
 	unstructured.RemoveNestedField(manifest.Object, "metadata", "creationTimestamp")
 	return manifest
+}
+
+// prune deletes everything that there is a manifest for, as a sync does whose manifests are gone.
+func (s *syncer) prune(ctx context.Context) {
+	GinkgoHelper()
+	for _, m := range s.manifests {
+		err := s.kube.Delete(ctx, manifestOf(m), client.PropagationPolicy(metav1.DeletePropagationForeground))
+		Expect(err).NotTo(HaveOccurred())
+	}
+	for _, m := range s.manifests {
+		Eventually(ctx, func() bool {
+			return apierrors.IsNotFound(s.kube.Get(ctx, client.ObjectKeyFromObject(m), manifestOf(m)))
+		}).WithTimeout(2*time.Minute).Should(BeTrue(), "%s is gone", m.GetName())
+	}
 }
 
 func rewindTo(id, checkpoint string) *clewv1.Rewind {

@@ -2,6 +2,7 @@ package gitstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/refname"
 )
 
@@ -34,7 +36,7 @@ func (h *Handler) adoption(c *call, namespace, uid, former string) (gitstoreapi.
 	if r.Method != http.MethodPost {
 		return gitstoreapi.Adoption{}, gitstoreapi.New(gitstoreapi.BadRequest, "the method must be POST")
 	}
-	if refused := h.authenticateServer(c); refused != nil {
+	if refused := h.authenticateAdopter(c); refused != nil {
 		return gitstoreapi.Adoption{}, refused
 	}
 	if !taskUID.MatchString(former) || former == uid {
@@ -52,6 +54,17 @@ func (h *Handler) adoption(c *call, namespace, uid, former string) (gitstoreapi.
 	}
 	c.log.Info("a task adopted the checkpoints of a former one", "refs", adoption.Refs, "unknown", adoption.Unknown)
 	return adoption, nil
+}
+
+// authenticateAdopter refuses every caller but Clew's server and manager.
+func (h *Handler) authenticateAdopter(c *call) *gitstoreapi.Refusal {
+	return h.authenticateAs(c, "server", func(ctx context.Context, token string) (Caller, error) {
+		caller, err := h.authenticator.AuthenticateServer(ctx, token)
+		if errors.Is(err, podidentity.ErrForbidden) {
+			return h.authenticator.AuthenticateManager(ctx, token)
+		}
+		return caller, err
+	})
 }
 
 // adoptTask gives the former task's checkpoints to another one.

@@ -54,7 +54,7 @@ type Authenticator interface {
 	// a task has stored.
 	AuthenticateServer(ctx context.Context, token string) (Caller, error)
 	// AuthenticateManager accepts only the token of Clew's manager, which may make and remove
-	// the branches of tasks.
+	// the branches of tasks. Both may give a task the checkpoints of a former one.
 	AuthenticateManager(ctx context.Context, token string) (Caller, error)
 }
 

@@ -110,7 +110,7 @@ func (wordOfToken) AuthenticateServer(_ context.Context, token string) (Caller, 
 		return Caller{}, podidentity.ErrUnavailable
 	case token == serverToken:
 		return Caller{Name: "clew-system:server"}, nil
-	case strings.HasPrefix(token, "task:"), strings.HasPrefix(token, "reader:"):
+	case token == managerToken, strings.HasPrefix(token, "task:"), strings.HasPrefix(token, "reader:"):
 		return Caller{}, podidentity.ErrForbidden
 	}
 	return Caller{}, podidentity.ErrUnauthenticated

@@ -345,7 +345,7 @@ func TestWhoMayTellAboutNamespaces(t *testing.T) {
 	}{
 		"the server":            {http.MethodPut, serverToken, `{"namespaces":[{"name":"team","uid":"u","key":"team"}]}`, http.StatusOK},
 		"nobody":                {http.MethodPut, "", `{}`, http.StatusUnauthorized},
-		"the manager":           {http.MethodPut, managerToken, `{}`, http.StatusUnauthorized},
+		"the manager":           {http.MethodPut, managerToken, `{}`, http.StatusForbidden},
 		"a task":                {http.MethodPut, taskToken("fix", 1), `{}`, http.StatusForbidden},
 		"a reader":              {http.MethodPut, readerToken, `{}`, http.StatusForbidden},
 		"another method":        {http.MethodGet, serverToken, ``, http.StatusBadRequest},

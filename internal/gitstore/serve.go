@@ -83,7 +83,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")
 	flags.StringSliceVar(&o.Audiences, "audience", []string{daemonapi.GitStoreAudience, daemonapi.FormerAudience}, "audiences of which a token must have at least one; the last default is that of pods created by earlier versions")
 	flags.StringVar(&o.ServerServiceAccount, "server-service-account", "", "service account of Clew's server, as <namespace>:<name>, the only one that may delete, compare and verify what tasks have stored; if empty, nobody may")
-	flags.StringVar(&o.ManagerServiceAccount, "manager-service-account", "", "service account of Clew's manager, as <namespace>:<name>, the only one that may make and remove the branches of tasks' checkpoints; if empty, nobody may")
+	flags.StringVar(&o.ManagerServiceAccount, "manager-service-account", "", "service account of Clew's manager, as <namespace>:<name>, the only one that may make and remove the branches of tasks' checkpoints, and beside the server the only one that may give a task those of a former one; if empty, nobody may")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-quota-bytes", 0, "bytes on disk that the repositories of one namespace may take; 0 for no limit")
 	flags.Int64Var(&o.Limits.PushBytes, "max-push-bytes", 4<<30, "bytes that one push may contain; 0 for no limit")
 	flags.Int64Var(&o.Limits.FreeBytes, "min-free-bytes", 64<<20, "bytes to keep free on the volume; pushes are refused when less is free")

@@ -87,12 +87,11 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 }
 
 // AdoptTask implements gateway.Code.
-func (c codeStore) AdoptTask(ctx context.Context, namespace, uid, former string) (known bool, err error) {
+func (c codeStore) AdoptTask(ctx context.Context, namespace, uid, former string) (gitstoreapi.Adoption, error) {
 	if c.client.BaseURL == "" {
-		return false, errNoGitstore()
+		return gitstoreapi.Adoption{}, errNoGitstore()
 	}
-	adoption, err := c.client.AdoptTask(ctx, namespace, uid, former)
-	return !adoption.Unknown, err
+	return c.client.AdoptTask(ctx, namespace, uid, former)
 }
 
 // TellNamespaces implements namespaced.Code.

@@ -114,12 +114,30 @@ func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 		return r.followLabel(ctx, c, taskUID, number)
 	}
 	if c.Status.Number != 0 {
-		return r.follow(ctx, c, c.Status.TaskUID, c.Status.Number)
+		taskUID, err := r.owner(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		return r.follow(ctx, c, taskUID, c.Status.Number)
 	}
 	if c.Spec.Number != nil {
 		return r.followNumber(ctx, c, *c.Spec.Number)
 	}
 	return r.await(ctx, c)
+}
+
+// owner returns the UID of the task that has a taken checkpoint: the one that took it, or the one
+// that has adopted that one's history.
+func (r *Reconciler) owner(ctx context.Context, c *v1alpha1.Checkpoint) (string, error) {
+	task := &v1alpha1.Task{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+	if client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	if a := task.Status.Adoption; err == nil && a != nil && a.TaskUID == c.Status.TaskUID {
+		return string(task.UID), nil
+	}
+	return c.Status.TaskUID, nil
 }
 
 // followLabel follows the record that the labels name. Anybody in the namespace can write
@@ -171,7 +189,7 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 		return 0, err
 	}
 	key := recordKey(taskUID, number)
-	if settled(c) && reported == nil && !r.isDoubted(key) {
+	if settled(c) && reported == nil && !r.isDoubted(key) && (c.Status.TaskUID == "" || c.Status.TaskUID == taskUID) {
 		return 0, r.noteGeneration(ctx, c)
 	}
 	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID}, number)

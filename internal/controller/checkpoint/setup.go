@@ -73,6 +73,9 @@ func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconci
 		for _, op := range foundDamage(task) {
 			requests = append(requests, r.withNumber(ctx, task, op.ToCheckpoint)...)
 		}
+		if a := task.Status.Adoption; a != nil && a.TaskUID != "" {
+			requests = append(requests, r.listed(ctx, task.Namespace, client.MatchingFields{byTaskUID: a.TaskUID})...)
+		}
 	}
 	return requests
 }

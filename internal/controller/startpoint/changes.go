@@ -19,11 +19,11 @@ func NewCheckpoint() predicate.Funcs {
 }
 
 // NewConditions selects the events of Checkpoints that may end the wait of what starts from
-// them: one appears, goes, or has other conditions.
+// them: one appears, goes, has other conditions, or is now of a task that has adopted it.
 func NewConditions() predicate.Funcs {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1alpha1.Checkpoint)
 		after, also := e.ObjectNew.(*v1alpha1.Checkpoint)
-		return ok && also && !apiequality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions)
+		return ok && also && (before.Status.TaskUID != after.Status.TaskUID || !apiequality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions))
 	}}
 }

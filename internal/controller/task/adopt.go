@@ -3,16 +3,19 @@ package task
 import (
 	"context"
 	"errors"
+	"time"
 
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/codeadoption"
 	"github.com/clew-dev/clew/internal/plan"
 )
 
 // adoption asks the history store what a new task adopts, until that is decided. That it was
-// adopted is known before its history is read.
+// adopted is known before its history is read, and only once the gitstore has the checkpoints
+// under the task's own UID: what had completed runs no attempt that would ask for that.
 func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Adoption {
 	if !plan.UndecidedAdoption(task) {
 		return plan.Adoption{}
@@ -24,6 +27,9 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 	answer := plan.Adoption{Elsewhere: elsewhere}
 	if err == nil {
 		answer.Adoption, err = r.Store.Adoption(ctx, id)
+	}
+	if err == nil && answer.Done && r.adoptCode(ctx, task) != nil {
+		answer.Done = false
 	}
 	found := answer.Adoption
 	answer.Known = err == nil
@@ -37,14 +43,28 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 	return answer
 }
 
-// adopt gives the history of a former task to this one. If that history has gone or changed
-// hands meanwhile, the next decision finds out.
+// adopt gives the history of a former task to this one, and its checkpoints. If that history has
+// gone or changed hands meanwhile, the next decision finds out.
 func (r *Reconciler) adopt(ctx context.Context, task *v1alpha1.Task, former string) error {
 	id := history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)}
 	err := r.Store.Adopt(ctx, id, former)
-	if err != nil && !errors.Is(err, history.ErrNotFound) && !errors.Is(err, history.ErrExists) {
+	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrExists) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	logf.FromContext(ctx).Info("a task continues the history of a former one", "former", former)
-	return nil
+	return r.adoptCode(ctx, task)
+}
+
+// codeTime is how long the gitstore may take to give a task the checkpoints of former ones: a
+// worker must not wait for long. A request that takes longer is repeated, and goes on.
+const codeTime = 30 * time.Second
+
+// adoptCode has the gitstore give the task the checkpoints of what it has adopted.
+func (r *Reconciler) adoptCode(ctx context.Context, task *v1alpha1.Task) error {
+	ctx, cancel := context.WithTimeout(ctx, codeTime)
+	defer cancel()
+	return codeadoption.Adopt(ctx, r.Store, r.Code, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, logf.FromContext(ctx))
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/codeadoption"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/rewindtarget"
@@ -50,6 +51,7 @@ type Store interface {
 	Adoption(ctx context.Context, task history.Task) (history.Adoption, error)
 	// Adopt gives the history of a former task to one that has none. It may be repeated.
 	Adopt(ctx context.Context, task history.Task, former string) error
+	codeadoption.Store
 	// Operations returns those of the keys under which a completed operation is recorded.
 	Operations(ctx context.Context, task history.Key, keys []string) ([]string, error)
 	// Publication returns what a task has pushed to a ref of its repository last; an error that
@@ -83,6 +85,8 @@ type Reconciler struct {
 	Live client.Reader
 	// Store is the history store.
 	Store Store
+	// Code is the gitstore.
+	Code codeadoption.Code
 	// Events emits Kubernetes Events.
 	Events events.EventRecorder
 	// Pods are the options of every pod.

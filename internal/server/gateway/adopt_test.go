@@ -9,6 +9,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
@@ -19,12 +20,12 @@ type adoptingCode struct {
 	adopted       []string
 }
 
-func (c *adoptingCode) AdoptTask(_ context.Context, namespace, uid, former string) (known bool, err error) {
+func (c *adoptingCode) AdoptTask(_ context.Context, namespace, uid, former string) (gitstoreapi.Adoption, error) {
 	if c.down {
-		return false, errors.New("the gitstore is down")
+		return gitstoreapi.Adoption{}, errors.New("the gitstore is down")
 	}
 	c.adopted = append(c.adopted, namespace+" "+uid+" "+former)
-	return !c.strange, nil
+	return gitstoreapi.Adoption{Unknown: c.strange}, nil
 }
 
 var _ = Describe("A task that adopts the history of a former one", func() {

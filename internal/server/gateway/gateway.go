@@ -37,6 +37,7 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/codeadoption"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -69,8 +70,7 @@ type Store interface {
 	PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
-	PendingCode(ctx context.Context, taskUID string) (formers []string, err error)
-	CodeAdopted(ctx context.Context, taskUID string, formers []string) error
+	codeadoption.Store
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 }
 
@@ -82,11 +82,7 @@ type Verifier interface {
 }
 
 // Code stores the checkpoints of tasks. Its refusals are *gitstoreapi.Refusal.
-type Code interface {
-	// AdoptTask gives the checkpoints of a former task to another one of its namespace, and
-	// reports whether it knows the former one. It may be repeated.
-	AdoptTask(ctx context.Context, namespace, uid, former string) (known bool, err error)
-}
+type Code interface{ codeadoption.Code }
 
 // Authenticator identifies the attempt that a token belongs to. Errors are those of
 // package podidentity.
