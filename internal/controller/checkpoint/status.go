@@ -31,7 +31,7 @@ const (
 
 // fill writes the contents of a record to a status.
 func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64, reason, message string) {
-	conditions, branches := s.Conditions, s.Branches
+	conditions, branches, pushes := s.Conditions, s.Branches, s.BranchPushes
 	*s = v1alpha1.CheckpointStatus{
 		ObservedGeneration: generation,
 		TaskUID:            row.TaskUID,
@@ -61,7 +61,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Skipped:      skipped(row.Skipped),
 		SkippedCount: row.SkippedCount,
 	}
-	s.Conditions, s.Branches = conditions, branches
+	s.Conditions, s.Branches, s.BranchPushes = conditions, branches, pushes
 	set := func(kind string, ok bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if ok {

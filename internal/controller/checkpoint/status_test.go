@@ -45,8 +45,11 @@ func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
 	var row history.Checkpoint
 	filled.In(&row)
 	row.Consistency, row.Changes[0].Action = string(v1alpha1.ConsistencyAgentThawed), string(v1alpha1.FileDeleted)
-	var status v1alpha1.CheckpointStatus
+	status := v1alpha1.CheckpointStatus{BranchPushes: 3}
 	fill(&status, row, 1, "Recorded", "it was taken")
+	if status.BranchPushes != 3 {
+		t.Errorf("the numbers of a branch's pushes begin anew at %d", status.BranchPushes)
+	}
 	conditions := status.Conditions
 	status.Conditions = nil
 	// The requester and the branches are determined from the object.
