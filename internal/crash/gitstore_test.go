@@ -6,7 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"strings"
+	"path"
 	"sync"
 	"testing"
 
@@ -15,20 +15,22 @@ import (
 )
 
 // gitstore plays the part of the gitstore that the manager writes to: the branches of
-// checkpoints. Its requests are counted and struck like the manager's other writes.
+// checkpoints, and the checkpoints that a task adopts. Its requests are counted and struck like the
+// manager's other writes.
 type gitstore struct {
 	*striker
 	kill func()
 
 	mu sync.Mutex
-	// branches has the checkpoint that each branch was made of, by ref.
-	branches map[string]string
+	// made has the checkpoint that each branch was made of, and the former task whose checkpoints
+	// each task has, by ref.
+	made map[string]string
 }
 
 // startGitstore returns a gitstore that ends with the test, and its address.
 func startGitstore(t testing.TB, s *striker, kill func()) (*gitstore, string) {
 	t.Helper()
-	g := &gitstore{striker: s, kill: kill, branches: map[string]string{}}
+	g := &gitstore{striker: s, kill: kill, made: map[string]string{}}
 	host := httptest.NewServer(g)
 	t.Cleanup(host.Close)
 	return g, host.URL
@@ -36,34 +38,45 @@ func startGitstore(t testing.TB, s *striker, kill func()) (*gitstore, string) {
 
 // ServeHTTP implements http.Handler.
 func (g *gitstore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !strings.HasSuffix(r.URL.Path, "/branch") {
-		http.NotFound(w, r)
-		return
-	}
 	q := r.URL.Query()
-	when, now := g.next(fmt.Sprintf("%s branch %s", r.Method, q.Get("branch")))
+	switch task, what := path.Split(r.URL.Path); what {
+	case "branch":
+		made := gitstoreapi.Branch{Ref: refname.Branch(q.Get("task"), q.Get("branch")), Commit: fmt.Sprintf("%040s", q.Get("checkpoint"))}
+		g.write(fmt.Sprintf("%s branch %s", r.Method, q.Get("branch")), func() {
+			if r.Method == http.MethodPut {
+				g.made[made.Ref] = made.Commit
+			} else if g.made[made.Ref] == q.Get("commit") {
+				delete(g.made, made.Ref)
+			}
+		})
+		_ = json.NewEncoder(w).Encode(made)
+	case "adopt":
+		g.write("adopt", func() { g.made[refname.OfTask(path.Base(task))+"code"] = q.Get("former") })
+		_ = json.NewEncoder(w).Encode(gitstoreapi.Adoption{Refs: 1})
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// write carries out what a request writes, unless the manager is killed before it.
+func (g *gitstore) write(what string, do func()) {
+	when, now := g.next(what)
 	if now && when == before {
 		g.kill()
 		panic(http.ErrAbortHandler)
 	}
-	made := gitstoreapi.Branch{Ref: refname.Branch(q.Get("task"), q.Get("branch")), Commit: fmt.Sprintf("%040s", q.Get("checkpoint"))}
 	g.mu.Lock()
-	if r.Method == http.MethodPut {
-		g.branches[made.Ref] = made.Commit
-	} else if g.branches[made.Ref] == q.Get("commit") {
-		delete(g.branches, made.Ref)
-	}
+	do()
 	g.mu.Unlock()
 	if now {
 		g.kill()
 		panic(http.ErrAbortHandler)
 	}
-	_ = json.NewEncoder(w).Encode(made)
 }
 
-// refs returns the branches that there are.
+// refs returns the refs that there are.
 func (g *gitstore) refs() map[string]string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return maps.Clone(g.branches)
+	return maps.Clone(g.made)
 }

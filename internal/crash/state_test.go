@@ -40,7 +40,7 @@ func (r *run) state() string {
 	r.describeRows(&b)
 	refs := r.gitstore.refs()
 	for _, ref := range slices.Sorted(maps.Keys(refs)) {
-		fmt.Fprintf(&b, "branch %s at %s\n", ref, refs[ref])
+		fmt.Fprintf(&b, "ref %s at %s\n", ref, refs[ref])
 	}
 	return r.plain(b.String())
 }
