@@ -44,6 +44,7 @@ func (w *world) eventuallyAtOrigin(name, reason string) *v1alpha1.OriginBranchSt
 
 var _ = Describe("branches at the repository", func() {
 	const commit = "0123456789012345678901234567890123456789"
+	cloned := func(t *v1alpha1.Task) { t.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"} }
 	origin := func(b v1alpha1.CheckpointBranch) v1alpha1.CheckpointBranch {
 		b.Push = v1alpha1.PushOrigin
 		return b
@@ -51,7 +52,7 @@ var _ = Describe("branches at the repository", func() {
 
 	It("are pushed by one pod of the task at a time, whoever restarts, and none is left", func() {
 		w := newWorld()
-		w.running("fix", func(t *v1alpha1.Task) { t.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"} })
+		w.running("fix", cloned)
 		w.recordMany("fix", 2)
 		w.pushedTo("fix-1", origin(v1alpha1.CheckpointBranch{Name: "clew/one"}))
 		pod, config := w.branchPublisher("fix-1", "clew/one", 1)
@@ -88,7 +89,7 @@ var _ = Describe("branches at the repository", func() {
 
 	It("are not pushed any more once the entry is gone", func() {
 		w := newWorld()
-		w.running("fix", func(t *v1alpha1.Task) { t.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"} })
+		w.running("fix", cloned)
 		w.recordMany("fix", 1)
 		w.pushedTo("fix-1", origin(v1alpha1.CheckpointBranch{Name: "clew/one"}))
 		pod, _ := w.branchPublisher("fix-1", "clew/one", 1)
@@ -99,7 +100,7 @@ var _ = Describe("branches at the repository", func() {
 
 	It("cost nothing while they wait for the pod of another one, and are pushed when it ends", func() {
 		w := newWorld()
-		w.running("fix", func(t *v1alpha1.Task) { t.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"} })
+		w.running("fix", cloned)
 		w.recordMany("fix", 3)
 		w.pushedTo("fix-1", origin(v1alpha1.CheckpointBranch{Name: "clew/one"}))
 		pod, _ := w.branchPublisher("fix-1", "clew/one", 1)

@@ -246,7 +246,7 @@ var _ = Describe("a checkpoint", func() {
 		w.create(squatter)
 		w.running("work")
 		w.requests.setSpoil(func(r *http.Request) error {
-			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/tasks/work/status") {
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") && strings.Contains(r.URL.Path, "/tasks/") {
 				return errors.New("the manager dies here")
 			}
 			return nil

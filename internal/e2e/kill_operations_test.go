@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // verb is an operation that is requested again and again, while something is killed each time.
@@ -233,7 +234,7 @@ func checkBranch(ctx context.Context, o *ordeal, n int) {
 	}).WithTimeout(restartTime).Should(HaveExactElements(And(HaveField("Name", name), HaveField("State", clewv1.BranchMade))))
 	list := "git -c safe.directory='*' --git-dir " + o.repository() + " for-each-ref --format='%(refname) %(objectname)' refs/heads/clew/work"
 	Eventually(ctx, func() (string, error) { return o.tryGitstore(ctx, list) }).WithTimeout(restartTime).
-		Should(HavePrefix("refs/heads/clew/work/" + name + " " + c.Status.Branches[0].Commit + "\n"))
+		Should(HavePrefix(refname.Branch("work", name) + " " + c.Status.Branches[0].Commit + "\n"))
 }
 
 // beginPruned makes a task that keeps two Checkpoint objects.

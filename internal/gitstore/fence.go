@@ -141,26 +141,18 @@ func (f fences) admit(task Task) (fenceRecord, error) {
 func (f fences) adopt(ctx context.Context, uid, former string) error {
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
 	defer cancel()
-	held, err := openLocked(ctx, f.lock(uid), syscall.LOCK_EX)
-	if err != nil {
-		return fmt.Errorf("lock the fence: %w", err)
-	}
-	defer held.Close()
-	before, err := f.read(former)
+	before, err := f.read(former) // which no longer changes
 	if err != nil {
 		return err
 	}
-	record, err := f.read(uid)
-	if err != nil {
-		return err
-	}
-	for _, adopted := range append(before.Formers, former) {
-		if !slices.Contains(record.Formers, adopted) {
-			record.Formers = append(record.Formers, adopted)
+	return f.change(ctx, uid, func(record *fenceRecord) {
+		for _, adopted := range append(before.Formers, former) {
+			if !slices.Contains(record.Formers, adopted) {
+				record.Formers = append(record.Formers, adopted)
+			}
 		}
-	}
-	record.Name, record.Namespace = cmp.Or(record.Name, before.Name), cmp.Or(record.Namespace, before.Namespace)
-	return f.write(uid, record)
+		record.Name, record.Namespace = cmp.Or(record.Name, before.Name), cmp.Or(record.Namespace, before.Namespace)
+	})
 }
 
 // write replaces the record of a task. The caller holds the task's lock.
