@@ -111,7 +111,8 @@ func (w *world) killComponent(ctx context.Context, component string) error {
 	return fmt.Errorf("no running pod of component %s", component)
 }
 
-// untilSystemReady waits until every component of Clew answers its probes.
+// untilSystemReady waits until every component of Clew answers its probes, and the API server is
+// answered by one that reads Postgres: for a moment after a kill, both are still called ready.
 func (w *world) untilSystemReady(ctx context.Context, timeout time.Duration) {
 	GinkgoHelper()
 	Eventually(ctx, func() error {
@@ -137,7 +138,8 @@ func (w *world) untilSystemReady(ctx context.Context, timeout time.Duration) {
 				return fmt.Errorf("%d of %d pods of %s are ready", s.Status.ReadyReplicas, ptr.Deref(s.Spec.Replicas, 1), s.Name)
 			}
 		}
-		return nil
+		_, err := w.rawQuery(ctx, fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/taskhistories?limit=1", w.namespace))
+		return err
 	}).WithTimeout(timeout).Should(Succeed(), "Clew is ready")
 }
 
