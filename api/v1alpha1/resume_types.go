@@ -29,7 +29,7 @@ const (
 // Resume requests, once per id, that a stopped task continues.
 // +kubebuilder:validation:XValidation:rule="self.mode != 'FromCheckpoint' || has(self.checkpointRef) != has(self.checkpointNumber)",message="set exactly one of checkpointRef and checkpointNumber for the mode FromCheckpoint"
 // +kubebuilder:validation:XValidation:rule="self.mode == 'FromCheckpoint' || (!has(self.checkpointRef) && !has(self.checkpointNumber))",message="only the mode FromCheckpoint has a checkpoint: set mode to FromCheckpoint, or leave checkpointRef and checkpointNumber out"
-// +kubebuilder:validation:XValidation:rule="self.mode != 'FromCheckpoint' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before-resume-ID, and a branch name cannot contain '..' or end in '.lock': choose another id"
+// +kubebuilder:validation:XValidation:rule="self.mode != 'FromCheckpoint' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before/resume-ID, and a branch name cannot contain '..' or end in '.lock': choose another id"
 type Resume struct {
 	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required
@@ -40,7 +40,7 @@ type Resume struct {
 	// mode says where to continue. Continue: from the current code and conversation. Clean:
 	// from the current code, in a new conversation with a new session of the agent; the former
 	// conversation is kept. FromCheckpoint: code and conversation are rewound to a checkpoint
-	// first, with the current state kept as branch clew/before-resume-ID.
+	// first, with the current state kept as branch clew/before/resume-ID.
 	// +optional
 	// +kubebuilder:default=Continue
 	Mode ResumeMode `json:"mode,omitempty"`

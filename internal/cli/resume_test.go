@@ -145,8 +145,8 @@ func TestAResumeFromACheckpointShowsWhatItWouldDo(t *testing.T) {
 	preview.Stops = nil
 	r := b.withHistory(map[string]any{"GET tasks/returner/diff/rewind": preview})
 	out, errOut := b.must("resume", "returner", "--from-checkpoint", "1", "--prompt", "The other way.", "--dry-run=client", "-o", "yaml")
-	wantText(t, "query", "branch=clew%2Fbefore-resume-cli-abcdefgh&checkpointRef=returner-1&id=resume-cli-abcdefgh&limit=15&preserve=Branch&scope=Both", r.query())
-	wantParts(t, "the preview", errOut, "Resume of task returner from a checkpoint\n", "keeps 4 of 9 messages; 5 go", "as branch clew/before-resume-cli-abcdefgh",
+	wantText(t, "query", "branch=clew%2Fbefore%2Fresume-cli-abcdefgh&checkpointRef=returner-1&id=resume-cli-abcdefgh&limit=15&preserve=Branch&scope=Both", r.query())
+	wantParts(t, "the preview", errOut, "Resume of task returner from a checkpoint\n", "keeps 4 of 9 messages; 5 go", "as branch clew/before/resume-cli-abcdefgh",
 		"20 files changed, +30 -12", "src/00.go (deleted)")
 	wantParts(t, "the manifest", out, "mode: FromCheckpoint", "name: returner-1", "prompt: The other way.")
 	if b.get(task); task.Spec.Resume != nil {

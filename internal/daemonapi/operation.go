@@ -75,8 +75,10 @@ func UnknownCommit(id string) string {
 // branch, or one named after the rewind's id.
 func PreservedBranch(branch, id string) string { return cmp.Or(branch, "clew/before-"+id) }
 
-// ResumeBranch returns the branch that keeps what a resume from a checkpoint discards.
-func ResumeBranch(resume string) string { return "clew/before-resume-" + resume }
+// ResumeBranch returns the branch that keeps what a resume from a checkpoint discards. Users choose
+// the ids of resumes and rewinds independently: no id makes this the branch of a rewind, or a folder
+// of it.
+func ResumeBranch(resume string) string { return "clew/before/resume-" + resume }
 
 // What the paths of a rewind are bounded by, as in the API.
 const (

@@ -1,6 +1,7 @@
 package daemonapi_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -33,6 +34,18 @@ func TestABareIDGetsItsKindFromTheReason(t *testing.T) {
 	} {
 		if got := daemonapi.UpgradeOperationKey(tt.key, tt.reason); got != tt.want {
 			t.Errorf("%q, noted for %q: the key is %q and should be %q", tt.key, tt.reason, got, tt.want)
+		}
+	}
+}
+
+func TestNoIDMakesTheBranchOfAResumeCollideWithThatOfARewind(t *testing.T) {
+	ids := []string{"x", "resume", "resume-x", "resume-resume-x", "before", "1"}
+	for _, resume := range ids {
+		for _, rewind := range ids {
+			a, b := daemonapi.ResumeBranch(resume), daemonapi.PreservedBranch("", rewind)
+			if a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/") {
+				t.Errorf("git cannot have the branch %s of the resume %s beside %s of the rewind %s", a, resume, b, rewind)
+			}
 		}
 	}
 }

@@ -140,11 +140,11 @@ func TestATaskIsResumedFromACheckpoint(t *testing.T) {
 			s.change(resume("on", "The other way."), from).step()
 			s.wantPod(Pod{Attempt: 2, Prompt: "The other way.", Operation: &daemonapi.Operation{
 				Kind: daemonapi.OperationResume, ID: "on", Prompt: "The other way.", OnDrift: v1alpha1.OnDriftFail,
-				Rewind: &daemonapi.ResumeRewind{Checkpoint: 1, Commit: "c1", CheckpointPosition: 4, Branch: "clew/before-resume-on"},
+				Rewind: &daemonapi.ResumeRewind{Checkpoint: 1, Commit: "c1", CheckpointPosition: 4, Branch: "clew/before/resume-on"},
 			}})
-			s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "on", FromCheckpoint: 5, ToCheckpoint: 1, Preserved: "clew/before-resume-on"})
+			s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "on", FromCheckpoint: 5, ToCheckpoint: 1, Preserved: "clew/before/resume-on"})
 			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationCompleted, "")
-			s.wantMessage(s.status().Resume.Message, "rewound to checkpoint 1", "checkpoint 5 holds the state before", "so does clew/before-resume-on")
+			s.wantMessage(s.status().Resume.Message, "rewound to checkpoint 1", "checkpoint 5 holds the state before", "so does clew/before/resume-on")
 			s.agentRuns()
 			s.wantState(v1alpha1.ReasonRunning)
 			s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskFailed, v1alpha1.EventTaskResumed, v1alpha1.EventTaskRewound)

@@ -17,7 +17,7 @@ func cleanResume(prompt string) *daemonapi.Operation {
 
 func resumeFrom(n int64, prompt string) *daemonapi.Operation {
 	return &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "on", Prompt: prompt,
-		Rewind: &daemonapi.ResumeRewind{Checkpoint: n, Branch: "clew/before-resume-on"}}
+		Rewind: &daemonapi.ResumeRewind{Checkpoint: n, Branch: "clew/before/resume-on"}}
 }
 
 func TestAResumeFromACheckpointRewindsAndContinuesFromThere(t *testing.T) {
@@ -27,7 +27,7 @@ func TestAResumeFromACheckpointRewindsAndContinuesFromThere(t *testing.T) {
 		result := w.Prepare(2, resumeFrom(2, "The other way."))
 		expect(t, "the operation", result.OperationKind+" "+result.Operation, "Resume on")
 		expect(t, "from, to", []int64{result.FromCheckpoint, result.ToCheckpoint}, []int64{4, 2})
-		expect(t, "preserved", result.Preserved, "clew/before-resume-on")
+		expect(t, "preserved", result.Preserved, "clew/before/resume-on")
 		expect(t, "conversation", w.Lines(), append(callsOfThree[:5:5], "user The other way."))
 		expect(t, "agent's state", readHome(w), "2")
 		expect(t, "a file of later", w.Tree()["three/ignored"], "")
