@@ -48,8 +48,9 @@ type Caller struct {
 // podidentity; any other error counts as podidentity.ErrUnavailable.
 type Authenticator interface {
 	// Authenticate returns the holder of a token who may read the repositories of the
-	// namespace.
-	Authenticate(ctx context.Context, token, namespace string) (Caller, error)
+	// namespace, or the pod of a task that works with this one. The error is
+	// errOtherRepository for the pod of a task that works with another one.
+	Authenticate(ctx context.Context, token, namespace, repository string) (Caller, error)
 	// AuthenticateServer accepts only the token of Clew's server, which may delete what
 	// a task has stored.
 	AuthenticateServer(ctx context.Context, token string) (Caller, error)
@@ -65,8 +66,8 @@ type PodAuthenticator struct {
 	Verifier *podidentity.Verifier
 	// Names tells which namespace has a name now.
 	Names Namespaces
-	// Sources looks up which other tasks' checkpoints a task may read; none if nil.
-	Sources Sources
+	// Tasks looks up what the pods of tasks may reach.
+	Tasks Tasks
 	// Server is the ServiceAccount of Clew's server; the zero value matches nobody.
 	Server ServiceAccount
 	// Manager is the ServiceAccount of Clew's manager; the zero value matches nobody.
@@ -112,8 +113,12 @@ func (a PodAuthenticator) authenticateAs(ctx context.Context, token string, acco
 	return Caller{Name: account.Namespace + ":" + account.Name}, err
 }
 
+// errOtherRepository is returned for the pod of a task that asks for a repository of its namespace
+// which its task does not work with.
+var errOtherRepository = errors.New("the pod of a task may use only the repository of its task's origin")
+
 // Authenticate implements Authenticator.
-func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace string) (Caller, error) {
+func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace, repository string) (Caller, error) {
 	identity, err := a.Verifier.Verify(ctx, token)
 	if errors.Is(err, podidentity.ErrNotTask) {
 		reader, err := a.Verifier.VerifyReader(ctx, token, namespace)
@@ -133,15 +138,16 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace str
 	if err != nil {
 		return Caller{}, err
 	}
-	var sources []string
-	if a.Sources != nil {
-		if sources, err = a.Sources.Sources(ctx, namespace, identity.TaskName, identity.TaskUID); err != nil {
-			return Caller{}, err
-		}
+	reach, err := a.Tasks.Reach(ctx, identity)
+	if err != nil {
+		return Caller{}, err
+	}
+	if reach.Repository != repository {
+		return Caller{}, errOtherRepository
 	}
 	return Caller{
 		Name: identity.Namespace + "/" + identity.PodName, NamespaceUID: uid,
-		Task: &Task{Namespace: identity.Namespace, NamespaceUID: uid, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, ReadOnly: identity.Publishes, Sources: sources},
+		Task: &Task{Namespace: identity.Namespace, NamespaceUID: uid, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, ReadOnly: identity.Publishes, Sources: reach.Sources},
 	}, nil
 }
 
@@ -188,6 +194,8 @@ func refuseAuthentication(err error, namespace string) *gitstoreapi.Refusal {
 	switch {
 	case errors.Is(err, podidentity.ErrPodGone):
 		return gitstoreapi.New(gitstoreapi.PodGone, "%v", err)
+	case errors.Is(err, errOtherRepository):
+		return gitstoreapi.New(gitstoreapi.Forbidden, "%v", err)
 	case errors.Is(err, podidentity.ErrUnauthenticated):
 		return gitstoreapi.New(gitstoreapi.Unauthenticated, "%v", err)
 	case errors.Is(err, podidentity.ErrForbidden):

@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,6 +26,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -53,9 +58,12 @@ func (lasting) Get(_ context.Context, name string) (namespaceid.Namespace, error
 	return namespaceid.Namespace{UID: "uid-of-" + name}, nil
 }
 
-// taskPods returns a Verifier for a cluster with the Task fix, whose attempt 2 has the pod
+// originOfFix is the origin of the Task of taskPods.
+const originOfFix = "https://git.example.com/fix.git"
+
+// taskPods returns the Authenticator of a cluster with the Task fix, whose attempt 2 has the pod
 // fix-2, and with pods that claim to be of the given attempts of it.
-func taskPods(t *testing.T, pods map[string]int64) *podidentity.Verifier {
+func taskPods(t *testing.T, pods map[string]int64) PodAuthenticator {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -87,14 +95,18 @@ func taskPods(t *testing.T, pods map[string]int64) *podidentity.Verifier {
 	task := &v1alpha1.Task{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "uid-fix"},
+		Spec:       v1alpha1.TaskSpec{Repository: &v1alpha1.Repository{URL: originOfFix}},
 		Status:     v1alpha1.TaskStatus{Attempts: []v1alpha1.Attempt{{Number: 2, PodName: "fix-2"}}},
 	}
-	return podidentity.New(client, lasting{}, podidentity.Options{Tasks: podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))})
+	tasks := dynamicfake.NewSimpleDynamicClient(scheme, task)
+	verifier := podidentity.New(client, lasting{}, podidentity.Options{Tasks: podidentity.NewLiveTasks(tasks)})
+	return PodAuthenticator{Names: lasting{}, Verifier: verifier, Tasks: NewLiveTasks(tasks)}
 }
 
 func TestAPodThatClewDidNotCreateMayNotPush(t *testing.T) {
-	authenticator := PodAuthenticator{Names: lasting{}, Verifier: taskPods(t, map[string]int64{"fix-2": 2, "forged": 2, "fix-3": 3, "huge": math.MaxInt64})}
-	caller, err := authenticator.Authenticate(t.Context(), tokenFor("fix-2"), "team")
+	authenticator := taskPods(t, map[string]int64{"fix-2": 2, "forged": 2, "fix-3": 3, "huge": math.MaxInt64})
+	own := daemonapi.RepositoryKey(originOfFix)
+	caller, err := authenticator.Authenticate(t.Context(), tokenFor("fix-2"), "team", own)
 	if err != nil {
 		t.Fatalf("the task's own pod was refused: %v", err)
 	}
@@ -103,11 +115,45 @@ func TestAPodThatClewDidNotCreateMayNotPush(t *testing.T) {
 		t.Errorf("caller of the task's own pod (-want +got):\n%s", diff)
 	}
 	for _, name := range []string{"forged", "fix-3", "huge"} {
-		if caller, err := authenticator.Authenticate(t.Context(), tokenFor(name), "team"); !errors.Is(err, podidentity.ErrForbidden) {
+		if caller, err := authenticator.Authenticate(t.Context(), tokenFor(name), "team", own); !errors.Is(err, podidentity.ErrForbidden) {
 			t.Errorf("the pod %s: got %+v, %v; want ErrForbidden", name, caller, err)
 		}
 	}
-	if _, err := authenticator.Authenticate(t.Context(), tokenFor("deleted"), "team"); !errors.Is(err, podidentity.ErrPodGone) {
+	if _, err := authenticator.Authenticate(t.Context(), tokenFor("deleted"), "team", own); !errors.Is(err, podidentity.ErrPodGone) {
 		t.Errorf("a deleted pod: got %v, want ErrPodGone", err)
+	}
+}
+
+// TestAPodReachesNoRepositoryButThatOfItsTask: whoever could push to another one of the namespace
+// could build on the commits that its tasks are based on, and so read an origin to which it has no
+// credentials; and could make any number of repositories.
+func TestAPodReachesNoRepositoryButThatOfItsTask(t *testing.T) {
+	own, secret := daemonapi.RepositoryKey(originOfFix), daemonapi.RepositoryKey("https://git.example.com/secret.git")
+	trusting := newTestServer(t, Limits{})
+	neighbour := newClient(t, trusting.url("team", secret), trusting.ca, taskToken("neighbour", 1))
+	base := neighbour.commit("a", "words of an origin to which the task fix has no credentials")
+	neighbour.commitAs(checkpointCommitter, "b", "work")
+	neighbour.push("HEAD:" + codeRef("neighbour", 1))
+
+	server := serveNamespace(t, trusting.store, Limits{}, taskPods(t, map[string]int64{"fix-2": 2}))
+	pod := newClient(t, server.url("team", own), server.ca, tokenFor("fix-2"))
+	pod.commit("a", "its own work")
+	pod.push("HEAD:" + codeRef("fix", 1))
+	pod.git("fetch", "--quiet", pod.url, codeRef("fix", 1))
+
+	for _, name := range []string{secret, "r-made-up"} {
+		thief := newClient(t, server.url("team", name), server.ca, tokenFor("fix-2"))
+		thief.commit("a", "a")
+		thief.refusedPush(gitstoreapi.Forbidden, errOtherRepository.Error(), "HEAD:"+codeRef("fix", 2))
+		if _, stderr, err := thief.try("fetch", "--quiet", thief.url, base); err == nil || !strings.Contains(stderr, errOtherRepository.Error()) {
+			t.Errorf("a fetch from the repository %s: %v, %s", name, err, stderr)
+		}
+		path := "/team/" + name + ".git/"
+		if code, body := server.ask(http.MethodGet, path+gitstoreapi.LackingPath, tokenFor("fix-2")); code != http.StatusForbidden {
+			t.Errorf("who asks for the damaged objects of the repository %s gets code %d, %s", name, code, body)
+		}
+	}
+	if _, err := os.Stat(server.bare("r-made-up")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a repository was made for whoever asked for it: %v", err)
 	}
 }

@@ -306,7 +306,7 @@ func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
 	}
 	ctx, cancel := context.WithTimeout(c.request.Context(), authenticationTimeout)
 	defer cancel()
-	caller, err := h.authenticator.Authenticate(ctx, token, c.repository.Namespace)
+	caller, err := h.authenticator.Authenticate(ctx, token, c.repository.Namespace, c.repository.Name)
 	if err != nil {
 		c.log.Info("authentication failed", "error", err.Error())
 		return refuseAuthentication(err, c.repository.Namespace)

@@ -65,7 +65,7 @@ type wordOfToken struct{ uid string }
 const uidOfTeam = "uid-of-team"
 
 // Authenticate implements Authenticator.
-func (w wordOfToken) Authenticate(ctx context.Context, token, namespace string) (Caller, error) {
+func (w wordOfToken) Authenticate(ctx context.Context, token, namespace, _ string) (Caller, error) {
 	caller, err := w.caller(ctx, token, namespace)
 	caller.NamespaceUID = cmp.Or(w.uid, uidOfTeam)
 	if caller.Task != nil {
@@ -177,8 +177,8 @@ func serveStore(t testing.TB, store *Store, limits Limits) *testServer {
 	return serveNamespace(t, store, limits, wordOfToken{})
 }
 
-// serveNamespace serves a store to the namespace of an authenticator.
-func serveNamespace(t testing.TB, store *Store, limits Limits, of wordOfToken) *testServer {
+// serveNamespace serves a store to those whom an authenticator knows.
+func serveNamespace(t testing.TB, store *Store, limits Limits, of Authenticator) *testServer {
 	t.Helper()
 	log := logr.Discard()
 	if os.Getenv("CLEW_TEST_LOG") != "" {

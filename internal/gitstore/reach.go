@@ -11,65 +11,82 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-// Sources looks up the tasks that a task was started from, whose checkpoints it may read.
-type Sources interface {
-	// Sources returns the UIDs of the tasks that the given one was started from.
-	Sources(ctx context.Context, namespace, name, uid string) ([]string, error)
+// Reach is what the pod of a task may reach in the gitstore beside the task's own refs.
+type Reach struct {
+	// Repository is the name of the only repository that the task works with: that of its
+	// origin. The commits on which the tasks of a repository are based are shared among them, so
+	// whoever reached another one could read what its origin shows to other credentials only.
+	Repository string
+	// Sources are the UIDs of the tasks that the task was started from, whose refs it may read.
+	Sources []string
 }
 
-// maxKnownSources bounds how many tasks' sources are cached.
-const maxKnownSources = 10_000
+// Tasks looks up what the pods of tasks may reach.
+type Tasks interface {
+	Reach(ctx context.Context, pod podidentity.Identity) (Reach, error)
+}
 
-// taskSources reads the sources from the Task objects and caches them. A source is
-// resolved once, before the first pod is created, and never changes.
-type taskSources struct {
+// maxKnownReaches bounds how many pods' reaches are cached.
+const maxKnownReaches = 10_000
+
+// LiveTasks reads the reach of a pod from its Task and caches it. While a pod runs it does not
+// change: a source is resolved once, before the first pod is created, and the origin may be
+// corrected only while none runs. Make one with NewLiveTasks.
+type LiveTasks struct {
 	client dynamic.Interface
 
 	mu    sync.Mutex
-	known map[string][]string // by UID
+	known map[string]Reach // by the UID of the pod
 }
 
-// Sources implements Sources.
-func (t *taskSources) Sources(ctx context.Context, namespace, name, uid string) ([]string, error) {
+// NewLiveTasks returns a LiveTasks. The client's account must be allowed to get tasks.
+func NewLiveTasks(client dynamic.Interface) *LiveTasks { return &LiveTasks{client: client} }
+
+// Reach implements Tasks.
+func (t *LiveTasks) Reach(ctx context.Context, pod podidentity.Identity) (Reach, error) {
 	t.mu.Lock()
-	sources, ok := t.known[uid]
+	reach, ok := t.known[pod.PodUID]
 	t.mu.Unlock()
 	if ok {
-		return sources, nil
+		return reach, nil
 	}
-	task, err := t.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	task, err := t.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(pod.Namespace).Get(ctx, pod.TaskName, metav1.GetOptions{})
 	gone := apierrors.IsNotFound(err)
 	if err != nil && !gone {
-		return nil, fmt.Errorf("%w: read the Task %s/%s: %w", podidentity.ErrUnavailable, namespace, name, err)
+		return reach, fmt.Errorf("%w: read the Task %s/%s: %w", podidentity.ErrUnavailable, pod.Namespace, pod.TaskName, err)
 	}
-	if gone || string(task.GetUID()) != uid {
-		// A deleted Task reads only its own refs, and its UID never comes back.
-		t.remember(uid, nil)
-		return nil, nil
+	if gone || string(task.GetUID()) != pod.TaskUID {
+		t.remember(pod.PodUID, Reach{}) // a deleted Task reaches nothing, and its UID never comes back
+		return Reach{}, nil
 	}
 	source, _, err := unstructured.NestedString(task.Object, "status", "source", "taskUID")
 	if err != nil {
-		return nil, fmt.Errorf("%w: the source of the Task %s/%s: %w", podidentity.ErrUnavailable, namespace, name, err)
+		return reach, fmt.Errorf("%w: the source of the Task %s/%s: %w", podidentity.ErrUnavailable, pod.Namespace, pod.TaskName, err)
 	}
-	_, forked, _ := unstructured.NestedMap(task.Object, "spec", "startFrom")
+	origin, _, err := unstructured.NestedString(task.Object, "spec", "repository", "url")
+	if err != nil {
+		return reach, fmt.Errorf("%w: the repository of the Task %s/%s: %w", podidentity.ErrUnavailable, pod.Namespace, pod.TaskName, err)
+	}
+	reach.Repository = daemonapi.RepositoryKey(origin)
 	if source != "" {
-		sources = []string{source}
+		reach.Sources = []string{source}
 	}
-	if source != "" || !forked {
-		t.remember(uid, sources)
+	if _, forked, _ := unstructured.NestedMap(task.Object, "spec", "startFrom"); source != "" || !forked {
+		t.remember(pod.PodUID, reach)
 	}
-	return sources, nil
+	return reach, nil
 }
 
-// remember caches a task's sources; a full cache is emptied first.
-func (t *taskSources) remember(uid string, sources []string) {
+// remember caches a pod's reach; a full cache is emptied first.
+func (t *LiveTasks) remember(podUID string, reach Reach) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.known == nil || len(t.known) >= maxKnownSources {
-		t.known = map[string][]string{}
+	if t.known == nil || len(t.known) >= maxKnownReaches {
+		t.known = map[string]Reach{}
 	}
-	t.known[uid] = sources
+	t.known[podUID] = reach
 }

@@ -11,36 +11,41 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
-func TestSourcesAreReadFromTheTaskOnce(t *testing.T) {
+func TestTheReachOfAPodIsReadFromItsTaskOnce(t *testing.T) {
 	task := func(name string, spec, status map[string]any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "clew.dev/v1alpha1", "kind": "Task", "spec": spec, "status": status,
 			"metadata": map[string]any{"namespace": "team", "name": name, "uid": "uid-" + name},
 		}}
 	}
+	const origin = "https://git.example.com/app.git"
 	startFrom := map[string]any{"startFrom": map[string]any{"taskRef": map[string]any{"name": "fix"}}}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{{Group: "clew.dev", Version: "v1alpha1", Resource: "tasks"}: "TaskList"},
 		task("fork", startFrom, map[string]any{"source": map[string]any{"taskUID": "uid-fix"}}),
-		task("early", startFrom, map[string]any{}), task("fix", map[string]any{}, map[string]any{}))
-	sources := &taskSources{client: client}
+		task("early", startFrom, map[string]any{}), task("fix", map[string]any{"repository": map[string]any{"url": origin}}, map[string]any{}))
+	tasks := NewLiveTasks(client)
+	reach := func(name, uid string) (Reach, error) {
+		return tasks.Reach(t.Context(), podidentity.Identity{Namespace: "team", TaskName: name, TaskUID: uid, PodUID: "uid-of-pod-of-" + name + "-" + uid})
+	}
 	for range 2 {
 		for _, test := range []struct {
 			name, uid string
-			want      []string
+			want      Reach
 		}{
-			{"fork", "uid-fork", []string{"uid-fix"}},
-			{"fork", "uid-earlier", nil},
-			{"early", "uid-early", nil},
-			{"fix", "uid-fix", nil},
-			{"gone", "uid-gone", nil},
+			{"fork", "uid-fork", Reach{Repository: "r-empty", Sources: []string{"uid-fix"}}},
+			{"fork", "uid-earlier", Reach{}},
+			{"early", "uid-early", Reach{Repository: "r-empty"}},
+			{"fix", "uid-fix", Reach{Repository: daemonapi.RepositoryKey(origin)}},
+			{"gone", "uid-gone", Reach{}},
 		} {
-			got, err := sources.Sources(t.Context(), "team", test.name, test.uid)
+			got, err := reach(test.name, test.uid)
 			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
-				t.Errorf("sources of %s (%s): %v (-want +got):\n%s", test.name, test.uid, err, diff)
+				t.Errorf("the reach of %s (%s): %v (-want +got):\n%s", test.name, test.uid, err, diff)
 			}
 		}
 	}
@@ -48,11 +53,15 @@ func TestSourcesAreReadFromTheTaskOnce(t *testing.T) {
 		return true, nil, errors.New("the API server is away")
 	})
 	for uid, name := range map[string]string{"uid-fork": "fork", "uid-earlier": "fork", "uid-gone": "gone"} {
-		if _, err := sources.Sources(t.Context(), "team", name, uid); err != nil {
-			t.Errorf("%s (%s): cached sources were read again: %v", name, uid, err)
+		if _, err := reach(name, uid); err != nil {
+			t.Errorf("%s (%s): what was cached is read again: %v", name, uid, err)
 		}
 	}
-	if _, err := sources.Sources(t.Context(), "team", "early", "uid-early"); !errors.Is(err, podidentity.ErrUnavailable) {
-		t.Errorf("Sources returned %v, want ErrUnavailable", err)
+	if _, err := reach("early", "uid-early"); !errors.Is(err, podidentity.ErrUnavailable) {
+		t.Errorf("the reach of a task whose source is not resolved: %v, want ErrUnavailable", err)
+	}
+	other := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "uid-fix", PodUID: "uid-of-next-pod"}
+	if _, err := tasks.Reach(t.Context(), other); !errors.Is(err, podidentity.ErrUnavailable) {
+		t.Errorf("the reach of the next pod, before which the origin may have been corrected: %v, want ErrUnavailable", err)
 	}
 }

@@ -195,7 +195,7 @@ func Run(ctx context.Context, options Options, hook []string) error {
 		return err
 	}
 	verifier := podidentity.New(client, names, podidentity.Options{Audiences: options.Audiences, Tasks: podidentity.NewLiveTasks(tasks)})
-	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Names: names, Sources: &taskSources{client: tasks}, Server: account, Manager: manager}, hook, listener, certificate, log)
+	return serve(ctx, options, PodAuthenticator{Verifier: verifier, Names: names, Tasks: NewLiveTasks(tasks), Server: account, Manager: manager}, hook, listener, certificate, log)
 }
 
 // certificates is the source of the TLS certificate.

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -58,8 +59,12 @@ func startGitStore(t *testing.T) codeOf {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tasks, err := dynamic.NewForConfig(kube.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	authenticator := gitstore.PodAuthenticator{
-		Names:    names,
+		Names: names, Tasks: gitstore.NewLiveTasks(tasks),
 		Verifier: podidentity.New(clients, names, podidentity.Options{Audiences: []string{"gitstore.clew.dev"}}), Server: gitstore.ServiceAccount{Namespace: "clew-system", Name: "server"},
 	}
 	handler, err := gitstore.NewHandler(store, authenticator, gitstore.Limits{}, logr.Discard(), prometheus.NewRegistry())
@@ -79,6 +84,11 @@ func startGitStore(t *testing.T) codeOf {
 	return c
 }
 
+// repositoryOfTasks is the repository in which the tests' tasks store their checkpoints.
+func repositoryOfTasks() string {
+	return daemonapi.RepositoryKey(builders.Task("any").Spec.Repository.URL) + ".git"
+}
+
 // push pushes a checkpoint of the task as its daemon does.
 func (c codeOf) push(t *testing.T, task *clewv1alpha1.Task, token, content string) {
 	t.Helper()
@@ -88,7 +98,7 @@ func (c codeOf) push(t *testing.T, task *clewv1alpha1.Task, token, content strin
 	}
 	for _, args := range [][]string{
 		{"init", "--quiet", "."}, {"add", "a"}, {"commit", "--quiet", "--message=work"},
-		{"push", "--quiet", c.server.URL + "/team/r-origin.git", fmt.Sprintf("HEAD:refs/clew/%s/code/1", task.UID)},
+		{"push", "--quiet", c.server.URL + "/team/"+repositoryOfTasks(), fmt.Sprintf("HEAD:refs/clew/%s/code/1", task.UID)},
 	} {
 		command := exec.Command("git", args...)
 		command.Dir = folder
@@ -106,7 +116,7 @@ func (c codeOf) push(t *testing.T, task *clewv1alpha1.Task, token, content strin
 // holds reports whether an object in the gitstore contains the text.
 func (c codeOf) holds(t *testing.T, text string) bool {
 	t.Helper()
-	command := exec.Command("git", "--git-dir="+filepath.Join(c.root, "namespaces", "team", "r-origin.git"), "cat-file", "--batch-all-objects", "--batch")
+	command := exec.Command("git", "--git-dir="+filepath.Join(c.root, "namespaces", "team", repositoryOfTasks()), "cat-file", "--batch-all-objects", "--batch")
 	output, err := command.Output()
 	if err != nil {
 		t.Fatal(err)
