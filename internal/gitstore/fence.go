@@ -27,6 +27,8 @@ const raiseTimeout = 15 * time.Second
 type fences struct {
 	// folder holds <task UID>.json, the record, and <task UID>.lock.
 	folder string
+	// cache keeps the records of all tasks in memory; nil in a process that asks once.
+	cache *recordCache
 }
 
 // fenceRecord is the content of a task's file.
@@ -53,7 +55,7 @@ type fenceRecord struct {
 var errTaskDeleted = errors.New("the task's checkpoints have been deleted")
 
 // record returns the path of a task's record, and lock that of its lock file.
-func (f fences) record(uid string) string { return filepath.Join(f.folder, uid+".json") }
+func (f fences) record(uid string) string { return filepath.Join(f.folder, uid+recordSuffix) }
 func (f fences) lock(uid string) string   { return filepath.Join(f.folder, uid+".lock") }
 
 // read returns the record of a task, an empty one if there is none.
@@ -161,6 +163,7 @@ func (f fences) write(uid string, record fenceRecord) error {
 	if err != nil {
 		return err
 	}
+	defer f.cache.wrote(uid)
 	return durable.WriteShared(f.record(uid), temporaryFiles, append(content, '\n'), 0o644)
 }
 

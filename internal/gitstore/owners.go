@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/clew-dev/clew/internal/durable"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
@@ -61,18 +60,23 @@ func (f fences) ownersFile() string { return filepath.Join(filepath.Dir(f.folder
 
 // owners returns what was told about the namespaces of the folder.
 func (f fences) owners() (owners, error) {
-	var o owners
+	o, _, err := f.readOwners()
+	return o, err
+}
+
+// readOwners returns what was told about the namespaces of the folder, also as it is written.
+func (f fences) readOwners() (o owners, told string, err error) {
 	content, err := os.ReadFile(f.ownersFile())
 	if errors.Is(err, fs.ErrNotExist) {
-		return o, nil
+		return o, "", nil
 	}
 	if err != nil {
-		return o, err
+		return o, "", err
 	}
 	if err := json.Unmarshal(content, &o); err != nil {
-		return owners{}, fmt.Errorf("%w: %s: %w", errDamagedOwners, f.ownersFile(), err)
+		return owners{}, "", fmt.Errorf("%w: %s: %w", errDamagedOwners, f.ownersFile(), err)
 	}
-	return o, nil
+	return o, string(content), nil
 }
 
 // writeOwners replaces what was told.
@@ -82,22 +86,6 @@ func (f fences) writeOwners(o owners) error {
 		return err
 	}
 	return durable.WriteShared(f.ownersFile(), temporaryFiles, append(content, '\n'), 0o644)
-}
-
-// records reads the records of all tasks by UID, and returns the UIDs of those that cannot be read.
-func (f fences) records() (found map[string]fenceRecord, damaged []string, err error) {
-	paths, err := filepath.Glob(filepath.Join(globEscape(f.folder), "*.json"))
-	found = make(map[string]fenceRecord, len(paths))
-	for _, path := range paths {
-		uid := strings.TrimSuffix(filepath.Base(path), ".json")
-		record, err := f.read(uid)
-		if err != nil {
-			damaged = append(damaged, uid)
-			continue
-		}
-		found[uid] = record
-	}
-	return found, damaged, err
 }
 
 // belongings are the tasks of a folder that belong to a namespace.
@@ -124,32 +112,17 @@ func (b belongings) hasDisplaced(uid string) bool { return b.has(uid) || b.owner
 // before UIDs were recorded.
 var errNotTold = errors.New("Clew's server has not told yet to which namespace of this name the older tasks belong; try again in a few seconds")
 
-// belongings returns which tasks belong to a namespace.
+// belongings returns which tasks belong to a namespace. Nobody may change what it returns.
 func (f fences) belongings(namespaceUID string) (belongings, error) {
-	o, err := f.owners()
-	b := belongings{all: true, uids: map[string]bool{}, names: map[string]bool{}, owners: o, uid: namespaceUID}
+	o, told, err := f.readOwners()
 	if err != nil {
-		return b, err
+		return belongings{}, err
 	}
-	records, damaged, err := f.records()
+	all, err := f.cache.of(f)
 	if err != nil {
-		return b, err
+		return belongings{}, err
 	}
-	// A record may have been removed, as the message about a damaged one says.
-	b.all = len(damaged) == 0 && (o.First == "" || o.share(o.First, namespaceUID))
-	for uid, record := range records {
-		switch {
-		case record.Namespace == "" && o.First == "" && record.Deleted: // it has left nothing
-		case record.Namespace == "" && o.First == "":
-			return b, errNotTold
-		case !o.share(record.Namespace, namespaceUID):
-			b.all = false
-		default:
-			b.uids[uid] = true
-			b.names[record.Name] = b.names[record.Name] || record.Attempt > 0 && !record.Displaced
-		}
-	}
-	return b, nil
+	return all.belongings(namespaceUID, o, told)
 }
 
 // mayBuildOn returns the tasks on whose bases a task of the namespace may build. Nothing waits until

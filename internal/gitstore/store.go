@@ -22,6 +22,8 @@ type Store struct {
 	root string
 	git  git
 
+	// records are the records of tasks that are kept in memory.
+	records recordCaches
 	// creating prevents two requests from creating the same repository.
 	creating sync.Mutex
 }
@@ -146,7 +148,7 @@ func (r Repository) gate() string { return filepath.Join(r.Path, "clew-gate") }
 // fences returns the fences of a namespace, and creates their folder if it is missing.
 func (s *Store) fences(namespace string) (fences, error) {
 	folder := filepath.Join(s.namespace(namespace), "fences")
-	return fences{folder: folder}, makeFolder(s.root, folder)
+	return fences{folder: folder, cache: s.records.cache(namespace)}, makeFolder(s.root, folder)
 }
 
 // create creates the repository unless it exists. It appears complete or not at all.
