@@ -76,6 +76,30 @@ var _ = Describe("the share of a namespace", func() {
 		}
 	})
 
+	It("leaves workers to other namespaces, however long its tasks take", Serial, func() {
+		const crowd = 20 // more than there are workers
+		w := newWorld()
+		w.neighbour, w.workers = w.newNamespace(), 4
+		w.restartManager()
+		release := make(chan struct{})
+		w.requests.setSpoil(func(r *http.Request) error {
+			if strings.Contains(r.URL.Path, "/namespaces/"+w.namespace+"/") {
+				<-release
+			}
+			return nil
+		})
+		DeferCleanup(func() { close(release) })
+		for n := range crowd {
+			w.apply(fmt.Sprintf("crowd-%d", n))
+		}
+		w.Eventually(w.requests.list).ShouldNot(BeEmpty())
+		quiet := builders.Task("quiet", builders.InNamespace(w.neighbour))
+		w.Expect(w.client.Create(w.ctx, quiet)).To(Succeed())
+		w.Eventually(w.objects.Object(quiet)).Should(HaveField("Status.Conditions", ContainElement(HaveField("Type", v1alpha1.TaskSucceeded))))
+		ofCrowd := func(write string) bool { return strings.Contains(write, "/namespaces/"+w.namespace+"/") }
+		w.Expect(slices.DeleteFunc(w.requests.list(), func(write string) bool { return !ofCrowd(write) })).To(HaveLen(3), "three of the four workers wait for a first write of the crowd")
+	})
+
 	It("gets objects for thousands of checkpoints page by page", Label("slow"), func() {
 		t := GinkgoTB()
 		w := newWorld()

@@ -80,6 +80,8 @@ type world struct {
 	grace time.Duration
 	// neighbour is another namespace that the manager watches; "" for none.
 	neighbour string
+	// workers are those of the controller of Tasks; 2 if 0.
+	workers int
 }
 
 // backend is all that the controllers need of the history store.
@@ -162,7 +164,7 @@ func (w *world) startManager() {
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
 		Pods: pods, Code: w.branches,
 	}
-	w.Expect(tasks.SetupWithManager(mgr, hub, 2)).To(Succeed())
+	w.Expect(tasks.SetupWithManager(mgr, hub, cmp.Or(w.workers, 2))).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}

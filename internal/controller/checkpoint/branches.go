@@ -92,7 +92,7 @@ func (r *Branches) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(publisherEnds())).
 		// One of each namespace at a time: no two pods push branches of the same task, and a
 		// namespace whose requests take long makes no other one wait.
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.NewSerial}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Serial()}).
 		Complete(r)
 }
 

@@ -52,7 +52,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		WatchesRawSource(r.fromHistory(notifications)).
 		WatchesRawSource(r.fromLost(notifications)).
 		WatchesRawSource(r.fromVerified(notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
 		Complete(r)
 }
 

@@ -3,7 +3,8 @@
 //
 // It promises that a request waits for at most one request of each other
 // namespace for every request of its own namespace that is ahead of it, however
-// many the others have queued. Within a namespace requests are served in order
+// many the others have queued. Sharing and Serial promise as well that requests of one namespace
+// that take long leave workers to the others. Within a namespace requests are served in order
 // of arrival. Everything else (one entry per object, one worker
 // per object at a time, delays, retries, metrics) is client-go's work queue.
 package fairqueue
@@ -25,27 +26,41 @@ func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) wor
 	})
 }
 
-// NewSerial is New with at most one request of each namespace being served at a time, however
-// many workers there are.
-func NewSerial(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-	return &serial{
-		TypedRateLimitingInterface: New(name, limiter),
-		serving:                    map[string]bool{}, parked: map[string]workqueue.Queue[reconcile.Request]{},
+// NewQueue makes the queue of a controller, as controller.Options.NewQueue does.
+type NewQueue = func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// Sharing is New for a controller with so many workers, of which a quarter, rounded down, is never
+// given to one namespace: however long its requests take, those of another one find a worker that is
+// free.
+func Sharing(workers int) NewQueue { return within(workers - workers/4) }
+
+// Serial is New with at most one request of each namespace being served at a time, however many
+// workers there are.
+func Serial() NewQueue { return within(1) }
+
+// within is New with at most so many requests of each namespace being served at a time.
+func within(most int) NewQueue {
+	return func(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+		return &bounded{
+			TypedRateLimitingInterface: New(name, limiter), most: most,
+			serving: map[string]int{}, parked: map[string]workqueue.Queue[reconcile.Request]{},
+		}
 	}
 }
 
-// serial is a queue that parks the requests of a namespace of which one is being served. The
-// queue below regards those as being served, and thus keeps one entry of each.
-type serial struct {
+// bounded is a queue that parks the requests of a namespace of which as many are being served as may
+// be. The queue below regards those as being served, and thus keeps one entry of each.
+type bounded struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	most int
 
 	mu      sync.Mutex
-	serving map[string]bool
+	serving map[string]int
 	parked  map[string]workqueue.Queue[reconcile.Request]
 }
 
 // Get implements workqueue.TypedInterface.
-func (q *serial) Get() (request reconcile.Request, shutdown bool) {
+func (q *bounded) Get() (request reconcile.Request, shutdown bool) {
 	for {
 		request, shutdown = q.TypedRateLimitingInterface.Get()
 		if shutdown || q.admit(request) {
@@ -55,11 +70,11 @@ func (q *serial) Get() (request reconcile.Request, shutdown bool) {
 }
 
 // admit reports whether the request may be served now, and parks it otherwise.
-func (q *serial) admit(request reconcile.Request) bool {
+func (q *bounded) admit(request reconcile.Request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !q.serving[request.Namespace] {
-		q.serving[request.Namespace] = true
+	if q.serving[request.Namespace] < q.most {
+		q.serving[request.Namespace]++
 		return true
 	}
 	if q.parked[request.Namespace] == nil {
@@ -70,11 +85,13 @@ func (q *serial) admit(request reconcile.Request) bool {
 }
 
 // Done implements workqueue.TypedInterface. It queues the next parked request of the namespace.
-func (q *serial) Done(request reconcile.Request) {
+func (q *bounded) Done(request reconcile.Request) {
 	q.TypedRateLimitingInterface.Done(request)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	delete(q.serving, request.Namespace)
+	if q.serving[request.Namespace]--; q.serving[request.Namespace] == 0 {
+		delete(q.serving, request.Namespace)
+	}
 	parked := q.parked[request.Namespace]
 	if parked == nil {
 		return

@@ -86,9 +86,39 @@ func TestDelayedAndRetriedRequestsAreServed(t *testing.T) {
 	g.Expect(served(q, 1)).To(gomega.Equal([]string{"b/0"}))
 }
 
+func TestANamespaceLeavesWorkersToOthersHoweverLongItsRequestsTake(t *testing.T) {
+	for workers, most := range map[int]int{1: 1, 2: 2, 4: 3, 8: 6, 12: 9} {
+		g := gomega.NewWithT(t)
+		q := fairqueue.Sharing(workers)("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
+		for n := range 1000 {
+			q.Add(request("crowd", n))
+		}
+		var serving []reconcile.Request
+		for range most {
+			r, _ := q.Get()
+			serving = append(serving, r)
+		}
+		if workers > most {
+			q.Add(request("quiet", 0))
+			r, _ := q.Get()
+			g.Expect(r).To(gomega.Equal(request("quiet", 0)), "none of the crowd's requests has ended")
+			q.Done(r)
+		}
+		next := make(chan reconcile.Request)
+		go func() {
+			r, _ := q.Get()
+			next <- r
+		}()
+		q.AddRateLimited(serving[0]) // it failed, and is tried again behind the others
+		q.Done(serving[0])
+		g.Eventually(next).Should(gomega.Receive(gomega.HaveField("Namespace", "crowd")))
+		q.ShutDown()
+	}
+}
+
 func TestASerialQueueServesOneOfEachNamespaceAtATime(t *testing.T) {
 	g := gomega.NewWithT(t)
-	q := fairqueue.NewSerial("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
+	q := fairqueue.Serial()("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
 	t.Cleanup(q.ShutDown)
 	for n := range 3 {
 		q.Add(request("a", n))
@@ -115,7 +145,7 @@ func TestASerialQueueServesOneOfEachNamespaceAtATime(t *testing.T) {
 // do, and never two of one namespace at a time.
 func TestASerialQueueLosesNoRequest(t *testing.T) {
 	g := gomega.NewWithT(t)
-	q := fairqueue.NewSerial("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
+	q := fairqueue.Serial()("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Millisecond, time.Second))
 	const namespaces, each, workers = 5, 200, 8
 	var mu sync.Mutex
 	serving, times := map[string]int{}, map[string]int{}

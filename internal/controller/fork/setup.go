@@ -50,7 +50,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask), builder.WithPredicates(startpoint.NewCheckpoint())).
 		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.ofCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
 		WatchesRawSource(r.fromHistory(notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
 		Complete(r)
 }
 

@@ -69,7 +69,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.waitingForTask), builder.WithPredicates(startpoint.NewCheckpoint())).
 		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
 		WatchesRawSource(fromHistory(mgr.GetClient(), notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
 		Complete(r)
 }
 
