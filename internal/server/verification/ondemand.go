@@ -109,12 +109,36 @@ func (d *OnDemand) join(ctx context.Context, task history.Task, number int64, si
 	return r
 }
 
+// verify verifies a checkpoint in turns, each twice as long as the one before: who waits for a slot
+// gets it when a turn ends, however long the verifications of others take. What the gitstore has
+// verified in one turn it does not read again in the next.
 func (d *OnDemand) verify(ctx context.Context, task history.Task, number int64, since time.Time) error {
+	for turn := minTurn; ; turn *= 2 {
+		if err := d.turn(ctx, turn, task, number, since); !errors.Is(err, errTurnEnded) {
+			return err
+		}
+	}
+}
+
+// errTurnEnded is returned if a turn did not suffice.
+var errTurnEnded = errors.New("the turn ended before the checkpoint was verified")
+
+// turn verifies a checkpoint if that takes no longer than a turn, from when it begins.
+func (d *OnDemand) turn(ctx context.Context, turn time.Duration, task history.Task, number int64, since time.Time) error {
 	release, err := d.slots.Take(ctx, fairshare.Share{Of: task.Namespace, Slots: demandsOfNamespace})
 	if err != nil {
 		return err
 	}
 	defer release()
+	timed, cancel := context.WithTimeout(ctx, turn)
+	defer cancel()
+	if err = d.once(timed, task, number, since); err != nil && timed.Err() != nil && ctx.Err() == nil {
+		return errTurnEnded
+	}
+	return err
+}
+
+func (d *OnDemand) once(ctx context.Context, task history.Task, number int64, since time.Time) error {
 	conversations, err := d.conversations(ctx, task, since)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package verification
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -130,5 +131,52 @@ func TestOneNamespaceVerifiesOneCheckpointAtATimeAndDelaysNoOther(t *testing.T) 
 			t.Error("nobody was told to come back later")
 		}
 		time.Sleep(20 * time.Minute) // the rest ends
+	})
+}
+
+// sluggish is a gitstore that takes five minutes for each checkpoint of some tasks, and goes on where it
+// was interrupted.
+type sluggish struct {
+	mu   sync.Mutex
+	left map[string]time.Duration // by the UID of the task
+}
+
+func (s *sluggish) Verify(ctx context.Context, _, uid string, _ int64, _ time.Time) (gitstoreapi.Verification, error) {
+	began := time.Now()
+	s.mu.Lock()
+	left := s.left[uid]
+	s.mu.Unlock()
+	var err error
+	select {
+	case <-time.After(left):
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left[uid] -= time.Since(began)
+	return gitstoreapi.Verification{}, err
+}
+
+func TestVerificationsThatTakeLongLeaveTheirSlotsToThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		code := &sluggish{left: map[string]time.Duration{}}
+		d := NewOnDemand(&verdicts{}, code, logr.Discard())
+		var all sync.WaitGroup
+		for n := range demandsInAll + 2 { // of one tenant who has that many namespaces
+			uid := fmt.Sprintf("uid-%d", n)
+			code.left[uid] = 5 * time.Minute
+			all.Go(func() {
+				if err := d.Verify(t.Context(), history.Task{Namespace: fmt.Sprintf("greedy-%d", n), UID: uid}, 1, time.Now()); err != nil {
+					t.Errorf("a verification of five minutes: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		began := time.Now()
+		if err := d.Verify(t.Context(), history.Task{Namespace: "other", UID: "other"}, 1, time.Now()); err != nil || time.Since(began) > 2*minTurn {
+			t.Errorf("the verification of another namespace took %s: %v", time.Since(began), err)
+		}
+		all.Wait()
 	})
 }
