@@ -122,6 +122,8 @@ type Namespace struct {
 	UID string
 	// Key is what its histories are stored under; namespaces may share one.
 	Key string
+	// Gone is set if it is known not to exist any more.
+	Gone bool
 }
 
 // TaskState is the state of a task in the store.

@@ -22,6 +22,8 @@ type Integrity struct {
 // Verification is a part of the verification of a task's checkpoints, to be done now.
 type Verification struct {
 	Task Task
+	// Turn is the name of the namespace whose turn it is: all that have had the name share one.
+	Turn string
 	// Pass is true for a part of the daily pass over all of them, and false for a new look at
 	// damaged ones.
 	Pass bool

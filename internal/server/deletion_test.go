@@ -22,11 +22,13 @@ import (
 
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/gitstore"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/podidentity"
+	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
 // codeOf is a real gitstore that verifies tokens with the API server.
@@ -98,7 +100,7 @@ func (c codeOf) push(t *testing.T, task *clewv1alpha1.Task, token, content strin
 	}
 	for _, args := range [][]string{
 		{"init", "--quiet", "."}, {"add", "a"}, {"commit", "--quiet", "--message=work"},
-		{"push", "--quiet", c.server.URL + "/team/"+repositoryOfTasks(), fmt.Sprintf("HEAD:refs/clew/%s/code/1", task.UID)},
+		{"push", "--quiet", c.server.URL + "/team/" + repositoryOfTasks(), fmt.Sprintf("HEAD:refs/clew/%s/code/1", task.UID)},
 	} {
 		command := exec.Command("git", args...)
 		command.Dir = folder

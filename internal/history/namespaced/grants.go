@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -55,10 +56,16 @@ type Grants struct {
 	// Code is nil if there is no store of code.
 	Code   Code
 	Grants []Grant
-	Log    logr.Logger
+	// GoneBytes is set to how much the histories take that namespaces have left which do not exist
+	// any more; nil for nothing.
+	GoneBytes prometheus.Gauge
+	Log       logr.Logger
 
 	// claimed is when the first namespaces of all names were last looked for.
 	claimed time.Time
+	// gone are the UIDs of namespaces that do not exist any more, as of the time looked.
+	gone   map[string]bool
+	looked time.Time
 }
 
 // claimEvery is how often namespaces are looked for of which the store of code knows only the name:
@@ -90,6 +97,10 @@ type granted struct {
 // CarryOut tells the store of code what it has to know, and carries each grant out that was not;
 // failures are logged.
 func (g *Grants) CarryOut(ctx context.Context) {
+	if time.Since(g.looked) >= lookEvery {
+		g.looked = time.Now()
+		g.look(ctx)
+	}
 	unclaimed, _ := g.tell(ctx, granted{})
 	if len(unclaimed) > 0 && time.Since(g.claimed) >= claimEvery {
 		g.claimed = time.Now()
@@ -137,6 +148,7 @@ func (g *Grants) tell(ctx context.Context, grant granted) (unclaimed []string, o
 	}
 	all, err := g.Store.Namespaces(ctx)
 	for i := range all {
+		all[i].Gone = g.gone[all[i].UID]
 		if all[i].Name == grant.Namespace && all[i].Key == grant.own {
 			all[i].Key = grant.key
 		}

@@ -9,6 +9,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -254,6 +256,29 @@ var _ = Describe("A namespace that is made anew", func() {
 		Expect(store.Import(ctx, "team-d", "ada", lines(exported))).Error().NotTo(HaveOccurred(), "an export of what has joined can be imported")
 		Expect(store.DeleteTask(ctx, "old")).Error().NotTo(HaveOccurred())
 		Expect(store.TasksNamed(ctx, "team-d", "fix")).To(HaveExactElements(HaveField("UID", "new")))
+	})
+
+	It("shows administrators how much namespaces have left that are gone", func(ctx SpecContext) {
+		w.goneBytes = prometheus.NewGauge(prometheus.GaugeOpts{Name: "gone"})
+		former := create(ctx, "team-left")
+		work(ctx, w.store(), task("team-left", "fix", "old"))
+		w.grant(ctx)
+		Expect(w.code.gone).To(BeEmpty())
+		Expect(testutil.ToFloat64(w.goneBytes)).To(BeZero())
+
+		uid := remake(ctx, "team-left")
+		work(ctx, w.store(), task("team-left", "own", "own"))
+		w.grant(ctx)
+		Expect(w.code.gone).To(HaveExactElements(former))
+		sizes, err := w.keyed.KeySizes(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(sizes).To(And(HaveKey("team-left"), HaveKey("team-left@"+uid)))
+		Expect(testutil.ToFloat64(w.goneBytes)).To(And(BeNumerically(">", 0), BeEquivalentTo(sizes["team-left"])))
+
+		By("granting it")
+		w.grant(ctx, "team-left="+former)
+		w.grant(ctx)
+		Expect(testutil.ToFloat64(w.goneBytes)).To(BeZero(), "it is the present one's")
 	})
 
 	It("has its histories back when it comes back itself, as with a restored etcd", func(ctx SpecContext) {

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,12 +57,15 @@ type world struct {
 	keyed *postgres.Store
 	log   []string
 	code  told
+	// goneBytes is the metric; nil for none.
+	goneBytes prometheus.Gauge
 }
 
 // told is a store of code that notes which keys it is told, by name and UID.
 type told struct {
 	down      bool
 	keys      map[string]string
+	gone      []string
 	unclaimed []string
 }
 
@@ -69,8 +73,11 @@ func (c *told) TellNamespaces(_ context.Context, namespaces []history.Namespace)
 	if c.down {
 		return nil, errors.New("the gitstore is down")
 	}
-	c.keys = map[string]string{}
+	c.keys, c.gone = map[string]string{}, nil
 	for _, namespace := range namespaces {
+		if namespace.Gone {
+			c.gone = append(c.gone, namespace.UID)
+		}
 		c.keys[namespace.Name+"@"+namespace.UID] = namespace.Key
 	}
 	return c.unclaimed, nil
@@ -98,7 +105,7 @@ func (w *world) grant(ctx context.Context, grants ...string) {
 	parsed, err := namespaced.ParseGrants(grants)
 	Expect(err).NotTo(HaveOccurred())
 	log := funcr.New(func(_, line string) { w.log = append(w.log, line) }, funcr.Options{})
-	(&namespaced.Grants{Store: w.keyed, Names: names(), Code: &w.code, Grants: parsed, Log: log}).CarryOut(ctx)
+	(&namespaced.Grants{Store: w.keyed, Names: names(), Code: &w.code, Grants: parsed, GoneBytes: w.goneBytes, Log: log}).CarryOut(ctx)
 }
 
 // create makes a namespace and returns its UID.

@@ -99,6 +99,8 @@ type importer struct {
 	// limit is the namespace's limit, 0 for none, and used what it used when the import
 	// began.
 	limit, used int64
+	// note says what else counts against the limit.
+	note string
 }
 
 // importedBranch is a branch that is being imported.

@@ -142,24 +142,47 @@ func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, e
 	if most <= 0 {
 		return "", nil
 	}
-	sum, err := s.namespaceBytes(ctx, q, l.task.Namespace)
-	if err != nil || sum+more <= with(most) {
+	used, err := s.namespaceUsage(ctx, q, l.task.Namespace)
+	if err != nil || used.counted(most)+more <= with(most) {
 		return "", err
 	}
-	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes (%s): have it raised, or delete some with kubectl clew task delete-history", most, namespaceLimit), nil
+	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes%s (%s): have it raised, or delete some with kubectl clew task delete-history", most, used.note(most), namespaceLimit), nil
 }
 
-// namespaceBytes returns how much the histories of a namespace take, kept specs included, as of
-// a short time ago.
-func (s *Store) namespaceBytes(ctx context.Context, q *sqlc.Queries, namespace string) (int64, error) {
-	if sum, ok := s.limits.sums.Get(namespace); ok {
-		return sum.(int64), nil
+// usage is how much the histories of a namespace take, and those that others have left which had its
+// name, kept specs included.
+type usage struct{ own, others int64 }
+
+// counted returns what counts against the limit of the namespace. What others have left counts only
+// as far as it is more than one namespace may store: the next one of the name is not refused for what
+// it can neither see nor delete, and who makes and deletes a namespace again and again gets no more
+// than twice the limit.
+func (u usage) counted(most int64) int64 { return u.own + max(0, u.others-most-most/reserve) }
+
+// note says that what others have left counts, if it does; how much it is is not told.
+func (u usage) note(most int64) string {
+	if u.counted(most) == u.own {
+		return ""
 	}
-	sum, err := q.NamespaceBytes(ctx, namespace)
+	return ", together with what earlier namespaces of this name have left, beyond that limit"
+}
+
+// namespaceUsage returns the usage of a namespace as of a short time ago.
+func (s *Store) namespaceUsage(ctx context.Context, q *sqlc.Queries, namespace string) (usage, error) {
+	if sum, ok := s.limits.sums.Get(namespace); ok {
+		return sum.(usage), nil
+	}
+	sum, err := usageNow(ctx, q, namespace)
 	if err == nil {
 		s.limits.sums.Add(namespace, sum, sumKept)
 	}
 	return sum, err
+}
+
+// usageNow returns the usage of a namespace.
+func usageNow(ctx context.Context, q *sqlc.Queries, namespace string) (usage, error) {
+	row, err := q.NamespaceBytes(ctx, namespace)
+	return usage{own: row.Own, others: row.Others}, err
 }
 
 // leaveOut removes the agent's output, and everything else that nothing depends on, from
@@ -235,9 +258,10 @@ func (l *locked) saveLimit(ctx context.Context, q *sqlc.Queries) error {
 }
 
 // loadUsage loads the limit and the usage of the import's namespace.
-func (s *Store) loadUsage(ctx context.Context, i *importer) (err error) {
+func (s *Store) loadUsage(ctx context.Context, i *importer) error {
 	i.limit = s.limits.NamespaceBytes
-	i.used, err = i.q.NamespaceBytes(ctx, i.task.Namespace)
+	used, err := usageNow(ctx, i.q, i.task.Namespace)
+	i.used, i.note = used.counted(i.limit), used.note(i.limit)
 	return err
 }
 
@@ -245,8 +269,8 @@ func (s *Store) loadUsage(ctx context.Context, i *importer) (err error) {
 // before each line is stored, so that a refused import has not been written to the end.
 func (i *importer) checkLimit() error {
 	if i.limit > 0 && i.used+i.cost > i.limit {
-		return fmt.Errorf("%w: with this import the histories of the namespace would exceed their limit of %d bytes (%s)",
-			history.ErrLimitReached, i.limit, namespaceLimit)
+		return fmt.Errorf("%w: with this import the histories of the namespace would exceed their limit of %d bytes%s (%s)",
+			history.ErrLimitReached, i.limit, i.note, namespaceLimit)
 	}
 	return nil
 }

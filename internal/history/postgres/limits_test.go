@@ -93,6 +93,38 @@ var _ = Describe("The limits of a history", func() {
 		other.append(noise(60))
 	})
 
+	It("what earlier namespaces of a name have left counts beyond one limit only", func(ctx SpecContext) {
+		t := GinkgoTB()
+		dsn := pg.Database(t)
+		limits := postgres.Limits{NamespaceBytes: 100 << 10}
+		named := func(name, uid string) history.Task {
+			key, err := limited(t, dsn, limits).NamespaceKey(ctx, name, uid, time.Now())
+			Expect(err).NotTo(HaveOccurred())
+			return history.Task{Namespace: key, Name: "fix", UID: "fix-" + uid}
+		}
+		// filled has the history of a namespace that is full.
+		filled := func(name, uid string) {
+			GinkgoHelper()
+			w := begin(t, limited(t, dsn, limits), named(name, uid), 1)
+			w.append(noise(90))
+			w.store = limited(t, dsn, limits) // the sums are kept for a few seconds
+			Expect(w.store.Append(ctx, w.task, 1, w.number(noise(30)))).Error().To(MatchError(history.ErrLimitReached))
+		}
+		filled("team", "first")
+		filled("team", "second")
+		w := begin(t, limited(t, dsn, limits), named("team", "third"), 1)
+		waiting := w.number(noise(60))
+		Expect(w.store.Append(ctx, w.task, 1, waiting)).Error().
+			To(MatchError(ContainSubstring("limit of 102400 bytes, together with what earlier namespaces of this name have left, beyond that limit (historyLimits")))
+		begin(t, limited(t, dsn, limits), named("elsewhere", "fourth"), 1).append(noise(60))
+
+		By("seeing what there is, and deleting what an earlier one has left")
+		Expect(w.store.KeySizes(ctx)).To(And(HaveLen(4), HaveKeyWithValue("team", BeNumerically("~", 90<<10, 10<<10)), HaveKeyWithValue("team@second", BeNumerically(">", 0))))
+		Expect(w.store.DeleteTask(ctx, "fix-first")).Error().NotTo(HaveOccurred())
+		w.store = limited(t, dsn, limits)
+		Expect(w.store.Append(ctx, w.task, 1, waiting)).Error().NotTo(HaveOccurred())
+	})
+
 	It("an import counts for its namespace", func(ctx SpecContext) {
 		t := GinkgoTB()
 		source := open(t)

@@ -73,6 +73,16 @@ func (s *Store) EarlierNamespaces(ctx context.Context, name, key, task string) (
 	return uids, wrap(err, fmt.Sprintf("find histories of the task %s of earlier namespaces %s", task, name))
 }
 
+// KeySizes returns how much the histories of namespaces take, by key and approximately, in bytes.
+func (s *Store) KeySizes(ctx context.Context) (map[string]int64, error) {
+	rows, err := s.read().KeySizes(ctx)
+	sizes := make(map[string]int64, len(rows))
+	for _, row := range rows {
+		sizes[row.Key] = row.Bytes
+	}
+	return sizes, wrap(err, "sum up how much the histories of namespaces take")
+}
+
 // Namespaces returns all namespaces that are known, of each name the earliest first.
 func (s *Store) Namespaces(ctx context.Context) ([]history.Namespace, error) {
 	rows, err := s.read().Namespaces(ctx)

@@ -41,7 +41,7 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 	if most <= 0 {
 		return kept, nil
 	}
-	sum, err := s.namespaceBytes(ctx, q, task.Namespace)
+	used, err := s.namespaceUsage(ctx, q, task.Namespace)
 	if err != nil {
 		return kept, err
 	}
@@ -49,7 +49,7 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return kept, err
 	}
-	if more := int64(len(kept.Spec) - len(before.Spec)); more > 0 && sum+more > most {
+	if more := int64(len(kept.Spec) - len(before.Spec)); more > 0 && used.counted(most)+more > most {
 		return history.KeptSpec{}, nil
 	}
 	return kept, nil

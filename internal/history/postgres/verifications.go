@@ -48,7 +48,8 @@ func (s *Store) EnrollVerifications(ctx context.Context) (int64, error) {
 
 // NextVerification returns the part of a verification that is due for the longest time in the
 // next namespace after the given one, in order of their names and from the beginning after the
-// last, but in none of those that rest; history.ErrNotFound if none is due. Nobody else gets it for a while. The caller passes
+// last, but in none of those that rest; history.ErrNotFound if none is due. All namespaces that have
+// had a name are one. Nobody else gets the part for a while. The caller passes
 // the outcome to RecordVerification, or the part to PostponeVerification.
 func (s *Store) NextVerification(ctx context.Context, after string, resting []string) (history.Verification, error) {
 	var v history.Verification
@@ -68,7 +69,7 @@ func (s *Store) NextVerification(ctx context.Context, after string, resting []st
 			}
 		}
 		v = history.Verification{
-			Task: history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid},
+			Task: history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}, Turn: row.Turn,
 			Pass: row.NextNumber > 0, Conversation: row.NextNumber <= 1, TaskID: row.TaskID, Next: row.NextNumber, Begun: row.Begun,
 		}
 		var rows []int32

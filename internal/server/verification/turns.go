@@ -22,7 +22,7 @@ const (
 type turns struct {
 	// longer are the turns of the tasks whose last one did not suffice, by UID.
 	longer map[string]time.Duration
-	// rests are until when namespaces rest.
+	// rests are until when namespaces rest, by name.
 	rests map[string]time.Time
 }
 
@@ -30,7 +30,8 @@ type turns struct {
 func (t *turns) of(task history.Task) time.Duration { return max(minTurn, t.longer[task.UID]) }
 
 // took records that a part took some time, and whether it is done.
-func (t *turns) took(task history.Task, taken time.Duration, done bool, now time.Time) {
+func (t *turns) took(part history.Verification, taken time.Duration, done bool, now time.Time) {
+	task := part.Task
 	if t.rests == nil {
 		t.longer, t.rests = map[string]time.Duration{}, map[string]time.Time{}
 	}
@@ -40,7 +41,7 @@ func (t *turns) took(task history.Task, taken time.Duration, done bool, now time
 		t.longer[task.UID] = longer
 	}
 	if rest := restOfNamespace * taken; rest >= leastRest {
-		t.rests[task.Namespace] = now.Add(rest)
+		t.rests[part.Turn] = now.Add(rest)
 	}
 }
 

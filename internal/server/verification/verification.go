@@ -114,10 +114,10 @@ func (v *Verifier) Step(ctx context.Context) (worked bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	v.last = part.Task.Namespace
+	v.last = part.Turn
 	began := time.Now()
 	changes, done, err := v.verify(ctx, part)
-	v.turns.took(part.Task, time.Since(began), done, time.Now())
+	v.turns.took(part, time.Since(began), done, time.Now())
 	if err != nil && (ctx.Err() != nil || unreachable(err)) {
 		return false, err
 	}

@@ -38,7 +38,7 @@ func (d *due) EnrollVerifications(context.Context) (int64, error) { return 0, ni
 func (d *due) NextVerification(_ context.Context, after string, resting []string) (history.Verification, error) {
 	d.after, d.resting = after, resting
 	for i, part := range d.parts {
-		if !slices.Contains(resting, part.Task.Namespace) {
+		if !slices.Contains(resting, part.Turn) {
 			d.parts = slices.Delete(d.parts, i, i+1)
 			return part, nil
 		}
@@ -160,9 +160,9 @@ func TestTheRefusalsOfOneNamespaceDelayNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &due{}
 		for n := range 50 {
-			store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "hostile", UID: fmt.Sprint(n)}, Numbers: []int64{1}})
+			store.parts = append(store.parts, history.Verification{Turn: "hostile", Task: history.Task{Namespace: "hostile", UID: fmt.Sprint(n)}, Numbers: []int64{1}})
 		}
-		store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "victim", UID: "v"}, Numbers: []int64{2}})
+		store.parts = append(store.parts, history.Verification{Turn: "victim", Task: history.Task{Namespace: "victim", UID: "v"}, Numbers: []int64{2}})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		_ = (&Verifier{Store: store, Code: closed{to: "hostile"}}).Run(ctx)
@@ -221,7 +221,7 @@ func TestAPartThatExceedsItsTurnIsPutAsideHalfDone(t *testing.T) {
 
 func TestAPartWithoutProgressIsPutOffAndGetsALongerTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		part := history.Verification{Task: history.Task{Namespace: "team", UID: "uid"}, Pass: true, Numbers: []int64{1}}
+		part := history.Verification{Turn: "team", Task: history.Task{Namespace: "team", UID: "uid"}, Pass: true, Numbers: []int64{1}}
 		store := &due{}
 		v := &Verifier{Store: store, Code: slow{100 * time.Second}}
 		for range 3 {
@@ -250,10 +250,10 @@ func TestANamespaceWhoseVerificationsNeverEndGetsASmallPartOfTheTime(t *testing.
 	synctest.Test(t, func(t *testing.T) {
 		store := &due{}
 		for n := range 100 {
-			store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "hostile", UID: fmt.Sprint("h", n)}, Numbers: []int64{1}})
+			store.parts = append(store.parts, history.Verification{Turn: "hostile", Task: history.Task{Namespace: "hostile", UID: fmt.Sprint("h", n)}, Numbers: []int64{1}})
 		}
 		for n := range 10000 {
-			store.parts = append(store.parts, history.Verification{Task: history.Task{Namespace: "victim", UID: fmt.Sprint("v", n)}, Numbers: []int64{1}})
+			store.parts = append(store.parts, history.Verification{Turn: "victim", Task: history.Task{Namespace: "victim", UID: fmt.Sprint("v", n)}, Numbers: []int64{1}})
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()

@@ -60,10 +60,21 @@ SET limit_since = sqlc.narg('since'), limit_noted = sqlc.narg('noted'), limit_me
 WHERE uid = @uid;
 
 -- name: NamespaceBytes :one
-SELECT (
-    (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = @namespace)
-    + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = @namespace)
-)::bigint;
+-- How much the histories of a namespace take, and how much those of others that have had its name.
+SELECT coalesce(sum(k.bytes) FILTER (WHERE k.key = @namespace::text), 0)::bigint AS own,
+    coalesce(sum(k.bytes) FILTER (WHERE k.key <> @namespace::text), 0)::bigint AS others
+FROM (
+    SELECT n.key, (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = n.key)
+        + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = n.key) AS bytes
+    FROM (SELECT @namespace::text AS key UNION SELECT o.key FROM namespaces o WHERE o.name = split_part(@namespace::text, '@', 1)) n
+) k;
+
+-- name: KeySizes :many
+-- How much the histories take, by the keys of their namespaces.
+SELECT k.key::text AS key, sum(k.bytes)::bigint AS bytes
+FROM (SELECT t.namespace AS key, t.stored_bytes AS bytes FROM tasks t
+    UNION ALL SELECT s.namespace, s.bytes FROM task_specs s) k
+GROUP BY k.key;
 
 -- name: SetProblem :exec
 UPDATE tasks SET problem_reason = @reason, problem_message = @message WHERE uid = @uid;

@@ -12,16 +12,16 @@ ON CONFLICT (task_id) DO NOTHING;
 UPDATE verifications v SET namespace = t.namespace FROM tasks t WHERE v.namespace = '' AND t.id = v.task_id;
 
 -- name: ClaimVerification :one
--- Of the first namespace after the given one that has any and does not rest, the verification that is due for the
--- longest time. It is not due again before the lease ends.
+-- Of the first namespace after the given one, by name, that has any and does not rest, the verification that is due
+-- for the longest time. It is not due again before the lease ends.
 UPDATE verifications
 SET due = @until::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
     SELECT v.task_id FROM verifications v
-    WHERE v.namespace > @after::text AND v.namespace <> ALL(@resting::text[]) AND v.due <= now()
-    ORDER BY v.namespace, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun;
+    WHERE v.turn > @after::text AND v.turn <> ALL(@resting::text[]) AND v.due <= now()
+    ORDER BY v.turn, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun;
 
 -- name: PostponeVerification :exec
 -- One that was hastened meanwhile stays due.

@@ -371,4 +371,5 @@ type Verification struct {
 	NextNumber int32
 	Through    int32
 	Namespace  string
+	Turn       string
 }

@@ -66,6 +66,39 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const keySizes = `-- name: KeySizes :many
+SELECT k.key::text AS key, sum(k.bytes)::bigint AS bytes
+FROM (SELECT t.namespace AS key, t.stored_bytes AS bytes FROM tasks t
+    UNION ALL SELECT s.namespace, s.bytes FROM task_specs s) k
+GROUP BY k.key
+`
+
+type KeySizesRow struct {
+	Key   string
+	Bytes int64
+}
+
+// How much the histories take, by the keys of their namespaces.
+func (q *Queries) KeySizes(ctx context.Context) ([]KeySizesRow, error) {
+	rows, err := q.db.Query(ctx, keySizes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []KeySizesRow
+	for rows.Next() {
+		var i KeySizesRow
+		if err := rows.Scan(&i.Key, &i.Bytes); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listTask = `-- name: ListTask :exec
 INSERT INTO task_summaries (uid, namespace, name, preview, created_at, updated_at)
 VALUES ($1, $2, $3, $4, now(), now())
@@ -176,17 +209,26 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 }
 
 const namespaceBytes = `-- name: NamespaceBytes :one
-SELECT (
-    (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = $1)
-    + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = $1)
-)::bigint
+SELECT coalesce(sum(k.bytes) FILTER (WHERE k.key = $1::text), 0)::bigint AS own,
+    coalesce(sum(k.bytes) FILTER (WHERE k.key <> $1::text), 0)::bigint AS others
+FROM (
+    SELECT n.key, (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = n.key)
+        + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = n.key) AS bytes
+    FROM (SELECT $1::text AS key UNION SELECT o.key FROM namespaces o WHERE o.name = split_part($1::text, '@', 1)) n
+) k
 `
 
-func (q *Queries) NamespaceBytes(ctx context.Context, namespace string) (int64, error) {
+type NamespaceBytesRow struct {
+	Own    int64
+	Others int64
+}
+
+// How much the histories of a namespace take, and how much those of others that have had its name.
+func (q *Queries) NamespaceBytes(ctx context.Context, namespace string) (NamespaceBytesRow, error) {
 	row := q.db.QueryRow(ctx, namespaceBytes, namespace)
-	var column_1 int64
-	err := row.Scan(&column_1)
-	return column_1, err
+	var i NamespaceBytesRow
+	err := row.Scan(&i.Own, &i.Others)
+	return i, err
 }
 
 const newestTaskNamed = `-- name: NewestTaskNamed :one

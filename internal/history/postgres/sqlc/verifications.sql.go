@@ -76,9 +76,9 @@ SET due = $1::timestamptz
 FROM tasks t
 WHERE t.id = verifications.task_id AND verifications.task_id = (
     SELECT v.task_id FROM verifications v
-    WHERE v.namespace > $2::text AND v.namespace <> ALL($3::text[]) AND v.due <= now()
-    ORDER BY v.namespace, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.next_number, verifications.begun
+    WHERE v.turn > $2::text AND v.turn <> ALL($3::text[]) AND v.due <= now()
+    ORDER BY v.turn, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun
 `
 
 type ClaimVerificationParams struct {
@@ -92,12 +92,13 @@ type ClaimVerificationRow struct {
 	Uid        string
 	Namespace  string
 	Name       string
+	Turn       string
 	NextNumber int32
 	Begun      time.Time
 }
 
-// Of the first namespace after the given one that has any and does not rest, the verification that is due for the
-// longest time. It is not due again before the lease ends.
+// Of the first namespace after the given one, by name, that has any and does not rest, the verification that is due
+// for the longest time. It is not due again before the lease ends.
 func (q *Queries) ClaimVerification(ctx context.Context, arg ClaimVerificationParams) (ClaimVerificationRow, error) {
 	row := q.db.QueryRow(ctx, claimVerification, arg.Until, arg.After, arg.Resting)
 	var i ClaimVerificationRow
@@ -106,6 +107,7 @@ func (q *Queries) ClaimVerification(ctx context.Context, arg ClaimVerificationPa
 		&i.Uid,
 		&i.Namespace,
 		&i.Name,
+		&i.Turn,
 		&i.NextNumber,
 		&i.Begun,
 	)
