@@ -49,6 +49,9 @@ func (h *Handler) branch(c *call, namespace, uid string) (gitstoreapi.Branch, *g
 	}
 	c.repository = *repository
 	if c.request.Method == http.MethodPut {
+		if c.caller.NamespaceUID, err = h.store.namespaceOf(namespace, uid); err != nil {
+			return none, h.unavailable(c, err)
+		}
 		if refused := h.checkSpace(c); refused != nil {
 			return none, refused
 		}

@@ -78,8 +78,11 @@ type Handler struct {
 	// verified is what verifications need not read again.
 	verified *verified
 	lacking  lacking
-	// telling is held while what the server tells about namespaces is written down.
+	left     left
+	// telling is held while what the server tells about namespaces is written down; told is that,
+	// by name.
 	telling sync.Mutex
+	told    map[string][]gitstoreapi.Namespace
 	// onPush is called with each repository that has received a push.
 	onPush func(Repository)
 	// slotTimeout is how long a request waits for a slot.
@@ -163,6 +166,9 @@ type call struct {
 	// is sent after the call's slot is released.
 	decided bool
 	answer  []byte
+	// quota is how much the repositories of the namespace may take once checkSpace was called; 0
+	// for no limit.
+	quota int64
 	// pressure says whether others wait for the request's slot.
 	pressure *pressure
 }

@@ -23,6 +23,8 @@ type intake struct {
 	h          *Handler
 	repository Repository
 	body       io.Reader
+	// quota is how much the repositories of the namespace may take; 0 for no limit.
+	quota int64
 
 	// mu guards the fields below: after git has exited, the goroutine that feeds it may
 	// still wait for the client.
@@ -38,7 +40,7 @@ type intake struct {
 // newIntake begins the intake of a push whose head has been read. The caller must call
 // finish.
 func (h *Handler) newIntake(c *call, head pushHead) *intake {
-	in := &intake{h: h, repository: c.repository, body: c.request.Body}
+	in := &intake{h: h, repository: c.repository, body: c.request.Body, quota: c.quota}
 	// Beside the pack, git stores an index of about 36 bytes per object, and for each ref
 	// a file and its folders.
 	const perObject, perFile = 36, 4 << 10
@@ -80,9 +82,9 @@ func (in *intake) charge(n int64) *gitstoreapi.Refusal {
 	if limits.PushBytes > 0 && in.total+n > limits.PushBytes {
 		return gitstoreapi.New(gitstoreapi.PushTooLarge, "the push is larger than %d bytes, the most that the gitstore accepts in one push (--max-push-bytes)", limits.PushBytes)
 	}
-	if !in.h.usage.begin(in.repository, n, limits.NamespaceBytes) {
-		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the push does not fit into the rest of namespace %s's quota of %d bytes; %s",
-			in.repository.Namespace, limits.NamespaceBytes, quotaAdvice)
+	if !in.h.usage.begin(in.repository, n, in.quota) {
+		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the push does not fit into the rest of namespace %s's quota of %d bytes%s; %s",
+			in.repository.Namespace, limits.NamespaceBytes, in.h.beside(in.quota), quotaAdvice)
 	}
 	in.total += n
 	if n <= in.allowance {

@@ -90,7 +90,7 @@ func (m *Maintainer) Start(ctx context.Context) error {
 func (m *Maintainer) Run(ctx context.Context) {
 	timer := time.NewTicker(max(m.interval, time.Second))
 	defer timer.Stop()
-	m.measure()
+	m.measure(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,11 +131,11 @@ func (m *Maintainer) maintainAll(ctx context.Context) {
 		cancel()
 		m.maintain(ctx, repository)
 	}
-	m.measure()
+	m.measure(ctx)
 }
 
 // measure updates the sizes in the metrics, also where no quota asks for them.
-func (m *Maintainer) measure() {
+func (m *Maintainer) measure(ctx context.Context) {
 	repositories, err := m.handler.store.Repositories()
 	if err != nil {
 		m.log.Error(err, "cannot list the repositories")
@@ -146,6 +146,7 @@ func (m *Maintainer) measure() {
 			m.log.Error(err, "cannot measure the repository", "namespace", repository.Namespace, "repository", repository.Name)
 		}
 	}
+	m.handler.measureLeft(ctx, m.log)
 }
 
 // reap removes leftovers of killed processes from a repository, and logs the outcome.

@@ -15,6 +15,7 @@ type metrics struct {
 	inFlight     prometheus.Gauge
 	maintenance  *prometheus.CounterVec
 	deletions    *prometheus.CounterVec
+	left         prometheus.Gauge
 }
 
 // newMetrics registers the gitstore's metrics with a registry.
@@ -48,9 +49,12 @@ func newMetrics(registry prometheus.Registerer, usage *usage, free func() (int64
 		deletions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "clew_gitstore_deletions_total", Help: "Deletions of what a task had stored, by outcome (done, failed).",
 		}, []string{"outcome"}),
+		left: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "clew_gitstore_gone_namespaces_bytes", Help: "Bytes on disk of what only namespaces have stored that do not exist any more, as last measured.",
+		}),
 	}
 	for _, collector := range []prometheus.Collector{
-		m.requests, m.refusals, m.pushes, m.pushSeconds, m.fetchSeconds, m.received, m.inFlight, m.maintenance, m.deletions,
+		m.requests, m.refusals, m.pushes, m.pushSeconds, m.fetchSeconds, m.received, m.inFlight, m.maintenance, m.deletions, m.left,
 		newSizeCollector(usage, free),
 	} {
 		if err := registry.Register(collector); err != nil {

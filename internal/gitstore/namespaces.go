@@ -46,6 +46,7 @@ func (h *Handler) namespaces(c *call) (unclaimed gitstoreapi.Unclaimed, refused 
 	}
 	h.telling.Lock()
 	defer h.telling.Unlock()
+	h.told = byName
 	unclaimed, err := h.tellAll(c, byName)
 	if err != nil {
 		c.log.Error(err, "what was told about namespaces could not be written down")

@@ -135,6 +135,20 @@ func (f fences) mayBuildOn(namespaceUID string) (belongings, error) {
 	return owned, err
 }
 
+// namespaceOf returns the UID of the namespace to which a task belongs; empty if that is not known.
+func (s *Store) namespaceOf(namespace, taskUID string) (string, error) {
+	f, err := s.fences(namespace)
+	if err != nil {
+		return "", err
+	}
+	o, err := f.owners()
+	if err != nil {
+		return "", err
+	}
+	record, err := f.read(taskUID)
+	return cmp.Or(record.Namespace, o.First), err
+}
+
 // belongings returns which tasks of a folder belong to the namespace with a UID.
 func (s *Store) belongings(namespace, uid string) (belongings, error) {
 	f, err := s.fences(namespace)

@@ -29,22 +29,33 @@ func (h *Handler) checkSpace(c *call) *gitstoreapi.Refusal {
 		return gitstoreapi.New(gitstoreapi.VolumeFull, "the gitstore's volume has %d bytes free, of which %d are reserved; enlarge the volume or delete histories that are not needed",
 			free, h.limits.FreeBytes)
 	}
-	if h.limits.NamespaceBytes <= 0 {
-		return nil
+	quota, refused := h.quota(c)
+	if refused != nil || quota <= 0 {
+		return refused
 	}
+	c.quota = quota
 	repositories, err := h.store.namespaceRepositories(c.repository.Namespace)
 	if err != nil {
 		return h.unavailable(c, err)
 	}
-	used, err := h.usage.namespace(repositories, h.limits.NamespaceBytes)
+	used, err := h.usage.namespace(repositories, quota)
 	if err != nil {
 		return h.unavailable(c, err)
 	}
-	if used >= h.limits.NamespaceBytes {
-		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d; %s",
-			c.repository.Namespace, used, h.limits.NamespaceBytes, quotaAdvice)
+	if used >= quota {
+		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the repositories of the namespace %s take %d bytes, and its quota is %d%s; %s",
+			c.repository.Namespace, used, h.limits.NamespaceBytes, h.beside(quota), quotaAdvice)
 	}
 	return nil
+}
+
+// beside says, behind the quota of a namespace, that what others have left does not count against it;
+// how much that is is not told.
+func (h *Handler) beside(quota int64) string {
+	if quota == h.limits.NamespaceBytes {
+		return ""
+	}
+	return " beside what earlier namespaces of this name have left"
 }
 
 // quotaAdvice tells users of a namespace what to do when its quota is used up. Deleting a Task

@@ -21,6 +21,8 @@ type Namespace struct {
 	// Key is the key of its histories. Namespaces with one key share what they have stored; the
 	// key of the first one of a name is the name.
 	Key string `json:"key"`
+	// Gone is set if it does not exist any more.
+	Gone bool `json:"gone,omitempty"`
 }
 
 // Namespaces are all namespaces that the history knows, of each name the earliest first.

@@ -1,0 +1,61 @@
+package gitstore
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+)
+
+// TestWhatEarlierNamespacesHaveLeftCountsBeyondOneQuotaOnly: the next namespace of the name is not
+// refused for it; but who makes and deletes a namespace again and again gets no more than two quotas.
+func TestWhatEarlierNamespacesHaveLeftCountsBeyondOneQuotaOnly(t *testing.T) {
+	limits := Limits{NamespaceBytes: 1 << 20}
+	first := newTestServer(t, limits)
+	keys := []gitstoreapi.Namespace{team(uidOfTeam, "team")}
+	// pushed stores 0.8 MiB, of which the quota leaves no room for a second time.
+	pushed := func(server *testServer, uid string) {
+		t.Helper()
+		if uid != uidOfTeam {
+			keys = append(keys, team(uid, "team@"+uid))
+		}
+		server.tell(keys...)
+		task := server.client(fmt.Sprintf("task:team:fix:uid-%s:1", uid))
+		task.commit("a", noise(1_600_000))
+		task.push(fmt.Sprintf("HEAD:refs/clew/uid-%s/code/1", uid))
+		task.commit("b", noise(1_600_000))
+		task.refusedPush(gitstoreapi.QuotaExceeded, "the rest of namespace team's quota of 1048576 bytes", fmt.Sprintf("HEAD:refs/clew/uid-%s/code/2", uid))
+	}
+	pushed(first, uidOfTeam)
+	second := serveNamespace(t, first.store, limits, wordOfToken{uid: uidAnew})
+	pushed(second, uidAnew)
+
+	third := serveNamespace(t, first.store, limits, wordOfToken{uid: "uid-of-third"})
+	third.tell(append(keys, team("uid-of-third", "team@third"))...)
+	greedy := third.client("task:team:fix:uid-third:1")
+	greedy.commit("a", noise(1_600_000))
+	greedy.refusedPush(gitstoreapi.QuotaExceeded, "quota of 1048576 bytes beside what earlier namespaces of this name have left", "HEAD:refs/clew/uid-third/code/1")
+
+	// An operator sees what is left.
+	for n := range keys {
+		keys[n].Gone = true
+	}
+	third.tell(append(keys, team("uid-of-third", "team@third"))...)
+	third.handler.measureLeft(t.Context(), third.handler.log)
+	if bytes := testutil.ToFloat64(third.handler.metrics.left); bytes < 1_600_000 || bytes > 2_000_000 {
+		t.Errorf("what is gone takes %v bytes, says the metric", bytes)
+	}
+	third.tell(keys...)
+	third.handler.measureLeft(t.Context(), third.handler.log)
+	if bytes := testutil.ToFloat64(third.handler.metrics.left); bytes < 1_600_000 || bytes > 2_000_000 {
+		t.Errorf("without a namespace of the name, what is gone takes %v bytes, says the metric", bytes)
+	}
+	// It is the present one's once it is granted.
+	fourth := serveNamespace(t, first.store, limits, wordOfToken{uid: uidAnew})
+	fourth.tell(team(uidOfTeam, "team"), team(uidAnew, "team"))
+	late := fourth.client("task:team:other:uid-other:1")
+	late.commit("a", "small")
+	late.refusedPush(gitstoreapi.QuotaExceeded, "and its quota is 1048576; delete Tasks", "HEAD:refs/clew/uid-other/code/1")
+}
