@@ -11,10 +11,12 @@ import (
 	. "github.com/onsi/gomega"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
 // newest returns the number of the newest attempt; 0 for none.
@@ -93,6 +95,52 @@ var _ = Describe("an attempt of a task", func() {
 			w.Expect(task.Status.Attempts).To(HaveLen(1))
 			w.Expect(task.Status.Attempts[0].PodUID).To(Equal(string(p.UID)))
 		})
+	})
+
+	// Otherwise the next manager would take a pod that the one before it has stopped for lost.
+	It("is stopped only once it is on record why", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.record("work", v1alpha1.TriggerToolCalls, 1)
+		w.checkpoint("work-1")
+		By("losing each status that the manager writes")
+		w.requests.setSpoil(func(r *http.Request) error {
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/tasks/work/status") {
+				return errors.New("the manager dies here")
+			}
+			return nil
+		})
+		w.change("work", builders.Rewind("back", "work-1"))
+		deletes := func() []string {
+			return slices.DeleteFunc(w.requests.list(), func(write string) bool { return !strings.HasPrefix(write, http.MethodDelete+" ") })
+		}
+		tries := len(w.requests.list())
+		w.Eventually(w.requests.list).Should(WithTransform(func(writes []string) int { return len(writes) }, BeNumerically(">=", tries+3)))
+		w.Expect(deletes()).To(BeEmpty())
+		By("keeping the next one")
+		w.requests.setSpoil(nil)
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Attempts", HaveExactElements(HaveField("Reason", v1alpha1.ReasonRewinding))))
+		w.untilStopped(p)
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Attempts", HaveLen(2)))
+		w.Expect(w.newest("work").Trigger).To(Equal(v1alpha1.AttemptRewind))
+		w.Expect(w.reasons("work")).NotTo(ContainElement(v1alpha1.EventPodLost))
+	})
+
+	It("is stopped although the API server refuses the object of a checkpoint", func() {
+		w := newWorld()
+		p := w.running("work")
+		quota := w.refuse("count/checkpoints.clew.dev", &v1alpha1.Checkpoint{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"},
+			Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}},
+		})
+		w.record("work", v1alpha1.TriggerToolCalls, 1)
+		w.change("work", builders.Suspended)
+		w.untilStopped(p)
+		task := w.until("work", v1alpha1.ReasonSuspended)
+		w.Expect(task.Status.LatestCheckpoint).To(HaveField("Number", BeEquivalentTo(1)))
+		w.Expect(w.client.Delete(w.ctx, quota)).To(Succeed())
+		w.checkpoint("work-1")
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.LatestCheckpoint.Name", "work-1"))
 	})
 
 	It("converges although any response of the API server may be lost", func() {

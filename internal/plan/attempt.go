@@ -149,8 +149,9 @@ func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
 	return d.lostEnding(a, "the pod is gone")
 }
 
-// lostEnding returns the ending of a pod that was deleted, by Clew or by somebody else. A
-// manager that died after it had stopped a pod left no reason; the spec supplies it.
+// lostEnding returns the ending of a pod that was deleted, by Clew, which has recorded why before,
+// or by somebody else. A pod that others have deleted of a task that is to be suspended is not
+// missed.
 func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
 	switch {
 	case a.Reason == v1alpha1.ReasonSuspending, a.Reason == "" && d.suspended() && !d.rewinding():

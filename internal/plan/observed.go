@@ -226,8 +226,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// Plan is what to do, in this order: claim, pods to stop, Checkpoints,
-// ConversationSnapshots, status, pod to start, Events.
+// Plan is what to do, in this order: claim, Checkpoints, ConversationSnapshots, status, pods to
+// stop, pod to start, Events.
 type Plan struct {
 	// Adopt is the UID of the former task whose history is to be given to this one; "" for none.
 	// Nothing else is done then: what follows depends on that history.
@@ -235,7 +235,8 @@ type Plan struct {
 	// CreateClaim asks for the task's PersistentVolumeClaim; its UID is set as
 	// Status.ClaimUID before the status is written.
 	CreateClaim bool
-	// StopPods are the pods to delete, with their grace period.
+	// StopPods are the pods to delete, with their grace period, after the status was written:
+	// it says why. They are planned again for as long as they are there.
 	StopPods []PodRef
 	// Checkpoints are the recorded checkpoints to create objects for; nil for none.
 	// The number created at a time for one task is limited. The newest is always

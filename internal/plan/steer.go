@@ -234,7 +234,6 @@ func (d *decision) start(want want) {
 	} else if d.resuming() {
 		d.s.Resume.Attempt = number
 	}
-	d.dropFinishedPods()
 	d.makePodAs(d.last(), want == wantRewindOnly)
 }
 
@@ -429,6 +428,7 @@ func (d *decision) makePod(a *v1alpha1.Attempt) {
 
 // makePodAs plans the pod of an attempt; prepareOnly for one without an agent.
 func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
+	d.dropFinishedPods()
 	d.plan.StartPod = &Pod{
 		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.prompt(),
 		AvoidedNode: d.avoidedNode(a.Number),

@@ -22,18 +22,14 @@ import (
 )
 
 // apply carries out a plan. Steps that cannot be undone follow the status write that
-// announces them: a pod is created only after its attempt is stored.
+// announces them: a pod is created only after its attempt is stored, and deleted only after it is
+// stored why. A manager that follows one that was killed then knows who has deleted it.
 func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
 	if p.Farewell != nil {
 		return r.finishDeletion(ctx, task, p, m)
 	}
 	if p.Adopt != "" {
 		return r.adopt(ctx, task, p.Adopt)
-	}
-	for _, ref := range p.StopPods {
-		if err := r.stopPod(ctx, task, ref); err != nil {
-			return err
-		}
 	}
 	if p.CreateClaim {
 		uid, err := r.createClaim(ctx, task, m)
@@ -47,10 +43,50 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 			p.Status.ClaimUID = string(uid)
 		}
 	}
+	refused, err := r.makeObjects(ctx, task, &p)
+	if err != nil {
+		return err
+	}
+	if p.Write {
+		before := newestAttempt(task)
+		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
+			return err
+		}
+		m.publisherRefused = "" // the status says so now
+		if number := newestAttempt(task); number != before {
+			m.reserved, m.attempts.Highest = number, max(number, m.attempts.Highest)
+		}
+	}
+	for _, ref := range p.StopPods {
+		if err := r.stopPod(ctx, task, ref); err != nil {
+			return err
+		}
+	}
+	if p.StartPod != nil {
+		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {
+			return err
+		}
+	}
+	if p.StartPublisher != nil {
+		if err := r.startPublisher(ctx, task, *p.StartPublisher, m); err != nil {
+			return err
+		}
+	}
+	r.emitEvents(task, p.Entries)
+	r.record(ctx, task, m)
+	return refused
+}
+
+// makeObjects creates the Checkpoints and ConversationSnapshots of a plan, and completes the status
+// with what has become of them. What the API server refuses is made again later, and must keep
+// nothing from being stopped and written meanwhile: it is returned apart from other errors.
+func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *plan.Plan) (refused, err error) {
 	if p.Checkpoints != nil {
 		newest, through, err := r.makeCheckpoints(ctx, task, *p.Checkpoints)
-		if err != nil {
-			return err
+		if requeue.Refused(err) {
+			refused = err
+		} else if err != nil {
+			return nil, err
 		}
 		if p.Status.LatestCheckpoint != nil {
 			p.Status.LatestCheckpoint.Name = newest
@@ -67,29 +103,7 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		}
 		p.Status.SnapshotCount = newest
 	}
-	if p.Write {
-		before := newestAttempt(task)
-		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
-			return err
-		}
-		m.publisherRefused = "" // the status says so now
-		if number := newestAttempt(task); number != before {
-			m.reserved, m.attempts.Highest = number, max(number, m.attempts.Highest)
-		}
-	}
-	if p.StartPod != nil {
-		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {
-			return err
-		}
-	}
-	if p.StartPublisher != nil {
-		if err := r.startPublisher(ctx, task, *p.StartPublisher, m); err != nil {
-			return err
-		}
-	}
-	r.emitEvents(task, p.Entries)
-	r.record(ctx, task, m)
-	return nil
+	return refused, nil
 }
 
 // newestAttempt returns the number of the newest attempt; 0 for none.
