@@ -147,6 +147,11 @@ type OriginBranchStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Onto string `json:"onto,omitempty"`
+	// tries are the pushes since the last one that was reported, the newest last.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Tries []PublishTry `json:"tries,omitempty"`
 	// answer is what the repository's host said about it, such as the address of a merge
 	// request.
 	// +optional

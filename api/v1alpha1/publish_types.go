@@ -153,6 +153,27 @@ type Publication struct {
 	Number int64 `json:"number,omitempty"`
 }
 
+// PublishTry is a push that may have been made. It is written before the pod starts that may make
+// it: if that pod is lost, the next one knows by this what the ref has of the task.
+type PublishTry struct {
+	// ref is the full name of the ref.
+	// +required
+	// +kubebuilder:validation:MaxLength=255
+	Ref string `json:"ref"`
+	// checkpoint is the number of the checkpoint that is pushed.
+	// +required
+	Checkpoint int64 `json:"checkpoint"`
+	// commit is what is pushed; empty if it is a commit that Clew makes of the checkpoint, and the
+	// ref has nothing of others but what is known already.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Commit string `json:"commit,omitempty"`
+	// onto is the newest commit in the history of commit that others have pushed to the ref.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Onto string `json:"onto,omitempty"`
+}
+
 // PublishStatus is what is known of publishing the task's work.
 type PublishStatus struct {
 	// number counts the pods that published, or tried to.
@@ -220,6 +241,11 @@ type PublishStatus struct {
 	// publishedTime is when the pod reported it.
 	// +optional
 	PublishedTime *metav1.Time `json:"publishedTime,omitempty"`
+	// tries are the pushes since the last one that was reported, the newest last.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	Tries []PublishTry `json:"tries,omitempty"`
 	// answer is what the repository's host said about it, such as the address of a merge
 	// request.
 	// +optional

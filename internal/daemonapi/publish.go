@@ -42,6 +42,13 @@ type PublishConfig struct {
 	// Earlier are other pushes of the task that Ref may still have: the stores that know of them
 	// may be older copies.
 	Earlier []OwnPush `json:"earlier,omitempty"`
+	// Tries are the checkpoints that pods were started for, this one among them, which may have pushed
+	// to Ref without anybody having learned of it.
+	Tries []int64 `json:"tries,omitempty"`
+	// Announce is set if a push has to be announced first that nobody could recognise later, and
+	// Announced are those that were: any of them may have been made as well.
+	Announce  bool      `json:"announce,omitempty"`
+	Announced []OwnPush `json:"announced,omitempty"`
 	// Force is set if commits of others may be discarded.
 	Force bool `json:"force,omitempty"`
 	// PushOptions are git's.
@@ -66,7 +73,8 @@ type OwnPush struct {
 // PublishResult is the termination message of the container publish, as JSON of at most 4096
 // bytes.
 type PublishResult struct {
-	// Reason is Published, or why not: a reason constant of v1alpha1.
+	// Reason is Published, or why not: a reason constant of v1alpha1. PublishPending announces a
+	// push of Commit that keeps Onto, which another pod may make once that is on record.
 	Reason string `json:"reason"`
 	// Message is a sentence for users; empty if it was published.
 	Message string `json:"message,omitempty"`

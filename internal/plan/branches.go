@@ -253,7 +253,12 @@ func (d *branching) create(s *v1alpha1.CheckpointBranchStatus, spec *v1alpha1.Ch
 	d.tell(s, v1alpha1.ReasonPublishing, "the branch is being pushed")
 	d.plan.Start = &BranchPublisher{Branch: *spec, Publisher: Publisher{Number: s.Origin.Number, Checkpoint: c.Status.Number}}
 	ref := resources.PublishRef(s.Name)
+	s.Origin.Tries = addTry(s.Origin.Tries, v1alpha1.PublishTry{Ref: ref, Checkpoint: c.Status.Number})
+	d.plan.Start.know(s.Origin.Tries, ref)
 	known, p := s.Origin.Ref == ref, task.Status.Publish
+	if p != nil {
+		d.plan.Start.know(p.Tries, ref)
+	}
 	if known {
 		d.plan.Start.Replaces, d.plan.Start.Onto = s.Origin.Commit, s.Origin.Onto
 	}
@@ -276,6 +281,15 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 	}
 	if result.Reason == v1alpha1.ReasonProtectedPaths {
 		o.HeldCommit = resources.PlainText(result.Commit, 64)
+	}
+	if result.Reason == v1alpha1.ReasonPublishPending {
+		var atOnce bool
+		if o.Tries, atOnce = announce(o.Tries, d.o.Checkpoint.Status.Number, result); atOnce {
+			o.RetryTime = ptr.To(metav1.NewTime(d.now))
+			d.tell(s, result.Reason, result.Message)
+			return
+		}
+		result = publishFailed(stillMoving)
 	}
 	switch {
 	case result.Reason == v1alpha1.ReasonPublished:
@@ -301,6 +315,7 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 // published records that the repository has the branch.
 func (d *branching) published(s *v1alpha1.CheckpointBranchStatus, result daemonapi.PublishResult, key string) {
 	o, known := s.Origin, s.Origin.Ref == result.Ref && s.Origin.Commit == result.Commit
+	o.Tries = withoutRef(o.Tries, resources.PlainText(result.Ref, 255))
 	o.Failures, o.Ref, o.Commit, o.Onto = 0, resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), resources.PlainText(result.Onto, 64)
 	if result.Answer != "" || !known {
 		o.Answer = resources.PlainText(result.Answer, maxMessage)

@@ -59,7 +59,7 @@ func (s *branchScene) step() *branchScene {
 		}
 		pod, err := resources.NewPublisher(resources.PublisherRequest{
 			Task: s.o.Task, Branch: &resources.BranchRequest{Checkpoint: s.o.Checkpoint, Branch: p.Start.Branch},
-			Number: p.Start.Number, Checkpoint: p.Start.Checkpoint, Replaces: p.Start.Replaces, Onto: p.Start.Onto, Earlier: p.Start.Earlier,
+			Number: p.Start.Number, Checkpoint: p.Start.Checkpoint, Replaces: p.Start.Replaces, Onto: p.Start.Onto, Earlier: p.Start.Earlier, Tries: p.Start.Tries, Announced: p.Start.Announced,
 		}, resources.Options{})
 		if err != nil {
 			s.Fatal(err)
@@ -172,7 +172,7 @@ func TestABranchIsPushedAsTheTaskSays(t *testing.T) {
 	want := daemonapi.PublishConfig{
 		Task: "fix", TaskUID: "uid", Namespace: got.Namespace, Checkpoint: 4, GitStoreURL: got.GitStoreURL, Repository: daemonapi.Repository{URL: "https://git.example.com/p.git"},
 		Ref: "refs/heads/clew/fix", Message: "Fix it", AuthorName: "Clew", AuthorEmail: "noreply@clew.dev", PushOptions: []string{"ci.skip"},
-		ProtectedPaths: []string{"ci/"}, ApprovedCommit: "c1", Replaces: "c0", Onto: "main", Setting: "branches[clew/fix]",
+		ProtectedPaths: []string{"ci/"}, ApprovedCommit: "c1", Replaces: "c0", Onto: "main", Tries: []int64{4}, Announce: true, Setting: "branches[clew/fix]",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)

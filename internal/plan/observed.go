@@ -311,4 +311,8 @@ type Publisher struct {
 	Onto string
 	// Earlier are other pushes of the task that the ref may still have.
 	Earlier []daemonapi.OwnPush
+	// Tries are the checkpoints that pods were started for, this one among them, which may have
+	// pushed without having reported it. Announced are their pushes that were announced.
+	Tries     []int64
+	Announced []daemonapi.OwnPush
 }

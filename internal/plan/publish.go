@@ -189,9 +189,12 @@ func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.Publish
 		p.ProtectedFiles = append(p.ProtectedFiles, resources.PlainText(file, 256))
 	}
 	p.Reason, p.Message = result.Reason, statusText(result.Message)
-	if result.Retryable {
+	switch {
+	case result.Reason == v1alpha1.ReasonPublishPending:
+		d.publishingAnnounced(p, result)
+	case result.Retryable:
 		d.publishingFailed(p)
-	} else {
+	default:
 		p.Failures, p.FailingSince = 0, nil
 		d.publishingEnded(p, result)
 	}
@@ -211,6 +214,21 @@ func (d *decision) publishingEnded(p *v1alpha1.PublishStatus, result daemonapi.P
 		d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, p.Message, p.Checkpoint)
 	}
 }
+
+// publishingAnnounced records the push that a pod has announced, and plans the pod that makes it.
+func (d *decision) publishingAnnounced(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
+	tries, atOnce := announce(p.Tries, p.Checkpoint, result)
+	p.Tries = tries
+	if !atOnce {
+		p.Reason, p.Message = v1alpha1.ReasonPublishFailed, stillMoving
+		d.publishingFailed(p)
+		return
+	}
+	p.RetryTime = ptr.To(metav1.NewTime(d.now))
+}
+
+// stillMoving is the message about a ref that others push to again and again.
+const stillMoving = "others keep pushing to the same ref"
 
 // publishingFailed plans another pod after one that failed, unless they fail for too long.
 func (d *decision) publishingFailed(p *v1alpha1.PublishStatus) {
@@ -254,6 +272,7 @@ func (d *decision) nextPublishing(p *v1alpha1.PublishStatus, started time.Time) 
 func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
 	known := p.Ref == result.Ref && p.Commit == result.Commit
 	p.Ref, p.Commit, p.PublishedCheckpoint = resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
+	p.Tries = withoutRef(p.Tries, p.Ref)
 	p.Onto, p.PublishedTime = resources.PlainText(result.Onto, 64), ptr.To(metav1.NewTime(d.now.Truncate(time.Second)))
 	if result.Answer != "" || !known {
 		p.Answer = resources.PlainText(result.Answer, maxMessage)
@@ -302,6 +321,9 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 		d.requeue(d.o.Limits.RetryBase)
 		return
 	}
+	if p != nil && p.Reason == v1alpha1.ReasonPublishPending && request.isOf(p) {
+		due = p.Checkpoint // the push of this one is announced
+	}
 	d.startPublishing(due, request)
 }
 
@@ -333,9 +355,12 @@ func (d *decision) nextPublisher(p *v1alpha1.PublishStatus) int64 {
 	return p.Number + 1
 }
 
-// publisher describes the pod that the status names.
+// publisher describes the pod that the status names, and records what it may push.
 func (d *decision) publisher(p *v1alpha1.PublishStatus) *Publisher {
 	out := &Publisher{Number: p.Number, Checkpoint: p.Checkpoint}
+	ref := resources.PublishRef(d.task.Spec.Publish.Branch)
+	p.Tries = addTry(p.Tries, v1alpha1.PublishTry{Ref: ref, Checkpoint: p.Checkpoint})
+	out.know(p.Tries, ref)
 	pushed := d.pushed(p)
 	if len(pushed) > 0 {
 		out.Replaces, out.Onto, out.Earlier = pushed[0].Commit, pushed[0].Onto, pushed[1:]

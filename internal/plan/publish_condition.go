@@ -44,6 +44,8 @@ func (d *decision) reportAnswer(spec *v1alpha1.Publish, p *v1alpha1.PublishStatu
 		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, whereabouts(p))
 	case p != nil && request.answered(p, selected) && p.Reason == v1alpha1.ReasonNothingToPublish:
 		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionTrue, p.Reason, p.Message)
+	case p != nil && request.isOf(p) && p.Reason == v1alpha1.ReasonPublishPending:
+		d.publishPending(p.Message, p)
 	case p != nil && request.isOf(p) && !succeeded(p.Reason):
 		message := p.Message
 		if p.RetryTime != nil {

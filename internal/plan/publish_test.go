@@ -38,7 +38,7 @@ func (s *scene) startPublisher(p *Publisher) {
 			s.Fatalf("pod %d was started while %s publishes", p.Number, s.o.Publishers[i].Name)
 		}
 	}
-	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces, Onto: p.Onto, Earlier: p.Earlier}, resources.Options{})
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces, Onto: p.Onto, Earlier: p.Earlier, Tries: p.Tries, Announced: p.Announced}, resources.Options{})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -33,6 +33,9 @@ type PublisherRequest struct {
 	Onto string
 	// Earlier are other pushes of the task that the ref may still have.
 	Earlier []daemonapi.OwnPush
+	// Tries and Announced are those of the pod's configuration.
+	Tries     []int64
+	Announced []daemonapi.OwnPush
 }
 
 // BranchRequest is a branch of a Checkpoint that is pushed to the task's repository.
@@ -133,6 +136,7 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 		Namespace: task.Namespace, Task: task.Name, TaskUID: string(task.UID), Checkpoint: request.Checkpoint,
 		GitStoreURL: common.GitStoreURL, CABundle: common.CABundle, Repository: *common.Repository,
 		Ref: PublishRef(spec.Branch), Replaces: request.Replaces, Onto: request.Onto, Earlier: request.Earlier,
+		Tries: request.Tries, Announce: true, Announced: request.Announced,
 		Uncommitted: spec.Uncommitted != v1alpha1.PublishIgnore,
 		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
 		AuthorName:  author.Name, AuthorEmail: author.Email,

@@ -112,7 +112,7 @@ func TestWhatAPublisherIsTold(t *testing.T) {
 		Namespace: got.Namespace, Task: "fix", TaskUID: "uid", Checkpoint: 7, GitStoreURL: got.GitStoreURL, CABundle: "PEM",
 		Repository: daemonapi.Repository{URL: "https://git.example.com/p.git", CredentialsSecret: "git"},
 		Ref:        "refs/heads/clew/fix", Uncommitted: true, Message: "It costs $(HOME)", AuthorName: "Clew", AuthorEmail: "noreply@clew.dev",
-		Replaces: "c1", Onto: "c0", ProtectedPaths: []string{"ci/"}, ApprovedCommit: "c2", Setting: "publish",
+		Replaces: "c1", Onto: "c0", Announce: true, ProtectedPaths: []string{"ci/"}, ApprovedCommit: "c2", Setting: "publish",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("configuration (-want +got):\n%s", diff)

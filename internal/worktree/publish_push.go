@@ -28,6 +28,12 @@ type OriginPush struct {
 	Earlier []OwnPush
 	// Force allows to discard whatever Ref has when the push begins.
 	Force bool
+	// Announce leaves a push undone that is not announced, if nobody could tell later, from what Ref
+	// has then, whose it was and what it kept. Such pushes are those of commits that Clew has not
+	// made, and those over commits of others.
+	Announce bool
+	// Announced are the pushes that are.
+	Announced []OwnPush
 	// ProtectedPaths are patterns of files: a push that changes any of them fails, compared
 	// with Base and with what Ref has.
 	ProtectedPaths []string
@@ -41,6 +47,8 @@ type OwnPush struct {
 	Commit string
 	// Onto is the Onto of the push.
 	Onto string
+	// Unsure is set if the push may have kept less than that.
+	Unsure bool
 }
 
 // DivergedError is the cause of an error with the reason Diverged, if the ref has a commit that
@@ -51,6 +59,9 @@ func (e *DivergedError) Error() string { return "the ref has " + e.Commit }
 
 // OriginPushed is the outcome of a push to the origin.
 type OriginPushed struct {
+	// Unannounced is set if the push was left undone because it is not announced: of Commit, and
+	// with Onto, it would have been made.
+	Unannounced bool
 	// Already is set if Ref had the commit, so that nothing was pushed.
 	Already bool
 	// Onto is what Ref has of others: the newest commit in the history of what was pushed that
@@ -73,7 +84,7 @@ const (
 	maxPushes = 3
 )
 
-// PushOrigin pushes a commit to the origin. It never discards commits that others have
+// PushOrigin pushes a commit to the origin, unless that has to be announced first. It never discards commits that others have
 // pushed, unless Force allows it, and then only those that were there when it looked. It
 // sends the credentials to the host of URL only.
 //
@@ -139,6 +150,9 @@ func (c *pushing) once() (OriginPushed, error) {
 	if err := c.checkProtected(at); err != nil {
 		return OriginPushed{}, err
 	}
+	if !c.announced(at, onto) {
+		return OriginPushed{Unannounced: true, Onto: onto}, nil
+	}
 	pushed, err := c.send(at)
 	pushed.Onto = onto
 	return pushed, err
@@ -169,6 +183,15 @@ func (c *pushing) keep(at string) (string, error) {
 		unknown = &DivergedError{Commit: at}
 	}
 	return "", c.diverged(unknown, was+others+", a commit that is not part of what is published")
+}
+
+// announced reports whether a push over the commit at, which keeps onto of others, may be made. One
+// of a commit that Clew has made, over nothing or the task's own push, is known by that commit, and
+// keeps what is known already.
+func (c *pushing) announced(at, onto string) bool {
+	own, known := c.own(at)
+	return !c.push.Announce || c.push.OnTop && (at == "" || known && !own.Unsure) ||
+		slices.Contains(c.push.Announced, OwnPush{Commit: c.push.Commit, Onto: onto})
 }
 
 // own returns the push of the task that left a commit in the ref, if one is known.

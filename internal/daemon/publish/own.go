@@ -3,6 +3,7 @@ package publish
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/clew-dev/clew/internal/worktree"
@@ -46,6 +47,28 @@ func (p *publisher) recognise(ctx context.Context, push worktree.OriginPush, com
 		return nil, nil
 	}
 	p.Log.Info("the repository has what the task has pushed before", "commit", commit, "checkpoint", checkpoint)
-	// What the push kept of others is not known: at most the agent's own commit had it.
-	return &worktree.OwnPush{Commit: commit, Onto: found.Parent}, nil
+	if onto, known := p.kept(checkpoint); known {
+		return &worktree.OwnPush{Commit: commit, Onto: onto}, nil
+	}
+	return &worktree.OwnPush{Commit: commit, Onto: found.Parent, Unsure: true}, nil // at most the agent's own commit had it
+}
+
+// kept returns what the push of a commit that Clew made of a checkpoint, of which nobody has learned,
+// kept of others; known is false if that cannot be told. If it is on record that a pod was started
+// for the checkpoint, its push was announced, or was made over nothing or over a push that was known
+// then.
+func (p *publisher) kept(checkpoint int64) (onto string, known bool) {
+	if !slices.Contains(p.Pod.Tries, checkpoint) {
+		return "", false
+	}
+	onto = p.Pod.Onto
+	for _, own := range slices.Concat(p.Pod.Earlier, p.Pod.Announced) {
+		switch {
+		case onto == "":
+			onto = own.Onto
+		case own.Onto != "" && own.Onto != onto:
+			return "", false
+		}
+	}
+	return onto, true
 }

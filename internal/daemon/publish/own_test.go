@@ -1,9 +1,18 @@
 package publish_test
 
 import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/onsi/gomega"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // unreported publishes checkpoint 1 without anybody learning of it, and takes checkpoint 2.
@@ -88,5 +97,171 @@ func TestACommitThatTheAgentHasOnlyCheckedOutIsOfOthers(t *testing.T) {
 	s.want(s.run(t.Context()), v1alpha1.ReasonDiverged, false, theirs)
 	if at := s.origin("rev-parse", "clew/fix"); at != theirs {
 		t.Errorf("the branch was moved from %s to %s", theirs, at)
+	}
+}
+
+// untilPushed runs a pod, and kills it after its push has taken effect and before it can report it.
+// It returns the report of a pod that has not pushed.
+func (s *stage) untilPushed() (report *daemonapi.PublishResult) {
+	s.Helper()
+	origin := filepath.Join(s.git.Dir, "origin.git")
+	hook, pushed, hold := filepath.Join(origin, "hooks", "post-receive"), filepath.Join(origin, "pushed"), filepath.Join(origin, "hold")
+	s.write(origin, "hold", "")
+	s.write(filepath.Dir(hook), filepath.Base(hook), "#!/bin/sh\n: > pushed\nwhile [ -e hold ]; do sleep 0.02; done\n")
+	if err := os.Chmod(hook, 0o755); err != nil {
+		s.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	done := make(chan daemonapi.PublishResult, 1)
+	go func() { done <- s.run(ctx) }()
+	hasPushed := func() bool {
+		_, err := os.Stat(pushed)
+		return err == nil
+	}
+	gomega.NewWithT(s.T).Eventually(func() bool { return hasPushed() || len(done) > 0 }).WithTimeout(30 * time.Second).Should(gomega.BeTrue())
+	if hasPushed() {
+		cancel()
+		<-done
+	} else {
+		report = ptr.To(<-done)
+	}
+	for _, file := range []string{hold, hook, pushed} {
+		if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+			s.Fatal(err)
+		}
+	}
+	return report
+}
+
+// pods publishes a checkpoint as the manager does: it notes what it starts pods for, and what they
+// announce. killed kills the one that pushes.
+func (s *stage) pods(checkpoint int64, killed bool) daemonapi.PublishResult {
+	s.Helper()
+	pod := &s.cfg.Pod
+	pod.Announce, pod.Checkpoint = true, checkpoint
+	if !slices.Contains(pod.Tries, checkpoint) {
+		pod.Tries = append(pod.Tries, checkpoint)
+	}
+	for {
+		before, got := s.origin("for-each-ref"), &daemonapi.PublishResult{}
+		if killed {
+			got = s.untilPushed()
+		} else {
+			*got = s.run(s.Context())
+		}
+		switch {
+		case got == nil:
+			return daemonapi.PublishResult{}
+		case got.Reason == v1alpha1.ReasonPublished:
+			pod.Replaces, pod.Onto, pod.Tries, pod.Announced = got.Commit, got.Onto, nil, nil
+			return *got
+		case got.Reason != v1alpha1.ReasonPublishPending:
+			return *got
+		}
+		if after := s.origin("for-each-ref"); after != before {
+			s.Fatalf("a push that was only announced has changed the repository: %s", after)
+		}
+		pod.Announced = append(pod.Announced, daemonapi.OwnPush{Commit: got.Commit, Onto: got.Onto})
+	}
+}
+
+// others pushes a commit of others to the branch, on top of a commit, and returns it.
+func (s *stage) others(onto string) string {
+	s.Helper()
+	theirs := s.git.Run(s.T, s.work, "commit-tree", onto+"^{tree}", "-p", onto, "-m", "Theirs")
+	s.git.Run(s.T, s.work, "push", "--quiet", "--force", s.originURL, theirs+":refs/heads/clew/fix")
+	return theirs
+}
+
+// A pod is killed after its push; the next one knows what was pushed, and what that kept of others.
+func TestWhatAKilledPodHasPushedIsReplacedAndNothingElse(t *testing.T) {
+	commits := func(s *stage) { // the agent leaves nothing uncommitted
+		s.git.Run(s.T, s.work, "add", "-A")
+		s.git.Run(s.T, s.work, "commit", "--quiet", "-m", "all")
+	}
+	amends := func(s *stage) {
+		s.git.Run(s.T, s.work, "commit", "--quiet", "--amend", "-m", "own, and better")
+	}
+	drops := func(s *stage) { s.git.Run(s.T, s.work, "reset", "--quiet", "--soft", "HEAD~1") }
+	for name, tt := range map[string]struct {
+		// before is what the agent and others do before the push, after what they do after it.
+		before, after func(s *stage)
+		// again: the same checkpoint is published again before that.
+		again bool
+		// reason is the outcome of publishing then; kept is what it keeps of others, by a name that
+		// git knows in the agent's repository.
+		reason, kept string
+	}{
+		"the agent amends the commit below":                                {after: amends, reason: v1alpha1.ReasonPublished},
+		"the agent drops the commit below":                                 {after: drops, reason: v1alpha1.ReasonPublished},
+		"the agent amends its own":                                         {before: commits, after: amends, reason: v1alpha1.ReasonPublished},
+		"the agent drops its own":                                          {before: commits, after: drops, reason: v1alpha1.ReasonPublished},
+		"the agent goes on":                                                {before: commits, after: func(s *stage) { s.write(s.work, "more.txt", "x\n"); commits(s) }, reason: v1alpha1.ReasonPublished},
+		"another pod finds it, and then the agent amends the commit below": {again: true, after: amends, reason: v1alpha1.ReasonPublished},
+		"another pod finds it, and then the agent amends its own":          {before: commits, again: true, after: amends, reason: v1alpha1.ReasonPublished},
+		"it was pushed over a commit of others that the agent keeps": {
+			before: func(s *stage) {
+				s.git.Run(s.T, s.work, "tag", "theirs", s.others("HEAD~1"))
+				s.git.Run(s.T, s.work, "rebase", "--quiet", "theirs")
+			},
+			after: amends, reason: v1alpha1.ReasonPublished, kept: "theirs",
+		},
+		"it was pushed over a commit of others that the agent drops": {
+			before: func(s *stage) {
+				s.git.Run(s.T, s.work, "tag", "theirs", s.others("HEAD~1"))
+				s.git.Run(s.T, s.work, "rebase", "--quiet", "theirs")
+			},
+			after: func(s *stage) { drops(s); drops(s) }, reason: v1alpha1.ReasonDiverged,
+		},
+		"others push on top of it": {
+			after: func(s *stage) {
+				amends(s)
+				s.git.Run(s.T, s.work, "fetch", "--quiet", s.originURL, "clew/fix")
+				s.others("FETCH_HEAD")
+			},
+			reason: v1alpha1.ReasonDiverged,
+		},
+		"others push on top of it, and the agent takes that": {
+			before: commits,
+			after: func(s *stage) {
+				s.git.Run(s.T, s.work, "reset", "--quiet", "--hard", s.others("HEAD"))
+				s.git.Run(s.T, s.work, "tag", "theirs")
+				s.write(s.work, "more.txt", "x\n")
+			},
+			reason: v1alpha1.ReasonPublished, kept: "theirs",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			if tt.before != nil {
+				tt.before(s)
+			}
+			s.checkpoint(2)
+			s.pods(2, true)
+			if tt.again {
+				s.want(s.pods(2, false), v1alpha1.ReasonPublished, false)
+			}
+			tt.after(s)
+			at := s.origin("rev-parse", "clew/fix")
+			s.write(s.work, "left.txt", "left, and changed\n")
+			s.checkpoint(3)
+			got := s.pods(3, false)
+			s.want(got, tt.reason, false)
+			switch now := s.origin("rev-parse", "clew/fix"); {
+			case tt.reason != v1alpha1.ReasonPublished && now != at:
+				t.Errorf("the branch was moved from %s to %s", at, now)
+			case tt.reason == v1alpha1.ReasonPublished && now != got.Commit:
+				t.Errorf("the branch is at %s, want %s", now, got.Commit)
+			}
+			kept := ""
+			if tt.kept != "" {
+				kept = s.git.Run(t, s.work, "rev-parse", tt.kept)
+			}
+			if tt.reason == v1alpha1.ReasonPublished && got.Onto != kept {
+				t.Errorf("it keeps %q of others, want %q", got.Onto, kept)
+			}
+		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -60,10 +61,8 @@ func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
 }
 
 func (p *publisher) run(ctx context.Context) error {
-	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, Options: p.Pod.PushOptions}
-	for _, e := range p.Pod.Earlier {
-		push.Earlier = append(push.Earlier, worktree.OwnPush(e))
-	}
+	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, Options: p.Pod.PushOptions,
+		Earlier: ownPushes(p.Pod.Earlier, p.Pod.Announced), Announce: p.Pod.Announce, Announced: ownPushes(p.Pod.Announced)}
 	var err error
 	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
 		return err
@@ -92,6 +91,9 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 	p.result.Commit = made.Commit
 	push.Publication = made
+	if onto, known := p.kept(p.Pod.Checkpoint); known && made.OnTop { // a pod before this one may have pushed it
+		push.Earlier = append(push.Earlier, worktree.OwnPush{Commit: made.Commit, Onto: onto})
+	}
 	if made.Commit != p.Pod.ApprovedCommit {
 		push.ProtectedPaths = p.Pod.ProtectedPaths
 	}
@@ -117,6 +119,14 @@ func (p *publisher) commit(ctx context.Context, checkpoint int64, how worktree.P
 		}
 	}
 	return p.repo.PublishCommit(ctx, how)
+}
+
+// ownPushes returns the pushes of some lists.
+func ownPushes(lists ...[]daemonapi.OwnPush) (pushes []worktree.OwnPush) {
+	for _, push := range slices.Concat(lists...) {
+		pushes = append(pushes, worktree.OwnPush{Commit: push.Commit, Onto: push.Onto})
+	}
+	return pushes
 }
 
 // message returns the message of the commit on top.
@@ -178,6 +188,12 @@ func (p *publisher) push(ctx context.Context, push worktree.OriginPush) error {
 func (p *publisher) send(ctx context.Context, push worktree.OriginPush) error {
 	return p.retry(ctx, func() error {
 		pushed, err := p.repo.PushOrigin(ctx, push)
+		if err == nil && pushed.Unannounced {
+			p.result.Reason, p.result.Onto = v1alpha1.ReasonPublishPending, pushed.Onto
+			p.result.Message = fmt.Sprintf("checkpoint %d is about to be pushed as %s", p.Pod.Checkpoint, push.Commit)
+			p.Log.Info("the push is announced; another pod makes it", "checkpoint", p.Pod.Checkpoint, "ref", push.Ref, "commit", push.Commit, "onto", pushed.Onto)
+			return nil
+		}
 		if err == nil {
 			p.result.Already, p.result.Onto, p.result.Answer = pushed.Already, pushed.Onto, pushed.Answer
 			p.Log.Info("the checkpoint is published", "checkpoint", p.Pod.Checkpoint, "ref", push.Ref, "commit", push.Commit, "already", pushed.Already)
