@@ -37,15 +37,31 @@ type fakeBranches struct {
 }
 
 // AdoptTask implements codeadoption.Code.
-func (f *fakeBranches) AdoptTask(_ context.Context, _, uid, former string) (gitstoreapi.Adoption, error) {
+func (f *fakeBranches) AdoptTask(_ context.Context, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
 		f.refused++
 		return gitstoreapi.Adoption{}, f.refuse
 	}
-	f.adopted = append(f.adopted, former+" to "+uid)
+	f.adopted = append(f.adopted, a.Former+" to "+a.UID)
 	return gitstoreapi.Adoption{Refs: 1}, nil
+}
+
+// LackingAdoptions implements codeadoption.Code.
+func (f *fakeBranches) LackingAdoptions(_ context.Context, known []gitstoreapi.TaskAdoption) (lacking []gitstoreapi.TaskAdoption, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refuse != nil {
+		f.refused++
+		return nil, f.refuse
+	}
+	for _, a := range known {
+		if !slices.Contains(f.adopted, a.Former+" to "+a.UID) {
+			lacking = append(lacking, a)
+		}
+	}
+	return lacking, nil
 }
 
 // adoptions returns what was adopted, in order.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path"
+	"slices"
 	"sync"
 	"testing"
 
@@ -50,6 +51,8 @@ func (g *gitstore) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		})
 		_ = json.NewEncoder(w).Encode(made)
+	case "adoptions":
+		_ = json.NewEncoder(w).Encode(gitstoreapi.Adoptions{Adoptions: g.lacking(r)})
 	case "adopt":
 		g.write("adopt", func() { g.made[refname.OfTask(path.Base(task))+"code"] = q.Get("former") })
 		_ = json.NewEncoder(w).Encode(gitstoreapi.Adoption{Refs: 1})
@@ -72,6 +75,15 @@ func (g *gitstore) write(what string, do func()) {
 		g.kill()
 		panic(http.ErrAbortHandler)
 	}
+}
+
+// lacking returns those of the adoptions asked about that were not carried out.
+func (g *gitstore) lacking(r *http.Request) []gitstoreapi.TaskAdoption {
+	var asked gitstoreapi.Adoptions
+	_ = json.NewDecoder(r.Body).Decode(&asked)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.DeleteFunc(asked.Adoptions, func(a gitstoreapi.TaskAdoption) bool { return g.made[refname.OfTask(a.UID)+"code"] == a.Former })
 }
 
 // refs returns the refs that there are.

@@ -185,7 +185,7 @@ var tables = map[string]string{
 	"task": `SELECT uid, attempt, name, last_sequence, checkpoint_count, latest_checkpoint, snapshot_count, lost_records, problem_reason
 		FROM tasks ORDER BY name, created_at`,
 	"summary":   `SELECT uid, 0, name, state, preview, messages, checkpoints FROM task_summaries ORDER BY name, created_at`,
-	"adoption":  `SELECT uid, 0, former_uid, code_pending FROM adoptions ORDER BY adopted_at`,
+	"adoption":  `SELECT uid, 0, former_uid FROM adoptions ORDER BY adopted_at`,
 	"operation": `SELECT task_uid, attempt, operation_id, checkpoint, reason, branch, position, refused, details::text FROM operations ORDER BY created_at, ordinal`,
 	"checkpoint": `SELECT task_uid, attempt, task_name, number, trigger, durable, lost, requested_by_name, branch_number, position
 		FROM recorded_checkpoints ORDER BY task_name, task_uid, number`,

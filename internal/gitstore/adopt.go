@@ -15,23 +15,24 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// serveAdoption serves POST /{namespace}/tasks/{uid}/adopt?former=<uid>: it shuts the fence of
-// the former task, and gives the task a ref for each of the former one's checkpoints, in all
-// repositories of the namespace. The former refs stay, for tasks that started from them, and
-// go with the deletion of the adopting task. The request may be repeated.
+// serveAdoption serves POST /{namespace}/tasks/{uid}/adopt?former=<uid>&namespaceUID=<uid>: it shuts
+// the fence of the former task, and gives the task a ref for each of the former one's checkpoints,
+// in all repositories of the namespace. The former refs stay, for tasks that started from them, and
+// go with the deletion of the adopting task. namespaceUID, which is optional, says whose both tasks
+// are if that is not recorded. The request may be repeated.
 func (h *Handler) serveAdoption(w *statusRecorder, r *http.Request, namespace, uid string) {
-	former := r.URL.Query().Get("former")
+	former, owner := r.URL.Query().Get("former"), r.URL.Query().Get("namespaceUID")
 	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "adopt", "former", former)
 	defer func() {
 		h.metrics.requests.WithLabelValues("adopt-task", "exchange", strconv.Itoa(w.status)).Inc()
 	}()
 	c := &call{request: r, log: log}
-	adoption, refused := h.adoption(c, namespace, uid, former)
+	adoption, refused := h.adoption(c, namespace, gitstoreapi.TaskAdoption{UID: uid, Former: former, NamespaceUID: owner})
 	h.answerJSON(w, c, adoption, refused)
 }
 
 // adoption checks a request to adopt checkpoints and carries it out.
-func (h *Handler) adoption(c *call, namespace, uid, former string) (gitstoreapi.Adoption, *gitstoreapi.Refusal) {
+func (h *Handler) adoption(c *call, namespace string, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, *gitstoreapi.Refusal) {
 	r := c.request
 	if r.Method != http.MethodPost {
 		return gitstoreapi.Adoption{}, gitstoreapi.New(gitstoreapi.BadRequest, "the method must be POST")
@@ -39,15 +40,18 @@ func (h *Handler) adoption(c *call, namespace, uid, former string) (gitstoreapi.
 	if refused := h.authenticateAdopter(c); refused != nil {
 		return gitstoreapi.Adoption{}, refused
 	}
-	if !taskUID.MatchString(former) || former == uid {
+	if !taskUID.MatchString(a.Former) || a.Former == a.UID {
 		return gitstoreapi.Adoption{}, gitstoreapi.New(gitstoreapi.BadRequest, "former must be the UID of another task")
+	}
+	if a.NamespaceUID != "" && !taskUID.MatchString(a.NamespaceUID) {
+		return gitstoreapi.Adoption{}, gitstoreapi.New(gitstoreapi.BadRequest, "namespaceUID must be the UID of a namespace")
 	}
 	release, refused := h.slot(r.Context(), h.fetches, "")
 	if refused != nil {
 		return gitstoreapi.Adoption{}, refused
 	}
 	defer release()
-	adoption, err := h.adoptTask(r.Context(), namespace, uid, former)
+	adoption, err := h.adoptTask(r.Context(), namespace, a)
 	if err != nil {
 		c.log.Error(err, "the adoption failed")
 		return gitstoreapi.Adoption{}, h.storageRefusal(err, "the checkpoints of the former task could not be given to the new one; try again, and see the gitstore's log")
@@ -68,16 +72,16 @@ func (h *Handler) authenticateAdopter(c *call) *gitstoreapi.Refusal {
 }
 
 // adoptTask gives the former task's checkpoints to another one.
-func (h *Handler) adoptTask(ctx context.Context, namespace, uid, former string) (adoption gitstoreapi.Adoption, err error) {
+func (h *Handler) adoptTask(ctx context.Context, namespace string, a gitstoreapi.TaskAdoption) (adoption gitstoreapi.Adoption, err error) {
 	fences, err := h.store.fences(namespace)
 	if err != nil {
 		return adoption, err
 	}
 	// No checkpoint may be added to what is adopted.
-	if _, err := fences.shut(ctx, former); err != nil {
+	if _, err := fences.shut(ctx, a.Former); err != nil {
 		return adoption, err
 	}
-	if err := fences.adopt(ctx, uid, former); err != nil {
+	if err := fences.adopt(ctx, a.UID, a.Former, a.NamespaceUID); err != nil {
 		return adoption, err
 	}
 	repositories, err := h.store.namespaceRepositories(namespace)
@@ -85,15 +89,18 @@ func (h *Handler) adoptTask(ctx context.Context, namespace, uid, former string) 
 		return adoption, err
 	}
 	for _, repository := range repositories {
-		refs, err := h.store.adoptRefs(ctx, repository, uid, former)
+		refs, err := h.store.adoptRefs(ctx, repository, a.UID, a.Former)
 		if err != nil {
 			return adoption, fmt.Errorf("refs of the repository %s: %w", repository.Name, err)
 		}
 		adoption.Refs += refs
 	}
-	record, err := fences.read(former)
+	record, err := fences.read(a.Former)
+	if err != nil {
+		return adoption, err
+	}
 	adoption.Unknown = adoption.Refs == 0 && record.Attempt == 0 && len(record.Formers) == 0
-	return adoption, err
+	return adoption, fences.markAdopted(ctx, a.UID, a.Former)
 }
 
 // adoptRefs creates, in one repository, all refs of a task that stand for those of a former

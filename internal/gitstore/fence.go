@@ -44,8 +44,10 @@ type fenceRecord struct {
 	// namespace's task, and Displaced once they were: they are not this task's any more.
 	Displacing bool `json:"displacing,omitempty"`
 	Displaced  bool `json:"displaced,omitempty"`
-	// Formers are the UIDs of the tasks whose checkpoints the task has adopted.
+	// Formers are the UIDs of the tasks whose checkpoints the task has adopted. Adopted are those
+	// whose adoption is complete: the task has refs for all that they had.
 	Formers []string `json:"formers,omitempty"`
+	Adopted []string `json:"adopted,omitempty"`
 	// Deleted is set once everything the task stored was deleted, or another task has adopted
 	// it; it can no longer write.
 	Deleted bool `json:"deleted,omitempty"`
@@ -139,11 +141,15 @@ func (f fences) admit(task Task) (fenceRecord, error) {
 }
 
 // adopt records that a task has adopted the checkpoints of a former one, and of those that this
-// one had adopted, after their fence was shut.
-func (f fences) adopt(ctx context.Context, uid, former string) error {
+// one had adopted, after their fence was shut. Both belong to the namespace with the UID owner if no
+// other is recorded: the records may be older copies.
+func (f fences) adopt(ctx context.Context, uid, former, owner string) error {
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
 	defer cancel()
-	before, err := f.read(former) // which no longer changes
+	before, err := f.read(former)
+	if err == nil && before.Namespace == "" && owner != "" {
+		err = f.change(ctx, former, func(record *fenceRecord) { record.Namespace = owner })
+	}
 	if err != nil {
 		return err
 	}
@@ -153,7 +159,18 @@ func (f fences) adopt(ctx context.Context, uid, former string) error {
 				record.Formers = append(record.Formers, adopted)
 			}
 		}
-		record.Name, record.Namespace = cmp.Or(record.Name, before.Name), cmp.Or(record.Namespace, before.Namespace)
+		record.Name, record.Namespace = cmp.Or(record.Name, before.Name), cmp.Or(record.Namespace, before.Namespace, owner)
+	})
+}
+
+// markAdopted records that the adoption of a former task is complete.
+func (f fences) markAdopted(ctx context.Context, uid, former string) error {
+	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
+	defer cancel()
+	return f.change(ctx, uid, func(record *fenceRecord) {
+		if !slices.Contains(record.Adopted, former) {
+			record.Adopted = append(record.Adopted, former)
+		}
 	})
 }
 

@@ -211,6 +211,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveNamespaces(recorder, r)
 		return
 	}
+	if r.URL.Path == gitstoreapi.AdoptionsPath {
+		h.serveAdoptions(recorder, r)
+		return
+	}
 	if namespace, uid, operation, ok := parseTaskPath(r.URL.Path); ok && r.URL.RawPath == "" {
 		switch operation {
 		case "diff":

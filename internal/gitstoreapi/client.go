@@ -71,11 +71,15 @@ type Adoption struct {
 
 // AdoptTask gives the checkpoints of a former task to another one of its namespace, under the
 // same numbers. The former one can push no more. The request may be repeated.
-func (c Client) AdoptTask(ctx context.Context, namespace, uid, former string) (Adoption, error) {
+func (c Client) AdoptTask(ctx context.Context, a TaskAdoption) (Adoption, error) {
 	var adoption Adoption
 	ctx, cancel := context.WithTimeout(ctx, adoptionTimeout)
 	defer cancel()
-	err := c.do(ctx, http.MethodPost, taskPath(namespace, uid)+"/adopt", url.Values{"former": {former}}, maxDeletionBytes, &adoption)
+	query := url.Values{"former": {a.Former}}
+	if a.NamespaceUID != "" {
+		query.Set("namespaceUID", a.NamespaceUID)
+	}
+	err := c.do(ctx, http.MethodPost, taskPath(a.Namespace, a.UID)+"/adopt", query, maxDeletionBytes, &adoption)
 	return adoption, err
 }
 

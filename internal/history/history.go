@@ -86,6 +86,20 @@ type Adoption struct {
 	Done bool
 }
 
+// FormerTask is a task whose history another one continues.
+type FormerTask struct {
+	UID string
+	// NamespaceUID is the UID of the newest namespace whose histories are those of both; "" if none
+	// is known.
+	NamespaceUID string
+}
+
+// TaskAdoption says that a task continues the history of a former one. The task's name is not known.
+type TaskAdoption struct {
+	Task   Key
+	Former FormerTask
+}
+
 // Position is a place in a task's conversation.
 type Position struct {
 	// Branch is the branch's id.

@@ -37,6 +37,7 @@ import (
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/codeadoption"
 	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/logging"
@@ -126,6 +127,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
 	aside.Go(func() { _ = p.live.Run(work) })
 	aside.Go(func() { p.grant(work) })
+	aside.Go(func() { p.keepAdopted(work, stores.archive, log) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { _ = p.verifier(stores.archive, log).Run(work) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
@@ -283,6 +285,14 @@ func (p *parts) grant(ctx context.Context) {
 		p.grants.Code = p.code
 	}
 	p.grants.Run(ctx)
+}
+
+// keepAdopted keeps the checkpoints of adopted histories in the gitstore until ctx ends.
+func (p *parts) keepAdopted(ctx context.Context, store *postgres.Store, log logr.Logger) {
+	if p.code.client.BaseURL != "" {
+		keeper := codeadoption.Keeper{Store: store, Code: p.code, Log: log.WithName("adoptions")}
+		keeper.Run(ctx)
+	}
 }
 
 // verifier returns what verifies checkpoints in the background.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -87,11 +88,24 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 }
 
 // AdoptTask implements gateway.Code.
-func (c codeStore) AdoptTask(ctx context.Context, namespace, uid, former string) (gitstoreapi.Adoption, error) {
+func (c codeStore) AdoptTask(ctx context.Context, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error) {
 	if c.client.BaseURL == "" {
 		return gitstoreapi.Adoption{}, errNoGitstore()
 	}
-	return c.client.AdoptTask(ctx, namespace, uid, former)
+	a.Namespace = namespaced.Name(a.Namespace)
+	return c.client.AdoptTask(ctx, a)
+}
+
+// LackingAdoptions implements gateway.Code.
+func (c codeStore) LackingAdoptions(ctx context.Context, known []gitstoreapi.TaskAdoption) ([]gitstoreapi.TaskAdoption, error) {
+	if c.client.BaseURL == "" {
+		return nil, errNoGitstore()
+	}
+	named := slices.Clone(known)
+	for i := range named {
+		named[i].Namespace = namespaced.Name(named[i].Namespace)
+	}
+	return c.client.LackingAdoptions(ctx, named)
 }
 
 // TellNamespaces implements namespaced.Code.

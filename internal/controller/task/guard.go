@@ -116,16 +116,12 @@ func (g *guard) Adopt(ctx context.Context, task history.Task, former string) err
 	return g.call(ctx, func(ctx context.Context) error { return g.store.Adopt(ctx, task, former) })
 }
 
-func (g *guard) PendingCode(ctx context.Context, taskUID string) (formers []string, err error) {
+func (g *guard) FormerTasks(ctx context.Context, taskUID string) (formers []history.FormerTask, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
-		formers, err = g.store.PendingCode(ctx, taskUID)
+		formers, err = g.store.FormerTasks(ctx, taskUID)
 		return err
 	})
 	return formers, err
-}
-
-func (g *guard) CodeAdopted(ctx context.Context, taskUID string, formers []string) error {
-	return g.call(ctx, func(ctx context.Context) error { return g.store.CodeAdopted(ctx, taskUID, formers) })
 }
 
 func (g *guard) Operations(ctx context.Context, task history.Key, keys []string) (found []string, err error) {

@@ -58,14 +58,9 @@ func (c *counting) Adopt(context.Context, history.Task, string) error {
 	return c.err
 }
 
-func (c *counting) PendingCode(context.Context, string) ([]string, error) {
+func (c *counting) FormerTasks(context.Context, string) ([]history.FormerTask, error) {
 	c.calls++
 	return nil, c.err
-}
-
-func (c *counting) CodeAdopted(context.Context, string, []string) error {
-	c.calls++
-	return c.err
 }
 
 func (c *counting) Operations(context.Context, history.Key, []string) ([]string, error) {

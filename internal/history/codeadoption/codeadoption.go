@@ -2,12 +2,14 @@
 // one's checkpoints, which until then it has under the former UID alone.
 //
 // It promises that it may be repeated, and that once it has succeeded, the gitstore has all of
-// them under the task's own UID, but those of a former task that it does not know.
+// them under the task's own UID. What the gitstore lacks, only the gitstore knows: it may be restored
+// from an older copy at any time, and get a newer one back. So it is asked each time.
 package codeadoption
 
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 
@@ -15,46 +17,58 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// Store is the part of the history store that knows what is yet to be adopted.
+// Store is the part of the history store that knows what a task has adopted.
 type Store interface {
-	// PendingCode returns the former UIDs of a task's history under which alone the gitstore has
-	// its checkpoints.
-	PendingCode(ctx context.Context, taskUID string) (formers []string, err error)
-	// CodeAdopted records that the gitstore has those checkpoints under the task's own UID.
-	CodeAdopted(ctx context.Context, taskUID string, formers []string) error
+	// FormerTasks returns the former tasks whose history a task continues, the earliest first.
+	FormerTasks(ctx context.Context, taskUID string) ([]history.FormerTask, error)
 }
 
 // Code is the gitstore.
 type Code interface {
+	// LackingAdoptions returns those of the given adoptions of which the gitstore knows nothing.
+	LackingAdoptions(ctx context.Context, known []gitstoreapi.TaskAdoption) ([]gitstoreapi.TaskAdoption, error)
 	// AdoptTask gives the checkpoints of a former task to another one of its namespace. It may be
 	// repeated.
-	AdoptTask(ctx context.Context, namespace, uid, former string) (gitstoreapi.Adoption, error)
+	AdoptTask(ctx context.Context, adoption gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error)
 }
 
 // Adopt has the gitstore give a task the checkpoints of the former ones whose history it has
-// adopted. A former task that the gitstore does not know stays pending: the gitstore may have been
-// restored from an older copy, and get a newer one. When the gitstore cannot do it, the error
-// wraps history.ErrUnavailable.
+// adopted. When the gitstore cannot do it, the error wraps history.ErrUnavailable.
 func Adopt(ctx context.Context, store Store, code Code, task history.Key, log logr.Logger) error {
-	formers, err := store.PendingCode(ctx, task.UID)
+	formers, err := store.FormerTasks(ctx, task.UID)
 	if err != nil || len(formers) == 0 {
 		return err
 	}
-	var adopted []string
+	known := make([]gitstoreapi.TaskAdoption, 0, len(formers))
 	for _, former := range formers {
-		adoption, err := code.AdoptTask(ctx, task.Namespace, task.UID, former)
+		known = append(known, gitstoreapi.TaskAdoption{Namespace: task.Namespace, UID: task.UID, Former: former.UID, NamespaceUID: former.NamespaceUID})
+	}
+	for page := range slices.Chunk(known, gitstoreapi.MaxAdoptions) {
+		if err := adoptLacking(ctx, code, page, log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// adoptLacking has the gitstore carry out those of the adoptions that it lacks, at most
+// gitstoreapi.MaxAdoptions.
+func adoptLacking(ctx context.Context, code Code, known []gitstoreapi.TaskAdoption, log logr.Logger) error {
+	lacking, err := code.LackingAdoptions(ctx, known)
+	if err != nil {
+		return fmt.Errorf("%w: the gitstore could not tell which checkpoints of former tasks it lacks: %w", history.ErrUnavailable, err)
+	}
+	for _, a := range lacking {
+		log := log.WithValues("namespace", a.Namespace, "uid", a.UID, "former", a.Former)
+		adoption, err := code.AdoptTask(ctx, a)
 		if err != nil {
-			return fmt.Errorf("%w: the gitstore could not give this task the checkpoints of the former one with UID %s: %w", history.ErrUnavailable, former, err)
+			return fmt.Errorf("%w: the gitstore could not give the task with UID %s the checkpoints of the former one with UID %s: %w", history.ErrUnavailable, a.UID, a.Former, err)
 		}
 		if adoption.Unknown {
-			log.Info("the gitstore does not know the former task; its checkpoints are asked for again at the next attempt", "former", former)
+			log.Info("the gitstore does not know the former task: if it was restored from an older copy, what it has lost is pushed again from the volume of the task, if that has it")
 			continue
 		}
-		adopted = append(adopted, former)
+		log.Info("a task has adopted the checkpoints of a former one", "refs", adoption.Refs)
 	}
-	if len(adopted) == 0 {
-		return nil
-	}
-	log.Info("a task has adopted the checkpoints of a former one", "formers", adopted)
-	return store.CodeAdopted(ctx, task.UID, adopted)
+	return nil
 }

@@ -36,8 +36,7 @@ type Namespaces interface {
 // byUID are the calls about a task by its UID alone, which need no translation. Their callers have
 // the UID from a Task object, or from the answer to a call that was translated.
 type byUID interface {
-	PendingCode(ctx context.Context, taskUID string) (formers []string, err error)
-	CodeAdopted(ctx context.Context, taskUID string, formers []string) error
+	FormerTasks(ctx context.Context, taskUID string) ([]history.FormerTask, error)
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)

@@ -120,18 +120,26 @@ func (s *Store) Operations(ctx context.Context, task history.Key, keys []string)
 	return found, wrap(err, "read which operations of the task with UID "+task.UID+" were carried out")
 }
 
-// PendingCode returns the former UIDs of a history under which alone the gitstore has its
-// checkpoints.
-func (s *Store) PendingCode(ctx context.Context, taskUID string) ([]string, error) {
-	formers, err := s.read().PendingCode(ctx, taskUID)
-	return formers, wrap(err, "read which code the task with UID "+taskUID+" adopts")
+// FormerTasks returns the former tasks whose history a task continues, the earliest first.
+func (s *Store) FormerTasks(ctx context.Context, taskUID string) ([]history.FormerTask, error) {
+	rows, err := s.read().FormerTasks(ctx, taskUID)
+	formers := make([]history.FormerTask, 0, len(rows))
+	for _, row := range rows {
+		formers = append(formers, history.FormerTask{UID: row.FormerUid, NamespaceUID: row.NamespaceUid})
+	}
+	return formers, wrap(err, "read which tasks' history the task with UID "+taskUID+" continues")
 }
 
-// CodeAdopted records that the gitstore has those checkpoints under the task's own UID.
-func (s *Store) CodeAdopted(ctx context.Context, taskUID string, formers []string) error {
-	return s.write(ctx, "record which code the task with UID "+taskUID+" has adopted", func(q *sqlc.Queries) error {
-		return q.CodeAdopted(ctx, sqlc.CodeAdoptedParams{Uid: taskUID, FormerUids: formers})
-	})
+// Adoptions lists adoptions in the order of the former tasks' UIDs, after the given one.
+func (s *Store) Adoptions(ctx context.Context, afterFormer string, limit int) ([]history.TaskAdoption, error) {
+	rows, err := s.read().Adoptions(ctx, sqlc.AdoptionsParams{After: afterFormer, UpToRows: int32(limit)})
+	adoptions := make([]history.TaskAdoption, 0, len(rows))
+	for _, row := range rows {
+		adoptions = append(adoptions, history.TaskAdoption{
+			Task: history.Key{Namespace: row.Namespace, UID: row.Uid}, Former: history.FormerTask{UID: row.FormerUid, NamespaceUID: row.NamespaceUid},
+		})
+	}
+	return adoptions, wrap(err, "list adopted histories")
 }
 
 // refuseFormer returns history.ErrFenced if another task continues the task's history.

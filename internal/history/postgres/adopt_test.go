@@ -61,12 +61,15 @@ var _ = Describe("A history that another task continues", func() {
 	It("is adopted by one task after the other, and deleted with the last", func(ctx SpecContext) {
 		third := history.Task{Namespace: "team", Name: "fix", UID: "third-uid"}
 		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
-		Expect(store.PendingCode(ctx, "second-uid")).To(Equal([]string{"first-uid"}))
+		Expect(store.FormerTasks(ctx, "second-uid")).To(Equal([]history.FormerTask{{UID: "first-uid"}}))
 		Expect(store.Adopt(ctx, third, "second-uid")).To(Succeed())
 		Expect(store.Adoption(ctx, third)).To(Equal(history.Adoption{Former: "second-uid", Done: true}))
-		Expect(store.PendingCode(ctx, "third-uid")).To(Equal([]string{"first-uid", "second-uid"}))
-		Expect(store.CodeAdopted(ctx, "third-uid", []string{"first-uid", "second-uid"})).To(Succeed())
-		Expect(store.PendingCode(ctx, "third-uid")).To(BeEmpty())
+		Expect(store.FormerTasks(ctx, "third-uid")).To(Equal([]history.FormerTask{{UID: "first-uid"}, {UID: "second-uid"}}))
+		ofThird := func(former string) history.TaskAdoption {
+			return history.TaskAdoption{Task: history.Key{Namespace: "team", UID: "third-uid"}, Former: history.FormerTask{UID: former}}
+		}
+		Expect(store.Adoptions(ctx, "", 1)).To(Equal([]history.TaskAdoption{ofThird("first-uid")}))
+		Expect(store.Adoptions(ctx, "first-uid", 9)).To(Equal([]history.TaskAdoption{ofThird("second-uid")}))
 
 		Expect(store.DeleteTask(ctx, "third-uid")).Error().NotTo(HaveOccurred())
 		for _, task := range []history.Task{first, second, third} {

@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,16 +17,26 @@ import (
 
 // adoptingCode is a gitstore that notes what it is asked to adopt.
 type adoptingCode struct {
-	down, strange bool
-	adopted       []string
+	down bool
+	// asked is what it was asked to adopt, and has what it still has of that.
+	asked, has []gitstoreapi.TaskAdoption
 }
 
-func (c *adoptingCode) AdoptTask(_ context.Context, namespace, uid, former string) (gitstoreapi.Adoption, error) {
+func (c *adoptingCode) LackingAdoptions(_ context.Context, known []gitstoreapi.TaskAdoption) (lacking []gitstoreapi.TaskAdoption, err error) {
 	if c.down {
-		return gitstoreapi.Adoption{}, errors.New("the gitstore is down")
+		return nil, errors.New("the gitstore is down")
 	}
-	c.adopted = append(c.adopted, namespace+" "+uid+" "+former)
-	return gitstoreapi.Adoption{Unknown: c.strange}, nil
+	for _, a := range known {
+		if !slices.Contains(c.has, a) {
+			lacking = append(lacking, a)
+		}
+	}
+	return lacking, nil
+}
+
+func (c *adoptingCode) AdoptTask(_ context.Context, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error) {
+	c.asked, c.has = append(c.asked, a), append(c.has, a)
+	return gitstoreapi.Adoption{}, nil
 }
 
 var _ = Describe("A task that adopts the history of a former one", func() {
@@ -40,10 +51,15 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 		_, err := f.tryBegin("a2", nil)
 		Expect(err).To(beRefused(connect.CodeUnavailable))
 		code.down = false
-		for _, strange := range []bool{true, false, false} {
-			code.strange = strange
+		for range 2 {
 			Expect(f.begin("a2").GetAttempt()).To(BeEquivalentTo(2))
 		}
-		Expect(code.adopted).To(Equal([]string{"team uid-of-a former", "team uid-of-a former"}), "again after the gitstore did not know the former one, and then no more")
+		adoption := gitstoreapi.TaskAdoption{Namespace: "team", UID: "uid-of-a", Former: "former"}
+		Expect(code.asked).To(Equal([]gitstoreapi.TaskAdoption{adoption}))
+
+		By("restoring the gitstore from a copy that is older than that")
+		code.has = nil
+		Expect(f.begin("a2").GetAttempt()).To(BeEquivalentTo(2))
+		Expect(code.asked).To(Equal([]gitstoreapi.TaskAdoption{adoption, adoption}))
 	})
 })

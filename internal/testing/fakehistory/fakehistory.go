@@ -24,9 +24,7 @@ type Store struct {
 	events []history.Event
 	tasks  map[string]*task
 	// adopted are the former UIDs of the tasks that continue another one's history.
-	adopted map[string]string
-	// codeless are the UIDs of tasks whose code the gitstore has yet to give them.
-	codeless  map[string]bool
+	adopted   map[string]string
 	specs     map[history.Key]history.KeptSpec
 	listeners map[int]func(history.Notification)
 	next      int
@@ -43,7 +41,7 @@ type task struct {
 
 // New returns an empty store that is up.
 func New() *Store {
-	return &Store{tasks: map[string]*task{}, adopted: map[string]string{}, codeless: map[string]bool{}, specs: map[history.Key]history.KeptSpec{}, listeners: map[int]func(history.Notification){}}
+	return &Store{tasks: map[string]*task{}, adopted: map[string]string{}, specs: map[history.Key]history.KeptSpec{}, listeners: map[int]func(history.Notification){}}
 }
 
 // SetDown takes the store down or brings it back up.
@@ -292,29 +290,21 @@ func (s *Store) Adopt(_ context.Context, t history.Task, former string) error {
 		return cmp.Or(err, history.ErrNotFound)
 	}
 	delete(s.tasks, former)
-	k.state.Task, s.tasks[t.UID], s.adopted[t.UID], s.codeless[t.UID] = t, k, former, true
+	k.state.Task, s.tasks[t.UID], s.adopted[t.UID] = t, k, former
 	for i := range k.checkpoints {
 		k.checkpoints[i].TaskUID = t.UID
 	}
 	return nil
 }
 
-// PendingCode implements the controllers' stores.
-func (s *Store) PendingCode(_ context.Context, taskUID string) (formers []string, err error) {
+// FormerTasks implements the controllers' stores.
+func (s *Store) FormerTasks(_ context.Context, taskUID string) (formers []history.FormerTask, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.codeless[taskUID] {
-		formers = []string{s.adopted[taskUID]}
+	if former := s.adopted[taskUID]; former != "" {
+		formers = []history.FormerTask{{UID: former}}
 	}
 	return formers, s.unavailable()
-}
-
-// CodeAdopted implements the controllers' stores.
-func (s *Store) CodeAdopted(_ context.Context, taskUID string, _ []string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.codeless, taskUID)
-	return s.unavailable()
 }
 
 // Operations implements the controllers' stores.

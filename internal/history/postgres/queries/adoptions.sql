@@ -37,11 +37,15 @@ UPDATE adoptions SET uid = @uid::text WHERE adoptions.uid = @former_uid::text;
 -- name: InsertAdoption :exec
 INSERT INTO adoptions (former_uid, uid, namespace) VALUES (@former_uid, @uid, @namespace);
 
--- name: PendingCode :many
-SELECT former_uid FROM adoptions WHERE uid = @uid AND code_pending ORDER BY adopted_at, former_uid;
+-- name: FormerTasks :many
+-- The tasks whose history a task has adopted, with the newest namespace that has it.
+SELECT a.former_uid, coalesce((SELECT n.uid FROM namespaces n WHERE n.key = a.namespace ORDER BY n.since DESC, n.uid LIMIT 1), '')::text AS namespace_uid
+FROM adoptions a WHERE a.uid = @uid ORDER BY a.adopted_at, a.former_uid;
 
--- name: CodeAdopted :exec
-UPDATE adoptions SET code_pending = false WHERE uid = @uid AND former_uid = ANY (@former_uids::text[]);
+-- name: Adoptions :many
+SELECT a.former_uid, a.uid, a.namespace,
+    coalesce((SELECT n.uid FROM namespaces n WHERE n.key = a.namespace ORDER BY n.since DESC, n.uid LIMIT 1), '')::text AS namespace_uid
+FROM adoptions a WHERE a.former_uid > @after ORDER BY a.former_uid LIMIT @up_to_rows;
 
 -- name: BuryFormerTasks :exec
 -- The tasks whose history a deleted one had adopted may write no more either.

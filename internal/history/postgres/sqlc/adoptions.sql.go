@@ -48,6 +48,49 @@ func (q *Queries) Adopted(ctx context.Context, arg AdoptedParams) (string, error
 	return uid, err
 }
 
+const adoptions = `-- name: Adoptions :many
+SELECT a.former_uid, a.uid, a.namespace,
+    coalesce((SELECT n.uid FROM namespaces n WHERE n.key = a.namespace ORDER BY n.since DESC, n.uid LIMIT 1), '')::text AS namespace_uid
+FROM adoptions a WHERE a.former_uid > $1 ORDER BY a.former_uid LIMIT $2
+`
+
+type AdoptionsParams struct {
+	After    string
+	UpToRows int32
+}
+
+type AdoptionsRow struct {
+	FormerUid    string
+	Uid          string
+	Namespace    string
+	NamespaceUid string
+}
+
+func (q *Queries) Adoptions(ctx context.Context, arg AdoptionsParams) ([]AdoptionsRow, error) {
+	rows, err := q.db.Query(ctx, adoptions, arg.After, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AdoptionsRow
+	for rows.Next() {
+		var i AdoptionsRow
+		if err := rows.Scan(
+			&i.FormerUid,
+			&i.Uid,
+			&i.Namespace,
+			&i.NamespaceUid,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const buryFormerTasks = `-- name: BuryFormerTasks :exec
 WITH gone AS (DELETE FROM adoptions WHERE adoptions.uid = $1 RETURNING former_uid, namespace)
 INSERT INTO deleted_tasks (uid, namespace) SELECT former_uid, namespace FROM gone ON CONFLICT DO NOTHING
@@ -56,20 +99,6 @@ INSERT INTO deleted_tasks (uid, namespace) SELECT former_uid, namespace FROM gon
 // The tasks whose history a deleted one had adopted may write no more either.
 func (q *Queries) BuryFormerTasks(ctx context.Context, uid string) error {
 	_, err := q.db.Exec(ctx, buryFormerTasks, uid)
-	return err
-}
-
-const codeAdopted = `-- name: CodeAdopted :exec
-UPDATE adoptions SET code_pending = false WHERE uid = $1 AND former_uid = ANY ($2::text[])
-`
-
-type CodeAdoptedParams struct {
-	Uid        string
-	FormerUids []string
-}
-
-func (q *Queries) CodeAdopted(ctx context.Context, arg CodeAdoptedParams) error {
-	_, err := q.db.Exec(ctx, codeAdopted, arg.Uid, arg.FormerUids)
 	return err
 }
 
@@ -100,6 +129,37 @@ func (q *Queries) FormerTask(ctx context.Context, arg FormerTaskParams) (string,
 	var former_uid string
 	err := row.Scan(&former_uid)
 	return former_uid, err
+}
+
+const formerTasks = `-- name: FormerTasks :many
+SELECT a.former_uid, coalesce((SELECT n.uid FROM namespaces n WHERE n.key = a.namespace ORDER BY n.since DESC, n.uid LIMIT 1), '')::text AS namespace_uid
+FROM adoptions a WHERE a.uid = $1 ORDER BY a.adopted_at, a.former_uid
+`
+
+type FormerTasksRow struct {
+	FormerUid    string
+	NamespaceUid string
+}
+
+// The tasks whose history a task has adopted, with the newest namespace that has it.
+func (q *Queries) FormerTasks(ctx context.Context, uid string) ([]FormerTasksRow, error) {
+	rows, err := q.db.Query(ctx, formerTasks, uid)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FormerTasksRow
+	for rows.Next() {
+		var i FormerTasksRow
+		if err := rows.Scan(&i.FormerUid, &i.NamespaceUid); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const insertAdoption = `-- name: InsertAdoption :exec
@@ -173,28 +233,4 @@ type MoveTaskParams struct {
 func (q *Queries) MoveTask(ctx context.Context, arg MoveTaskParams) error {
 	_, err := q.db.Exec(ctx, moveTask, arg.Uid, arg.FormerUid)
 	return err
-}
-
-const pendingCode = `-- name: PendingCode :many
-SELECT former_uid FROM adoptions WHERE uid = $1 AND code_pending ORDER BY adopted_at, former_uid
-`
-
-func (q *Queries) PendingCode(ctx context.Context, uid string) ([]string, error) {
-	rows, err := q.db.Query(ctx, pendingCode, uid)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var former_uid string
-		if err := rows.Scan(&former_uid); err != nil {
-			return nil, err
-		}
-		items = append(items, former_uid)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }

@@ -1,0 +1,182 @@
+package gitstore
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+)
+
+// copied returns a copy of the gitstore's folder as it is, from which it can be restored.
+func (s *testServer) copied() string {
+	s.t.Helper()
+	folder := filepath.Join(s.t.TempDir(), "copy")
+	if err := os.CopyFS(folder, os.DirFS(s.store.root)); err != nil {
+		s.t.Fatal(err)
+	}
+	return folder
+}
+
+// restored serves a gitstore whose folder is restored from a copy.
+func (s *testServer) restored(from string) *testServer {
+	s.t.Helper()
+	folder := filepath.Join(s.t.TempDir(), "restored")
+	if err := os.CopyFS(folder, os.DirFS(from)); err != nil {
+		s.t.Fatal(err)
+	}
+	store, err := Open(s.t.Context(), folder, testGitMemory, testHook())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return serveStore(s.t, store, Limits{})
+}
+
+// as returns a client of the gitstore with a token.
+func (s *testServer) as(token string) gitstoreapi.Client {
+	s.t.Helper()
+	client := gitstoreapi.Client{BaseURL: s.URL, CAFile: s.ca, TokenFile: filepath.Join(s.t.TempDir(), "token")}
+	if err := os.WriteFile(client.TokenFile, []byte(token), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return client
+}
+
+// wantLacking fails unless the gitstore lacks these adoptions of the known ones.
+func (s *testServer) wantLacking(known []gitstoreapi.TaskAdoption, want ...gitstoreapi.TaskAdoption) {
+	s.t.Helper()
+	for _, token := range []string{serverToken, managerToken} {
+		got, err := s.as(token).LackingAdoptions(s.t.Context(), known)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if diff := cmp.Diff(append([]gitstoreapi.TaskAdoption{}, want...), got); diff != "" {
+			s.t.Errorf("the adoptions that the gitstore lacks, as it tells the %s (-want +got):\n%s", token, diff)
+		}
+	}
+}
+
+// TestARestoredGitstoreTellsWhichAdoptionsItLacks: it is asked for them again, and once only.
+func TestARestoredGitstoreTellsWhichAdoptionsItLacks(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one+":refs/clew/uid-1/code/1", one+":refs/clew/uid-1/state/1")
+	known := []gitstoreapi.TaskAdoption{{Namespace: "team", UID: "uid-2", Former: "uid-1", NamespaceUID: uidOfTeam}, {Namespace: "other", UID: "uid-4", Former: "uid-3"}}
+	adopts := func(server *testServer) {
+		t.Helper()
+		adoption, err := server.as(serverToken).AdoptTask(t.Context(), known[0])
+		if err != nil || adoption != (gitstoreapi.Adoption{Refs: 2}) {
+			t.Fatalf("the adoption: %+v, %v", adoption, err)
+		}
+	}
+	hasAdopted := func(server *testServer) {
+		t.Helper()
+		server.wantLacking(known, known[1])
+		if refs := everything(t, server.bare(repository)); !strings.Contains(refs, "refs/clew/uid-2/code/1") || !strings.Contains(refs, "refs/clew/uid-2/state/1") {
+			t.Errorf("the refs are\n%s", refs)
+		}
+		former := server.client("task:team:fix:uid-1:2")
+		late := former.commit("a", "late")
+		former.refusedPush(gitstoreapi.TaskDeleted, "can no longer push", late+":refs/clew/uid-1/code/2")
+	}
+	server.wantLacking(known, known...)
+	before := server.copied()
+
+	fences, err := server.store.fences("team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fences.adopt(t.Context(), "uid-2", "uid-1", uidOfTeam); err != nil { // and then it is killed
+		t.Fatal(err)
+	}
+	server.wantLacking(known, known...)
+	during := server.copied()
+
+	adopts(server)
+	hasAdopted(server)
+	after := server.copied()
+	for name, older := range map[string]string{"before the adoption": before, "in the middle of it": during} {
+		t.Run(name, func(t *testing.T) {
+			restored := server.restored(older)
+			restored.wantLacking(known, known...)
+			adopts(restored)
+			adopts(restored) // it may be repeated
+			hasAdopted(restored)
+		})
+	}
+	hasAdopted(server.restored(after)) // the newer copy is put back in its place
+}
+
+// TestARestoredGitstoreLearnsAgainWhoseAnAdoptedTaskIs: it has forgotten the former task, which was
+// of a namespace made anew, and must not give what the new task has to the earlier namespace.
+func TestARestoredGitstoreLearnsAgainWhoseAnAdoptedTaskIs(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	old := server.client("task:team:old:uid-old:1")
+	old.push(old.commit("a", "old") + ":refs/clew/uid-old/code/1")
+	restored := server.restored(server.copied())
+	restored.tell(team(uidOfTeam, "team"), team(uidAnew, "team@"+uidAnew))
+	adoption := gitstoreapi.TaskAdoption{Namespace: "team", UID: "uid-2", Former: "uid-1", NamespaceUID: uidAnew}
+	if got, err := restored.as(managerToken).AdoptTask(t.Context(), adoption); err != nil || !got.Unknown {
+		t.Fatalf("the adoption: %+v, %v", got, err)
+	}
+	restored.wantLacking([]gitstoreapi.TaskAdoption{adoption})
+	for uid, want := range map[string]map[string]bool{
+		uidOfTeam: {"uid-old": true, "uid-1": false, "uid-2": false},
+		uidAnew:   {"uid-old": false, "uid-1": true, "uid-2": true},
+	} {
+		owned, err := restored.store.belongings("team", uid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for task, has := range want {
+			if owned.has(task) != has {
+				t.Errorf("the task %s belongs to %s: %t, want %t", task, uid, !has, has)
+			}
+		}
+	}
+
+	anew := serveNamespace(t, restored.store, Limits{}, wordOfToken{uid: uidAnew})
+	pod := anew.client("task:team:fix:uid-2:2")
+	one := pod.commit("a", "one") // which the volume has
+	pod.push(one + ":refs/clew/uid-2/code/1")
+	if got := anew.refsOf(readerToken); got != "refs/clew/uid-2/code/1" {
+		t.Errorf("readers of the namespace made anew see %s", got)
+	}
+	if got := restored.refsOf(readerToken); got != "refs/clew/uid-old/code/1" {
+		t.Errorf("readers of the earlier namespace see %s", got)
+	}
+}
+
+func TestWhoMayAskForLackingAdoptions(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	for name, test := range map[string]struct {
+		method, token string
+		code          int
+	}{
+		"a task":          {http.MethodPost, "task:team:fix:uid-2:1", http.StatusForbidden},
+		"a reader":        {http.MethodPost, readerToken, http.StatusForbidden},
+		"nobody":          {http.MethodPost, "", http.StatusUnauthorized},
+		"by another verb": {http.MethodGet, serverToken, http.StatusBadRequest},
+		"without a body":  {http.MethodPost, serverToken, http.StatusBadRequest},
+	} {
+		if code, body := server.ask(test.method, gitstoreapi.AdoptionsPath, test.token); code != test.code {
+			t.Errorf("%s: code %d, want %d: %s", name, code, test.code, body)
+		}
+	}
+	bad := gitstoreapi.TaskAdoption{Namespace: "team", UID: "../x", Former: "uid-1"}
+	if _, err := server.as(serverToken).LackingAdoptions(t.Context(), []gitstoreapi.TaskAdoption{bad}); err == nil || !strings.Contains(err.Error(), "the UIDs of two tasks") {
+		t.Errorf("a path for a UID: %v", err)
+	}
+	many := make([]gitstoreapi.TaskAdoption, gitstoreapi.MaxAdoptions+1)
+	if _, err := server.as(serverToken).LackingAdoptions(t.Context(), many); err == nil || !strings.Contains(err.Error(), "at most 1000") {
+		t.Errorf("too many: %v", err)
+	}
+	if code, body := server.ask(http.MethodPost, "/team/tasks/uid-2/adopt?former=uid-1&namespaceUID=..%2Fx", serverToken); code != http.StatusBadRequest {
+		t.Errorf("a path for a namespace's UID: code %d, %s", code, body)
+	}
+}
