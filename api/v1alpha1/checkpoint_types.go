@@ -32,6 +32,11 @@ const (
 	TriggerBeforeRiskyTool CheckpointTrigger = "BeforeRiskyTool"
 	// TriggerBeforeRun: the agent is about to be started, as checkpointPolicy.beforeRun says.
 	TriggerBeforeRun CheckpointTrigger = "BeforeRun"
+	// TriggerPreCheckout: the state before a branch was checked out in the agent's repository. A
+	// rewind to it takes that back.
+	TriggerPreCheckout CheckpointTrigger = "PreCheckout"
+	// TriggerCheckedOut: the state after that.
+	TriggerCheckedOut CheckpointTrigger = "CheckedOut"
 )
 
 // CheckpointConsistency says whether the agent was stopped while its files were read.

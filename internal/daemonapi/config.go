@@ -89,6 +89,10 @@ type Config struct {
 	StatePaths []string `json:"statePaths,omitempty"`
 	// Operation is what prepare has to carry out in addition to preparing the workspace.
 	Operation *Operation `json:"operation,omitempty"`
+	// Branches are branches of the task's checkpoints that the agent's repository is to have,
+	// and Checkout the one that its HEAD is to be brought to; nil for none.
+	Branches []Branch  `json:"branches,omitempty"`
+	Checkout *Checkout `json:"checkout,omitempty"`
 	// IdleSeconds is how long the agent may print nothing before it is ended; 0 for no
 	// limit.
 	IdleSeconds int32 `json:"idleSeconds,omitempty"`
@@ -334,6 +338,12 @@ type PrepareResult struct {
 	DriftCommit string `json:"driftCommit,omitempty"`
 	// MovedHead is set if the HEAD of the agent's repository is not what Clew left there.
 	MovedHead *MovedHead `json:"movedHead,omitempty"`
+	// Branches has a letter for each of Config.Branches, in their order, that says what became
+	// of it.
+	Branches string `json:"branches,omitempty"`
+	// Checkout is the outcome of Config.Checkout; nil if there was none, or it could be neither
+	// carried out nor refused.
+	Checkout *CheckoutResult `json:"checkout,omitempty"`
 }
 
 // MovedHead is where the HEAD of the agent's repository was, and where it is. A branch is empty

@@ -17,6 +17,12 @@ const (
 	// ReferenceExists: the agent's repository has a branch that conflicts with the
 	// new one.
 	ReferenceExists Reason = "ReferenceExists"
+	// BranchMoved: the agent's repository has a branch of that name that is elsewhere.
+	BranchMoved Reason = "BranchMoved"
+	// RepositoryUnsuited: the agent's repository is not one that Clew writes to.
+	RepositoryUnsuited Reason = "RepositoryUnsuited"
+	// UnfinishedWork: the agent's repository is in the middle of a merge, a rebase or the like.
+	UnfinishedWork Reason = "UnfinishedWork"
 	// InvalidURL: a repository URL is not a plain https, http or ssh URL, or redirects
 	// to an address that must be set instead.
 	InvalidURL Reason = "InvalidURL"

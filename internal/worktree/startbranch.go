@@ -104,17 +104,22 @@ func folderTaken(work *beneath, name string) bool {
 
 // writeAgentFile replaces a small file of the agent's repository.
 func writeAgentFile(work *beneath, name, line string) error {
-	path := gitName + "/" + name
-	parent, _ := splitPath(path)
-	err := work.makeFolders(parent)
-	if err == nil {
-		err = work.replace(path, 0o644, func(f *os.File) error {
-			_, err := f.WriteString(line + "\n")
-			return err
-		})
-	}
+	err := putAgentFile(work, name, line)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
 		return fail(ReferenceExists, err, "%s cannot be written in the agent's repository, since another branch is in the way: start a new task on a branch of another name", name)
 	}
-	return failIO(err, "write %s in %s", path, work.path)
+	return failIO(err, "write %s/%s in %s", gitName, name, work.path)
+}
+
+// putAgentFile is writeAgentFile with the errors of the file system.
+func putAgentFile(work *beneath, name, line string) error {
+	path := gitName + "/" + name
+	parent, _ := splitPath(path)
+	if err := work.makeFolders(parent); err != nil {
+		return err
+	}
+	return work.replace(path, 0o644, func(f *os.File) error {
+		_, err := f.WriteString(line + "\n")
+		return err
+	})
 }

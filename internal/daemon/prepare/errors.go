@@ -144,7 +144,9 @@ func judgeGit(where place, reason worktree.Reason) verdict {
 		return verdict{reason: v1alpha1.ReasonPathNotFound, permanent: true}
 	case worktree.PathBlocked:
 		return verdict{reason: v1alpha1.ReasonInvalidState, permanent: true}
-	case worktree.ReferenceExists:
+	case worktree.UnfinishedWork, worktree.RepositoryUnsuited:
+		return verdict{reason: v1alpha1.ReasonInvalidState, permanent: true}
+	case worktree.ReferenceExists, worktree.BranchMoved:
 		return verdict{reason: v1alpha1.ReasonBranchExists, permanent: true}
 	case worktree.InvalidReference:
 		if where == placeVolume {
@@ -214,8 +216,12 @@ func Encode(r daemonapi.PrepareResult) ([]byte, error) {
 		case len(r.DriftedFiles) > 0:
 			r.DriftedFiles = r.DriftedFiles[:len(r.DriftedFiles)-1-len(r.DriftedFiles)/16]
 			r.DriftedActions = r.DriftedActions[:min(len(r.DriftedActions), len(r.DriftedFiles))]
-		default:
+		case r.Message != "" || r.Checkout == nil || r.Checkout.Message == "":
 			r.Message = truncate(r.Message, len(r.Message)/2)
+		default:
+			checkout := *r.Checkout
+			checkout.Message = truncate(checkout.Message, len(checkout.Message)/2)
+			r.Checkout = &checkout
 		}
 	}
 }

@@ -27,6 +27,9 @@ const (
 	triggerPreRewind = v1alpha1.TriggerPreRewind
 	triggerRewound   = v1alpha1.TriggerRewound
 	triggerBeforeRun = v1alpha1.TriggerBeforeRun
+
+	triggerPreCheckout = v1alpha1.TriggerPreCheckout
+	triggerCheckedOut  = v1alpha1.TriggerCheckedOut
 )
 
 // layOut fills an empty volume: from the task's newest checkpoint, from another task's, or

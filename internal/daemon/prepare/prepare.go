@@ -70,6 +70,11 @@ type Repo interface {
 	CheckBranch(name string) error
 	StartBranch(ctx context.Context, name string, numbered bool) (string, error)
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
+	FindAgentBranch(worktree.AgentBranch) (there bool, err error)
+	FetchForAgent(ctx context.Context, remote worktree.Remote, prefix string, at map[string]string) (missing []string, err error)
+	MakeAgentBranch(worktree.AgentBranch) error
+	FindCheckout(worktree.AgentBranch) (there bool, err error)
+	CheckOut(ctx context.Context, b worktree.AgentBranch, code string) error
 	Fetch(context.Context, worktree.Remote, ...string) error
 	Refetch(context.Context, worktree.Remote, ...string) error
 	Refs(context.Context, string) (map[string]string, error)
@@ -222,8 +227,11 @@ func (p *preparer) run(ctx context.Context) error {
 		{"checkDurable", p.checkDurable},
 		{"closeCalls", p.closeCalls},
 		{"finishRewind", p.finishRewind},
+		{"finishCheckout", p.finishCheckout},
 		{"operate", p.operate},
 		{"clearLocks", p.clearLocks},
+		{"makeBranches", p.makeBranches},
+		{"checkOut", p.checkOut},
 		{"keepBeforeRun", p.keepBeforeRun},
 		{"flush", p.flush},
 		{"planStart", p.planStart},
@@ -352,7 +360,7 @@ func (p *preparer) requirePushed(ctx context.Context, number int64) error {
 	err := p.pushAcceptable(ctx)
 	if err == nil && p.taker.MissingInGitstore(number) {
 		err = &failure{reason: v1alpha1.ReasonGitStoreRefused, permanent: true,
-			message: fmt.Sprintf("the gitstore refuses checkpoint %d, without which the rewind could not be undone; the Checkpoint's condition Durable says why", number)}
+			message: fmt.Sprintf("the gitstore refuses checkpoint %d, without which what follows could not be undone; the Checkpoint's condition Durable says why", number)}
 	}
 	return err
 }

@@ -104,7 +104,7 @@ func (p *preparer) advance(stage string, also func(*journal.State)) error {
 
 // saveBefore makes sure that the current state is in a checkpoint that the gitstore has.
 func (p *preparer) saveBefore(ctx context.Context, r *journal.Rewind) error {
-	from, err := p.currentCheckpoint(ctx, r)
+	from, err := p.currentCheckpoint(ctx, r.From)
 	if err != nil {
 		return err
 	}
@@ -123,10 +123,11 @@ func (p *preparer) saveBefore(ctx context.Context, r *journal.Rewind) error {
 	return p.advance(journal.RewindSaved, func(s *journal.State) { s.Rewind.From = *from })
 }
 
-// currentCheckpoint returns the checkpoint that is identical to the current state, or nil.
-func (p *preparer) currentCheckpoint(ctx context.Context, r *journal.Rewind) (*journal.Point, error) {
-	if r.From.Number != 0 { // taken before a crash
-		return &r.From, nil
+// currentCheckpoint returns the checkpoint that is identical to the current state, or nil. It is
+// taken, unless it has no number, if it was taken for the operation before a crash.
+func (p *preparer) currentCheckpoint(ctx context.Context, taken journal.Point) (*journal.Point, error) {
+	if taken.Number != 0 {
+		return &taken, nil
 	}
 	state := p.journal.State()
 	if state.Latest == nil || state.Clean == nil || *state.Clean != *state.Latest || state.IsLost(state.Latest.Number) {

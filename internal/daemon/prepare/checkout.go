@@ -1,0 +1,252 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/refname"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+// A checkout brings the agent's HEAD and index to a branch of a checkpoint, and changes no file: it
+// is refused unless the worktree is what the checkpoint holds. Like a rewind, it is journalled,
+// carried out once, and has a checkpoint before it and one after it. Unlike a rewind, nobody waits
+// for it: what only another try can help is left to the next start of a pod.
+
+// maxCheckoutWait bounds the time for which a checkout keeps the agent from starting while the
+// gitstore does not answer.
+const maxCheckoutWait = time.Minute
+
+// maxCheckoutMessage, in bytes, leaves room for the rest of the result.
+const maxCheckoutMessage = 512
+
+// checkOut carries out the pod's checkout, unless an earlier pod has.
+func (p *preparer) checkOut(ctx context.Context) error {
+	c := p.cfg.Pod.Checkout
+	if c == nil || p.cfg.Pod.PrepareOnly || p.checkoutDone(c) || p.awaitsBranch(c) {
+		return nil
+	}
+	next := &journal.Checkout{ID: c.ID, Stage: journal.CheckoutBegun, Branch: daemonapi.AgentBranchName(c.Name), Commit: c.Commit,
+		Target: journal.Point{Number: c.Checkpoint}}
+	checking, cancel := context.WithTimeout(ctx, maxCheckoutWait)
+	defer cancel()
+	there, err := p.checkCheckout(checking, next)
+	switch {
+	case err != nil && judge(err).permanent:
+		return p.failCheckout(next, err)
+	case err != nil:
+		return p.postpone(ctx, err)
+	case there:
+		return p.endCheckout(ctx, next)
+	}
+	if err := p.journal.Update(func(s *journal.State) error { s.Checkout = next; return nil }); err != nil {
+		return err
+	}
+	return p.finishCheckout(ctx)
+}
+
+// checkoutDone reports whether a checkout was carried out or refused before, and if so copies its
+// outcome into the result.
+func (p *preparer) checkoutDone(c *daemonapi.Checkout) bool {
+	key := daemonapi.OperationKey(daemonapi.OperationCheckout, c.ID)
+	done := p.journal.State().Done
+	if i := slices.IndexFunc(done, func(d journal.Done) bool { return d.ID == key }); i >= 0 {
+		p.reportCheckout(c.ID, done[i])
+		return true
+	}
+	if !p.completedAtServer(key) {
+		return false
+	}
+	p.reportCheckout(c.ID, journal.Done{}) // the numbers were lost with the volume
+	return true
+}
+
+// awaitsBranch reports whether the branch is to be made, and its commit could not be had.
+func (p *preparer) awaitsBranch(c *daemonapi.Checkout) bool {
+	i := slices.Index(p.cfg.Pod.Branches, c.Branch)
+	return i >= 0 && i < len(p.result.Branches) && p.result.Branches[i] == daemonapi.BranchUnfetched
+}
+
+// checkCheckout checks beforehand what would make the checkout fail later. It reports whether HEAD
+// is on the branch already.
+func (p *preparer) checkCheckout(ctx context.Context, c *journal.Checkout) (there bool, err error) {
+	if there, err = p.repo.FindCheckout(branchOf(c)); err != nil || there {
+		return there, err
+	}
+	uid := p.cfg.Pod.TaskUID
+	if c.Target, err = p.fetchRefs(ctx, placeGitstore, uid, c.Target.Number, c.Target.Code, refname.Code(uid, c.Target.Number)); err != nil {
+		return false, err
+	}
+	return false, p.sameFiles(ctx, c)
+}
+
+// sameFiles returns an error unless the worktree has exactly the files of the checkpoint.
+func (p *preparer) sameFiles(ctx context.Context, c *journal.Checkout) error {
+	drift, err := p.repo.Drift(ctx, worktree.Target{Code: c.Target.Code})
+	if err != nil || drift.Clean() {
+		return err
+	}
+	files := "files differ"
+	if drift.Count == 1 {
+		files = "file differs"
+	}
+	return &failure{reason: v1alpha1.ReasonInvalidState, permanent: true, message: fmt.Sprintf(
+		"the worktree is not what checkpoint %d holds, and a checkout changes no file: rewind to it first, then ask for the checkout with a new id (%d %s, for example %q)",
+		c.Target.Number, drift.Count, files, drift.Files[0].Path)}
+}
+
+// finishCheckout runs the journalled checkout from its current stage to the end.
+func (p *preparer) finishCheckout(ctx context.Context) error {
+	steps := map[string]func(context.Context, *journal.Checkout) error{
+		journal.CheckoutBegun:  p.saveBeforeCheckout,
+		journal.CheckoutSaved:  p.moveHead,
+		journal.CheckoutMarked: p.endCheckout,
+	}
+	for {
+		c := p.journal.State().Checkout
+		if c == nil {
+			return nil
+		}
+		do, ok := steps[c.Stage]
+		if !ok {
+			return fmt.Errorf("the journal has a checkout at the unknown stage %q", c.Stage)
+		}
+		p.log.Info("checking out a branch", "id", c.ID, "stage", c.Stage, "branch", c.Branch, "checkpoint", c.Target.Number)
+		err := p.timed(ctx, step{"checkout: " + c.Stage, func(ctx context.Context) error { return do(ctx, c) }})
+		if err != nil {
+			if err := p.giveUpCheckout(ctx, c, fmt.Errorf("check out the branch %s: %w", c.Branch, err)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// giveUpCheckout ends a checkout that cannot succeed, with HEAD and index as they were before. As
+// long as nothing was changed, one that may succeed later is left to the next pod.
+func (p *preparer) giveUpCheckout(ctx context.Context, c *journal.Checkout, err error) error {
+	var refused *checkpoint.RefusedError
+	hopeless := judge(err).permanent || errors.As(err, &refused) && !refused.Retryable
+	switch {
+	case c.Stage == journal.CheckoutBegun && hopeless:
+		return p.failCheckout(c, err)
+	case c.Stage == journal.CheckoutBegun:
+		if err := p.postpone(ctx, err); err != nil {
+			return err
+		}
+		return p.journal.Update(func(s *journal.State) error { s.Checkout = nil; return nil })
+	case c.Stage == journal.CheckoutMarked || !hopeless:
+		return err
+	}
+	p.log.Error(err, "the checkout failed, and is taken back", "id", c.ID)
+	if _, restoring := p.restoreTo(ctx, c.From, worktree.ScopeCode); restoring != nil {
+		return fmt.Errorf("take back the checkout, which failed (%s): %w", err.Error(), restoring)
+	}
+	return p.failCheckout(c, err)
+}
+
+// postpone leaves a checkout to the next start of a pod.
+func (p *preparer) postpone(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	p.log.Error(err, "the agent starts without the branch checked out; the next pod tries again")
+	return nil
+}
+
+// saveBeforeCheckout makes sure that the current state is in a checkpoint that the gitstore has.
+func (p *preparer) saveBeforeCheckout(ctx context.Context, c *journal.Checkout) error {
+	ctx, cancel := context.WithTimeout(ctx, maxCheckoutWait)
+	defer cancel()
+	from, err := p.currentCheckpoint(ctx, c.From)
+	if err != nil {
+		return err
+	}
+	if from == nil {
+		point, err := p.taker.Take(ctx, checkpoint.Request{Trigger: triggerPreCheckout, Message: "Before the checkout of the branch " + c.Branch,
+			Also: func(s *journal.State, point journal.Point) { s.Checkout.From = point }})
+		if err != nil {
+			return err
+		}
+		from = &point
+	}
+	if err := p.requirePushed(ctx, from.Number); err != nil {
+		return err
+	}
+	return p.journal.Update(func(s *journal.State) error {
+		s.Checkout.Stage, s.Checkout.From = journal.CheckoutSaved, *from
+		return nil
+	})
+}
+
+// moveHead brings HEAD and index to the branch, and takes the checkpoint CheckedOut.
+func (p *preparer) moveHead(ctx context.Context, c *journal.Checkout) error {
+	there, err := p.repo.FindCheckout(branchOf(c))
+	if err == nil && !there {
+		// After a crash, somebody may have changed the volume.
+		err = p.sameFiles(ctx, c)
+	}
+	if err == nil && !there {
+		p.known.drift = nil
+		err = p.repo.CheckOut(ctx, branchOf(c), c.Target.Code)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = p.taker.Take(ctx, checkpoint.Request{Trigger: triggerCheckedOut, Message: fmt.Sprintf("Checked out the branch %s of checkpoint %d", c.Branch, c.Target.Number),
+		Also: func(s *journal.State, point journal.Point) {
+			s.Checkout.Stage, s.Checkout.To = journal.CheckoutMarked, point.Number
+			s.Clean = &point
+		}})
+	return err
+}
+
+// endCheckout has the server remember the checkout, and ends it. The agent's HEAD may have been on
+// the branch before.
+func (p *preparer) endCheckout(ctx context.Context, c *journal.Checkout) error {
+	key := daemonapi.OperationKey(daemonapi.OperationCheckout, c.ID)
+	if _, err := p.move(ctx, &daemonv1.Move{OperationId: key, Reason: daemonapi.NoteCheckout, KeepPosition: true}); err != nil {
+		return err
+	}
+	return p.concludeCheckout(c, journal.Done{ID: key, From: c.From.Number, To: c.To})
+}
+
+// failCheckout ends a checkout that failed and left everything unchanged.
+func (p *preparer) failCheckout(c *journal.Checkout, err error) error {
+	f := failureOf(err)
+	p.log.Info("the branch was not checked out", "id", c.ID, "branch", c.Branch, "reason", f.Reason, "message", f.Message)
+	return p.concludeCheckout(c, journal.Done{ID: daemonapi.OperationKey(daemonapi.OperationCheckout, c.ID), Failure: &f})
+}
+
+// concludeCheckout journals and reports the outcome of a checkout.
+func (p *preparer) concludeCheckout(c *journal.Checkout, done journal.Done) error {
+	err := p.journal.Update(func(s *journal.State) error {
+		s.Checkout = nil
+		s.Complete(done)
+		return nil
+	})
+	if asked := p.cfg.Pod.Checkout; err == nil && asked != nil && asked.ID == c.ID {
+		p.reportCheckout(c.ID, done)
+	}
+	return err
+}
+
+// reportCheckout adds the outcome of a checkout to the result.
+func (p *preparer) reportCheckout(id string, done journal.Done) {
+	p.result.Checkout = &daemonapi.CheckoutResult{ID: id, FromCheckpoint: done.From, ToCheckpoint: done.To}
+	if f := done.Failure; f != nil {
+		p.result.Checkout.Reason, p.result.Checkout.Message = f.Reason, truncate(f.Message, maxCheckoutMessage)
+	}
+}
+
+// branchOf returns the branch of a checkout.
+func branchOf(c *journal.Checkout) worktree.AgentBranch {
+	return worktree.AgentBranch{Name: c.Branch, Commit: c.Commit}
+}
