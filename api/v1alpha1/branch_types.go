@@ -15,9 +15,23 @@ const (
 	PushOrigin CheckpointPush = "Origin"
 )
 
+// BranchCheckout says whether a branch is checked out in the agent's repository.
+// +kubebuilder:validation:Enum=Never;NextStart
+type BranchCheckout string
+
+const (
+	// CheckoutNever leaves the agent's HEAD where it is.
+	CheckoutNever BranchCheckout = "Never"
+	// CheckoutNextStart brings it to the branch, once.
+	CheckoutNextStart BranchCheckout = "NextStart"
+)
+
 // CheckpointBranch is a branch in the gitstore that holds exactly the files of a checkpoint. It
 // is at the commit of the agent's HEAD, if the agent had committed everything, and otherwise
-// one commit on top of that, which Clew makes.
+// one commit on top of that, which Clew makes. When the agent next starts, its own repository gets
+// the branch as well, at the same commit. One that it has already, at another commit, is left as
+// it is, and so is its branch when the entry is removed.
+// +kubebuilder:validation:XValidation:rule="!has(self.checkout) || self.checkout != 'NextStart' || !self.name.startsWith('refs/') || self.name.startsWith('refs/heads/')",message="only a branch can be checked out, not another ref: leave refs/ out to name a branch, or set checkout to Never"
 // +kubebuilder:validation:XValidation:rule="!has(self.push) || self.push != 'Origin' || !self.name.startsWith('refs/') || self.name.startsWith('refs/heads/') || self.name.startsWith('refs/for/')",message="a branch that is pushed to the repository can only be below refs/heads/ or refs/for/: leave refs/ out to name a branch"
 type CheckpointBranch struct {
 	// name of the branch; git clone and git fetch of the gitstore know it as clew/TASK/NAME.
@@ -47,7 +61,17 @@ type CheckpointBranch struct {
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{40}$`
 	ApprovedCommit string `json:"approvedCommit,omitempty"`
-	// id makes Clew try again what could not be pushed: change it once the cause is removed.
+	// checkout: NextStart brings the HEAD of the agent's repository, and its index, to the branch
+	// when the agent next starts; a running one is not stopped for it. No file is changed: it is
+	// refused unless the worktree is then exactly what the checkpoint holds, for example after a
+	// rewind to it. It is carried out or refused once, and a checkpoint before it allows to take
+	// it back; a new id asks for it again. Only one branch of a task can be checked out at a time.
+	// Whoever sets it needs the right to patch the Task.
+	// +optional
+	// +kubebuilder:default=Never
+	Checkout BranchCheckout `json:"checkout,omitempty"`
+	// id makes Clew try again what could not be pushed, and check the branch out again if checkout
+	// says so: change it once the cause is removed.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -97,6 +121,10 @@ type CheckpointBranchStatus struct {
 	// changed; without it, Clew tries again.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// agent is what became of the branch in the agent's repository; absent unless the gitstore has
+	// it, and for a name that is no branch there, such as refs/for/main.
+	// +optional
+	Agent *AgentBranchStatus `json:"agent,omitempty"`
 	// origin is what became of the branch at the task's repository; absent unless the spec says
 	// push: Origin and the gitstore has it.
 	// +optional

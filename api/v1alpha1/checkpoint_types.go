@@ -68,6 +68,7 @@ const (
 )
 
 // CheckpointSpec requests a checkpoint, or names one that the history has.
+// +kubebuilder:validation:XValidation:rule="!has(self.branches) || self.branches.filter(b, has(b.checkout) && b.checkout == 'NextStart').size() <= 1",message="only one branch can be checked out: set checkout of the other branches to Never"
 // +kubebuilder:validation:XValidation:rule="self.taskRef == oldSelf.taskRef && has(self.message) == has(oldSelf.message) && (!has(self.message) || self.message == oldSelf.message) && has(self.number) == has(oldSelf.number) && (!has(self.number) || self.number == oldSelf.number) && has(self.requestedBy) == has(oldSelf.requestedBy) && (!has(self.requestedBy) || self.requestedBy == oldSelf.requestedBy)",message="a Checkpoint's spec is immutable but for retention and branches: apply a new Checkpoint under another name"
 type CheckpointSpec struct {
 	// taskRef names the task.
@@ -98,7 +99,7 @@ type CheckpointSpec struct {
 	// branches that hold the checkpoint's files, all of them, also those that .gitignore names.
 	// They may be changed at any time, also while the task is stopped or gone. An entry that is
 	// removed takes its branch in the gitstore with it, if that is still where it was made, and
-	// leaves the one at the repository; deleting the Checkpoint leaves all branches.
+	// leaves those in the agent's repository and at the task's; deleting the Checkpoint leaves all branches.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

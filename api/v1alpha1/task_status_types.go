@@ -278,6 +278,13 @@ type TaskStatus struct {
 	// adoption is what a Task with adopt: Latest continues.
 	// +optional
 	Adoption *AdoptionStatus `json:"adoption,omitempty"`
+	// agentBranches are branches of the task's Checkpoints, as the agent's repository had them when
+	// the agent last started: at most 100 at a time, those first that it is known to lack.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	AgentBranches []AgentBranch `json:"agentBranches,omitempty"`
 	// latestCheckpoint is the newest checkpoint.
 	// +optional
 	LatestCheckpoint *CheckpointSummary `json:"latestCheckpoint,omitempty"`

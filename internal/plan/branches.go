@@ -21,13 +21,16 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// ObservedBranches is everything that a decision about a Checkpoint's branches at the task's
-// repository depends on.
+// ObservedBranches is everything that a decision about a Checkpoint's branches, at the task's
+// repository and in the agent's, depends on.
 type ObservedBranches struct {
 	// Checkpoint is the stored object.
 	Checkpoint *v1alpha1.Checkpoint
 	// Task is the one that it names; nil if there is none.
 	Task *v1alpha1.Task
+	// Checkouts are the checkouts that all Checkpoints of the task request and that have no outcome
+	// yet, if this one requests any.
+	Checkouts []daemonapi.Checkout
 	// Publishers are the pods that push the Checkpoint's branches.
 	Publishers []corev1.Pod
 	// Busy is true while a branch of another Checkpoint of the task is pushed. Its end is
@@ -111,7 +114,7 @@ func PushesBranches(c *v1alpha1.Checkpoint) bool {
 }
 
 // DecideBranches returns what to do next to bring a Checkpoint's branches to the task's
-// repository, one at a time. It is pure.
+// repository, one at a time, and what is known of those in the agent's. It is pure.
 func DecideBranches(o ObservedBranches, now time.Time) BranchesPlan {
 	d := &branching{o: o, now: now}
 	d.plan.Branches, d.plan.Pushes = o.Checkpoint.DeepCopy().Status.Branches, o.Checkpoint.Status.BranchPushes
@@ -123,6 +126,7 @@ func DecideBranches(o ObservedBranches, now time.Time) BranchesPlan {
 	var active *v1alpha1.CheckpointBranchStatus
 	for i := range d.plan.Branches {
 		s := &d.plan.Branches[i]
+		d.agentBranch(s)
 		switch {
 		case pushedBranch(o.Checkpoint, s) == nil:
 			s.Origin = nil
@@ -145,13 +149,10 @@ func DecideBranches(o ObservedBranches, now time.Time) BranchesPlan {
 
 // pushedBranch returns the entry of the spec by which a branch is pushed; nil if it is not.
 func pushedBranch(c *v1alpha1.Checkpoint, s *v1alpha1.CheckpointBranchStatus) *v1alpha1.CheckpointBranch {
-	i := slices.IndexFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool {
-		return b.Name == s.Name && b.Push == v1alpha1.PushOrigin
-	})
-	if i < 0 {
-		return nil
+	if spec := entryOf(c, s.Name); spec != nil && spec.Push == v1alpha1.PushOrigin {
+		return spec
 	}
-	return &c.Spec.Branches[i]
+	return nil
 }
 
 // branchRequest identifies what an entry of the spec says about the push.

@@ -68,6 +68,10 @@ type PodRequest struct {
 	Prompt string
 	// AvoidedNode is the node that the pod must not run on; "" for none.
 	AvoidedNode string
+	// Branches and Checkout are the branches of checkpoints that prepare looks after in the agent's
+	// repository.
+	Branches []daemonapi.Branch
+	Checkout *daemonapi.Checkout
 }
 
 // NewPod returns the pod of an attempt. The template must have passed ValidateTemplate. It
@@ -123,6 +127,8 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		Prices:      options.Prices,
 		StatePaths:  task.Spec.Agent.StatePaths,
 		Operation:   request.Operation,
+		Branches:    request.Branches,
+		Checkout:    request.Checkout,
 		PrepareOnly: request.PrepareOnly,
 		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
 		Source:      request.Source,

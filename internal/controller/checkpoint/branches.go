@@ -78,7 +78,7 @@ type Branches struct {
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints/status,verbs=get;update;patch
-// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
@@ -90,6 +90,8 @@ func (r *Branches) SetupWithManager(mgr ctrl.Manager, workers int) error {
 		For(&v1alpha1.Checkpoint{}).
 		Owns(&corev1.Pod{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(publisherEnds())).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.withBranches), builder.WithPredicates(agentStarted())).
+		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.checkingOut), builder.WithPredicates(asksForCheckout())).
 		// One of each namespace at a time: no two pods push branches of the same task, and a
 		// namespace whose requests take long makes no other one wait.
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Serial()}).
@@ -281,7 +283,7 @@ func (r *Branches) make(ctx context.Context, c *v1alpha1.Checkpoint, names []str
 			c.Status.Branches = append(c.Status.Branches, *status)
 		case status.ObservedGeneration > 0 && isMade(c.Status.Branches[i]): // another commit has the name
 		default:
-			status.Origin = c.Status.Branches[i].Origin
+			status.Origin, status.Agent = c.Status.Branches[i].Origin, c.Status.Branches[i].Agent
 			c.Status.Branches[i] = *status
 		}
 	}

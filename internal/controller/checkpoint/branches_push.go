@@ -101,29 +101,21 @@ func publisherEnds() predicate.Predicate {
 }
 
 // waiting returns requests for the Checkpoints of a pod's task that have branches to push.
-func (r *Branches) waiting(ctx context.Context, pod client.Object) (requests []reconcile.Request) {
-	list := &v1alpha1.CheckpointList{}
-	uid := pod.GetLabels()[v1alpha1.LabelTaskUID]
-	// The listed objects are only read.
-	err := r.Client.List(ctx, list, client.InNamespace(pod.GetNamespace()), client.MatchingFields{byTaskUID: uid}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		logf.FromContext(ctx).Error(err, "could not list the checkpoints whose branches wait")
-		return nil
-	}
-	for i := range list.Items {
-		if c := &list.Items[i]; plan.PushesBranches(c) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
-		}
-	}
-	return requests
+func (r *Branches) waiting(ctx context.Context, pod client.Object) []reconcile.Request {
+	return r.requests(ctx, pod.GetNamespace(), pod.GetLabels()[v1alpha1.LabelTaskUID], plan.PushesBranches)
 }
 
 // observe gathers what a decision about the pushes of branches depends on.
 func (r *Branches) observe(ctx context.Context, reader client.Reader, old, c *v1alpha1.Checkpoint) (plan.ObservedBranches, error) {
 	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits}
 	var err error
-	if plan.PushesBranches(c) || plan.PushesBranches(old) {
+	if len(c.Spec.Branches) > 0 || plan.PushesBranches(old) {
 		if observed.Task, err = namedTask(ctx, reader, c); err != nil {
+			return observed, err
+		}
+	}
+	if plan.ChecksOut(c) {
+		if observed.Checkouts, err = r.checkouts(ctx, c); err != nil {
 			return observed, err
 		}
 	}
@@ -264,7 +256,7 @@ func branchEvents(old, c *v1alpha1.Checkpoint) (list []plan.BranchEvent) {
 func (r *Branches) tell(c *v1alpha1.Checkpoint, what []plan.BranchEvent) {
 	for _, e := range what {
 		kind := corev1.EventTypeNormal
-		if e.Reason == v1alpha1.EventBranchNotPublished || e.Reason == v1alpha1.EventBranchRefused {
+		if slices.Contains([]string{v1alpha1.EventBranchNotPublished, v1alpha1.EventBranchRefused, v1alpha1.EventAgentBranchNotMade, v1alpha1.EventBranchNotCheckedOut}, e.Reason) {
 			kind = corev1.EventTypeWarning
 		}
 		// The action distinguishes Events that would otherwise be aggregated.

@@ -156,14 +156,18 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	if err := podaccount.Ensure(ctx, r.Live, r.Client, task.Namespace); err != nil {
 		return err
 	}
-	highest, err := r.highestCheckpoint(ctx, task)
+	checkpoints, err := r.checkpoints(ctx, task)
 	if err != nil {
 		return err
 	}
-	pod, err := resources.NewPod(resources.PodRequest{
-		Task: task, Attempt: want.Attempt, HighestCheckpoint: highest, PrepareOnly: want.PrepareOnly,
+	request := resources.PodRequest{
+		Task: task, Attempt: want.Attempt, HighestCheckpoint: highestCheckpoint(task, checkpoints), PrepareOnly: want.PrepareOnly,
 		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt, AvoidedNode: want.AvoidedNode,
-	}, r.Pods)
+	}
+	if !want.PrepareOnly { // the agent's repository gets branches when the agent starts
+		request.Branches, request.Checkout = plan.AgentBranches(checkpoints)
+	}
+	pod, err := resources.NewPod(request, r.Pods)
 	if err != nil {
 		return err
 	}

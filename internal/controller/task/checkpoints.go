@@ -108,21 +108,25 @@ func represents(c *v1alpha1.Checkpoint, task *v1alpha1.Task, number int64) bool 
 // status.
 const checkpointsByTask = "checkpointOfTask"
 
-// highestCheckpoint returns the highest number among the task's Checkpoints. It is read
-// from their status, which nobody else can write, while anybody can write labels.
-func (r *Reconciler) highestCheckpoint(ctx context.Context, task *v1alpha1.Task) (int64, error) {
+// checkpoints lists the task's Checkpoints as the cache has them, to be read only. They are
+// found by their status, which nobody else can write, while anybody can write labels.
+func (r *Reconciler) checkpoints(ctx context.Context, task *v1alpha1.Task) ([]v1alpha1.Checkpoint, error) {
 	list := &v1alpha1.CheckpointList{}
-	// The listed objects are only read.
 	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{checkpointsByTask: string(task.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return 0, fmt.Errorf("list the task's checkpoints: %w", err)
+		return nil, fmt.Errorf("list the task's checkpoints: %w", err)
 	}
+	return list.Items, nil
+}
+
+// highestCheckpoint returns the highest number among the task's Checkpoints.
+func highestCheckpoint(task *v1alpha1.Task, checkpoints []v1alpha1.Checkpoint) int64 {
 	highest := ptr.Deref(task.Status.CheckpointObjectsThrough, 0)
 	if latest := task.Status.LatestCheckpoint; latest != nil { // the cache may lag behind
 		highest = max(highest, latest.Number)
 	}
-	for i := range list.Items {
-		highest = max(highest, list.Items[i].Status.Number)
+	for i := range checkpoints {
+		highest = max(highest, checkpoints[i].Status.Number)
 	}
-	return highest, nil
+	return highest
 }

@@ -1,0 +1,92 @@
+package v1alpha1
+
+// AgentBranchState says what became of a branch in the agent's repository.
+// +kubebuilder:validation:Enum=Pending;Made;Kept;Refused
+type AgentBranchState string
+
+const (
+	// AgentBranchPending: it is made when the agent next starts.
+	AgentBranchPending AgentBranchState = "Pending"
+	// AgentBranchMade: the agent's repository had it when the agent last started.
+	AgentBranchMade AgentBranchState = "Made"
+	// AgentBranchKept: the agent's repository has something else of that name, which Clew
+	// leaves as it is.
+	AgentBranchKept AgentBranchState = "Kept"
+	// AgentBranchRefused: it cannot be made there.
+	AgentBranchRefused AgentBranchState = "Refused"
+)
+
+// AgentBranchStatus is what is known of a branch in the agent's repository.
+type AgentBranchStatus struct {
+	// state of the branch when the agent last started; Pending before that.
+	// +required
+	State AgentBranchState `json:"state"`
+	// message is a sentence about it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// attempt with which the agent last started.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// checkout is what became of the request to check the branch out; absent unless the spec says
+	// checkout: NextStart.
+	// +optional
+	Checkout *CheckoutStatus `json:"checkout,omitempty"`
+}
+
+// CheckoutState says what became of a request to check out a branch.
+// +kubebuilder:validation:Enum=Pending;CheckedOut;Refused
+type CheckoutState string
+
+const (
+	// CheckoutPending: it is carried out when the agent next starts.
+	CheckoutPending CheckoutState = "Pending"
+	// CheckoutDone: it was carried out, and is not carried out again.
+	CheckoutDone CheckoutState = "CheckedOut"
+	// CheckoutRefused: it was refused, and changed nothing. Only a new id asks again.
+	CheckoutRefused CheckoutState = "Refused"
+)
+
+// CheckoutStatus is the outcome of a request to check out a branch in the agent's repository.
+type CheckoutStatus struct {
+	// request identifies it: the checkpoint, the branch, and the id of its entry in the spec.
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Request string `json:"request"`
+	// state is its outcome; Pending before that.
+	// +required
+	State CheckoutState `json:"state"`
+	// reason says why it was refused, in one word.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Reason string `json:"reason,omitempty"`
+	// message is a sentence about it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+	// attempt that reported the outcome.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
+	// fromCheckpoint is the number of the checkpoint with the state before it, to which a rewind
+	// takes it back; absent if nothing was changed.
+	// +optional
+	FromCheckpoint int64 `json:"fromCheckpoint,omitempty"`
+	// toCheckpoint is the number of the checkpoint with the state after it.
+	// +optional
+	ToCheckpoint int64 `json:"toCheckpoint,omitempty"`
+}
+
+// AgentBranch is what the start of an agent has found or made of a branch of one of the task's
+// Checkpoints.
+type AgentBranch struct {
+	// name of the branch in the Checkpoint.
+	// +required
+	// +kubebuilder:validation:MaxLength=200
+	Name string `json:"name"`
+	// commit at which the gitstore has it.
+	// +required
+	// +kubebuilder:validation:MaxLength=40
+	Commit string `json:"commit"`
+
+	AgentBranchStatus `json:",inline"`
+}

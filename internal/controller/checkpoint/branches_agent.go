@@ -1,0 +1,98 @@
+package checkpoint
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/plan"
+)
+
+// agentStarted selects the changes of a Task after which more is known of the branches in its
+// agent's repository.
+func agentStarted() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, // every Checkpoint is reconciled at the start
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*v1alpha1.Task)
+			after, is := e.ObjectNew.(*v1alpha1.Task)
+			return ok && is && !equality.Semantic.DeepEqual(before.Status.AgentBranches, after.Status.AgentBranches)
+		},
+		DeleteFunc:  func(event.DeleteEvent) bool { return false },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// withBranches returns requests for the Checkpoints of a Task that have branches.
+func (r *Branches) withBranches(ctx context.Context, task client.Object) []reconcile.Request {
+	return r.requests(ctx, task.GetNamespace(), string(task.GetUID()), func(c *v1alpha1.Checkpoint) bool { return len(c.Status.Branches) > 0 })
+}
+
+// asksForCheckout selects the changes of a Checkpoint that may begin or end a request to check a
+// branch out: others of the task may wait for that.
+func asksForCheckout() predicate.Predicate {
+	asks := func(o client.Object) bool {
+		c, ok := o.(*v1alpha1.Checkpoint)
+		return ok && plan.ChecksOut(c)
+	}
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, ok := e.ObjectOld.(*v1alpha1.Checkpoint)
+			after, is := e.ObjectNew.(*v1alpha1.Checkpoint)
+			return ok && is && (asks(before) || asks(after)) &&
+				(before.Generation != after.Generation || !equality.Semantic.DeepEqual(before.Status.Branches, after.Status.Branches))
+		},
+		DeleteFunc:  func(e event.DeleteEvent) bool { return asks(e.Object) },
+		GenericFunc: func(event.GenericEvent) bool { return false },
+	}
+}
+
+// checkingOut returns requests for the other Checkpoints of a Checkpoint's task that ask for a
+// checkout.
+func (r *Branches) checkingOut(ctx context.Context, object client.Object) []reconcile.Request {
+	c, ok := object.(*v1alpha1.Checkpoint)
+	if !ok || c.Status.TaskUID == "" {
+		return nil
+	}
+	return r.requests(ctx, c.Namespace, c.Status.TaskUID, func(other *v1alpha1.Checkpoint) bool { return other.UID != c.UID && plan.ChecksOut(other) })
+}
+
+// requests returns requests for those Checkpoints of a task that are selected.
+func (r *Branches) requests(ctx context.Context, namespace, taskUID string, selected func(*v1alpha1.Checkpoint) bool) (requests []reconcile.Request) {
+	list, err := r.ofTask(ctx, namespace, taskUID)
+	if err != nil {
+		logf.FromContext(ctx).Error(err, "could not find the checkpoints whose branches may have changed")
+		return nil
+	}
+	for i := range list {
+		if selected(&list[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list[i])})
+		}
+	}
+	return requests
+}
+
+// ofTask lists the Checkpoints of a task as the cache has them, to be read only.
+func (r *Branches) ofTask(ctx context.Context, namespace, taskUID string) ([]v1alpha1.Checkpoint, error) {
+	list := &v1alpha1.CheckpointList{}
+	err := r.Client.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{byTaskUID: taskUID}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list the checkpoints of the task: %w", err)
+	}
+	return list.Items, nil
+}
+
+// checkouts returns the checkouts that the Checkpoints of a Checkpoint's task request.
+func (r *Branches) checkouts(ctx context.Context, c *v1alpha1.Checkpoint) ([]daemonapi.Checkout, error) {
+	list, err := r.ofTask(ctx, c.Namespace, c.Status.TaskUID)
+	return plan.Checkouts(list), err
+}
