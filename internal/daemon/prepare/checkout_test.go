@@ -1,0 +1,188 @@
+package prepare_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/worktree"
+)
+
+func (c *crashing) FetchForAgent(ctx context.Context, m worktree.Remote, prefix string, at map[string]string) ([]string, error) {
+	c.tick("before fetch for the agent")
+	defer c.tick("after fetch for the agent")
+	return c.Repo.FetchForAgent(ctx, m, prefix, at)
+}
+
+func (c *crashing) MakeAgentBranch(b worktree.AgentBranch) error {
+	c.tick("before branch of the agent")
+	defer c.tick("after branch of the agent")
+	return c.Repo.MakeAgentBranch(b)
+}
+
+func (c *crashing) CheckOut(ctx context.Context, b worktree.AgentBranch, code string) error {
+	c.tick("before checkout")
+	defer c.tick("after checkout")
+	return c.Repo.CheckOut(ctx, b, code)
+}
+
+// checkoutOf returns the request to check out the branch of a checkpoint.
+func checkoutOf(id string, b daemonapi.Branch, number int64) *daemonapi.Checkout {
+	return &daemonapi.Checkout{ID: id, Branch: b, Checkpoint: number}
+}
+
+// onBranch expects the agent to be on a branch at a commit, with nothing to commit.
+func onBranch(t *testing.T, when string, w *daemontest.World, branch, commit string) {
+	t.Helper()
+	expect(t, "the branch, "+when, agentGit(t, w, "symbolic-ref", "--short", "HEAD"), branch)
+	expect(t, "its commit, "+when, agentGit(t, w, "rev-parse", "HEAD"), commit)
+	expect(t, "status, "+when, agentGit(t, w, "status", "--porcelain"), "")
+}
+
+// TestABranchIsCheckedOutOnce: with a checkpoint before it, to which a rewind takes it back. The
+// same request never does it again, though the agent has moved on; a new one does.
+func TestABranchIsCheckedOutOnce(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	main, head, files := agentGit(t, w, "symbolic-ref", "HEAD"), agentGit(t, w, "rev-parse", "HEAD"), w.Tree()
+	b := madeBranch(t, w, 4, "one")
+	r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b, 4), b), "M")
+	expect(t, "outcome", r.Checkout, &daemonapi.CheckoutResult{ID: "c", FromCheckpoint: 5, ToCheckpoint: 6})
+	onBranch(t, "at first", w, "one", b.Commit)
+	expect(t, "files", w.Tree(), files)
+	expect(t, "the trigger before", checkpointRecord(w, 5).GetTrigger(), "PreCheckout")
+	expect(t, "the trigger after", latest(w).GetTrigger(), "CheckedOut")
+	expect(t, "the branch recorded", latest(w).GetGitBranch(), "one")
+	expect(t, "the commit recorded", latest(w).GetGitHead(), b.Commit)
+
+	agentGit(t, w, "checkout", "--quiet", "--detach")
+	agentGit(t, w, "reset", "--quiet", "--soft", head)
+	prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b, 4), b), "T")
+	expect(t, "HEAD after the same request", agentGit(t, w, "rev-parse", "HEAD"), head)
+	prepareBranches(t, withBranches(w, 4, nil, checkoutOf("d", b, 4), b), "T")
+	onBranch(t, "after another one", w, "one", b.Commit)
+
+	w.Prepare(5, rewindTo(5, "Code", "Discard"))
+	expect(t, "the branch after the rewind", agentGit(t, w, "symbolic-ref", "HEAD"), main)
+	expect(t, "HEAD after the rewind", agentGit(t, w, "rev-parse", "HEAD"), head)
+	expect(t, "files after the rewind", w.Tree(), files)
+}
+
+// TestACheckoutIsRememberedByTheServer: when the volume, and the journal with it, is lost.
+func TestACheckoutIsRememberedByTheServer(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	b := madeBranch(t, w, 4, "one")
+	prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b, 4), b), "M")
+	attempt(w, 2, func(a *daemontest.Shim) {
+		agentGit(t, w, "switch", "--quiet", "--detach")
+		step(w, a, "4", "four", "4\n")
+	})
+	w.LoseVolume()
+	r := prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b, 4), b), "T")
+	expect(t, "outcome", r.Checkout, &daemonapi.CheckoutResult{ID: "c"})
+	expect(t, "HEAD is", agentGit(t, w, "rev-parse", "--abbrev-ref", "HEAD"), "HEAD")
+}
+
+// TestACheckoutChangesNoFile: of a worktree that is not what the checkpoint holds, it is refused,
+// once, and a rewind makes it possible.
+func TestACheckoutChangesNoFile(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	main, files := agentGit(t, w, "symbolic-ref", "HEAD"), w.Tree()
+	b := madeBranch(t, w, 1, "one")
+	for n := int64(2); n <= 3; n++ {
+		r := prepareBranches(t, withBranches(w, n, nil, checkoutOf("c", b, 1), b), string("?MT"[n-1]))
+		expect(t, "reason", r.Checkout.Reason, "InvalidState")
+		if want := "not what checkpoint 1 holds"; !strings.Contains(r.Checkout.Message, want) || !strings.Contains(r.Checkout.Message, "rewind to it first") {
+			t.Errorf("the message is %q", r.Checkout.Message)
+		}
+		expect(t, "HEAD", agentGit(t, w, "symbolic-ref", "HEAD"), main)
+		expect(t, "files", w.Tree(), files)
+	}
+	expect(t, "the latest checkpoint", latest(w).GetNumber(), 4)
+	r := prepareBranches(t, withBranches(w, 4, rewindTo(1, "Code", "Branch"), checkoutOf("d", b, 1), b), "M")
+	expect(t, "reason after the rewind", r.Checkout.Reason+r.Checkout.Message, "")
+	onBranch(t, "after the rewind", w, "one", b.Commit)
+}
+
+// TestWhyNothingIsCheckedOut: every reason is a sentence, and nothing has changed.
+func TestWhyNothingIsCheckedOut(t *testing.T) {
+	t.Parallel()
+	three := three(t)
+	for name, test := range map[string]struct {
+		prepare         func(t *testing.T, w *daemontest.World)
+		letters, reason string
+		words           string
+	}{
+		"a branch of the agent": {func(t *testing.T, w *daemontest.World) { agentGit(t, w, "branch", "one") }, "K", "BranchExists", "left as it is"},
+		"a merge": {func(t *testing.T, w *daemontest.World) {
+			w.Write(".git/MERGE_HEAD", agentGit(t, w, "rev-parse", "HEAD")+"\n")
+		}, "M", "InvalidState", "in the middle of"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := three.Copy(t)
+			b := madeBranch(t, w, 4, "one")
+			test.prepare(t, w)
+			head := agentGit(t, w, "symbolic-ref", "HEAD")
+			r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b, 4), b), test.letters)
+			expect(t, "reason", r.Checkout.Reason, test.reason)
+			if !strings.Contains(r.Checkout.Message, test.words) {
+				t.Errorf("the message is %q", r.Checkout.Message)
+			}
+			expect(t, "HEAD", agentGit(t, w, "symbolic-ref", "HEAD"), head)
+		})
+	}
+}
+
+// TestAKilledCheckoutIsFinished: wherever prepare is killed, the next one comes to the same state,
+// whether or not it is asked for the checkout again.
+func TestAKilledCheckoutIsFinished(t *testing.T) {
+	t.Parallel()
+	source := three(t)
+	b := madeBranch(t, source, 4, "one")
+	for at := 1; ; at += stride(3) {
+		w := source.Copy(t)
+		cfg := withBranches(w, 2, nil, checkoutOf("c", b, 4), b)
+		c := &crashing{at: at, fine: true}
+		_, killed := c.run(t.Context(), cfg, c)
+		where := fmt.Sprintf("killed %s (%d)", c.log[len(c.log)-1], at)
+		again := withBranches(w, 3, nil, checkoutOf("c", b, 4), b)
+		begun := state(t, w).Checkout != nil
+		if begun {
+			again.Pod.Branches, again.Pod.Checkout = nil, nil
+		}
+		letters := "M"
+		if killed && agentHas(w, "one") {
+			letters = "T"
+		}
+		if begun {
+			letters = ""
+		} else if !killed {
+			letters = "T"
+		}
+		prepareBranches(t, again, letters)
+		onBranch(t, where, w, "one", b.Commit)
+		expect(t, "checkpoints, "+where, []int64{latest(w).GetNumber()}, []int64{6})
+		expect(t, "the trigger, "+where, latest(w).GetTrigger(), "CheckedOut")
+		if s := state(t, w); s.Checkout != nil || s.Clean == nil || s.Clean.Number != 6 {
+			t.Errorf("%s: the journal has the checkout %v and the clean checkpoint %v", where, s.Checkout, s.Clean)
+		}
+		r := prepareBranches(t, withBranches(w, 4, nil, checkoutOf("c", b, 4), b), "T")
+		expect(t, "the outcome, "+where, r.Checkout, &daemonapi.CheckoutResult{ID: "c", FromCheckpoint: 5, ToCheckpoint: 6})
+		if !killed {
+			break
+		}
+	}
+}
+
+// agentHas reports whether the agent's repository has a branch.
+func agentHas(w *daemontest.World, branch string) bool {
+	_, err := os.Stat(w.Path(".git/refs/heads/" + branch))
+	return err == nil
+}
