@@ -66,6 +66,12 @@ func TestWhoMayPushABranch(t *testing.T) {
 			changed.Spec.Branches = append(changed.Spec.Branches, v1alpha1.CheckpointBranch{Name: "b", Push: v1alpha1.PushOrigin})
 			return c.Patch(t.Context(), changed, client.MergeFrom(existing), client.DryRunAll)
 		}, refused},
+		"check-out": {append(checkpoints, right(clew, "patch", "tasks", "pushed")), func(c client.Client) error {
+			return c.Create(t.Context(), branchedCheckpoint("check-out", v1alpha1.CheckpointBranch{Name: "a", Checkout: v1alpha1.CheckoutNextStart}), client.DryRunAll)
+		}, ""},
+		"check-out-no-task": {checkpoints, func(c client.Client) error {
+			return c.Create(t.Context(), branchedCheckpoint("check-out-no-task", v1alpha1.CheckpointBranch{Name: "a", Checkout: v1alpha1.CheckoutNextStart}), client.DryRunAll)
+		}, refused},
 		"push-never": {checkpoints, func(c client.Client) error {
 			return c.Create(t.Context(), branchedCheckpoint("push-never", v1alpha1.CheckpointBranch{Name: "a"}), client.DryRunAll)
 		}, ""},
@@ -89,10 +95,15 @@ func TestABadBranchIsRefusedWhenItIsApplied(t *testing.T) {
 		"approvedCommit":                             {Name: "a", Push: v1alpha1.PushOrigin, ApprovedCommit: "c0ffee"},
 		`supported values: "Fail", "ForceWithLease"`: {Name: "a", OnDiverged: "Force"},
 		"branches[0].id":                             {Name: "a", ID: "-"},
+		`supported values: "Never", "NextStart"`:     {Name: "a", Checkout: "Always"},
+		"only a branch can be checked out":           {Name: "refs/for/main", Checkout: v1alpha1.CheckoutNextStart},
 	} {
 		expectRefused(t, server.Client.Create(t.Context(), branchedCheckpoint("bad-branch", branch), client.DryRunAll), sentence)
 	}
+	two := branchedCheckpoint("bad-branch", v1alpha1.CheckpointBranch{Name: "a", Checkout: v1alpha1.CheckoutNextStart}, v1alpha1.CheckpointBranch{Name: "b", Checkout: v1alpha1.CheckoutNextStart})
+	expectRefused(t, server.Client.Create(t.Context(), two, client.DryRunAll), "set checkout of the other branches to Never")
 	for _, branch := range []v1alpha1.CheckpointBranch{
+		{Name: "refs/heads/a", Checkout: v1alpha1.CheckoutNextStart}, {Name: "refs/for/main", Checkout: v1alpha1.CheckoutNever},
 		{Name: "refs/for/main", Push: v1alpha1.PushOrigin}, {Name: "refs/heads/a", Push: v1alpha1.PushOrigin}, {Name: "refs/tags/v1"},
 	} {
 		must(t, server.Client.Create(t.Context(), branchedCheckpoint("fine-branch", branch), client.DryRunAll))

@@ -382,6 +382,19 @@ func TestTheRequestersOfBranches(t *testing.T) {
 	wantBranches(t, "branched", robot, map[string]string{"a": "ann", "b": robot})
 	apply(p.ann, b)
 	wantBranches(t, "branched", "ann", map[string]string{"b": robot})
+	b["checkout"] = "Never"
+	apply(p.carol, b)
+	wantBranches(t, "branched", "ann", map[string]string{"b": robot})
+	b["checkout"] = "NextStart"
+	apply(p.carol, b)
+	wantBranches(t, "branched", "carol", map[string]string{"b": "carol"})
+	b["checkout"] = "Never"
+	apply(p.robot, b)
+	wantBranches(t, "branched", robot, map[string]string{"b": robot})
+	apply(p.ann)
+	apply(p.robot, b)
+	apply(p.ann, a, b)
+	apply(p.ann, b)
 
 	c := &v1alpha1.Checkpoint{}
 	must(t, server.Client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "branched"}, c))

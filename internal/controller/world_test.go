@@ -287,15 +287,9 @@ func (w *world) operation(p *corev1.Pod) *daemonapi.Operation {
 // config returns the configuration that the pod received.
 func (w *world) config(p *corev1.Pod) daemonapi.Config {
 	w.Helper()
-	for _, c := range append(p.Spec.InitContainers, p.Spec.Containers...) {
-		if c.Name == daemonapi.PrepareContainer {
-			config, err := daemonapi.DecodeConfig(strings.ReplaceAll(c.Env[0].Value, "$$", "$"))
-			w.Expect(err).NotTo(HaveOccurred())
-			return config
-		}
-	}
-	w.Fatal("the pod has no container prepare")
-	return daemonapi.Config{}
+	config, ok := resources.ConfigOf(p)
+	w.Expect(ok).To(BeTrue(), "the pod has a container prepare with a configuration")
+	return config
 }
 
 // untilGone waits until the API server no longer has the object.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // maxAgentBranches is how many branches one pod looks after in the agent's repository. It bounds the
@@ -108,7 +109,7 @@ func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Bran
 // agentBranchesOf returns what the start of a pod has made of the branches that it was told of; nil
 // if it was told of none.
 func agentBranchesOf(attempt int64, pod *corev1.Pod, result daemonapi.PrepareResult) (list []v1alpha1.AgentBranch) {
-	config, ok := podConfig(pod)
+	config, ok := resources.ConfigOf(pod)
 	if !ok || len(result.Branches) != len(config.Branches) {
 		return nil
 	}
@@ -121,19 +122,6 @@ func agentBranchesOf(attempt int64, pod *corev1.Pod, result daemonapi.PrepareRes
 		list = append(list, branch)
 	}
 	return list
-}
-
-// podConfig returns the configuration of a pod.
-func podConfig(pod *corev1.Pod) (daemonapi.Config, bool) {
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		for _, env := range c.Env {
-			if c.Name == daemonapi.PrepareContainer && env.Name == daemonapi.ConfigEnv {
-				config, err := daemonapi.DecodeConfig(env.Value)
-				return config, err == nil
-			}
-		}
-	}
-	return daemonapi.Config{}, false
 }
 
 // becameOf returns what became of a branch.

@@ -156,6 +156,19 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 	return config
 }
 
+// ConfigOf returns the configuration that a pod has got about its task, and whether it has any.
+func ConfigOf(pod *corev1.Pod) (daemonapi.Config, bool) {
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		for _, env := range c.Env {
+			if c.Name == daemonapi.PrepareContainer && env.Name == daemonapi.ConfigEnv {
+				config, err := daemonapi.DecodeConfig(strings.ReplaceAll(env.Value, "$$", "$"))
+				return config, err == nil
+			}
+		}
+	}
+	return daemonapi.Config{}, false
+}
+
 // ContextLimits returns each limit from limits, or else from otherwise, or else the default
 // that the schema documents.
 func ContextLimits(limits v1alpha1.ContextLimits, otherwise *v1alpha1.ContextLimits) daemonapi.ContextLimits {
