@@ -17,8 +17,11 @@ import (
 // checkpointBranch holds the flags of `checkpoint branch`.
 type checkpointBranch struct {
 	*plugin
-	name   string
-	remove bool
+	name     string
+	remove   bool
+	checkout bool
+	// chosen is set if --checkout was given.
+	chosen bool
 	wait   waitFlags
 	dryRun dryRunFlag
 	print  *genericclioptions.PrintFlags
@@ -32,7 +35,12 @@ func (p *plugin) checkpointBranchCommand() *cobra.Command {
 		Long: `Make a branch in the gitstore that holds exactly the files of a checkpoint, the latest
 one by default. It is at the agent's own commit if the agent had committed everything,
 and otherwise one commit on top of that. The task need not run, and is not changed.
-git clone and git fetch know the branch as clew/TASK/BRANCH.
+git clone and git fetch know the branch as clew/TASK/BRANCH. When the agent next starts, its
+own repository gets it as BRANCH.
+
+--checkout has the agent's HEAD brought to the branch then, once. No file is changed: it is
+refused unless the worktree is what the checkpoint holds, so rewind to it first.
+--checkout=false takes that back as long as the agent has not started.
 
 A Checkpoint with a branch is kept whatever the task's checkpointPolicy.retention says,
 unless its own retention is ByPolicy. --remove removes the branch, if it is still where it was made.`,
@@ -42,14 +50,23 @@ unless its own retention is ByPolicy. --remove removes the branch, if it is stil
   # Make one of the third checkpoint, and print its commit
   kubectl clew checkpoint branch fix-login 3 --name before -o jsonpath='{.status.branches[*].commit}'
 
+  # Go back to the third checkpoint, and let the agent go on there on a branch of its own
+  kubectl clew checkpoint branch fix-login 3 --name again --checkout
+  kubectl clew rewind fix-login --to 3
+
   # Remove it
   kubectl clew checkpoint branch fix-login --name try/oauth --remove`,
 		Args:              theFirst("TASK", "CHECKPOINT"),
 		ValidArgsFunction: p.completeTaskCheckpoint,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.chosen = cmd.Flags().Changed("checkout")
+			return o.run(cmd.Context(), args)
+		},
 	}
 	cmd.Flags().StringVar(&o.name, "name", "", "Name of the branch, without clew/TASK/ (required).")
 	cmd.Flags().BoolVar(&o.remove, "remove", false, "Remove the branch.")
+	cmd.Flags().BoolVar(&o.checkout, "checkout", false, "Check the branch out in the agent's repository when the agent next starts.")
+	cmd.MarkFlagsMutuallyExclusive("remove", "checkout")
 	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)
 	o.wait.add(cmd, "the gitstore has the branch")
 	o.dryRun.add(cmd)
@@ -78,6 +95,11 @@ func (o *checkpointBranch) run(ctx context.Context, args []string) error {
 		c.Spec.Branches = slices.DeleteFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == o.name })
 	case !hasBranch(c, o.name):
 		c.Spec.Branches = append(c.Spec.Branches, v1alpha1.CheckpointBranch{Name: o.name})
+	}
+	if o.chosen {
+		if err := o.choose(ctx, s, c); err != nil {
+			return err
+		}
 	}
 	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
 	if err := o.dryRun.patch(ctx, s.client, c, patch); err != nil {
@@ -125,6 +147,56 @@ func (o *checkpointBranch) target(ctx context.Context, s *session, args []string
 	return nil, fmt.Errorf("task %s has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Name, task.Namespace)
 }
 
+// choose makes the Checkpoint's spec ask for a checkout of the branch, once more if it did before,
+// or not ask for it.
+func (o *checkpointBranch) choose(ctx context.Context, s *session, c *v1alpha1.Checkpoint) error {
+	id := ""
+	if o.checkout {
+		list, err := s.checkpoints(ctx, c.Spec.TaskRef.Name)
+		if err == nil {
+			err = o.alone(list, c)
+		}
+		if err == nil {
+			id, err = o.newID()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i := range c.Spec.Branches {
+		switch b := &c.Spec.Branches[i]; {
+		case b.Name == o.name && o.checkout:
+			b.Checkout, b.ID = v1alpha1.CheckoutNextStart, id
+		case b.Name == o.name || o.checkout: // only one can be checked out
+			b.Checkout = v1alpha1.CheckoutNever
+		}
+	}
+	return nil
+}
+
+// alone fails if another checkpoint of the task waits for a checkout.
+func (o *checkpointBranch) alone(list *v1alpha1.CheckpointList, c *v1alpha1.Checkpoint) error {
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.UID == c.UID || other.Status.TaskUID != c.Status.TaskUID {
+			continue
+		}
+		for _, b := range other.Spec.Branches {
+			if b.Checkout == v1alpha1.CheckoutNextStart && awaitsCheckout(other, b.Name) {
+				return fmt.Errorf("checkpoint %d of the task already asks for a checkout of its branch %s, and only one can be checked out: take that back first with `kubectl clew checkpoint branch %s %[1]d --name %[2]s --checkout=false -n %[4]s`",
+					other.Status.Number, b.Name, c.Spec.TaskRef.Name, c.Namespace)
+			}
+		}
+	}
+	return nil
+}
+
+// awaitsCheckout reports whether the outcome of a branch's checkout is not known yet.
+func awaitsCheckout(c *v1alpha1.Checkpoint, name string) bool {
+	b := (&checkpointBranch{name: name}).branchOf(c)
+	return b == nil || b.Agent == nil || b.Agent.Checkout == nil || b.Agent.Checkout.State == v1alpha1.CheckoutPending
+}
+
 // hasBranch reports whether the spec names a branch.
 func hasBranch(c *v1alpha1.Checkpoint, name string) bool {
 	return slices.ContainsFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == name })
@@ -160,6 +232,8 @@ func (o *checkpointBranch) outcome(c *v1alpha1.Checkpoint) string {
 	switch b := o.branchOf(c); {
 	case o.remove:
 		return of + " removed"
+	case b != nil && b.Commit != "" && o.checkout:
+		return fmt.Sprintf("%s made: %s at %s; it is checked out when the agent next starts", of, b.Ref, b.Commit)
 	case b != nil && b.Commit != "":
 		return fmt.Sprintf("%s made: %s at %s", of, b.Ref, b.Commit)
 	}

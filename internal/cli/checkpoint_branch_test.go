@@ -52,7 +52,7 @@ func TestCheckpointBranch(t *testing.T) {
 	wantText(t, "output", "checkpoint.clew.dev/worker-1 branch try/b of checkpoint 1 made: refs/heads/clew/worker/try/b at "+strings.Repeat("a", 40)+"\n", out)
 	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "worker-1"}}
 	b.get(c)
-	if diff := cmp.Diff([]v1alpha1.CheckpointBranch{{Name: "try/b", Push: v1alpha1.PushNever, OnDiverged: v1alpha1.DivergedFail, RequestedBy: "admin"}}, c.Spec.Branches); diff != "" {
+	if diff := cmp.Diff([]v1alpha1.CheckpointBranch{{Name: "try/b", Push: v1alpha1.PushNever, OnDiverged: v1alpha1.DivergedFail, Checkout: v1alpha1.CheckoutNever, RequestedBy: "admin"}}, c.Spec.Branches); diff != "" {
 		t.Errorf("the branches (-want +got):\n%s", diff)
 	}
 	out, _ = b.must("checkpoint", "show", "worker", "1")
@@ -69,4 +69,58 @@ func TestCheckpointBranch(t *testing.T) {
 	wantError(t, err, "the branch was not made: it is taken")
 	out, _ = b.must("checkpoint", "show", "worker", "2")
 	wantParts(t, "checkpoint show", out, "taken (Refused): it is taken")
+}
+
+// checkoutOf returns what a Checkpoint asks for of its branches.
+func checkoutOf(b *bench, name string) (list []string) {
+	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}
+	b.get(c)
+	for _, branch := range c.Spec.Branches {
+		list = append(list, branch.Name+" "+string(branch.Checkout)+" "+branch.ID)
+	}
+	return list
+}
+
+func TestCheckpointBranchCheckout(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonCompleted)
+	b.checkpoint(task, 1)
+	b.checkpoint(task, 2)
+	b.must("checkpoint", "branch", "worker", "1", "--name", "a", "--checkout", "--wait=false")
+	first := checkoutOf(b, "worker-1")
+	if len(first) != 1 || !strings.HasPrefix(first[0], "a NextStart ") || first[0] == "a NextStart " {
+		t.Errorf("the Checkpoint asks for %q", first)
+	}
+	_, _, err := b.clew("", "checkpoint", "branch", "worker", "2", "--name", "b", "--checkout", "--wait=false")
+	wantError(t, err, "`kubectl clew checkpoint branch worker 1 --name a --checkout=false -n "+b.namespace+"`")
+
+	b.must("checkpoint", "branch", "worker", "1", "--name", "b", "--checkout", "--wait=false")
+	if got := checkoutOf(b, "worker-1"); len(got) != 2 || !strings.HasPrefix(got[0], "a Never ") || !strings.HasPrefix(got[1], "b NextStart ") {
+		t.Errorf("with another one, the Checkpoint asks for %q", got)
+	}
+	b.must("checkpoint", "branch", "worker", "1", "--name", "a", "--wait=false")
+	if got := checkoutOf(b, "worker-1"); !strings.HasPrefix(got[1], "b NextStart ") {
+		t.Errorf("without the flag, the Checkpoint asks for %q", got)
+	}
+	b.must("checkpoint", "branch", "worker", "1", "--name", "b", "--checkout=false", "--wait=false")
+	if got := checkoutOf(b, "worker-1"); !strings.HasPrefix(got[1], "b Never ") {
+		t.Errorf("after it was taken back, the Checkpoint asks for %q", got)
+	}
+	playManager(b, &v1alpha1.CheckpointList{}, branched(v1alpha1.BranchMade))
+	out, _ := b.must("checkpoint", "branch", "worker", "1", "--name", "c", "--checkout")
+	wantParts(t, "output", out, "; it is checked out when the agent next starts")
+}
+
+func TestCheckpointShowSaysWhatTheAgentHas(t *testing.T) {
+	made := v1alpha1.CheckpointBranchStatus{State: v1alpha1.BranchMade, Ref: "refs/heads/clew/worker/a", Commit: "c0ffee"}
+	for want, agent := range map[string]*v1alpha1.AgentBranchStatus{
+		"refs/heads/clew/worker/a at c0ffee":                                 nil,
+		"refs/heads/clew/worker/a at c0ffee; it has none (Kept)":             {State: v1alpha1.AgentBranchKept, Message: "it has none"},
+		"refs/heads/clew/worker/a at c0ffee; it is (CheckedOut)":             {State: v1alpha1.AgentBranchMade, Message: "it has", Checkout: &v1alpha1.CheckoutStatus{State: v1alpha1.CheckoutDone, Message: "it is"}},
+		"refs/heads/clew/worker/a at c0ffee; soon (Pending); then (Pending)": {State: v1alpha1.AgentBranchPending, Message: "soon", Checkout: &v1alpha1.CheckoutStatus{State: v1alpha1.CheckoutPending, Message: "then"}},
+	} {
+		b := made
+		b.Agent = agent
+		wantText(t, "the branch", want, describeBranch(b))
+	}
 }

@@ -206,12 +206,23 @@ func describeGit(git *v1alpha1.GitPosition) string {
 	return fmt.Sprintf("%s at %s, %s", branch, at, plural(int64(git.DirtyFileCount), "dirty file"))
 }
 
-// describeBranch describes a branch of the checkpoint in the gitstore.
+// describeBranch describes a branch of the checkpoint in the gitstore and in the agent's
+// repository.
 func describeBranch(b v1alpha1.CheckpointBranchStatus) string {
-	if b.State == v1alpha1.BranchMade {
-		return fmt.Sprintf("%s at %s", b.Ref, b.Commit)
+	if b.State != v1alpha1.BranchMade {
+		return fmt.Sprintf("%s (%s): %s", b.Name, b.State, oneLine(b.Message))
 	}
-	return fmt.Sprintf("%s (%s): %s", b.Name, b.State, oneLine(b.Message))
+	text := fmt.Sprintf("%s at %s", b.Ref, b.Commit)
+	if b.Agent == nil {
+		return text
+	}
+	if b.Agent.State != v1alpha1.AgentBranchMade {
+		text += fmt.Sprintf("; %s (%s)", oneLine(b.Agent.Message), b.Agent.State)
+	}
+	if c := b.Agent.Checkout; c != nil {
+		text += fmt.Sprintf("; %s (%s)", oneLine(c.Message), c.State)
+	}
+	return text
 }
 
 // describeSkipped lists the files that a checkpoint does not include.

@@ -81,6 +81,9 @@ func (o *publish) addBranch(c *v1alpha1.Checkpoint) error {
 		return err
 	}
 	b := &c.Spec.Branches[i]
+	if b.Checkout == v1alpha1.CheckoutNextStart && !awaitsCheckout(c, b.Name) {
+		b.Checkout = v1alpha1.CheckoutNever // it is over, and the new id would ask for it again
+	}
 	b.Push, b.ID = v1alpha1.PushOrigin, id
 	if o.onDiverged != "" {
 		if b.OnDiverged, err = o.divergence(); err != nil {

@@ -61,10 +61,26 @@ func TestPublishACheckpoint(t *testing.T) {
 	out, _ = b.must("publish", "worker", "--checkpoint", "1", "--branch", "clew/fix", "--approve", "aaaaaaa", "--on-diverged", "force-with-lease")
 	wantText(t, "output", "checkpoint.clew.dev/worker-1 published: checkpoint 1 is at refs/heads/clew/fix as abc\n", out)
 	b.get(c)
-	want := []v1alpha1.CheckpointBranch{{Name: "clew/fix", Push: v1alpha1.PushOrigin, OnDiverged: v1alpha1.DivergedForceWithLease, ApprovedCommit: held, ID: "cli-abcdefgh", RequestedBy: "admin"}}
+	want := []v1alpha1.CheckpointBranch{{Name: "clew/fix", Push: v1alpha1.PushOrigin, OnDiverged: v1alpha1.DivergedForceWithLease, ApprovedCommit: held, Checkout: v1alpha1.CheckoutNever, ID: "cli-abcdefgh", RequestedBy: "admin"}}
 	if diff := cmp.Diff(want, c.Spec.Branches); diff != "" {
 		t.Errorf("spec.branches (-want +got):\n%s", diff)
 	}
 	out, _ = b.must("checkpoint", "show", "worker", "1")
 	wantParts(t, "checkpoint show", out, "at the repository: checkpoint 1 is at refs/heads/clew/fix as abc")
+}
+
+// TestPublishingAsksForNoCheckoutAgain: the id is new, and one that is over would be carried out
+// again with it.
+func TestPublishingAsksForNoCheckoutAgain(t *testing.T) {
+	for state, want := range map[v1alpha1.CheckoutState]v1alpha1.BranchCheckout{
+		v1alpha1.CheckoutDone: v1alpha1.CheckoutNever, v1alpha1.CheckoutRefused: v1alpha1.CheckoutNever, v1alpha1.CheckoutPending: v1alpha1.CheckoutNextStart,
+	} {
+		c := &v1alpha1.Checkpoint{}
+		c.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "a", ID: "old", Checkout: v1alpha1.CheckoutNextStart}}
+		c.Status.Branches = []v1alpha1.CheckpointBranchStatus{{Name: "a", Agent: &v1alpha1.AgentBranchStatus{Checkout: &v1alpha1.CheckoutStatus{State: state}}}}
+		o := &publish{plugin: &plugin{newID: func() (string, error) { return "new", nil }}, branch: "a"}
+		if err := o.addBranch(c); err != nil || c.Spec.Branches[0].Checkout != want || c.Spec.Branches[0].ID != "new" {
+			t.Errorf("of a checkout that is %s: %+v, %v; want %s", state, c.Spec.Branches[0], err, want)
+		}
+	}
 }

@@ -187,9 +187,7 @@ func (w *world) eventuallyBranches(name string, want types.GomegaMatcher) {
 
 // made matches the status of a branch that the gitstore has.
 func made(name string, number int64) types.GomegaMatcher {
-	return Equal(v1alpha1.CheckpointBranchStatus{
-		Name: name, State: v1alpha1.BranchMade, Ref: refname.Branch("work", name), Commit: fmt.Sprintf("%040d", number),
-	})
+	return And(HaveField("Name", name), HaveField("State", v1alpha1.BranchMade), HaveField("Ref", refname.Branch("work", name)), HaveField("Commit", fmt.Sprintf("%040d", number)))
 }
 
 var _ = Describe("the branches of checkpoints", func() {

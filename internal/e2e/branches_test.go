@@ -38,4 +38,66 @@ git -c user.name=Agent -c user.email=agent@example.com commit -qm one; git rev-p
 		w.plugin(ctx, "checkpoint", "branch", "branched", "--name", "try/two", "--remove")
 		Expect(inRepository("for-each-ref --format='%(refname)' refs/heads/clew/branched")).To(Equal("refs/heads/clew/branched/try/one"))
 	})
+
+	It("are in the agent's repository when it next starts, and checked out there if no file changes by that", SpecTimeout(10*time.Minute), func(ctx SpecContext) {
+		const name = "own"
+		w.create(ctx, w.newTask(name, idle...))
+		w.inAgent(ctx, name, `cd /workspace; git config user.email agent@example.com; git config user.name Agent
+echo one > one.txt; git add -A; git commit -qm one; echo two > two.txt; printf '*.log\n' > .gitignore; echo ignored > an.log`)
+		taken := w.take(ctx, name, "own-two")
+		w.plugin(ctx, "checkpoint", "branch", name, taken.Name, "--name", "try/two")
+		agent := func() *clewv1.AgentBranchStatus {
+			c := &clewv1.Checkpoint{}
+			if err := w.get(ctx, taken.Name, c); err != nil || len(c.Status.Branches) == 0 {
+				return nil
+			}
+			return c.Status.Branches[0].Agent
+		}
+		restart := func() {
+			w.patchSpec(ctx, name, map[string]any{"operatingMode": "Suspended"})
+			w.untilState(ctx, name, 3*time.Minute, clewv1.ReasonSuspended)
+			w.patchSpec(ctx, name, map[string]any{"operatingMode": "Running"})
+			w.untilAgentRuns(ctx, name, 3*time.Minute)
+		}
+		checksOut := func() { w.plugin(ctx, "checkpoint", "branch", name, taken.Name, "--name", "try/two", "--checkout") }
+		eventually := func(matches ...OmegaMatcher) {
+			GinkgoHelper()
+			Eventually(agent, time.Minute, time.Second).Should(And(Not(BeNil()), And(matches...)))
+		}
+		eventually(HaveField("State", clewv1.AgentBranchPending))
+		Expect(w.inAgent(ctx, name, "cd /workspace; git branch --list 'try/*'")).To(BeEmpty(), "no restart is forced")
+
+		By("starting the agent again")
+		was := w.inAgent(ctx, name, fingerprint+gitSays)
+		restart()
+		eventually(HaveField("State", clewv1.AgentBranchMade))
+		Expect(w.inAgent(ctx, name, fingerprint+gitSays)).To(Equal(was), "neither files nor HEAD and index have changed")
+		commit := w.plugin(ctx, "checkpoint", "show", name, taken.Name, "-o", "jsonpath={.status.branches[0].commit}")
+		Expect(w.inAgent(ctx, name, `cd /workspace; git rev-parse try/two; git show try/two:an.log; git fsck --full`)).To(HavePrefix(commit + "\nignored\n"))
+
+		By("checking it out")
+		checksOut()
+		restart()
+		eventually(HaveField("Checkout.State", clewv1.CheckoutDone))
+		Expect(w.inAgent(ctx, name, "cd /workspace; git symbolic-ref HEAD; git rev-parse HEAD; git status --porcelain")).To(Equal("refs/heads/try/two\n" + commit + "\n"))
+		w.inAgent(ctx, name, "cd /workspace; echo three > three.txt; git add -A; git commit -qm three")
+		restart()
+		Expect(w.inAgent(ctx, name, "cd /workspace; git symbolic-ref HEAD; git log -1 --format=%s")).To(Equal("refs/heads/try/two\nthree\n"), "it was checked out once")
+		eventually(HaveField("State", clewv1.AgentBranchKept))
+
+		By("asking for it with other files in the worktree")
+		w.inAgent(ctx, name, "cd /workspace; git switch -q -c elsewhere; git branch -qf try/two "+commit)
+		checksOut()
+		restart()
+		eventually(HaveField("Checkout.State", clewv1.CheckoutRefused), HaveField("Checkout.Message", ContainSubstring("rewind to it first")))
+		Expect(w.inAgent(ctx, name, "cd /workspace; git symbolic-ref HEAD; cat three.txt")).To(Equal("refs/heads/elsewhere\nthree\n"))
+		for _, reason := range []string{clewv1.EventAgentBranchMade, clewv1.EventBranchCheckedOut, clewv1.EventAgentBranchNotMade, clewv1.EventBranchNotCheckedOut} {
+			Eventually(func() string { return w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].reason}") }, time.Minute, time.Second).Should(ContainSubstring(reason))
+		}
+		var recorded []string
+		for _, e := range w.timeline(ctx, name) {
+			recorded = append(recorded, e.Reason)
+		}
+		Expect(recorded).To(ContainElements(clewv1.EventAgentBranchMade, clewv1.EventBranchCheckedOut, clewv1.EventAgentBranchNotMade, clewv1.EventBranchNotCheckedOut))
+	})
 })

@@ -161,12 +161,12 @@ func checkoutOf(attempt int64, c daemonapi.Checkout, r daemonapi.CheckoutResult)
 // Task's status, and adds what happened.
 func (d *branching) agentBranch(s *v1alpha1.CheckpointBranchStatus) {
 	spec, c := entryOf(d.o.Checkpoint, s.Name), d.o.Checkpoint
-	if spec == nil || s.State != v1alpha1.BranchMade || daemonapi.AgentBranchName(s.Name) == "" {
+	if spec == nil || daemonapi.AgentBranchName(s.Name) == "" {
 		s.Agent = nil
 		return
 	}
-	if d.o.Task == nil || string(d.o.Task.UID) != c.Status.TaskUID {
-		return // what its repository had stays true
+	if s.State != v1alpha1.BranchMade || d.o.Task == nil || string(d.o.Task.UID) != c.Status.TaskUID {
+		return // what the agent's repository had stays true
 	}
 	var was v1alpha1.AgentBranchStatus
 	if s.Agent != nil {
