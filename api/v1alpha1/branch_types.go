@@ -61,12 +61,13 @@ type CheckpointBranch struct {
 	// +kubebuilder:validation:MaxLength=40
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{40}$`
 	ApprovedCommit string `json:"approvedCommit,omitempty"`
-	// checkout: NextStart brings the HEAD of the agent's repository, and its index, to the branch
-	// when the agent next starts; a running one is not stopped for it. No file is changed: it is
-	// refused unless the worktree is then exactly what the checkpoint holds, for example after a
-	// rewind to it. It is carried out or refused once, and a checkpoint before it allows to take
-	// it back; a new id asks for it again. Only one branch of a task can be checked out at a time.
-	// Whoever sets it needs the right to patch the Task.
+	// checkout says whether the HEAD of the agent's repository, and its index, is brought to the
+	// branch. NextStart does so when the agent next starts; a running one is not stopped for it.
+	// No file is changed: it is refused unless the worktree is then exactly what the checkpoint
+	// holds, for example after a rewind to it. It is carried out or refused once, and a rewind to
+	// the checkpoint that is taken before it takes it back; a new id asks for it again. Only one
+	// branch of a task can be checked out at a time. Whoever sets it needs the right to patch the
+	// Task.
 	// +optional
 	// +kubebuilder:default=Never
 	Checkout BranchCheckout `json:"checkout,omitempty"`

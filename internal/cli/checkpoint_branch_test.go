@@ -106,7 +106,7 @@ func TestCheckpointBranchCheckout(t *testing.T) {
 	if got := checkoutOf(b, "worker-1"); !strings.HasPrefix(got[1], "b Never ") {
 		t.Errorf("after it was taken back, the Checkpoint asks for %q", got)
 	}
-	playManager(b, &v1alpha1.CheckpointList{}, branched(v1alpha1.BranchMade))
+	playManager(b, &v1alpha1.CheckpointList{}, func(c *v1alpha1.Checkpoint) bool { return hasBranch(c, "c") && branched(v1alpha1.BranchMade)(c) })
 	out, _ := b.must("checkpoint", "branch", "worker", "1", "--name", "c", "--checkout")
 	wantParts(t, "output", out, "; it is checked out when the agent next starts")
 }
