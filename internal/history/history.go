@@ -84,6 +84,8 @@ type Adoption struct {
 	Former string
 	// Done: it belongs to the new task. Otherwise the new task could adopt it.
 	Done bool
+	// Start is where the former task had started.
+	Start Start
 }
 
 // FormerTask is a task whose history another one continues.
@@ -257,6 +259,17 @@ type Checkpoint struct {
 	// Store.Checkpoint fills them in, and Integrity.
 	Changes   []FileChange
 	Integrity Integrity
+}
+
+// NamedCheckpoint is a checkpoint that a Checkpoint object stands for.
+type NamedCheckpoint struct {
+	// Name of the object.
+	Name string
+	// UID of the object; empty while one of that name is awaited, after the task began to continue
+	// the history of a former one.
+	UID string
+	// Number of the checkpoint.
+	Number int64
 }
 
 // RiskyTool is a tool call that triggered a checkpoint.

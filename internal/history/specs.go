@@ -9,4 +9,25 @@ type KeptSpec struct {
 	Variables []string
 	// Fields are the paths of all other values that are left out.
 	Fields []string
+	// Start is where the task started that started from another one; zero for none.
+	Start Start
+}
+
+// Start is where a task started that started from another one.
+type Start struct {
+	// Fork is the name of the Fork that the task was made for; empty for none.
+	Fork string
+	// TaskUID is the source's, of its time: see Store.ContinuedBy.
+	TaskUID string
+	// Checkpoint, Commit and Position are those of the source's checkpoint.
+	Checkpoint int64
+	Commit     string
+	Position   int64
+}
+
+// ForkedTask is a task that was made for a Fork.
+type ForkedTask struct {
+	Name  string
+	UID   string
+	Start Start
 }

@@ -110,17 +110,28 @@ func (l *uidScans) run() {
 }
 
 func (l *uidScans) find(uids map[string]int) (map[string]bool, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), scanTimeout)
+	found := map[string]bool{}
+	err := eachTask(context.Background(), l.client, func(uid string) {
+		if uids[uid] > 0 {
+			found[uid] = true
+		}
+	})
+	return found, err
+}
+
+// eachTask calls each with the UIDs of all Tasks of the cluster, with some perhaps twice.
+func eachTask(ctx context.Context, client metadata.Interface, each func(uid string)) error {
+	ctx, cancel := context.WithTimeout(ctx, scanTimeout)
 	defer cancel()
-	found, options := map[string]bool{}, metav1.ListOptions{Limit: tasksOfPage}
+	options := metav1.ListOptions{Limit: tasksOfPage}
 	for tries := pageTries; ; {
-		page, err := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).List(ctx, options)
+		page, err := client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).List(ctx, options)
 		if err != nil {
 			if tries--; tries == 0 || ctx.Err() != nil {
-				return nil, fmt.Errorf("list all Tasks: %w", err)
+				return fmt.Errorf("list all Tasks: %w", err)
 			}
 			if apierrors.IsResourceExpired(err) {
-				options.Continue = "" // start over, keeping what was found
+				options.Continue = "" // start over: those that were passed on stay
 			}
 			select {
 			case <-ctx.Done():
@@ -129,12 +140,10 @@ func (l *uidScans) find(uids map[string]int) (map[string]bool, error) {
 			continue
 		}
 		for i := range page.Items {
-			if uid := string(page.Items[i].UID); uids[uid] > 0 {
-				found[uid] = true
-			}
+			each(string(page.Items[i].UID))
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
-			return found, nil
+			return nil
 		}
 	}
 }

@@ -58,6 +58,22 @@ func TestATaskIsFoundByItsUIDOnAnyPage(t *testing.T) {
 	}
 }
 
+func TestTheTasksThatExistAreListed(t *testing.T) {
+	g := gomega.NewWithT(t)
+	found, err := newLiveTasks(&pages{}).liveUIDs(t.Context())
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(found).To(gomega.ConsistOf("first", "second"))
+}
+
+// Histories are deleted of Tasks that are not listed.
+func TestAListOfTasksThatEndsEarlyIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := apierrors.NewTooManyRequests("later", 1)
+		_, err := newLiveTasks(&pages{fails: []error{refused, refused, refused}}).liveUIDs(t.Context())
+		gomega.NewWithT(t).Expect(err).To(gomega.HaveOccurred())
+	})
+}
+
 // Whoever may import into one namespace must not be able to make the API server list all
 // Tasks over and over.
 func TestScansOfAllTasksArePaced(t *testing.T) {

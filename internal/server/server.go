@@ -304,7 +304,7 @@ func (p *parts) verifier(store *postgres.Store, log logr.Logger) *verification.V
 func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept RetentionOptions, registry prometheus.Registerer, log logr.Logger) {
 	err := store.RunMaintenance(ctx, postgres.MaintenanceOptions{
 		EventRetention: kept.Events, SnapshotRetention: kept.Snapshots, MessageRetention: kept.Messages,
-		TaskExists: p.taskExists, HasUID: p.tasks.HasUID, Registerer: registry,
+		LiveTasks: p.tasks.liveUIDs, TaskExists: p.taskExists, HasUID: p.tasks.HasUID, Registerer: registry,
 	})
 	if err != nil && ctx.Err() == nil {
 		log.Error(err, "the maintenance of the history database failed")

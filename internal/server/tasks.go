@@ -63,6 +63,12 @@ func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
 	return l.scans.has(ctx, uid)
 }
 
+// liveUIDs returns the UIDs of all Tasks of the cluster.
+func (l liveTasks) liveUIDs(ctx context.Context) (uids []string, err error) {
+	err = eachTask(ctx, l.client, func(uid string) { uids = append(uids, uid) })
+	return uids, err
+}
+
 // codeStore compares, verifies and deletes code in the gitstore.
 type codeStore struct{ client gitstoreapi.Client }
 

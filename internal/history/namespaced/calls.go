@@ -92,6 +92,24 @@ func (s *Store) Adopt(ctx context.Context, task history.Task, former string) err
 	return s.keyed.Adopt(ctx, task, former)
 }
 
+// ContinuedBy returns the UID of the task that continues the history of a former one.
+func (s *Store) ContinuedBy(ctx context.Context, former history.Key) (string, error) {
+	former, err := s.keyOf(ctx, former)
+	if err != nil {
+		return "", err
+	}
+	return s.keyed.ContinuedBy(ctx, former)
+}
+
+// ForkedTasks returns the tasks that were made for a Fork of a name.
+func (s *Store) ForkedTasks(ctx context.Context, namespace, fork string) ([]history.ForkedTask, error) {
+	key, err := s.key(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return s.keyed.ForkedTasks(ctx, key, fork)
+}
+
 // Operations returns those of the keys under which a completed operation is recorded.
 func (s *Store) Operations(ctx context.Context, task history.Key, keys []string) ([]string, error) {
 	task, err := s.keyOf(ctx, task)
@@ -108,6 +126,33 @@ func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) 
 		return history.Checkpoint{}, err
 	}
 	return s.keyed.Checkpoint(ctx, task, number)
+}
+
+// NameCheckpoint records for which checkpoint an object stands.
+func (s *Store) NameCheckpoint(ctx context.Context, task history.Key, named history.NamedCheckpoint) error {
+	task, err := s.keyOf(ctx, task)
+	if err != nil {
+		return err
+	}
+	return s.keyed.NameCheckpoint(ctx, task, named)
+}
+
+// NamedCheckpoints returns the checkpoints for which an object is awaited, or that some stand for.
+func (s *Store) NamedCheckpoints(ctx context.Context, task history.Key, objects []string) ([]history.NamedCheckpoint, error) {
+	task, err := s.keyOf(ctx, task)
+	if err != nil {
+		return nil, err
+	}
+	return s.keyed.NamedCheckpoints(ctx, task, objects)
+}
+
+// ClaimCheckpoint returns the number of the checkpoint that an object of that name stood for.
+func (s *Store) ClaimCheckpoint(ctx context.Context, task history.Key, name, object string) (int64, error) {
+	task, err := s.keyOf(ctx, task)
+	if err != nil {
+		return 0, err
+	}
+	return s.keyed.ClaimCheckpoint(ctx, task, name, object)
 }
 
 // CheckpointsBefore returns checkpoints with numbers below one, in descending order.

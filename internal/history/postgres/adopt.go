@@ -20,18 +20,30 @@ import (
 // newest one of its name in its namespace.
 func (s *Store) Adoption(ctx context.Context, task history.Task) (history.Adoption, error) {
 	doing := fmt.Sprintf("find the history that the task %s/%s adopts", task.Namespace, task.Name)
-	former, err := s.read().FormerTask(ctx, sqlc.FormerTaskParams{Uid: task.UID, Namespace: task.Namespace})
+	done, err := s.read().FormerTask(ctx, sqlc.FormerTaskParams{Uid: task.UID, Namespace: task.Namespace})
 	if err == nil {
-		return history.Adoption{Former: former, Done: true}, nil
+		start := startOf(done.Fork, done.StartUid, done.StartCheckpoint, done.StartCommit, done.StartPosition)
+		return history.Adoption{Former: done.FormerUid, Done: true, Start: start}, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return history.Adoption{}, wrap(err, doing)
 	}
-	former, err = s.read().Adoptable(ctx, sqlc.AdoptableParams{Namespace: task.Namespace, Name: task.Name})
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && former == task.UID {
+	found, err := s.read().Adoptable(ctx, sqlc.AdoptableParams{Namespace: task.Namespace, Name: task.Name})
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && found.Uid == task.UID {
 		return history.Adoption{}, nil
 	}
-	return history.Adoption{Former: former}, wrap(err, doing)
+	start := startOf(found.Fork, found.StartUid, found.StartCheckpoint, found.StartCommit, found.StartPosition)
+	return history.Adoption{Former: found.Uid, Start: start}, wrap(err, doing)
+}
+
+// ContinuedBy returns the UID of the task that continues the history of a former one; empty if none
+// does.
+func (s *Store) ContinuedBy(ctx context.Context, former history.Key) (string, error) {
+	uid, err := s.read().Adopted(ctx, sqlc.AdoptedParams{FormerUid: former.UID, Namespace: former.Namespace})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	return uid, wrap(err, "find the task that continues the history of the one with UID "+former.UID)
 }
 
 // Adopt gives the history of a former task to one of the same name and namespace that has none
@@ -67,6 +79,12 @@ func (s *Store) Adopt(ctx context.Context, task history.Task, former string) err
 		if err := handOver(ctx, q, task, former); err != nil {
 			return err
 		}
+		if err := q.NameRequested(ctx, row.ID); err != nil {
+			return err
+		}
+		if err := q.AwaitNames(ctx, row.ID); err != nil {
+			return err
+		}
 		return notify(ctx, q, task, row.Attempt)
 	})
 }
@@ -92,6 +110,9 @@ func handOver(ctx context.Context, q *sqlc.Queries, task history.Task, former st
 		return err
 	}
 	if err := q.MoveSpec(ctx, sqlc.MoveSpecParams{Uid: task.UID, FormerUid: former}); err != nil {
+		return err
+	}
+	if err := q.MoveStart(ctx, sqlc.MoveStartParams{Uid: task.UID, FormerUid: former}); err != nil {
 		return err
 	}
 	if err := q.DeleteSpec(ctx, former); err != nil {

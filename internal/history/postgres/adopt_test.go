@@ -89,4 +89,74 @@ var _ = Describe("A history that another task continues", func() {
 		Expect(store.Adopt(ctx, second, "none")).To(MatchError(history.ErrNotFound))
 		Expect(w.state()).To(HaveField("UID", "first-uid"))
 	})
+
+	It("keeps where it started, whatever is known of the task that continues it", func(ctx SpecContext) {
+		start := history.Start{Fork: "try", TaskUID: "source-uid", Checkpoint: 5, Commit: "c5", Position: 12}
+		keep := func(task history.Task, spec string, start history.Start) {
+			GinkgoHelper()
+			Expect(store.KeepSpec(ctx, task.Key(), history.KeptSpec{Spec: spec, Start: start})).To(Succeed())
+			Expect(store.KeptSpec(ctx, task.Key())).To(HaveField("Spec", spec))
+		}
+		keep(first, "{}", history.Start{})
+		keep(first, "{}", start)
+		Expect(store.Adoption(ctx, second)).To(Equal(history.Adoption{Former: "first-uid", Start: start}))
+		keep(second, `{"by":"itself"}`, history.Start{})
+		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+		Expect(store.Adoption(ctx, second)).To(Equal(history.Adoption{Former: "first-uid", Done: true, Start: start}))
+		keep(second, "{}", history.Start{Fork: "other", TaskUID: "other-uid"})
+		Expect(store.KeptSpec(ctx, second.Key())).To(HaveField("Start", start))
+		Expect(store.ForkedTasks(ctx, "team", "try")).To(HaveExactElements(history.ForkedTask{Name: "fix", UID: "second-uid", Start: start}))
+		Expect(store.ForkedTasks(ctx, "team", "other")).To(BeEmpty())
+		Expect(store.ForkedTasks(ctx, "team", "")).To(BeEmpty())
+		Expect(store.ForkedTasks(ctx, "elsewhere", "try")).To(BeEmpty())
+	})
+
+	It("is found by the UIDs of all whom it was recorded for", func(ctx SpecContext) {
+		Expect(store.ContinuedBy(ctx, first.Key())).To(BeEmpty())
+		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+		Expect(store.Adopt(ctx, history.Task{Namespace: "team", Name: "fix", UID: "third-uid"}, "second-uid")).To(Succeed())
+		for _, former := range []history.Task{first, second} {
+			Expect(store.ContinuedBy(ctx, former.Key())).To(Equal("third-uid"))
+		}
+		Expect(store.ContinuedBy(ctx, history.Key{Namespace: "elsewhere", UID: "first-uid"})).To(BeEmpty())
+	})
+
+	Describe("with checkpoints that Checkpoint objects stand for", func() {
+		named := func(name, uid string, number int64) history.NamedCheckpoint {
+			return history.NamedCheckpoint{Name: name, UID: uid, Number: number}
+		}
+		BeforeEach(func(ctx SpecContext) {
+			asked := checkpoint(3)
+			asked.Checkpoint.RequestedByName, asked.Checkpoint.RequestedByUID = "asked", "asked-uid"
+			w.append(asked, checkpoint(4))
+			Expect(store.NameCheckpoint(ctx, first.Key(), named("again", "old-uid", 1))).To(Succeed())
+			Expect(store.NameCheckpoint(ctx, first.Key(), named("again", "again-uid", 2))).To(Succeed())
+			Expect(store.NameCheckpoint(ctx, first.Key(), named("lost", "lost-uid", 9))).To(Succeed())
+		})
+
+		It("lets the first object of each name stand for the same one", func(ctx SpecContext) {
+			Expect(store.NamedCheckpoints(ctx, first.Key(), nil)).To(BeEmpty(), "before it is continued")
+			Expect(store.ClaimCheckpoint(ctx, first.Key(), "again", "new-uid")).Error().To(MatchError(history.ErrNotFound))
+			Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+			Expect(store.NamedCheckpoints(ctx, second.Key(), nil)).To(HaveExactElements(named("again", "", 2), named("asked", "", 3)))
+			for range 2 { // it may be repeated
+				Expect(store.ClaimCheckpoint(ctx, second.Key(), "again", "new-uid")).To(BeEquivalentTo(2))
+			}
+			Expect(store.ClaimCheckpoint(ctx, second.Key(), "again", "later-uid")).Error().To(MatchError(history.ErrNotFound))
+			Expect(store.ClaimCheckpoint(ctx, second.Key(), "asked", "asks-uid")).To(BeEquivalentTo(3))
+			Expect(store.ClaimCheckpoint(ctx, second.Key(), "lost", "new-uid")).Error().To(MatchError(history.ErrNotFound), "no such checkpoint is recorded")
+			Expect(store.NamedCheckpoints(ctx, second.Key(), []string{"new-uid", "later-uid"})).To(HaveExactElements(named("again", "new-uid", 2)))
+		})
+
+		It("knows none in another namespace, nor of a task without a history, and none when it is deleted", func(ctx SpecContext) {
+			elsewhere := history.Key{Namespace: "elsewhere", UID: "first-uid"}
+			Expect(store.NameCheckpoint(ctx, elsewhere, named("a", "uid", 1))).To(MatchError(history.ErrNotFound))
+			Expect(store.NameCheckpoint(ctx, history.Key{Namespace: "team", UID: "none"}, named("a", "uid", 1))).To(MatchError(history.ErrNotFound))
+			Expect(store.NamedCheckpoints(ctx, elsewhere, []string{"again-uid"})).To(BeEmpty())
+			Expect(store.ClaimCheckpoint(ctx, elsewhere, "again", "again-uid")).Error().To(MatchError(history.ErrNotFound))
+			Expect(count(GinkgoTB(), dsn, "checkpoint_names")).To(Equal(2))
+			Expect(store.DeleteTask(ctx, "first-uid")).Error().NotTo(HaveOccurred())
+			Expect(count(GinkgoTB(), dsn, "checkpoint_names")).To(BeZero())
+		})
+	})
 })

@@ -20,9 +20,12 @@ type MaintenanceOptions struct {
 	// SnapshotRetention is how long automatic snapshots are kept; forever if 0. Snapshots
 	// of checkpoints are always kept.
 	SnapshotRetention time.Duration
-	// MessageRetention is how long the history of a task is kept after its last write
-	// once its Task is gone; forever if 0.
+	// MessageRetention is how long the history of a task is kept after its Task was first found
+	// gone, and after its last write; forever if 0. A cluster that was lost takes all Tasks with
+	// it, and their manifests have that long to be applied again.
 	MessageRetention time.Duration
+	// LiveTasks returns the UIDs of all Task objects. It is required only with MessageRetention.
+	LiveTasks func(ctx context.Context) ([]string, error)
 	// TaskExists reports whether a history's Task object still exists. It is called right
 	// before a history is deleted, and is required only with MessageRetention.
 	TaskExists func(ctx context.Context, task history.Task) (bool, error)
@@ -45,6 +48,8 @@ const (
 	// orphanRetention is how long pieces are kept whose message never arrived: longer
 	// than a daemon can be cut off and still return.
 	orphanRetention = 30 * 24 * time.Hour
+	// goneBatch is how many tasks are noted as gone, or as back, in one transaction.
+	goneBatch = 1000
 	// specPatience is how long the kept spec of a task that has not begun stays, at least.
 	specPatience = time.Hour
 )
@@ -55,8 +60,8 @@ const (
 // its retention. Any number of servers may call it: one works at a time, and another
 // takes over if that one is lost.
 func (s *Store) RunMaintenance(ctx context.Context, options MaintenanceOptions) error {
-	if options.MessageRetention > 0 && options.TaskExists == nil {
-		return fmt.Errorf("%w: MessageRetention requires TaskExists", history.ErrInvalid)
+	if options.MessageRetention > 0 && (options.TaskExists == nil || options.LiveTasks == nil) {
+		return fmt.Errorf("%w: MessageRetention requires LiveTasks and TaskExists", history.ErrInvalid)
 	}
 	if options.Every <= 0 {
 		options.Every = time.Hour
@@ -221,7 +226,7 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 		}
 	}
 	if m.options.MessageRetention > 0 {
-		if err := m.deleteGoneTasks(ctx, now.Add(-m.options.MessageRetention)); err != nil {
+		if err := m.deleteGoneTasks(ctx); err != nil {
 			return err
 		}
 	}
@@ -272,17 +277,20 @@ func (m *maintainer) inBatches(ctx context.Context, doing string, f func(*sqlc.Q
 	}
 }
 
-// deleteGoneTasks deletes the histories that were last written before the given time and
-// whose Task is gone. One that cannot be deleted now is left to the next time.
-func (m *maintainer) deleteGoneTasks(ctx context.Context, before time.Time) error {
-	page := sqlc.IdleTasksParams{Before: before, UpToRows: sweepBatch}
+// deleteGoneTasks deletes the histories whose Task has been gone for the retention, and that were
+// last written before it. One that cannot be deleted now is left to the next time.
+func (m *maintainer) deleteGoneTasks(ctx context.Context) error {
+	if err := m.noteGoneTasks(ctx); err != nil {
+		return err
+	}
+	page := sqlc.GoneTasksParams{Seconds: m.options.MessageRetention.Seconds(), UpToRows: sweepBatch}
 	for {
-		idle, err := m.store.read().IdleTasks(ctx, page)
-		if err != nil || len(idle) == 0 {
+		gone, err := m.store.read().GoneTasks(ctx, page)
+		if err != nil || len(gone) == 0 {
 			return wrap(err, "list the histories that have exceeded their retention")
 		}
-		for _, row := range idle {
-			page.AfterTime, page.AfterUid = row.UpdatedAt, row.Uid
+		for _, row := range gone {
+			page.AfterID = row.ID
 			task := history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}
 			if err := m.deleteGone(ctx, task); ctx.Err() != nil {
 				return err
@@ -292,6 +300,19 @@ func (m *maintainer) deleteGoneTasks(ctx context.Context, before time.Time) erro
 			}
 		}
 	}
+}
+
+// noteGoneTasks notes since when the Task of each history is gone, by the clock of the database. A
+// Task that is made while the others are listed may be noted, and is no longer from the next time
+// on.
+func (m *maintainer) noteGoneTasks(ctx context.Context) error {
+	live, err := m.options.LiveTasks(ctx)
+	if err != nil {
+		return fmt.Errorf("list the Tasks that exist: %w", err)
+	}
+	return m.inBatches(ctx, "note which tasks are gone", func(q *sqlc.Queries) (int64, error) {
+		return q.NoteGoneTasks(ctx, sqlc.NoteGoneTasksParams{Live: listOf(live), UpToRows: goneBatch})
+	})
 }
 
 // deleteGone deletes a task's history if its Task is gone.

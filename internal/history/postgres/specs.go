@@ -30,6 +30,8 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 		}
 		return q.KeepSpec(ctx, sqlc.KeepSpecParams{
 			Uid: task.UID, Namespace: task.Namespace, Spec: kept.Spec, Variables: listOf(kept.Variables), Fields: listOf(kept.Fields),
+			Fork: kept.Start.Fork, StartUid: kept.Start.TaskUID, StartCheckpoint: kept.Start.Checkpoint,
+			StartCommit: kept.Start.Commit, StartPosition: kept.Start.Position,
 		})
 	})
 }
@@ -50,7 +52,7 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 		return kept, err
 	}
 	if more := int64(len(kept.Spec) - len(before.Spec)); more > 0 && used.counted(most)+more > most {
-		return history.KeptSpec{}, nil
+		return history.KeptSpec{Start: kept.Start}, nil
 	}
 	return kept, nil
 }
@@ -58,7 +60,27 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 // KeptSpec returns the kept spec of a task. Errors: history.ErrNotFound, history.ErrUnavailable.
 func (s *Store) KeptSpec(ctx context.Context, task history.Key) (history.KeptSpec, error) {
 	row, err := s.read().KeptSpec(ctx, sqlc.KeptSpecParams{Uid: task.UID, Namespace: task.Namespace})
-	return history.KeptSpec{Spec: row.Spec, Variables: row.Variables, Fields: row.Fields}, wrap(err, "read the spec of the task with UID "+task.UID)
+	start := startOf(row.Fork, row.StartUid, row.StartCheckpoint, row.StartCommit, row.StartPosition)
+	return history.KeptSpec{Spec: row.Spec, Variables: row.Variables, Fields: row.Fields, Start: start}, wrap(err, "read the spec of the task with UID "+task.UID)
+}
+
+// maxForked bounds how many tasks of a Fork's name are listed: it can be used again.
+const maxForked = 1000
+
+// ForkedTasks returns the tasks that have a history and were made for a Fork of a name, newest first,
+// whether or not they exist.
+func (s *Store) ForkedTasks(ctx context.Context, namespace, fork string) ([]history.ForkedTask, error) {
+	rows, err := s.read().ForkedTasks(ctx, sqlc.ForkedTasksParams{Namespace: namespace, Fork: fork, UpToRows: maxForked})
+	tasks := make([]history.ForkedTask, 0, len(rows))
+	for _, row := range rows {
+		start := startOf(row.Fork, row.StartUid, row.StartCheckpoint, row.StartCommit, row.StartPosition)
+		tasks = append(tasks, history.ForkedTask{Name: row.Name, UID: row.Uid, Start: start})
+	}
+	return tasks, wrap(err, "list the tasks that were made for the Fork "+fork)
+}
+
+func startOf(fork, uid string, checkpoint int64, commit string, position int64) history.Start {
+	return history.Start{Fork: fork, TaskUID: uid, Checkpoint: checkpoint, Commit: commit, Position: position}
 }
 
 // listOf returns a list that is not NULL in SQL.

@@ -6,7 +6,6 @@
 package fakehistory
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +35,7 @@ type task struct {
 	snapshots   []history.Snapshot
 	boundaries  map[int64]int64
 	rewinds     map[string]history.Rewind
+	names       map[string]history.NamedCheckpoint
 	corrupted   error
 }
 
@@ -163,7 +163,7 @@ func (s *Store) change(t history.Task, f func(*task)) {
 	s.mu.Lock()
 	k := s.tasks[t.UID]
 	if k == nil {
-		k = &task{state: history.TaskState{Task: t}}
+		k = &task{state: history.TaskState{Task: t}, names: map[string]history.NamedCheckpoint{}}
 		s.tasks[t.UID] = k
 	}
 	f(k)
@@ -264,47 +264,6 @@ func (s *Store) CheckpointsBefore(_ context.Context, task history.Key, before in
 	older := slices.DeleteFunc(slices.Clone(k.checkpoints), func(c history.Checkpoint) bool { return before > 0 && c.Number >= before })
 	slices.Reverse(older)
 	return older[:min(limit, len(older))], nil
-}
-
-// Adoption implements the controllers' stores. Of several former tasks it names any.
-func (s *Store) Adoption(_ context.Context, t history.Task) (history.Adoption, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if former, ok := s.adopted[t.UID]; ok {
-		return history.Adoption{Former: former, Done: true}, s.unavailable()
-	}
-	for uid, k := range s.tasks {
-		if uid != t.UID && s.tasks[t.UID] == nil && k.state.Namespace == t.Namespace && k.state.Name == t.Name {
-			return history.Adoption{Former: uid}, s.unavailable()
-		}
-	}
-	return history.Adoption{}, s.unavailable()
-}
-
-// Adopt implements the controllers' stores.
-func (s *Store) Adopt(_ context.Context, t history.Task, former string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.tasks[former]
-	if err := s.unavailable(); err != nil || k == nil {
-		return cmp.Or(err, history.ErrNotFound)
-	}
-	delete(s.tasks, former)
-	k.state.Task, s.tasks[t.UID], s.adopted[t.UID] = t, k, former
-	for i := range k.checkpoints {
-		k.checkpoints[i].TaskUID = t.UID
-	}
-	return nil
-}
-
-// FormerTasks implements the controllers' stores.
-func (s *Store) FormerTasks(_ context.Context, taskUID string) (formers []history.FormerTask, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if former := s.adopted[taskUID]; former != "" {
-		formers = []history.FormerTask{{UID: former}}
-	}
-	return formers, s.unavailable()
 }
 
 // Operations implements the controllers' stores.

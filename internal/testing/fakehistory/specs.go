@@ -13,6 +13,9 @@ func (s *Store) KeepSpec(_ context.Context, task history.Key, kept history.KeptS
 	if err := s.unavailable(); err != nil {
 		return err
 	}
+	if before := s.specs[task].Start; before.TaskUID != "" {
+		kept.Start = before
+	}
 	s.specs[task] = kept
 	return nil
 }
@@ -26,6 +29,18 @@ func (s *Store) KeptSpec(_ context.Context, task history.Key) (history.KeptSpec,
 		return kept, err
 	}
 	return kept, history.ErrNotFound
+}
+
+// ForkedTasks implements the controllers' stores. Its order is not that of the tasks' beginning.
+func (s *Store) ForkedTasks(_ context.Context, namespace, fork string) (tasks []history.ForkedTask, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, kept := range s.specs {
+		if k := s.tasks[key.UID]; k != nil && key.Namespace == namespace && kept.Start.Fork == fork {
+			tasks = append(tasks, history.ForkedTask{Name: k.state.Name, UID: key.UID, Start: kept.Start})
+		}
+	}
+	return tasks, s.unavailable()
 }
 
 // ForgetSpec forgets the spec of a task, as if it had ended before specs were kept.

@@ -1,13 +1,19 @@
 -- name: FormerTask :one
 -- The newest task whose history a task has adopted.
-SELECT former_uid FROM adoptions
-WHERE uid = @uid AND namespace = @namespace
-ORDER BY adopted_at DESC, former_uid LIMIT 1;
+SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+    coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
+    coalesce(s.start_position, 0)::bigint AS start_position
+FROM adoptions a LEFT JOIN task_specs s ON s.uid = a.uid
+WHERE a.uid = @uid AND a.namespace = @namespace
+ORDER BY a.adopted_at DESC, a.former_uid LIMIT 1;
 
 -- name: Adoptable :one
 -- The newest task of a name that has begun here. A history that was imported has no code, and
 -- whoever imported it chose its content.
-SELECT t.uid FROM tasks t
+SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+    coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
+    coalesce(s.start_position, 0)::bigint AS start_position
+FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid
 WHERE t.namespace = @namespace AND t.name = @name
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = t.uid AND e.namespace = t.namespace
         AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
@@ -29,7 +35,7 @@ UPDATE events SET task_uid = @uid::text WHERE task_uid = @former_uid::text AND n
 
 -- name: MoveTask :exec
 -- Its branches and operations follow.
-UPDATE tasks SET uid = @uid::text, created_at = now(), updated_at = now(), stale = true WHERE tasks.uid = @former_uid::text;
+UPDATE tasks SET uid = @uid::text, created_at = now(), updated_at = now(), gone_since = NULL, stale = true WHERE tasks.uid = @former_uid::text;
 
 -- name: MoveAdoptions :exec
 UPDATE adoptions SET uid = @uid::text WHERE adoptions.uid = @former_uid::text;

@@ -99,9 +99,20 @@ INSERT INTO deleted_tasks (uid, namespace) VALUES (@uid, @namespace) ON CONFLICT
 -- name: UnburyTask :exec
 DELETE FROM deleted_tasks WHERE uid = @uid AND namespace IN (@namespace, '');
 
--- name: IdleTasks :many
--- Tasks that have not been written to for a long time, longest idle first.
-SELECT t.uid, t.namespace, t.name, t.updated_at FROM tasks t
-WHERE t.updated_at < @before::timestamptz AND (t.updated_at, t.uid) > (@after_time::timestamptz, @after_uid::text)
-ORDER BY t.updated_at, t.uid
+-- name: NoteGoneTasks :execrows
+-- Tasks whose row is in use are left to the next time.
+WITH changed AS (
+    SELECT t.id, l.uid IS NULL AS gone
+    FROM tasks t LEFT JOIN unnest(@live::text[]) AS l (uid) ON l.uid = t.uid
+    WHERE (t.gone_since IS NULL) = (l.uid IS NULL)
+    LIMIT @up_to_rows FOR NO KEY UPDATE OF t SKIP LOCKED
+)
+UPDATE tasks SET gone_since = CASE WHEN changed.gone THEN now() END FROM changed WHERE tasks.id = changed.id;
+
+-- name: GoneTasks :many
+-- Tasks that have been gone, and not written to, for some time.
+SELECT t.id, t.uid, t.namespace, t.name FROM tasks t
+WHERE t.gone_since < now() - make_interval(secs => @seconds::float) AND t.updated_at < now() - make_interval(secs => @seconds::float)
+    AND t.id > @after_id
+ORDER BY t.id
 LIMIT @up_to_rows;

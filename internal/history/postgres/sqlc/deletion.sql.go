@@ -7,7 +7,6 @@ package sqlc
 
 import (
 	"context"
-	"time"
 )
 
 const ancestorBranches = `-- name: AncestorBranches :many
@@ -182,47 +181,42 @@ func (q *Queries) ForsakenBranches(ctx context.Context, ids []int64) ([]int64, e
 	return items, nil
 }
 
-const idleTasks = `-- name: IdleTasks :many
-SELECT t.uid, t.namespace, t.name, t.updated_at FROM tasks t
-WHERE t.updated_at < $1::timestamptz AND (t.updated_at, t.uid) > ($2::timestamptz, $3::text)
-ORDER BY t.updated_at, t.uid
-LIMIT $4
+const goneTasks = `-- name: GoneTasks :many
+SELECT t.id, t.uid, t.namespace, t.name FROM tasks t
+WHERE t.gone_since < now() - make_interval(secs => $1::float) AND t.updated_at < now() - make_interval(secs => $1::float)
+    AND t.id > $2
+ORDER BY t.id
+LIMIT $3
 `
 
-type IdleTasksParams struct {
-	Before    time.Time
-	AfterTime time.Time
-	AfterUid  string
-	UpToRows  int32
+type GoneTasksParams struct {
+	Seconds  float64
+	AfterID  int32
+	UpToRows int32
 }
 
-type IdleTasksRow struct {
+type GoneTasksRow struct {
+	ID        int32
 	Uid       string
 	Namespace string
 	Name      string
-	UpdatedAt time.Time
 }
 
-// Tasks that have not been written to for a long time, longest idle first.
-func (q *Queries) IdleTasks(ctx context.Context, arg IdleTasksParams) ([]IdleTasksRow, error) {
-	rows, err := q.db.Query(ctx, idleTasks,
-		arg.Before,
-		arg.AfterTime,
-		arg.AfterUid,
-		arg.UpToRows,
-	)
+// Tasks that have been gone, and not written to, for some time.
+func (q *Queries) GoneTasks(ctx context.Context, arg GoneTasksParams) ([]GoneTasksRow, error) {
+	rows, err := q.db.Query(ctx, goneTasks, arg.Seconds, arg.AfterID, arg.UpToRows)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []IdleTasksRow
+	var items []GoneTasksRow
 	for rows.Next() {
-		var i IdleTasksRow
+		var i GoneTasksRow
 		if err := rows.Scan(
+			&i.ID,
 			&i.Uid,
 			&i.Namespace,
 			&i.Name,
-			&i.UpdatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -343,6 +337,30 @@ func (q *Queries) NewestEvent(ctx context.Context, uid string) (NewestEventRow, 
 	var i NewestEventRow
 	err := row.Scan(&i.Namespace, &i.TaskName)
 	return i, err
+}
+
+const noteGoneTasks = `-- name: NoteGoneTasks :execrows
+WITH changed AS (
+    SELECT t.id, l.uid IS NULL AS gone
+    FROM tasks t LEFT JOIN unnest($1::text[]) AS l (uid) ON l.uid = t.uid
+    WHERE (t.gone_since IS NULL) = (l.uid IS NULL)
+    LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED
+)
+UPDATE tasks SET gone_since = CASE WHEN changed.gone THEN now() END FROM changed WHERE tasks.id = changed.id
+`
+
+type NoteGoneTasksParams struct {
+	Live     []string
+	UpToRows int32
+}
+
+// Tasks whose row is in use are left to the next time.
+func (q *Queries) NoteGoneTasks(ctx context.Context, arg NoteGoneTasksParams) (int64, error) {
+	result, err := q.db.Exec(ctx, noteGoneTasks, arg.Live, arg.UpToRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const taskBranches = `-- name: TaskBranches :many

@@ -28,6 +28,58 @@ func (q *Queries) DeleteSpec(ctx context.Context, uid string) error {
 	return err
 }
 
+const forkedTasks = `-- name: ForkedTasks :many
+SELECT t.uid, t.name, s.fork, s.start_uid, s.start_checkpoint, s.start_commit, s.start_position
+FROM task_specs s JOIN tasks t ON t.uid = s.uid
+WHERE s.namespace = $1 AND s.fork = $2 AND s.fork <> ''
+ORDER BY t.id DESC LIMIT $3
+`
+
+type ForkedTasksParams struct {
+	Namespace string
+	Fork      string
+	UpToRows  int32
+}
+
+type ForkedTasksRow struct {
+	Uid             string
+	Name            string
+	Fork            string
+	StartUid        string
+	StartCheckpoint int64
+	StartCommit     string
+	StartPosition   int64
+}
+
+// The tasks that have begun and were made for a Fork of a name, newest first.
+func (q *Queries) ForkedTasks(ctx context.Context, arg ForkedTasksParams) ([]ForkedTasksRow, error) {
+	rows, err := q.db.Query(ctx, forkedTasks, arg.Namespace, arg.Fork, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ForkedTasksRow
+	for rows.Next() {
+		var i ForkedTasksRow
+		if err := rows.Scan(
+			&i.Uid,
+			&i.Name,
+			&i.Fork,
+			&i.StartUid,
+			&i.StartCheckpoint,
+			&i.StartCommit,
+			&i.StartPosition,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const idleSpecs = `-- name: IdleSpecs :many
 SELECT s.uid, s.kept_at FROM task_specs s
 WHERE s.kept_at < $1::timestamptz AND (s.kept_at, s.uid) > ($2::timestamptz, $3::text)
@@ -75,21 +127,34 @@ func (q *Queries) IdleSpecs(ctx context.Context, arg IdleSpecsParams) ([]IdleSpe
 }
 
 const keepSpec = `-- name: KeepSpec :exec
-INSERT INTO task_specs (uid, namespace, spec, variables, fields) VALUES ($1, $2, $3, $4, $5)
-ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, variables = excluded.variables, fields = excluded.fields, kept_at = now()
+INSERT INTO task_specs (uid, namespace, spec, variables, fields, fork, start_uid, start_checkpoint, start_commit, start_position)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, variables = excluded.variables, fields = excluded.fields, kept_at = now(),
+    fork = CASE WHEN task_specs.start_uid = '' THEN excluded.fork ELSE task_specs.fork END,
+    start_checkpoint = CASE WHEN task_specs.start_uid = '' THEN excluded.start_checkpoint ELSE task_specs.start_checkpoint END,
+    start_commit = CASE WHEN task_specs.start_uid = '' THEN excluded.start_commit ELSE task_specs.start_commit END,
+    start_position = CASE WHEN task_specs.start_uid = '' THEN excluded.start_position ELSE task_specs.start_position END,
+    start_uid = CASE WHEN task_specs.start_uid = '' THEN excluded.start_uid ELSE task_specs.start_uid END
 WHERE task_specs.namespace = excluded.namespace
-    AND (task_specs.spec, task_specs.variables, task_specs.fields) IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields)
+    AND ((task_specs.spec, task_specs.variables, task_specs.fields) IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields)
+        OR task_specs.start_uid = '' AND excluded.start_uid <> '')
 `
 
 type KeepSpecParams struct {
-	Uid       string
-	Namespace string
-	Spec      string
-	Variables []string
-	Fields    []string
+	Uid             string
+	Namespace       string
+	Spec            string
+	Variables       []string
+	Fields          []string
+	Fork            string
+	StartUid        string
+	StartCheckpoint int64
+	StartCommit     string
+	StartPosition   int64
 }
 
 // Replaces the spec of a task, if it is another one.
+// A history starts once, so where it started stays.
 func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) error {
 	_, err := q.db.Exec(ctx, keepSpec,
 		arg.Uid,
@@ -97,12 +162,18 @@ func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) error {
 		arg.Spec,
 		arg.Variables,
 		arg.Fields,
+		arg.Fork,
+		arg.StartUid,
+		arg.StartCheckpoint,
+		arg.StartCommit,
+		arg.StartPosition,
 	)
 	return err
 }
 
 const keptSpec = `-- name: KeptSpec :one
-SELECT spec, variables, fields FROM task_specs WHERE uid = $1 AND namespace = $2
+SELECT spec, variables, fields, fork, start_uid, start_checkpoint, start_commit, start_position
+FROM task_specs WHERE uid = $1 AND namespace = $2
 `
 
 type KeptSpecParams struct {
@@ -111,15 +182,29 @@ type KeptSpecParams struct {
 }
 
 type KeptSpecRow struct {
-	Spec      string
-	Variables []string
-	Fields    []string
+	Spec            string
+	Variables       []string
+	Fields          []string
+	Fork            string
+	StartUid        string
+	StartCheckpoint int64
+	StartCommit     string
+	StartPosition   int64
 }
 
 func (q *Queries) KeptSpec(ctx context.Context, arg KeptSpecParams) (KeptSpecRow, error) {
 	row := q.db.QueryRow(ctx, keptSpec, arg.Uid, arg.Namespace)
 	var i KeptSpecRow
-	err := row.Scan(&i.Spec, &i.Variables, &i.Fields)
+	err := row.Scan(
+		&i.Spec,
+		&i.Variables,
+		&i.Fields,
+		&i.Fork,
+		&i.StartUid,
+		&i.StartCheckpoint,
+		&i.StartCommit,
+		&i.StartPosition,
+	)
 	return i, err
 }
 
@@ -136,5 +221,22 @@ type MoveSpecParams struct {
 // The task that continues a history may have a spec by now; its own counts.
 func (q *Queries) MoveSpec(ctx context.Context, arg MoveSpecParams) error {
 	_, err := q.db.Exec(ctx, moveSpec, arg.Uid, arg.FormerUid)
+	return err
+}
+
+const moveStart = `-- name: MoveStart :exec
+UPDATE task_specs SET fork = f.fork, start_uid = f.start_uid, start_checkpoint = f.start_checkpoint,
+    start_commit = f.start_commit, start_position = f.start_position
+FROM task_specs f WHERE task_specs.uid = $1::text AND f.uid = $2::text
+`
+
+type MoveStartParams struct {
+	Uid       string
+	FormerUid string
+}
+
+// Where the history started counts, whatever the spec says of the task that continues it.
+func (q *Queries) MoveStart(ctx context.Context, arg MoveStartParams) error {
+	_, err := q.db.Exec(ctx, moveStart, arg.Uid, arg.FormerUid)
 	return err
 }
