@@ -55,6 +55,11 @@ type Store interface {
 	// VerifiedTasks calls each with the tasks whose verdicts have changed since a time, or with
 	// all that were ever verified.
 	VerifiedTasks(ctx context.Context, since time.Time, each func([]history.VerifiedTask) error) error
+	// NameCheckpoint records for which checkpoint an object stands.
+	NameCheckpoint(ctx context.Context, task history.Key, named history.NamedCheckpoint) error
+	// ClaimCheckpoint returns the number of the checkpoint that an object of that name stood for, of
+	// the former task whose history this one continues.
+	ClaimCheckpoint(ctx context.Context, task history.Key, name, object string) (int64, error)
 }
 
 const (
@@ -173,7 +178,7 @@ func (r *Reconciler) followNumber(ctx context.Context, c *v1alpha1.Checkpoint, n
 	if err != nil {
 		return 0, err
 	}
-	return r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken")
+	return r.take(ctx, c, row, wasTaken(true))
 }
 
 // noTask reports that the task does not exist.
@@ -205,7 +210,7 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	if wait := cmp.Or(r.PushTime, pushTime) - time.Since(c.CreationTimestamp.Time); wait > 0 && c.Status.Number == 0 && !row.Durable && row.Refused == "" {
 		return wait, nil
 	}
-	after, err := r.take(ctx, c, row, v1alpha1.ReasonTaken, "the checkpoint was taken")
+	after, err := r.take(ctx, c, row, wasTaken(false))
 	if err == nil {
 		r.trust(key)
 	}
@@ -246,7 +251,13 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return 0, err
 	}
 	if row != nil {
-		return r.take(ctx, c, *row, v1alpha1.ReasonTaken, "the checkpoint was taken")
+		return r.take(ctx, c, *row, wasTaken(false))
+	}
+	if row, err = r.recall(ctx, c, task); err != nil {
+		return 0, err
+	}
+	if row != nil {
+		return r.take(ctx, c, *row, wasTaken(true))
 	}
 	switch {
 	case !atRest(task):
@@ -263,8 +274,8 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	if err != nil {
 		return 0, err
 	}
-	return r.take(ctx, c, latest, v1alpha1.ReasonTaskStopped,
-		fmt.Sprintf("the task is not running, so its last checkpoint, number %d, is its current state", latest.Number))
+	return r.take(ctx, c, latest, taking{reason: v1alpha1.ReasonTaskStopped, message: fmt.Sprintf(
+		"the task is not running, so its last checkpoint, number %d, is its current state", latest.Number)})
 }
 
 // blockerClause returns a clause for the condition's message about what keeps the task's
@@ -342,12 +353,27 @@ func (r *Reconciler) wait(ctx context.Context, c *v1alpha1.Checkpoint, status me
 	})
 }
 
+// taking is how an object comes to stand for a checkpoint: reason and message of its condition Ready.
+type taking struct {
+	reason, message string
+	// named: it stands for one that was taken, and reported, long ago.
+	named bool
+}
+
+// wasTaken is how an object comes to stand for a checkpoint that a record names.
+func wasTaken(named bool) taking {
+	return taking{reason: v1alpha1.ReasonTaken, message: "the checkpoint was taken", named: named}
+}
+
 // take fills the status from the record, and emits Events when it does so for the first
 // time.
-func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, reason, message string) (time.Duration, error) {
+func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, how taking) (time.Duration, error) {
 	updated := c.DeepCopy()
-	fill(&updated.Status, row, c.Generation, reason, message)
-	if err := r.recordRequester(ctx, updated, row); err != nil {
+	fill(&updated.Status, row, c.Generation, how.reason, how.message)
+	if err := r.recordRequester(ctx, updated, row, how.named); err != nil {
+		return 0, err
+	}
+	if err := r.recordName(ctx, c, row); err != nil {
 		return 0, err
 	}
 	setIntact(&updated.Status, row.Integrity, c.Generation)
@@ -357,8 +383,8 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 	}
 	r.forget(c)
 	r.tellIntact(c, updated)
-	if c.Spec.Number != nil {
-		return next(row), nil // it was taken, and reported, long ago
+	if how.named {
+		return next(row), nil
 	}
 	if c.Status.Number == 0 && (updated.Status.RequestedBy != "" || !endsAttempt(row.Trigger)) {
 		r.Events.Eventf(updated, nil, corev1.EventTypeNormal, v1alpha1.EventCheckpointCreated, "TakeCheckpoint",

@@ -15,7 +15,7 @@ import (
 
 // recordRequester writes the requester of a checkpoint to its status and, once, to the
 // history. An object created by the manager has no requester.
-func (r *Reconciler) recordRequester(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint) error {
+func (r *Reconciler) recordRequester(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, named bool) error {
 	if _, _, ours := resources.CheckpointNumber(c); ours || c.Status.RequestedBy != "" {
 		return nil
 	}
@@ -24,7 +24,7 @@ func (r *Reconciler) recordRequester(ctx context.Context, c *v1alpha1.Checkpoint
 		return err
 	}
 	kind, id, message := v1alpha1.EventCheckpointRequested, "checkpoint-requested/", fmt.Sprintf("checkpoint %d was requested as %s", row.Number, c.Name)
-	if c.Spec.Number != nil {
+	if named {
 		kind, id, message = v1alpha1.EventCheckpointNamed, "checkpoint-named/", fmt.Sprintf("checkpoint %d got the object %s", row.Number, c.Name)
 	}
 	if c.Spec.Message != "" {

@@ -66,6 +66,9 @@ func (r *Reconciler) makeCheckpoint(ctx context.Context, task *v1alpha1.Task, ro
 		if requested != nil && string(requested.UID) == row.RequestedByUID && (requested.Status.Number == 0 || requested.Status.Number == row.Number) {
 			return requested.Name, nil
 		}
+		if requested != nil && requested.Status.TaskUID == string(task.UID) && requested.Status.Number == row.Number {
+			return requested.Name, nil // it was requested of the former task that this one continues
+		}
 	}
 	names := []string{resources.CheckpointName(task.Name, row.Number), resources.CheckpointNameOr(task, row.Number)}
 	// The first name may have been in use when the object got the second, and be free now. The

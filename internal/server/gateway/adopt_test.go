@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -61,5 +62,33 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 		code.has = nil
 		Expect(f.begin("a2").GetAttempt()).To(BeEquivalentTo(2))
 		Expect(code.asked).To(Equal([]gitstoreapi.TaskAdoption{adoption, adoption}))
+	})
+
+	It("takes no checkpoint for the object that stands for one of the former task's, and does for the next of its name", func(ctx SpecContext) {
+		dsn := pg.Database(GinkgoTB())
+		f := serveAt(dsn, often)
+		store := openStore(dsn)
+		former, task := history.Task{Namespace: "team", Name: "a", UID: "former"}, history.Task{Namespace: "team", Name: "a", UID: "uid-of-a"}
+		Expect(store.Begin(ctx, former, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+		Expect(store.Append(ctx, former, 1, []history.Record{{Sequence: 1, Attempt: 1, Time: time.Now(), Checkpoint: &history.Checkpoint{
+			Number: 1, Attempt: 1, Commit: "c1", Tree: "t1", RequestedByName: "release", RequestedByUID: "former-object",
+		}}})).Error().NotTo(HaveOccurred())
+		Expect(store.Adopt(ctx, task, "former")).To(Succeed())
+		f.begin("a2")
+
+		f.board.Set(request("a", "release"))
+		commands, _ := f.commands(f.ctx, "a2")
+		f.board.Set(request("a", "later"))
+		expectCommand(commands, "later")
+		Expect(store.ClaimCheckpoint(ctx, task.Key(), "release", "uid-release")).To(BeEquivalentTo(1))
+		f.board.Set(request("a", "latest"))
+		expectCommand(commands, "latest")
+
+		By("deleting the object, and applying another one of its name")
+		f.board.Remove(request("a", "release"))
+		again := request("a", "release")
+		again.UID = "uid-again"
+		f.board.Set(again)
+		Expect(next(commands, "the request of the other object").GetUid()).To(Equal("uid-again"))
 	})
 })

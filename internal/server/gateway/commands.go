@@ -43,7 +43,7 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 		return err
 	}
 	for {
-		if err := t.send(stream, g.requests.Pending(id.Namespace, id.TaskName, t.passed)); err != nil {
+		if err := t.send(stream, g.untaken(ctx, id, &t, g.requests.Pending(id.Namespace, id.TaskName, t.passed))); err != nil {
 			return err
 		}
 		select {
@@ -116,6 +116,11 @@ type announcer struct {
 	// passed holds the UIDs of sent requests that no longer hold up others. They may
 	// never complete: for example, the daemon has taken them and the record is lost.
 	passed map[string]bool
+	// named are the checkpoints that wait for the object that stands for them, once answered: the
+	// store has said so. unanswered counts the heartbeats before that.
+	named      []history.NamedCheckpoint
+	answered   bool
+	unanswered int
 	// idle counts the heartbeats in which no sent request was completed.
 	idle int
 }
@@ -145,6 +150,7 @@ func (t *announcer) send(stream *connect.ServerStream[daemonv1.Command], pending
 
 // beat passes the requests that were sent long ago.
 func (t *announcer) beat() {
+	t.unanswered++
 	t.idle++
 	if t.idle < patience {
 		return
