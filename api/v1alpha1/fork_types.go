@@ -127,6 +127,13 @@ type ForkSpec struct {
 	// +optional
 	// +kubebuilder:default=Include
 	Conversation ConversationMode `json:"conversation,omitempty"`
+	// adopt says whether the variants' tasks continue those that the last Fork of this name had made,
+	// after that Fork was deleted or the cluster was lost, each where it stood: see spec.adopt of
+	// Tasks. A variant that the last Fork had not made starts from the same moment as the others.
+	// Whoever applies it needs the right to get tasks/conversation of all tasks of the namespace in the
+	// API group history.clew.dev.
+	// +optional
+	Adopt AdoptPolicy `json:"adopt,omitempty"`
 	// variants are the new tasks, at most 16.
 	// +required
 	// +listType=map

@@ -54,6 +54,11 @@ func TestWhoMayContinueAnotherTask(t *testing.T) {
 		task.Namespace, task.Spec.Adopt = "default", v1alpha1.AdoptLatest
 		return task
 	}
+	adoptingFork := func(name string) client.Object {
+		f := forkOf(func(s *v1alpha1.ForkSpec) { s.Conversation, s.Adopt = "Exclude", v1alpha1.AdoptLatest })
+		f.Name = name
+		return f
+	}
 	plain := func(name string) client.Object {
 		task := builders.Task(name)
 		task.Namespace = "default"
@@ -69,6 +74,8 @@ func TestWhoMayContinueAnotherTask(t *testing.T) {
 		"fork-no-tasks":    {fork("Exclude"), []rbacv1.PolicyRule{forks, checkpoints}, "you need the right to create tasks"},
 		"fork-no-code":     {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks}, "you need the right to get checkpoints"},
 		"fork-other-words": {fork("Include"), []rbacv1.PolicyRule{forks, tasks, checkpoints, right(history, "get", "tasks/conversation", "other")}, "you need the right to get tasks/conversation"},
+		"fork-adopts":      {adoptingFork, []rbacv1.PolicyRule{forks, tasks, checkpoints, right(history, "get", "tasks/conversation")}, ""},
+		"fork-adopts-some": {adoptingFork, []rbacv1.PolicyRule{forks, tasks, checkpoints, right(history, "get", "tasks/conversation", "source")}, "you need the right to get tasks/conversation of all tasks"},
 		"start-all":        {start("Include"), []rbacv1.PolicyRule{tasks, checkpoints, right(history, "get", "tasks/conversation")}, ""},
 		"start-code":       {start("Exclude"), []rbacv1.PolicyRule{tasks, checkpoints}, ""},
 		"start-no-code":    {start("Exclude"), []rbacv1.PolicyRule{tasks}, "you need the right to get checkpoints"},

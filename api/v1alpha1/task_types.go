@@ -107,7 +107,6 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size, workspace.storageClassName and workspace.accessMode are immutable: start a new Task from this one with startFrom, and give that one another workspace"
 // +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to request another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to request another one, give it a new id"
-// +kubebuilder:validation:XValidation:rule="!has(self.adopt) || self.adopt != 'Latest' || !has(self.startFrom)",fieldPath=".adopt",message="a Task cannot both adopt a former task and start from another one: leave adopt or startFrom out"
 // +kubebuilder:validation:XValidation:rule="!has(self.publish) || has(self.repository)",message="publish needs a repository to push to: set repository, or leave publish out"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out. It may be corrected until
@@ -170,7 +169,7 @@ type TaskSpec struct {
 	// tasks/conversation of that name in the API group history.clew.dev. A history that an earlier
 	// namespace of this one's name has left is adopted only after an administrator has granted it:
 	// the task waits for that. It is decided once, before the task first starts; status.adoption
-	// says what was found.
+	// says what was found. With startFrom, the task starts from there if there is nothing to continue.
 	// +optional
 	Adopt AdoptPolicy `json:"adopt,omitempty"`
 

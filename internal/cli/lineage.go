@@ -75,6 +75,9 @@ func newLineage(tasks []v1alpha1.Task, forks []v1alpha1.Fork) *lineage {
 	for i := range tasks {
 		node := nodeOf(&tasks[i])
 		l.nodes, l.byUID[node.UID], l.byName[node.Name] = append(l.nodes, node), node, node
+		if a := tasks[i].Status.Adoption; a != nil && a.TaskUID != "" {
+			l.byUID[a.TaskUID] = node // what had started from the former task
+		}
 	}
 	for i := range tasks {
 		if from := tasks[i].Spec.StartFrom; from != nil {

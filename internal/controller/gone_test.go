@@ -191,6 +191,195 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName("work", 3)}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 
+	It("keeps the moments that Checkpoints without a number stand for", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.store.Begin(w.id("work"), 1)
+		manual := func(name string) *v1alpha1.Checkpoint {
+			return &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "work"}}}
+		}
+		release := manual("release")
+		w.create(release)
+		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{
+			Attempt: 1, Durable: true, Trigger: string(v1alpha1.TriggerManual), RequestedByName: "release", RequestedByUID: string(release.UID),
+		})
+		w.Eventually(w.objects.Object(release)).Should(HaveField("Status.Number", BeEquivalentTo(1)))
+		w.complete("work", p)
+		w.untilRecorded("work")
+		stopped := manual("stopped")
+		w.create(stopped)
+		w.Eventually(w.objects.Object(stopped)).Should(HaveField("Status.Number", BeEquivalentTo(2)))
+		kept := manual("kept")
+		w.create(kept)
+		w.Eventually(w.objects.Object(kept)).Should(HaveField("Status.Number", BeEquivalentTo(2)))
+		former := w.task("work")
+		w.Expect(w.client.Delete(w.ctx, release)).To(Succeed())
+		w.Expect(w.client.Delete(w.ctx, stopped)).To(Succeed())
+		remove(w, former, p)
+
+		By("applying them before the task, which takes another one")
+		release, stopped = manual("release"), manual("stopped")
+		w.create(release)
+		w.create(stopped)
+		w.Eventually(w.objects.Object(release)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonTaskNotFound))
+		w.apply("work", func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest })
+		w.until("work", v1alpha1.ReasonCompleted)
+		w.Eventually(w.objects.Object(release)).Should(HaveField("Status.Number", BeEquivalentTo(1)))
+		w.Eventually(w.objects.Object(stopped)).Should(HaveField("Status.Number", BeEquivalentTo(2)))
+		w.Eventually(w.objects.Object(kept)).Should(HaveField("Status.TaskUID", string(w.task("work").UID)))
+
+		w.Expect(w.store.Events(string(w.task("work").UID))).To(SatisfyAll(
+			ContainElement(HaveField("ID", "checkpoint-named/"+string(release.UID))), Not(ContainElement(HaveField("Reason", v1alpha1.EventCheckpointRequested)))), "it was requested before")
+
+		By("applying others of their names, which stand for the state as it is now")
+		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Durable: true, Trigger: string(v1alpha1.TriggerDrift)})
+		w.Eventually(w.latestCheckpoint).WithArguments("work").Should(HaveField("Number", BeEquivalentTo(3)))
+		for _, c := range []*v1alpha1.Checkpoint{release, kept} {
+			w.Expect(w.client.Delete(w.ctx, c)).To(Succeed())
+			next := manual(c.Name)
+			w.create(next)
+			w.Eventually(w.objects.Object(next)).Should(HaveField("Status.Number", BeEquivalentTo(3)), c.Name)
+		}
+	})
+
+	Describe("of a Fork", func() {
+		adopting := func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest }
+		// try is the manifest of a Fork of the source's first checkpoint, or the latest.
+		try := func(variants ...string) *v1alpha1.Fork {
+			f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: v1alpha1.ForkSpec{
+				SourceRef: v1alpha1.NameReference{Name: "source"}, Adopt: v1alpha1.AdoptLatest,
+			}}
+			for _, name := range variants {
+				f.Spec.Variants = append(f.Spec.Variants, v1alpha1.ForkVariant{Name: name})
+			}
+			return f
+		}
+		forked := HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonForked)
+		// before makes a Fork of a source, which takes another checkpoint after that.
+		before := func(w *world, options ...builders.TaskOption) (source, a *v1alpha1.Task) {
+			GinkgoHelper()
+			w.running("source", append(options, adopting)...)
+			w.store.Begin(w.id("source"), 1)
+			w.record("source", v1alpha1.TriggerToolCalls, 1)
+			w.checkpoint("source-1")
+			f := try("a")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.start(w.pod("a", 1))
+			w.store.Begin(w.id("a"), 1)
+			w.record("a", v1alpha1.TriggerToolCalls, 1)
+			w.record("source", v1alpha1.TriggerToolCalls, 1)
+			w.checkpoint("source-2")
+			source, a = w.untilRecorded("source"), w.untilRecorded("a")
+			w.Expect(a.Status.Source.Checkpoint).To(BeEquivalentTo(1))
+			w.Expect(w.client.Delete(w.ctx, f)).To(Succeed())
+			return source, a
+		}
+		lost := func(w *world, tasks ...*v1alpha1.Task) {
+			GinkgoHelper()
+			for _, task := range tasks {
+				remove(w, task, w.pod(task.Name, 1))
+			}
+		}
+
+		It("is continued by that of a Fork of this name, which starts what is missing from the same moment", func() {
+			w := newWorld()
+			source, a := before(w)
+			lost(w, source, a)
+			w.apply("source", adopting)
+			w.Eventually(w.current).WithArguments("source").Should(HaveField("Status.Adoption.TaskUID", string(source.UID)))
+			f := try("a", "b")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(f.Status.Source).To(HaveField("Checkpoint", BeEquivalentTo(1)))
+			w.pod("a", 2)
+			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", string(a.UID)))
+			w.Expect(w.config(w.pod("b", 1)).Source).To(SatisfyAll(HaveField("TaskUID", string(w.task("source").UID)), HaveField("Checkpoint", BeEquivalentTo(1))))
+			w.Eventually(w.current).WithArguments("source").Should(HaveField("Status.StartedTasks", ConsistOf(HaveField("Name", "a"), HaveField("Name", "b"))))
+			branched := func(name string) OmegaMatcher {
+				return ContainElement(And(HaveField("Reason", v1alpha1.EventTaskBranched), HaveField("Message", ContainSubstring("task "+name+" "))))
+			}
+			events := func() []history.Event { return w.store.Events(string(w.task("source").UID)) }
+			w.Eventually(events).Should(branched("b"))
+			w.Expect(events()).NotTo(branched("a"), "it had started before")
+		})
+
+		It("is continued before its source is", func() {
+			w := newWorld()
+			source, a := before(w)
+			lost(w, source, a)
+			f := try("a")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.pod("a", 2)
+			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", string(a.UID)))
+			w.apply("source", adopting)
+			w.Eventually(w.current).WithArguments("source").Should(HaveField("Status.StartedTasks", ConsistOf(HaveField("Name", "a"))))
+		})
+
+		It("is suspended if it was", func() {
+			w := newWorld()
+			source, a := before(w)
+			p := w.pod("a", 1)
+			w.change("a", builders.Suspended)
+			w.until("a", v1alpha1.ReasonSuspending)
+			w.record("a", v1alpha1.TriggerSuspend, 1)
+			w.untilStopped(p)
+			w.until("a", v1alpha1.ReasonSuspended)
+			w.untilRecorded("a")
+			w.Expect(w.client.Delete(w.ctx, a)).To(Succeed())
+			w.untilGone(a)
+			lost(w, source)
+			f := try("a")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(w.task("a").Spec.OperatingMode).To(Equal(v1alpha1.OperatingModeSuspended))
+			w.until("a", v1alpha1.ReasonSuspended)
+			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", string(a.UID)))
+		})
+
+		It("is recognised where it still exists, or was applied by itself", func() {
+			w := newWorld()
+			_, a := before(w)
+			f := try("a")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(f.Status.Tasks).To(ConsistOf(v1alpha1.ForkedTask{Name: "a", UID: string(a.UID)}))
+			w.Expect(w.client.Delete(w.ctx, f)).To(Succeed())
+
+			lost(w, a)
+			w.apply("a", adopting)
+			w.pod("a", 2)
+			f = try("a")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(f.Status.Tasks).To(ConsistOf(v1alpha1.ForkedTask{Name: "a", UID: string(w.task("a").UID)}))
+		})
+
+		It("is made anew where nothing of it is kept, or a task that no Fork of this name had made has its name", func() {
+			w := newWorld()
+			gone(w, "a")
+			w.complete("source", w.running("source"))
+			f := try("a")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(w.config(w.pod("a", 1)).Source).To(HaveField("Checkpoint", BeEquivalentTo(1)))
+			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", ""))
+		})
+
+		It("waits until it is granted, where an earlier namespace has left it", func() {
+			w := newWorld()
+			left := history.Task{Namespace: fakehistory.Earlier(w.namespace), Name: "a", UID: "left"}
+			w.store.Begin(left, 1)
+			w.complete("source", w.running("source"))
+			f := try("a")
+			w.create(f)
+			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonHistoryNotGranted))
+			w.Expect(f).To(haveMessage(v1alpha1.ForkComplete, ContainSubstring("historyGrants")))
+			w.Expect(f.Status.Tasks).To(BeEmpty())
+		})
+	})
+
 	It("is not continued or started from in a namespace that was made anew, until that is granted", func() {
 		w := newWorld()
 		left := history.Task{Namespace: fakehistory.Earlier(w.namespace), Name: "work", UID: "left"}

@@ -192,9 +192,10 @@ var tables = map[string]string{
 	"message": `SELECT b.task_uid, e.attempt, t.name, b.number, e.position, m.role, m.body
 		FROM entries e JOIN branches b ON b.id = e.branch_id JOIN tasks t ON t.uid = b.task_uid JOIN messages m ON m.id = e.message_id
 		ORDER BY t.name, b.number, e.position`,
-	"spec":           `SELECT uid, 0, spec FROM task_specs`,
-	"awaited source": `SELECT task_uid, 0 FROM awaited_sources`,
-	"deleted task":   `SELECT uid, 0 FROM deleted_tasks`,
+	"checkpoint name": `SELECT t.uid, 0, n.name, n.number FROM checkpoint_names n JOIN tasks t ON t.id = n.task_id ORDER BY t.name, t.created_at, n.name`,
+	"spec":            `SELECT uid, 0, spec FROM task_specs`,
+	"awaited source":  `SELECT task_uid, 0 FROM awaited_sources`,
+	"deleted task":    `SELECT uid, 0 FROM deleted_tasks`,
 }
 
 // describeRows writes the rows of the database.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
 )
 
 // A Task with adopt: Latest takes over the history of the last task of its name before anything
@@ -38,6 +39,10 @@ func (d *decision) considerAdoption() bool {
 		d.wait(v1alpha1.ReasonHistoryNotGranted, fmt.Sprintf("a history of a task named %s is kept, but it belongs to an earlier namespace of this one's name: the task starts when an administrator has granted it (historyGrants in the values of Clew's chart); to start anew, set adopt: Never", d.task.Name))
 		d.requeue(grantPause)
 		return false
+	case found.Former != "" && !d.madeForSameFork(found.Start):
+		d.s.Adoption = &v1alpha1.AdoptionStatus{Message: fmt.Sprintf("the last task named %s was not made for a Fork named %s: the task starts from its source", d.task.Name, ForkOf(d.task).Name)}
+		d.addEntry(v1alpha1.EventNothingAdopted, actorOf(d.adoptRequester()), d.s.Adoption.Message)
+		return true
 	case found.Former == "":
 		d.s.Adoption = &v1alpha1.AdoptionStatus{Message: fmt.Sprintf("no history of a former task named %s is kept in this namespace: the task starts anew", d.task.Name)}
 		d.addEntry(v1alpha1.EventNothingAdopted, actorOf(d.adoptRequester()), d.s.Adoption.Message)
@@ -51,6 +56,13 @@ func (d *decision) considerAdoption() bool {
 		d.adopted(found.Former)
 		return true
 	}
+}
+
+// madeForSameFork reports whether a task that is made for a Fork may continue a former one: not if
+// that was made for a Fork of another name, or for none. Any other task may.
+func (d *decision) madeForSameFork(start history.Start) bool {
+	fork := ForkOf(d.task)
+	return fork == nil || fork.Name == start.Fork
 }
 
 // adopted reports what was adopted, and takes over which operations were carried out.
@@ -69,8 +81,17 @@ func (d *decision) adopted(former string) {
 			d.takeOver(kind, id)
 		}
 	}
+	d.adoptSource()
 	d.adoptRewind()
 	d.adoptResume()
+}
+
+// adoptSource takes over from where the former task had started. The source itself is not needed any
+// more, and may be gone.
+func (d *decision) adoptSource() {
+	if start := d.o.Adoption.Start; d.task.Spec.StartFrom != nil && start.TaskUID != "" {
+		d.s.Source = &v1alpha1.SourceStatus{TaskUID: start.TaskUID, Checkpoint: start.Checkpoint, Commit: start.Commit, Position: start.Position}
+	}
 }
 
 // OperationKeys are the keys under which the history store knows the operations in the spec.

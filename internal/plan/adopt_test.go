@@ -154,3 +154,46 @@ func TestOperationsHappenOnceAcrossAnAdoption(t *testing.T) {
 		})
 	}
 }
+
+// forkedFrom makes the task one that a Fork has made.
+func forkedFrom(fork string) builders.TaskOption {
+	return func(t *v1alpha1.Task) {
+		builders.StartFrom("source", "")(t)
+		t.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: fork, UID: "uid-of-fork"}
+	}
+}
+
+func TestATaskThatStartsFromAnotherAdoptsWithoutItsSource(t *testing.T) {
+	start := history.Start{Fork: "try", TaskUID: "uid-of-source", Checkpoint: 5, Commit: "c5", Position: 12}
+	for name, option := range map[string]builders.TaskOption{"of a Fork": forkedFrom("try"), "by itself": builders.StartFrom("source", "")} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, adopting, option).adoptedFrom("former", v1alpha1.TriggerToolCalls)
+			s.o.Adoption.Start = start
+			s.step() // its source does not exist
+			s.wantStarted(4)
+			s.wantEntries(v1alpha1.EventTaskAdopted, v1alpha1.EventTaskResumed)
+			want := v1alpha1.SourceStatus{TaskUID: "uid-of-source", Checkpoint: 5, Commit: "c5", Position: 12}
+			if got := s.status().Source; got == nil || *got != want {
+				t.Errorf("it started from %+v", got)
+			}
+		})
+	}
+}
+
+func TestATaskOfAForkAdoptsOnlyWhatAForkOfThatNameHasMade(t *testing.T) {
+	for name, former := range map[string]history.Start{"made for another Fork": {Fork: "other", TaskUID: "uid"}, "not made for a Fork": {}} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, adopting, forkedFrom("try"))
+			s.o.Adoption = Adoption{Known: true, Adoption: history.Adoption{Former: "former", Start: former}}
+			if p := Decide(s.o, s.now); p.Adopt != "" {
+				t.Errorf("it adopts %s", p.Adopt)
+			}
+			s.step()
+			if a := s.status().Adoption; a == nil || a.TaskUID != "" {
+				t.Fatalf("the status says %+v", a)
+			}
+			s.wantMessage(s.status().Adoption.Message, "was not made for a Fork named try: the task starts from its source")
+			s.wantEntries(v1alpha1.EventNothingAdopted)
+		})
+	}
+}

@@ -34,6 +34,9 @@ func (d *decision) noteStarted() {
 		}
 		added++
 		d.s.StartedTasks = append(d.s.StartedTasks, v1alpha1.StartedTask{Name: t.Name, UID: string(t.UID), Checkpoint: t.Status.Source.Checkpoint})
+		if a := t.Status.Adoption; a != nil && a.TaskUID != "" {
+			continue // it had started as the former task that it continues
+		}
 		d.addCheckpointEntry(v1alpha1.EventTaskBranched, actorOf(startRequester(t, d.o.Stamped)),
 			fmt.Sprintf("task %s starts from checkpoint %d%s", t.Name, t.Status.Source.Checkpoint, madeFor(t)), t.Status.Source.Checkpoint)
 	}

@@ -3,7 +3,7 @@
 //
 // It promises that the source is never written, that a Fork creates each of its
 // tasks once, under the requested name, and that the new tasks are kept when the
-// Fork is deleted.
+// Fork is deleted. A Fork with adopt: Latest goes on where the last one of its name stood.
 package fork
 
 import (
@@ -36,6 +36,9 @@ type Store interface {
 	startpoint.Store
 	// KeptSpec returns the kept spec of a task.
 	KeptSpec(ctx context.Context, task history.Key) (history.KeptSpec, error)
+	// ForkedTasks returns the tasks that have a history and were made for a Fork of a name, newest
+	// first.
+	ForkedTasks(ctx context.Context, namespace, fork string) ([]history.ForkedTask, error)
 }
 
 // Reconciler is the controller of Forks. All fields are required.
@@ -101,7 +104,12 @@ func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 // any task is created. After that, a task that has been deleted remains the source.
 func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.Task, *plan.Blocker, error) {
 	from := &v1alpha1.StartFrom{TaskRef: f.Spec.SourceRef, TaskUID: f.Spec.TaskUID, CheckpointRef: f.Spec.CheckpointRef, At: f.Spec.At}
-	point := f.Status.Source
+	point, blocker := f.Status.Source, (*plan.Blocker)(nil)
+	if point == nil && f.Spec.Adopt == v1alpha1.AdoptLatest {
+		if point, blocker = r.formerPoint(ctx, f); blocker != nil {
+			return nil, blocker, nil
+		}
+	}
 	if point != nil {
 		from.TaskUID = point.TaskUID
 	}
@@ -109,7 +117,6 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 	if err != nil {
 		return nil, nil, err
 	}
-	var blocker *plan.Blocker
 	source := found.Task
 	if point == nil {
 		if source != nil && from.Point() == nil && source.Status.LatestCheckpoint == nil {
@@ -121,7 +128,11 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 		}
 	}
 	if source == nil {
-		if source, blocker = r.gone(ctx, f, point.TaskUID); blocker != nil {
+		uid := point.TaskUID
+		if len(found.Kept) == 1 {
+			uid = found.Kept[0] // another task may continue it, and be gone as well
+		}
+		if source, blocker = r.gone(ctx, f, uid); blocker != nil {
 			return nil, blocker, nil
 		}
 	}
@@ -136,9 +147,13 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 // since is not made again, since its work would be done twice. One that cannot be created does
 // not hold up the others.
 func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (time.Duration, error) {
-	var blocked *plan.Blocker
+	modes, blocked := r.formerModes(ctx, f)
+	if blocked != nil {
+		return r.wait(ctx, f, blocked.Reason, blocked.Message)
+	}
 	for _, variant := range f.Spec.Variants {
 		task := newTask(f, source, variant, r.Stamped)
+		task.Spec.OperatingMode = cmp.Or(modes[task.Name], task.Spec.OperatingMode)
 		if slices.ContainsFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == task.Name }) {
 			continue
 		}
@@ -188,10 +203,15 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(task), found); err != nil {
 		return nil, nil, err
 	}
-	if by := plan.ForkOf(found); by == nil || by.UID != string(f.UID) {
-		return nil, &plan.Blocker{Reason: v1alpha1.ReasonTaskExists, Message: taskExists(f, found)}, nil
+	if by := plan.ForkOf(found); by != nil && by.UID == string(f.UID) {
+		return found, nil, nil
 	}
-	return found, nil, nil
+	if f.Spec.Adopt == v1alpha1.AdoptLatest {
+		if former, blocker := r.madeByFormer(ctx, f, found); former || blocker != nil {
+			return found, blocker, nil
+		}
+	}
+	return nil, &plan.Blocker{Reason: v1alpha1.ReasonTaskExists, Message: taskExists(f, found)}, nil
 }
 
 // taskExists returns what to do about a Task that has the name of one of a Fork's tasks. A
@@ -228,6 +248,9 @@ func (r *Reconciler) wait(ctx context.Context, f *v1alpha1.Fork, reason, message
 		Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: f.Generation,
 	})
 	after := pause(f, r.Clock.Now())
+	if reason == v1alpha1.ReasonHistoryNotGranted {
+		after = min(after, grantPause) // nothing that is watched tells that it is
+	}
 	if equality.Semantic.DeepEqual(current.Status, f.Status) {
 		return after, nil
 	}
@@ -241,6 +264,8 @@ const (
 	// minPause and maxPause bound the pause before a Fork that waits is tried again.
 	minPause = time.Second
 	maxPause = 10 * time.Minute
+	// grantPause is the longest pause of a Fork that waits for a history to be granted.
+	grantPause = 10 * time.Second
 )
 
 // pause returns how long a Fork that is not complete rests: as long as it has waited so far.

@@ -23,7 +23,7 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 	if by := f.Spec.RequestedBy; stamped && by != "" {
 		spec.RequestedBy = &v1alpha1.TaskRequesters{Created: by, OperatingMode: by}
 	}
-	spec.OperatingMode, spec.Adopt = v1alpha1.OperatingModeRunning, ""
+	spec.OperatingMode, spec.Adopt = v1alpha1.OperatingModeRunning, f.Spec.Adopt
 	spec.StartFrom = &v1alpha1.StartFrom{
 		TaskRef:      v1alpha1.NameReference{Name: source.Name},
 		TaskUID:      string(source.UID), // the name may be used again

@@ -77,6 +77,11 @@ func TestWhatAVariantChanges(t *testing.T) {
 			if diff := cmp.Diff(before, source); diff != "" {
 				t.Errorf("the source was changed (-want +got):\n%s", diff)
 			}
+			adopting := f.DeepCopy()
+			adopting.Spec.Adopt, want.Adopt = v1alpha1.AdoptLatest, v1alpha1.AdoptLatest
+			if diff := cmp.Diff(*want, newTask(adopting, source, test.variant, false).Spec); diff != "" {
+				t.Errorf("the new task's spec, of a Fork that adopts (-want +got):\n%s", diff)
+			}
 		})
 	}
 }

@@ -6,6 +6,7 @@
 package startpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ type Store interface {
 	// EarlierNamespace reports whether an earlier namespace of that name has left a history of a
 	// task, which is not this one's.
 	EarlierNamespace(ctx context.Context, namespace, name string) (bool, error)
+	// ContinuedBy returns the UID of the task that continues the history of a former one; empty if
+	// none does.
+	ContinuedBy(ctx context.Context, former history.Key) (string, error)
 	// RecordedTransitions returns math.MaxInt64 for a task whose history was deleted.
 	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
 	// ResolvePosition finds the turn boundary at or before a position in the active branch,
@@ -41,13 +45,23 @@ type Store interface {
 	ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error)
 }
 
-// Find reads what startFrom names in a namespace, from the API server and the history store.
+// Find reads what startFrom names in a namespace, from the API server and the history store. A source
+// that another task continues is that one.
 func Find(ctx context.Context, live client.Reader, store Store, namespace string, from *v1alpha1.StartFrom) (plan.Source, error) {
 	found := plan.Source{}
 	task := &v1alpha1.Task{}
 	exists, err := get(ctx, live, namespace, from.TaskRef.Name, task)
 	if err != nil {
 		return found, err
+	}
+	if from.TaskUID != "" && (!exists || from.TaskUID != string(task.UID)) {
+		now, err := store.ContinuedBy(ctx, history.Key{Namespace: namespace, UID: from.TaskUID})
+		if err != nil {
+			answered(ctx, from.TaskRef.Name, err, &found)
+			return found, nil
+		}
+		from = from.DeepCopy()
+		from.TaskUID = cmp.Or(now, from.TaskUID)
 	}
 	if !exists || from.TaskUID != "" && from.TaskUID != string(task.UID) {
 		return found, fromKept(ctx, live, store, namespace, from, &found)

@@ -51,6 +51,9 @@ type Store interface {
 	Adoption(ctx context.Context, task history.Task) (history.Adoption, error)
 	// Adopt gives the history of a former task to one that has none. It may be repeated.
 	Adopt(ctx context.Context, task history.Task, former string) error
+	// ContinuedBy returns the UID of the task that continues the history of a former one; empty if
+	// none does.
+	ContinuedBy(ctx context.Context, former history.Key) (string, error)
 	codeadoption.Store
 	// Operations returns those of the keys under which a completed operation is recorded.
 	Operations(ctx context.Context, task history.Key, keys []string) ([]string, error)
@@ -63,6 +66,9 @@ type Store interface {
 	KeepSpec(ctx context.Context, task history.Key, kept history.KeptSpec) error
 	// KeptSpec returns the kept spec of a task, from which it is forked when it is gone.
 	KeptSpec(ctx context.Context, task history.Key) (history.KeptSpec, error)
+	// ForkedTasks returns the tasks that have a history and were made for a Fork of a name, newest
+	// first.
+	ForkedTasks(ctx context.Context, namespace, fork string) ([]history.ForkedTask, error)
 	// RecordedTransitions returns the number up to which all transitions are recorded.
 	RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error)
 	// SnapshotsAfter lists the automatic snapshots of the conversation after a number, in

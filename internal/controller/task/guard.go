@@ -116,6 +116,14 @@ func (g *guard) Adopt(ctx context.Context, task history.Task, former string) err
 	return g.call(ctx, func(ctx context.Context) error { return g.store.Adopt(ctx, task, former) })
 }
 
+func (g *guard) ContinuedBy(ctx context.Context, former history.Key) (uid string, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		uid, err = g.store.ContinuedBy(ctx, former)
+		return err
+	})
+	return uid, err
+}
+
 func (g *guard) FormerTasks(ctx context.Context, taskUID string) (formers []history.FormerTask, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		formers, err = g.store.FormerTasks(ctx, taskUID)
@@ -162,6 +170,14 @@ func (g *guard) KeptSpec(ctx context.Context, task history.Key) (kept history.Ke
 		return err
 	})
 	return kept, err
+}
+
+func (g *guard) ForkedTasks(ctx context.Context, namespace, fork string) (tasks []history.ForkedTask, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		tasks, err = g.store.ForkedTasks(ctx, namespace, fork)
+		return err
+	})
+	return tasks, err
 }
 
 func (g *guard) RecordedTransitions(ctx context.Context, namespace, taskUID string) (n int64, err error) {

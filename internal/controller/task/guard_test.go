@@ -58,6 +58,16 @@ func (c *counting) Adopt(context.Context, history.Task, string) error {
 	return c.err
 }
 
+func (c *counting) ContinuedBy(context.Context, history.Key) (string, error) {
+	c.calls++
+	return "", c.err
+}
+
+func (c *counting) ForkedTasks(context.Context, string, string) ([]history.ForkedTask, error) {
+	c.calls++
+	return nil, c.err
+}
+
 func (c *counting) FormerTasks(context.Context, string) ([]history.FormerTask, error) {
 	c.calls++
 	return nil, c.err

@@ -55,7 +55,8 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 	}
 }
 
-// keepSpec keeps the spec of the task with its history, unless this process has kept it. A task
+// keepSpec keeps the spec of the task with its history, and where it started, unless this process has
+// kept them. A task
 // that has never been started has no work to fork, and Tasks that are only created and deleted
 // must not fill the store.
 func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known) error {
@@ -65,6 +66,12 @@ func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known
 	kept, err := keptspec.Of(&task.Spec)
 	if err != nil {
 		return err
+	}
+	if source := task.Status.Source; source != nil {
+		kept.Start = history.Start{TaskUID: source.TaskUID, Checkpoint: source.Checkpoint, Commit: source.Commit, Position: source.Position}
+		if fork := plan.ForkOf(task); fork != nil {
+			kept.Start.Fork = fork.Name
+		}
 	}
 	if err := r.Store.KeepSpec(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, kept); err != nil {
 		return err

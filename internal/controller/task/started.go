@@ -25,16 +25,23 @@ func sourceUID(object client.Object) []string {
 	return nil
 }
 
-// started lists the tasks that start from this one, as the cache has them: one that it does
-// not have yet follows with its event.
-func (r *Reconciler) started(ctx context.Context, task *v1alpha1.Task) ([]v1alpha1.Task, error) {
-	list := &v1alpha1.TaskList{}
-	// The listed objects are only read.
-	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{tasksBySource: string(task.UID)}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return nil, fmt.Errorf("list the tasks that start from the task: %w", err)
+// started lists the tasks that start from this one, or from the former one that it continues, as the
+// cache has them: one that it does not have yet follows with its event.
+func (r *Reconciler) started(ctx context.Context, task *v1alpha1.Task) (tasks []v1alpha1.Task, err error) {
+	uids := []string{string(task.UID)}
+	if a := task.Status.Adoption; a != nil && a.TaskUID != "" {
+		uids = append(uids, a.TaskUID)
 	}
-	return list.Items, nil
+	for _, uid := range uids {
+		list := &v1alpha1.TaskList{}
+		// The listed objects are only read.
+		err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{tasksBySource: uid}, client.UnsafeDisableDeepCopy)
+		if err != nil {
+			return nil, fmt.Errorf("list the tasks that start from the task: %w", err)
+		}
+		tasks = append(tasks, list.Items...)
+	}
+	return tasks, nil
 }
 
 // sourceOf returns a request for the task that another one starts from.
