@@ -114,7 +114,6 @@ func badTasks() map[string]struct {
 		"copies a repository":      {copyFiles("src/.git/config"), "a path cannot select the files of a git repository itself"},
 		"starts from no moment":    {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
 		"starts from two":          {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
-		"starts and adopts":        {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.Adopt = v1alpha1.AdoptLatest }, ""},
 		"adopts what?":             {func(t *v1alpha1.Task) { t.Spec.Adopt = "Newest" }, "Unsupported value"},
 		"starts from no UID":       {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.StartFrom.TaskUID = "a b" }, "taskUID must be the UID of a task"},
 	}
@@ -251,6 +250,7 @@ func TestGoodTasksAreAccepted(t *testing.T) {
 		"a prompt with lines": spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("one\n\ttwo: $(HOME) €") }),
 		"a known agent":       func(t *v1alpha1.Task) { typed(&t.Spec); t.Spec.Template.Spec.Containers[0].Command = nil },
 		"a model":             model("anthropic/claude-sonnet-4-5[1m]"),
+		"starts and adopts":   func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.Adopt = v1alpha1.AdoptLatest },
 		"risky tools":         risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
 		"a sidecar, a volume": spec(func(s *v1alpha1.TaskSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
