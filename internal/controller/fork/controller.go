@@ -104,7 +104,8 @@ func (r *Reconciler) requester(f *v1alpha1.Fork) string {
 // any task is created. After that, a task that has been deleted remains the source.
 func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.Task, *plan.Blocker, error) {
 	from := &v1alpha1.StartFrom{TaskRef: f.Spec.SourceRef, TaskUID: f.Spec.TaskUID, CheckpointRef: f.Spec.CheckpointRef, At: f.Spec.At}
-	point, blocker := f.Status.Source, (*plan.Blocker)(nil)
+	var blocker *plan.Blocker
+	point := f.Status.Source
 	if point == nil && f.Spec.Adopt == v1alpha1.AdoptLatest {
 		if point, blocker = r.formerPoint(ctx, f); blocker != nil {
 			return nil, blocker, nil
