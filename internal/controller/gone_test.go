@@ -291,7 +291,7 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 			f := try("a", "b")
 			w.create(f)
 			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.Expect(f.Status.Source).To(HaveField("Checkpoint", BeEquivalentTo(1)))
+			w.Expect(f.Status.Source).To(HaveValue(SatisfyAll(HaveField("Checkpoint", BeEquivalentTo(1)), HaveField("TaskUID", string(w.task("source").UID)))))
 			w.pod("a", 2)
 			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", string(a.UID)))
 			w.Expect(w.config(w.pod("b", 1)).Source).To(SatisfyAll(HaveField("TaskUID", string(w.task("source").UID)), HaveField("Checkpoint", BeEquivalentTo(1))))

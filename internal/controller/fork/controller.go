@@ -139,6 +139,7 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 	}
 	if f.Status.Source == nil {
 		f.Status.Source = point
+		point.TaskUID = string(source.UID) // of the task that continues the source, if one does
 		_, err = r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
 	}
 	return source, nil, err
