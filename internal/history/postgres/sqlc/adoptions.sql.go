@@ -10,7 +10,10 @@ import (
 )
 
 const adoptable = `-- name: Adoptable :one
-SELECT t.uid FROM tasks t
+SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+    coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
+    coalesce(s.start_position, 0)::bigint AS start_position
+FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid
 WHERE t.namespace = $1 AND t.name = $2
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = t.uid AND e.namespace = t.namespace
         AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
@@ -22,13 +25,29 @@ type AdoptableParams struct {
 	Name      string
 }
 
+type AdoptableRow struct {
+	Uid             string
+	Fork            string
+	StartUid        string
+	StartCheckpoint int64
+	StartCommit     string
+	StartPosition   int64
+}
+
 // The newest task of a name that has begun here. A history that was imported has no code, and
 // whoever imported it chose its content.
-func (q *Queries) Adoptable(ctx context.Context, arg AdoptableParams) (string, error) {
+func (q *Queries) Adoptable(ctx context.Context, arg AdoptableParams) (AdoptableRow, error) {
 	row := q.db.QueryRow(ctx, adoptable, arg.Namespace, arg.Name)
-	var uid string
-	err := row.Scan(&uid)
-	return uid, err
+	var i AdoptableRow
+	err := row.Scan(
+		&i.Uid,
+		&i.Fork,
+		&i.StartUid,
+		&i.StartCheckpoint,
+		&i.StartCommit,
+		&i.StartPosition,
+	)
+	return i, err
 }
 
 const adopted = `-- name: Adopted :one
@@ -113,9 +132,12 @@ func (q *Queries) ForgetTransitions(ctx context.Context, uid string) error {
 }
 
 const formerTask = `-- name: FormerTask :one
-SELECT former_uid FROM adoptions
-WHERE uid = $1 AND namespace = $2
-ORDER BY adopted_at DESC, former_uid LIMIT 1
+SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+    coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
+    coalesce(s.start_position, 0)::bigint AS start_position
+FROM adoptions a LEFT JOIN task_specs s ON s.uid = a.uid
+WHERE a.uid = $1 AND a.namespace = $2
+ORDER BY a.adopted_at DESC, a.former_uid LIMIT 1
 `
 
 type FormerTaskParams struct {
@@ -123,12 +145,28 @@ type FormerTaskParams struct {
 	Namespace string
 }
 
+type FormerTaskRow struct {
+	FormerUid       string
+	Fork            string
+	StartUid        string
+	StartCheckpoint int64
+	StartCommit     string
+	StartPosition   int64
+}
+
 // The newest task whose history a task has adopted.
-func (q *Queries) FormerTask(ctx context.Context, arg FormerTaskParams) (string, error) {
+func (q *Queries) FormerTask(ctx context.Context, arg FormerTaskParams) (FormerTaskRow, error) {
 	row := q.db.QueryRow(ctx, formerTask, arg.Uid, arg.Namespace)
-	var former_uid string
-	err := row.Scan(&former_uid)
-	return former_uid, err
+	var i FormerTaskRow
+	err := row.Scan(
+		&i.FormerUid,
+		&i.Fork,
+		&i.StartUid,
+		&i.StartCheckpoint,
+		&i.StartCommit,
+		&i.StartPosition,
+	)
+	return i, err
 }
 
 const formerTasks = `-- name: FormerTasks :many
@@ -221,7 +259,7 @@ func (q *Queries) MoveSummary(ctx context.Context, arg MoveSummaryParams) error 
 }
 
 const moveTask = `-- name: MoveTask :exec
-UPDATE tasks SET uid = $1::text, created_at = now(), updated_at = now(), stale = true WHERE tasks.uid = $2::text
+UPDATE tasks SET uid = $1::text, created_at = now(), updated_at = now(), gone_since = NULL, stale = true WHERE tasks.uid = $2::text
 `
 
 type MoveTaskParams struct {

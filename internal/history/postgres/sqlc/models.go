@@ -11,11 +11,10 @@ import (
 )
 
 type Adoption struct {
-	FormerUid   string
-	Uid         string
-	Namespace   string
-	CodePending bool
-	AdoptedAt   time.Time
+	FormerUid string
+	Uid       string
+	Namespace string
+	AdoptedAt time.Time
 }
 
 type AwaitedSource struct {
@@ -95,6 +94,13 @@ type CheckpointContext struct {
 	GitHead   []byte
 	GitBranch string
 	Session   string
+}
+
+type CheckpointName struct {
+	TaskID    int32
+	Name      string
+	Number    int32
+	ObjectUid string
 }
 
 type CheckpointVerdict struct {
@@ -331,16 +337,22 @@ type Task struct {
 	LimitMessage     string
 	LastRecordID     int64
 	LostRecords      int64
+	GoneSince        pgtype.Timestamptz
 }
 
 type TaskSpec struct {
-	Uid       string
-	Namespace string
-	Spec      string
-	Variables []string
-	Fields    []string
-	KeptAt    time.Time
-	Bytes     int64
+	Uid             string
+	Namespace       string
+	Spec            string
+	Variables       []string
+	Fields          []string
+	KeptAt          time.Time
+	Bytes           int64
+	Fork            string
+	StartUid        string
+	StartCheckpoint int64
+	StartCommit     string
+	StartPosition   int64
 }
 
 type TaskSummary struct {
