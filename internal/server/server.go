@@ -197,14 +197,8 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, err
 	}
-	named, grants, err := stores.named(config, o.HistoryGrants, log)
+	named, grants, err := stores.named(config, o.HistoryGrants, registry, log)
 	if err != nil {
-		return nil, err
-	}
-	grants.GoneBytes = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "clew_history_gone_namespaces_bytes", Help: "Bytes, approximately, of the histories that namespaces have left which do not exist any more. Each server reports them.",
-	})
-	if err := registry.Register(grants.GoneBytes); err != nil {
 		return nil, err
 	}
 	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	"github.com/clew-dev/clew/internal/history"
@@ -70,7 +71,7 @@ type namedStores struct {
 }
 
 // named returns the stores for users who name namespaces, and what carries out grants.
-func (s stores) named(config *rest.Config, grants []string, log logr.Logger) (n namedStores, g *namespaced.Grants, err error) {
+func (s stores) named(config *rest.Config, grants []string, registry prometheus.Registerer, log logr.Logger) (n namedStores, g *namespaced.Grants, err error) {
 	names, err := namespaceid.New(config)
 	if err != nil {
 		return n, nil, err
@@ -79,11 +80,17 @@ func (s stores) named(config *rest.Config, grants []string, log logr.Logger) (n 
 	if err != nil {
 		return n, nil, fmt.Errorf("--history-grant: %w", err)
 	}
+	gone := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "clew_history_gone_namespaces_bytes", Help: "Bytes, approximately, of the histories that namespaces have left which do not exist any more. Each server reports them.",
+	})
+	if err := registry.Register(gone); err != nil {
+		return n, nil, err
+	}
 	named := func(store *postgres.Store) *namespaced.Store {
 		return namespaced.New(store, names, log.WithName("namespaces"))
 	}
 	n = namedStores{daemons: named(s.daemons), people: named(s.people), archive: named(s.archive), names: names}
-	return n, &namespaced.Grants{Store: s.archive, Names: names, Grants: parsed, Log: log.WithName("grants")}, nil
+	return n, &namespaced.Grants{Store: s.archive, Names: names, Grants: parsed, GoneBytes: gone, Log: log.WithName("grants")}, nil
 }
 
 // archive is the store of people, except for long operations.

@@ -26,6 +26,9 @@ const (
 	// keyKept is how long a key is kept, since a grant changes it; keysKept is how many are.
 	keyKept  = 5 * time.Second
 	keysKept = 4096
+	// loggedFor is how long it is not logged again that a task asks for a history of an earlier
+	// namespace: waiting tasks ask again and again.
+	loggedFor = 10 * time.Minute
 )
 
 // Namespaces tells which namespace has a name; see package namespaceid.
@@ -53,11 +56,13 @@ type Store struct {
 	names Namespaces
 	keys  *cache.LRUExpireCache
 	log   logr.Logger
+	// logged are the tasks of which it was logged that they ask for what is not granted.
+	logged *cache.LRUExpireCache
 }
 
 // New returns a Store that keeps histories in the given one.
 func New(keyed *postgres.Store, names Namespaces, log logr.Logger) *Store {
-	return &Store{byUID: keyed, keyed: keyed, names: names, keys: cache.NewLRUExpireCache(keysKept), log: log}
+	return &Store{byUID: keyed, keyed: keyed, names: names, keys: cache.NewLRUExpireCache(keysKept), log: log, logged: cache.NewLRUExpireCache(keysKept)}
 }
 
 // key returns the key of the namespace that has the name now.
@@ -121,7 +126,9 @@ func (s *Store) EarlierNamespace(ctx context.Context, namespace, task string) (b
 		return false, err
 	}
 	uids, err := s.keyed.EarlierNamespaces(ctx, namespace, key, task)
-	if len(uids) > 0 {
+	asks := namespace + "/" + task
+	if _, logged := s.logged.Get(asks); len(uids) > 0 && !logged {
+		s.logged.Add(asks, true, loggedFor)
 		s.log.Info("an earlier namespace of this name has a history that a task asks for; to give its histories to the namespace of today, add the grant to historyGrants in the values of Clew's chart",
 			"task", task, "grants", grantsOf(namespace, uids))
 	}
