@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -52,30 +53,36 @@ type leaving struct {
 // of returns how many bytes others have left. It waits for the first measurement until ctx ends, and
 // returns errMeasuring then.
 func (l *left) of(ctx context.Context, who namespaceOf, measure func(context.Context) int64) (int64, error) {
-	found, running := l.begin(ctx, who, measure)
+	known, running := l.begin(ctx, who, measure)
 	if running == nil {
-		return found, nil
+		return l.bytes(known), nil
 	}
 	select {
 	case <-running:
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.known[who].bytes, nil
+		return l.bytes(known), nil
 	case <-ctx.Done():
 		return 0, errMeasuring
 	}
 }
 
+// bytes returns what was measured last.
+func (l *left) bytes(known *leaving) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return known.bytes
+}
+
 // begin returns what is known, and begins a measurement if that is old. It returns what to wait for if
 // nothing is known.
-func (l *left) begin(ctx context.Context, who namespaceOf, measure func(context.Context) int64) (bytes int64, wait chan struct{}) {
+func (l *left) begin(ctx context.Context, who namespaceOf, measure func(context.Context) int64) (known *leaving, wait chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known == nil {
 		l.known = map[namespaceOf]*leaving{}
 	}
-	known := l.known[who]
-	if known == nil {
+	if known = l.known[who]; known == nil {
+		// Who had the name before asks no more.
+		maps.DeleteFunc(l.known, func(other namespaceOf, _ *leaving) bool { return other.name == who.name })
 		known = &leaving{}
 		l.known[who] = known
 	}
@@ -94,9 +101,9 @@ func (l *left) begin(ctx context.Context, who namespaceOf, measure func(context.
 		}()
 	}
 	if known.measured.IsZero() {
-		return 0, known.running
+		return known, known.running
 	}
-	return known.bytes, nil
+	return known, nil
 }
 
 // quota returns how many bytes the repositories of the name may take for the namespace of a call to

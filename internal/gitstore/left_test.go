@@ -1,8 +1,12 @@
 package gitstore
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -58,4 +62,38 @@ func TestWhatEarlierNamespacesHaveLeftCountsBeyondOneQuotaOnly(t *testing.T) {
 	late := fourth.client("task:team:other:uid-other:1")
 	late.commit("a", "small")
 	late.refusedPush(gitstoreapi.QuotaExceeded, "and its quota is 1048576; delete Tasks", "HEAD:refs/clew/uid-other/code/1")
+}
+
+func TestWhatIsLeftIsMeasuredInTheBackgroundAndSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l left
+		count := int64(0)
+		ask := func() (int64, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			return l.of(ctx, namespaceOf{"team", uidAnew}, func(context.Context) int64 {
+				time.Sleep(time.Minute)
+				count++
+				return 100 * count
+			})
+		}
+		expect := func(when string, want int64) {
+			t.Helper()
+			if bytes, err := ask(); bytes != want || err != nil {
+				t.Errorf("%s, %d bytes are left: %v", when, bytes, err)
+			}
+		}
+		for range 2 {
+			if _, err := ask(); !errors.Is(err, errMeasuring) {
+				t.Errorf("while it is measured: %v", err)
+			}
+		}
+		expect("when the first measurement ends", 100)
+		time.Sleep(99 * time.Minute)
+		expect("before it has rested a hundred times as long", 100)
+		time.Sleep(2 * time.Minute)
+		expect("while it is measured again", 100)
+		time.Sleep(2 * time.Minute)
+		expect("then", 200)
+	})
 }
