@@ -23,8 +23,9 @@ var healPath = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/` + gitstoreapi.Lackin
 
 // serveHealing serves /{namespace}/{repository}.git/clew/lacking to the pods of tasks. GET
 // returns the ids of objects that a checkpoint which the caller may see needs, and that are
-// missing or damaged. POST brings a pack of such objects, and of no others. An object is what
-// its id says, so it does not matter whom it comes from.
+// missing or damaged. POST brings a pack of such objects, and of no others, and returns those that
+// are lacking then: what a commit or a folder contains shows once it is there. An object is what its
+// id says, so it does not matter whom it comes from.
 func (h *Handler) serveHealing(w *statusRecorder, r *http.Request, pressed *pressure, namespace, name string) {
 	c := &call{repository: h.store.repository(namespace, name), service: "heal", request: r, pressure: pressed}
 	c.log = h.log.WithValues("namespace", namespace, "repository", name, "operation", "heal")
@@ -56,7 +57,7 @@ func (h *Handler) healing(c *call) (gitstoreapi.Lacking, *gitstoreapi.Refusal) {
 	if refused != nil {
 		return none, refused
 	}
-	ids, err := h.lacking.of(c.repository, append([]string{c.caller.Task.UID}, c.caller.Task.Sources...))
+	ids, err := h.lackingOf(c)
 	if err != nil {
 		return none, h.unavailable(c, err)
 	}
@@ -64,26 +65,46 @@ func (h *Handler) healing(c *call) (gitstoreapi.Lacking, *gitstoreapi.Refusal) {
 		if refused := h.heal(c, ids); refused != nil {
 			return none, refused
 		}
-		return none, nil
+		if ids, err = h.lackingOf(c); err != nil {
+			return none, h.unavailable(c, err)
+		}
 	}
 	return gitstoreapi.Lacking{Objects: ids}, nil
 }
 
+// lackingOf returns the objects that the calling task may bring.
+func (h *Handler) lackingOf(c *call) ([]string, error) {
+	return h.lacking.of(c.repository, append([]string{c.caller.Task.UID}, c.caller.Task.Sources...))
+}
+
 // heal stores the objects of a pack, all of which must be lacking.
 func (h *Handler) heal(c *call, ids []string) *gitstoreapi.Refusal {
-	header, refused := readHealingHeader(c.request.Body, len(ids))
+	healed, refused := h.receiveHealing(c, ids)
 	if refused != nil {
 		return refused
+	}
+	if err := h.noteHealed(c, healed); err != nil {
+		return h.unavailable(c, err)
+	}
+	c.log.Info("objects that were missing or damaged are there again", "count", len(healed))
+	return nil
+}
+
+// receiveHealing makes a pack that is received part of the repository, and returns its objects.
+func (h *Handler) receiveHealing(c *call, ids []string) (map[string]bool, *gitstoreapi.Refusal) {
+	header, refused := readHealingHeader(c.request.Body, len(ids))
+	if refused != nil {
+		return nil, refused
 	}
 	// Nobody takes what is received for a leftover meanwhile.
 	used, err := c.repository.use(c.request.Context())
 	if err != nil {
-		return h.unavailable(c, err)
+		return nil, h.unavailable(c, err)
 	}
 	defer used.Close()
 	folder, err := os.MkdirTemp(filepath.Join(c.repository.Path, "objects"), quarantinePrefix+"heal-")
 	if err != nil {
-		return h.unavailable(c, err)
+		return nil, h.unavailable(c, err)
 	}
 	defer os.RemoveAll(folder)
 	in := h.newIntake(c, header)
@@ -91,18 +112,17 @@ func (h *Handler) heal(c *call, ids []string) *gitstoreapi.Refusal {
 	defer func() { _, _ = in.finish(stored) }()
 	pack, index := filepath.Join(folder, "new.pack"), filepath.Join(folder, "new.idx")
 	if refused := h.receivePack(c, header, in, pack); refused != nil {
-		return refused
+		return nil, refused
 	}
 	healed, refused := h.indexHealing(c, ids, pack, index)
 	if refused != nil {
-		return refused
+		return nil, refused
 	}
 	if err := h.install(c, pack, index, healed); err != nil {
-		return h.unavailable(c, err)
+		return nil, h.unavailable(c, err)
 	}
 	stored = true
-	c.log.Info("objects that were missing or damaged are there again", "count", len(healed))
-	return nil
+	return healed, nil
 }
 
 // readHealingHeader reads the header of a pack, and refuses one with more objects than are
@@ -186,9 +206,6 @@ func (h *Handler) install(c *call, pack, index string, healed map[string]bool) e
 		}
 	}
 	if err := durable.SyncFolder(folder); err != nil {
-		return err
-	}
-	if err := h.lacking.remove(c.repository, healed); err != nil {
 		return err
 	}
 	if err := durable.WriteShared(c.repository.mark(), temporaryFiles, nil, 0o644); err != nil {

@@ -40,7 +40,7 @@ func (s *testServer) heal(fix *client, token string) int {
 	if len(lacking.Objects) == 0 {
 		return 0
 	}
-	if err := s.healer(token).Heal(s.t.Context(), strings.NewReader(fix.pack(lacking.Objects...))); err != nil {
+	if _, err := s.healer(token).Heal(s.t.Context(), strings.NewReader(fix.pack(lacking.Objects...))); err != nil {
 		s.t.Fatalf("heal %v: %v", lacking.Objects, err)
 	}
 	return len(lacking.Objects)
@@ -137,11 +137,11 @@ func TestOnlyWhatIsLackingIsAccepted(t *testing.T) {
 		"a reader":           {readerToken, whole, gitstoreapi.Forbidden},
 		"nobody":             {"", whole, gitstoreapi.Unauthenticated},
 	} {
-		err := server.healer(tc.token).Heal(t.Context(), strings.NewReader(tc.body))
+		_, err := server.healer(tc.token).Heal(t.Context(), strings.NewReader(tc.body))
 		checkRefused(t, name, fmt.Sprint(err), tc.reason)
 	}
 	server.client(taskToken("fix", 2)).git("ls-remote", server.url("team", repository)) // a newer attempt
-	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(whole))
+	_, err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(whole))
 	checkRefused(t, "an older attempt", fmt.Sprint(err), gitstoreapi.StaleAttempt)
 	if code, _ := server.ask(http.MethodGet, "/team/r-none.git/"+gitstoreapi.LackingPath, taskToken("fix", 2)); code != http.StatusOK {
 		t.Errorf("a repository that does not exist: code %d", code)
@@ -197,20 +197,23 @@ func lackingABlob(t testing.TB, limits Limits) (*testServer, *client, string) {
 func TestWhileNothingIsLackingNoPackIsRead(t *testing.T) {
 	server, _ := withCheckpoints(t)
 	body := newSlowPack(t, packHeader(1))
-	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), body)
+	_, err := server.healer(taskToken("fix", 1)).Heal(t.Context(), body)
 	checkRefused(t, "a pack without end", fmt.Sprint(err), gitstoreapi.ObjectsRefused)
 }
 
 func TestAPackOfMoreObjectsThanAreLackingIsNotRead(t *testing.T) {
 	server, _, _ := lackingABlob(t, Limits{})
-	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), newSlowPack(t, packHeader(2)))
+	_, err := server.healer(taskToken("fix", 1)).Heal(t.Context(), newSlowPack(t, packHeader(2)))
 	checkRefused(t, "a pack without end", fmt.Sprint(err), gitstoreapi.ObjectsRefused)
 }
 
 func TestASlowHealerLosesItsSlotWhileAnotherNamespaceWaits(t *testing.T) {
 	server, _, _ := lackingABlob(t, Limits{ConcurrentPushes: 1, Patience: time.Second})
 	ended := make(chan error, 1)
-	go func() { ended <- server.healer(taskToken("fix", 1)).Heal(t.Context(), newSlowPack(t, packHeader(1))) }()
+	go func() {
+		_, err := server.healer(taskToken("fix", 1)).Heal(t.Context(), newSlowPack(t, packHeader(1)))
+		ended <- err
+	}()
 	server.inFlight(1)
 	other := newClient(t, server.url("else", "r-other"), server.ca, "task:else:fix:uid-fix:1")
 	other.commit("a", "x")
@@ -223,14 +226,14 @@ func TestASlowHealerLosesItsSlotWhileAnotherNamespaceWaits(t *testing.T) {
 func TestWhatHealsIsBoundedLikeAPush(t *testing.T) {
 	server, fix, lacking := lackingABlob(t, Limits{PushBytes: 64})
 	pack := fix.pack(lacking)
-	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(pack+strings.Repeat("x", 64)))
+	_, err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(pack+strings.Repeat("x", 64)))
 	checkRefused(t, "a large pack", fmt.Sprint(err), gitstoreapi.PushTooLarge)
 }
 
 func TestWhatIsRefusedIsNotChargedToTheNamespace(t *testing.T) {
 	server, fix, lacking := lackingABlob(t, Limits{NamespaceBytes: 1 << 30})
 	whole := fix.pack(lacking)
-	err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(whole[:len(whole)-9]))
+	_, err := server.healer(taskToken("fix", 1)).Heal(t.Context(), strings.NewReader(whole[:len(whole)-9]))
 	checkRefused(t, "cut off", fmt.Sprint(err), gitstoreapi.ObjectsRefused)
 	for _, size := range server.handler.usage.known() {
 		if size.received != 0 || size.underWay != 0 {

@@ -67,11 +67,20 @@ func (h *Handler) healFromOthers(c *call, damage []gitstoreapi.Damage) (count in
 
 // healFrom brings those of the objects that another repository has.
 func (h *Handler) healFrom(c *call, other Repository, ids []string) (map[string]bool, error) {
-	ctx := c.request.Context()
-	intact, err := h.intactIn(ctx, other, ids)
+	intact, err := h.intactIn(c.request.Context(), other, ids)
 	if err != nil || len(intact) == 0 {
 		return nil, err
 	}
+	brought, err := h.takeFrom(c, other, ids, intact)
+	if err != nil {
+		return nil, err
+	}
+	return brought, h.noteHealed(c, brought)
+}
+
+// takeFrom makes those of the objects part of the repository that are intact in another one.
+func (h *Handler) takeFrom(c *call, other Repository, ids, intact []string) (map[string]bool, error) {
+	ctx := c.request.Context()
 	used, err := c.repository.use(ctx)
 	if err != nil {
 		return nil, err

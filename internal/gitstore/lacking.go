@@ -81,11 +81,20 @@ func (l *lacking) add(repository Repository, uid string, damage []gitstoreapi.Da
 	})
 }
 
-// remove forgets objects that are there again.
-func (l *lacking) remove(repository Repository, ids map[string]bool) error {
+// replace forgets objects that are there again, and remembers in their place those that each of
+// them needs, and that are lacking as well: nobody could know of these before.
+func (l *lacking) replace(repository Repository, healed map[string]bool, below map[string][]string) error {
 	return l.change(repository, func(known map[string][]string) {
 		for uid, list := range known {
-			known[uid] = slices.DeleteFunc(list, func(id string) bool { return ids[id] })
+			left := slices.DeleteFunc(slices.Clone(list), func(id string) bool { return healed[id] })
+			for _, id := range list {
+				for _, needed := range below[id] {
+					if !slices.Contains(left, needed) && len(left) < maxLacking {
+						left = append(left, needed)
+					}
+				}
+			}
+			known[uid] = left
 		}
 		maps.DeleteFunc(known, func(_ string, list []string) bool { return len(list) == 0 })
 	})

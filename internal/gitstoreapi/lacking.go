@@ -38,9 +38,11 @@ func (c RepositoryClient) Lacking(ctx context.Context) (Lacking, error) {
 	return lacking, err
 }
 
-// Heal brings a pack of lacking objects.
-func (c RepositoryClient) Heal(ctx context.Context, pack io.Reader) error {
-	return c.do(ctx, http.MethodPost, pack, &Lacking{})
+// Heal brings a pack of lacking objects, and returns those that are lacking then.
+func (c RepositoryClient) Heal(ctx context.Context, pack io.Reader) (Lacking, error) {
+	var lacking Lacking
+	err := c.do(ctx, http.MethodPost, pack, &lacking)
+	return lacking, err
 }
 
 func (c RepositoryClient) do(ctx context.Context, method string, body io.Reader, answer any) error {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,8 +20,8 @@ import (
 const healTime = 10 * time.Minute
 
 // Heal sends a remote those of the objects that it says are missing or damaged there which this
-// repository has, and returns how many there were. A remote that is no gitstore, or one of an
-// earlier version, says nothing.
+// repository has, with those that they need and that are lacking as well, and returns how many there
+// were. A remote that is no gitstore, or one of an earlier version, says nothing.
 //
 // Errors: Unreachable, GitFailed.
 func (r *Repo) Heal(ctx context.Context, m Remote) (int, error) {
@@ -36,29 +37,45 @@ func (r *Repo) Heal(ctx context.Context, m Remote) (int, error) {
 	}
 	r.packs.RLock()
 	defer r.packs.RUnlock()
-	ids := r.intactOf(ctx, lacking.Objects)
-	if len(ids) == 0 {
-		return 0, ctx.Err()
+	count := 0
+	for {
+		ids := r.intactOf(ctx, lacking.Objects)
+		if len(ids) == 0 {
+			return count, ctx.Err()
+		}
+		if lacking, err = r.sendLacking(ctx, remote, ids); err != nil {
+			return count, err
+		}
+		count += len(ids)
 	}
-	var pack bytes.Buffer
+}
+
+// sendLacking sends a remote objects that it lacks. What it lacks then are others.
+func (r *Repo) sendLacking(ctx context.Context, remote gitstoreapi.RepositoryClient, ids []oid) (lacking gitstoreapi.Lacking, err error) {
+	var names bytes.Buffer
 	file, err := os.CreateTemp(r.own(""), "tmp_heal_*")
 	if err != nil {
-		return 0, failIO(err, "create a pack")
+		return lacking, failIO(err, "create a pack")
 	}
 	defer func() { _ = errors.Join(file.Close(), os.Remove(file.Name())) }() // a temporary file
 	for _, id := range ids {
-		pack.WriteString(id.String() + "\n")
+		names.WriteString(id.String() + "\n")
 	}
-	if _, err := r.git(ctx, gitCall{args: []string{"pack-objects", "--quiet", "--stdout"}, stdin: &pack, stdout: file}); err != nil {
-		return 0, failGit(err, "pack the objects that %s lacks", m.URL)
+	if _, err := r.git(ctx, gitCall{args: []string{"pack-objects", "--quiet", "--stdout"}, stdin: &names, stdout: file}); err != nil {
+		return lacking, failGit(err, "pack the objects that %s lacks", remote.URL)
 	}
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
-		return 0, failIO(err, "read a pack")
+		return lacking, failIO(err, "read a pack")
 	}
-	if err := remote.Heal(ctx, io.NopCloser(file)); err != nil {
-		return 0, fail(Unreachable, err, "cannot send %s the objects that it lacks", m.URL)
+	if lacking, err = remote.Heal(ctx, io.NopCloser(file)); err != nil {
+		return lacking, fail(Unreachable, err, "cannot send %s the objects that it lacks", remote.URL)
 	}
-	return len(ids), nil
+	sent := map[string]bool{}
+	for _, id := range ids {
+		sent[id.String()] = true
+	}
+	lacking.Objects = slices.DeleteFunc(lacking.Objects, func(id string) bool { return sent[id] })
+	return lacking, nil
 }
 
 // intactOf returns those of the objects that this repository has and that are not damaged.
