@@ -76,9 +76,7 @@ func (r *run) startKubelet() {
 	r.Expect(err).NotTo(HaveOccurred())
 	r.kubelet = &kubelet{
 		Kubelet: builders.Kubelet{Client: r.client, Kubernetes: clientset}, namespace: r.namespace, store: r.store, pods: map[types.UID]*pod{},
-		publish: func(c daemonapi.PublishConfig) daemonapi.PublishResult {
-			return daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: c.Ref, Commit: "0123456789012345678901234567890123456789"}
-		},
+		publish: published,
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	done := make(chan struct{})
@@ -93,6 +91,16 @@ func (r *run) startKubelet() {
 			r.Logf("the nodes: %v", err)
 		}
 	})
+}
+
+// published is what a pod reports that publishes a commit of the agent: one announces the push, and
+// the next one makes it.
+func published(c daemonapi.PublishConfig) daemonapi.PublishResult {
+	result := daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: c.Ref, Commit: "0123456789012345678901234567890123456789"}
+	if c.Announce && !slices.Contains(c.Announced, daemonapi.OwnPush{Commit: result.Commit}) {
+		result.Reason, result.Message = v1alpha1.ReasonPublishPending, "it is about to be pushed"
+	}
+	return result
 }
 
 // create applies an object.

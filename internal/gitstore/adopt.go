@@ -84,6 +84,10 @@ func (h *Handler) adoptTask(ctx context.Context, namespace string, a gitstoreapi
 	if err := fences.adopt(ctx, a.UID, a.Former, a.NamespaceUID); err != nil {
 		return adoption, err
 	}
+	// What was deleted meanwhile must not come back.
+	if record, err := fences.read(a.UID); err != nil || record.Deleted {
+		return adoption, err
+	}
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
 		return adoption, err

@@ -152,6 +152,22 @@ func TestARestoredGitstoreLearnsAgainWhoseAnAdoptedTaskIs(t *testing.T) {
 	}
 }
 
+// The server may have listed the adoptions before the task's history was deleted.
+func TestADeletedTaskAdoptsNothing(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one + ":refs/clew/uid-1/code/1")
+	server.deleteTask(serverToken, "uid-2", "fix")
+	adoption, err := server.as(serverToken).AdoptTask(t.Context(), gitstoreapi.TaskAdoption{Namespace: "team", UID: "uid-2", Former: "uid-1"})
+	if err != nil || adoption.Refs > 0 {
+		t.Errorf("the adoption: %+v, %v", adoption, err)
+	}
+	if refs := everything(t, server.bare(repository)); strings.Contains(refs, "uid-2") {
+		t.Errorf("the refs are\n%s", refs)
+	}
+}
+
 func TestWhoMayAskForLackingAdoptions(t *testing.T) {
 	server := newTestServer(t, Limits{})
 	for name, test := range map[string]struct {
