@@ -161,7 +161,8 @@ const (
 const (
 	ReasonPublished = "Published"
 	// ReasonPublishPending: the task is not in the state in which it is published, or its newest
-	// checkpoint has yet to be published.
+	// checkpoint has yet to be published. A pod that publishes says by it that it has announced its
+	// push.
 	ReasonPublishPending = "PublishPending"
 	ReasonPublishing     = "Publishing"
 	// ReasonNothingToPublish: the task has changed nothing.
