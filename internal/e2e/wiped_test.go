@@ -123,18 +123,19 @@ var _ = Describe("a cluster that is lost, all but its Postgres and its gitstore"
 		Expect(again.Status.Commit).To(Equal(mark.Status.Commit))
 
 		By("going on with those that had not ended")
-		m.talk.Spec.OperatingMode = clewv1.OperatingModeRunning
+		m.talk.Spec.OperatingMode, m.talk.Spec.Resume = clewv1.OperatingModeRunning, &clewv1.Resume{ID: "on"}
 		gitops.sync(ctx)
 		for _, task := range []string{"talk", "steady"} {
 			c.untilState(ctx, task, 5*time.Minute, clewv1.ReasonCompleted)
 		}
+		Expect(c.task(ctx, "talk").Status.Resume).To(HaveValue(HaveField("State", clewv1.OperationCompleted)))
 		c.expectCallsOnce(ctx, "talk", 30)
 		c.expectCallsOnce(ctx, "steady", 60)
 
 		By("counting what happened")
 		Expect(p.host(ctx, `sort "$R/pushes"`)).To(Equal(pushes))
 		after := c.count(ctx)
-		for _, what := range []string{clewv1.EventTaskRewound, clewv1.EventTaskPublished, clewv1.EventBranchPublished, clewv1.EventTaskBranched, clewv1.EventTaskForked, "names"} {
+		for _, what := range []string{clewv1.EventTaskRewound, clewv1.EventTaskPublished, clewv1.EventTaskBranched, clewv1.EventTaskForked, "names"} {
 			Expect(after[what]).To(Equal(before[what]), what)
 			reportCount(after[what], "before and after the loss of a cluster: "+what)
 		}

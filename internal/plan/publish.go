@@ -271,13 +271,15 @@ func (d *decision) nextPublishing(p *v1alpha1.PublishStatus, started time.Time) 
 // publishedTo records that the work is at the repository.
 func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.PublishResult) {
 	known := p.Ref == result.Ref && p.Commit == result.Commit
+	found := d.o.Publication.Found // by this task, or by a former one that it continues
+	recorded := p.Ref == "" && found != nil && found.Ref == result.Ref && found.Commit == result.Commit
 	p.Ref, p.Commit, p.PublishedCheckpoint = resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
 	p.Tries = withoutRef(p.Tries, p.Ref)
 	p.Onto, p.PublishedTime = resources.PlainText(result.Onto, 64), ptr.To(metav1.NewTime(d.now.Truncate(time.Second)))
 	if result.Answer != "" || !known {
 		p.Answer = resources.PlainText(result.Answer, maxMessage)
 	}
-	if !known {
+	if !known && !recorded {
 		d.addPublishedEntry(p)
 	}
 }

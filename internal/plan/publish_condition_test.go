@@ -124,6 +124,21 @@ func TestWhatTheHistorySaysWasPublishedIsReplaced(t *testing.T) {
 	}
 }
 
+func TestWhatAFormerTaskHasPublishedIsNoNewEntry(t *testing.T) {
+	for commit, entries := range map[string]int{"c1": 0, "c2": 1} {
+		s := running(t, publishes())
+		s.inHistory("c1", "")
+		s.record(v1alpha1.TriggerCompletion)
+		s.agentExits(0)
+		s.podFinishes()
+		s.publisherEnds(pushed(commit))
+		s.wantPublished(metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 1 is at refs/heads/clew/work as "+commit)
+		if got := s.entries(v1alpha1.EventTaskPublished); len(got) != entries {
+			t.Errorf("%s: the entries are %+v", commit, got)
+		}
+	}
+}
+
 // wantKnown fails unless the only pod that publishes, whose number is above all that are known,
 // takes the commit for one that the task has pushed.
 func (s *scene) wantKnown(commit, onto string) {
