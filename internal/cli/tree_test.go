@@ -153,3 +153,18 @@ func cells(line string) []string {
 	line = strings.ReplaceAll(strings.TrimSpace(line), "│  ", "│ ")
 	return regexp.MustCompile(` {2,}`).Split(line, -1)
 }
+
+// TestWhatStartedFromAFormerTaskIsBelowTheOneThatContinuesIt: the status of the one names the former's
+// UID, whichever of the two was applied again first.
+func TestWhatStartedFromAFormerTaskIsBelowTheOneThatContinuesIt(t *testing.T) {
+	source := builders.Task("source", builders.WithUID("new"), func(t *v1alpha1.Task) {
+		t.Status.Adoption = &v1alpha1.AdoptionStatus{TaskUID: "former"}
+	})
+	fork := builders.Task("fork", builders.WithUID("fork"), builders.StartFrom("source", ""), func(t *v1alpha1.Task) {
+		t.Status.Source = &v1alpha1.SourceStatus{TaskUID: "former", Checkpoint: 3}
+	})
+	roots := newLineage([]v1alpha1.Task{*fork, *source}, nil).roots()
+	if len(roots) != 1 || roots[0].Name != "source" || len(roots[0].Tasks) != 1 || roots[0].Tasks[0].Name != "fork" {
+		t.Errorf("the roots are %+v", roots)
+	}
+}
