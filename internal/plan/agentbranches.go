@@ -12,9 +12,14 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// maxAgentBranches is how many branches one pod looks after in the agent's repository. It bounds the
-// pod's configuration, and the status of the Task.
-const maxAgentBranches = 100
+// What bounds the branches that one pod looks after in the agent's repository: their number, and so
+// the status of the Task, and their bytes in the pod's configuration, a variable that may have
+// 128 KiB and has long prompts as well.
+const (
+	maxAgentBranches     = 100
+	maxAgentBranchBytes  = 16 << 10
+	agentBranchOtherText = 32 // of one as JSON, beside name and commit
+)
 
 // ofBranch is a branch of a Checkpoint that the gitstore has.
 type ofBranch struct {
@@ -97,9 +102,10 @@ func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Bran
 	if checkout != nil {
 		branches = append(branches, checkout.Branch)
 	}
+	room := maxAgentBranchBytes
 	for _, b := range list {
 		known := slices.ContainsFunc(branches, func(x daemonapi.Branch) bool { return x.Name == b.spec.Name })
-		if !known && len(branches) < maxAgentBranches {
+		if room -= len(b.spec.Name) + len(b.status.Commit) + agentBranchOtherText; !known && room >= 0 && len(branches) < maxAgentBranches {
 			branches = append(branches, daemonapi.Branch{Name: b.spec.Name, Commit: b.status.Commit})
 		}
 	}

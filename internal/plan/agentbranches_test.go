@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -85,6 +86,16 @@ func TestWhichBranchesAPodLooksAfter(t *testing.T) {
 	got, _ := AgentBranches(many)
 	if len(got) != maxAgentBranches || got[0].Name != "a14" {
 		t.Errorf("of many it looks after %d, the first is %s", len(got), got[0].Name)
+	}
+	for i := range many {
+		for j := range many[i].Spec.Branches {
+			name := many[i].Spec.Branches[j].Name + strings.Repeat("x", 197)
+			many[i].Spec.Branches[j].Name, many[i].Status.Branches[j].Name = name, name
+		}
+	}
+	got, _ = AgentBranches(many)
+	if text, _ := json.Marshal(got); len(got) < 50 || len(text) > maxAgentBranchBytes {
+		t.Errorf("of many with long names it looks after %d, in %d bytes", len(got), len(text))
 	}
 }
 
