@@ -12,9 +12,10 @@ import (
 )
 
 // FindCheckout reports whether the agent's HEAD is on a branch, at its commit. If it is not, and
-// CheckOut would refuse to bring it there, it says why: the agent's repository lacks the branch,
-// or has it elsewhere (BranchMoved); it is in the middle of something that a checkout would break
-// off (UnfinishedWork); or it is not one that Clew writes to (RepositoryUnsuited).
+// CheckOut would refuse to bring it there, it says why: the agent's repository has the branch
+// elsewhere (BranchMoved); it is in the middle of something that a checkout would break off
+// (UnfinishedWork); or it lacks the branch, or is not one that Clew writes to
+// (RepositoryUnsuited).
 //
 // It only reads. Other errors: WorktreeMissing, GitFailed.
 func (r *Repo) FindCheckout(b AgentBranch) (there bool, err error) {
@@ -35,7 +36,7 @@ func findCheckout(work *beneath, b AgentBranch) (there bool, err error) {
 	case err != nil:
 		return false, err
 	case !made:
-		return false, fail(BranchMoved, nil, "the agent's repository has no branch %q", b.Name)
+		return false, fail(RepositoryUnsuited, nil, "the agent's repository has no branch %q", b.Name)
 	case at.Branch == b.Name && at.Head == b.Commit:
 		return true, nil
 	}

@@ -13,7 +13,7 @@ func TestCheckOut(t *testing.T) {
 	f, c, commit := checkpointed(t)
 	b := AgentBranch{Name: "try", Commit: commit}
 	_, err := f.repo.FindCheckout(b)
-	wantReason(t, err, BranchMoved)
+	wantReason(t, err, RepositoryUnsuited)
 	must(t, f.makeBranch("try", commit))
 	f.git("add", "loose")
 	f.git("rm", "-q", "--cached", "committed")

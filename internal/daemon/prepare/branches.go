@@ -38,16 +38,17 @@ func (p *preparer) makeBranches(ctx context.Context) error {
 			lacking[b.Ref(p.cfg.Pod.Task)] = b.Commit
 		}
 	}
+	without := byte(daemonapi.BranchUnfetched)
 	if len(lacking) > 0 {
 		p.known.drift = nil
-		p.fetchBranches(ctx, lacking)
+		without = p.fetchBranches(ctx, lacking)
 	}
 	for i, b := range branches {
 		if letters[i] != daemonapi.BranchMade {
 			continue
 		}
 		if lacking[b.Ref(p.cfg.Pod.Task)] == "" {
-			letters[i] = daemonapi.BranchUnfetched
+			letters[i] = without
 			continue
 		}
 		var err error
@@ -61,8 +62,8 @@ func (p *preparer) makeBranches(ctx context.Context) error {
 }
 
 // fetchBranches brings the commits of refs in the gitstore to the agent's repository. Refs whose
-// commits cannot be had are deleted from the map.
-func (p *preparer) fetchBranches(ctx context.Context, at map[string]string) {
+// commits it did not bring there are deleted from the map; it returns the letter for these.
+func (p *preparer) fetchBranches(ctx context.Context, at map[string]string) (without byte) {
 	ctx, cancel := context.WithTimeout(ctx, maxBranchFetch)
 	defer cancel()
 	remote, err := p.cfg.Remote()
@@ -70,13 +71,18 @@ func (p *preparer) fetchBranches(ctx context.Context, at map[string]string) {
 	if err == nil {
 		missing, err = p.repo.FetchForAgent(ctx, remote, refname.BranchesOf(p.cfg.Pod.Task), at)
 	}
-	if err != nil {
-		p.log.Error(err, "the agent starts without branches of its checkpoints", "branches", len(at))
-		clear(at)
-	}
 	for _, ref := range missing {
 		delete(at, ref)
 	}
+	if err == nil {
+		return daemonapi.BranchUnfetched
+	}
+	p.log.Error(err, "the agent starts without branches of its checkpoints", "branches", len(at))
+	clear(at)
+	if letter, other := letterOf(err); other == nil {
+		return letter
+	}
+	return daemonapi.BranchUnfetched
 }
 
 // agentBranch returns a branch as the agent's repository has it.

@@ -1,6 +1,8 @@
 package prepare_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,14 +97,14 @@ func TestNoBranchKeepsTheAgentFromStarting(t *testing.T) {
 	r = prepareBranches(t, only, "")
 	expect(t, "the checkout of a pod that only prepares", r.Checkout, nil)
 
-	git := w.Path(".git")
-	if err := os.Rename(git, git+"-elsewhere"); err != nil {
-		t.Fatal(err)
+	for n, name := range []string{".git/objects/pack", ".git"} { // the agent puts a link there
+		path := w.Path(name)
+		if err := errors.Join(os.Rename(path, path+"-elsewhere"), os.Symlink(path+"-elsewhere", path)); err != nil {
+			t.Fatal(err)
+		}
+		resume := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: fmt.Sprint("r", n), OnDrift: "Preserve"}
+		checkout.ID = name
+		r = prepareBranches(t, withBranches(w, int64(4+n), resume, checkout, one), "U")
+		expect(t, "the reason with a link "+name, r.Checkout.Reason, "InvalidState")
 	}
-	if err := os.Symlink(git+"-elsewhere", git); err != nil {
-		t.Fatal(err)
-	}
-	override := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "r", OnDrift: "Preserve"}
-	r = prepareBranches(t, withBranches(w, 4, override, checkout, one), "U")
-	expect(t, "its reason", r.Checkout.Reason, "InvalidState")
 }
