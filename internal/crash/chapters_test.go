@@ -27,6 +27,7 @@ var scenario = []chapter{
 	{"start from a gone task, with copied files", copies},
 	{"publish", publishes},
 	{"adopt", adopts},
+	{"check out a branch", checksOut},
 }
 
 func checkpointName(task string, number int) string {
@@ -155,6 +156,26 @@ func adopts(r *run) {
 		t.Spec.Rewind = &v1alpha1.Rewind{ID: "back", To: v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](1)}}
 	})
 	r.works("work", 5)
+	r.completes("work")
+}
+
+func checksOut(r *run) {
+	r.apply("work")
+	r.works("work", 1)
+	r.changeCheckpoint("work-1", func(c *v1alpha1.Checkpoint) {
+		c.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "try", Checkout: v1alpha1.CheckoutNextStart}}
+	})
+	until := func(state v1alpha1.CheckoutState) {
+		r.Helper()
+		r.Eventually(r.checkpoint).WithArguments("work-1").Should(HaveField("Status.Branches", HaveExactElements(
+			HaveField("Agent", HaveValue(HaveField("Checkout", HaveValue(HaveField("State", state))))))))
+	}
+	until(v1alpha1.CheckoutPending)
+	r.suspends("work")
+	r.resumes("work", v1alpha1.Resume{ID: "on", Mode: v1alpha1.ResumeContinue})
+	until(v1alpha1.CheckoutDone)
+	r.suspends("work")
+	r.resumes("work", v1alpha1.Resume{ID: "again", Mode: v1alpha1.ResumeContinue})
 	r.completes("work")
 }
 

@@ -182,6 +182,9 @@ func (k *kubelet) prepare(ctx context.Context, p *pod) (daemonapi.PrepareResult,
 			return done, err
 		}
 	}
+	if done, err = k.branch(ctx, p, done); err != nil {
+		return done, err
+	}
 	op := p.config.Operation
 	if op == nil {
 		return done, nil
@@ -191,6 +194,26 @@ func (k *kubelet) prepare(ctx context.Context, p *pod) (daemonapi.PrepareResult,
 		return k.rewind(ctx, p, rewind, done)
 	}
 	return done, nil
+}
+
+// branch makes all branches in the agent's repository, and records what a checkout leaves in the
+// history.
+func (k *kubelet) branch(ctx context.Context, p *pod, done daemonapi.PrepareResult) (daemonapi.PrepareResult, error) {
+	done.Branches = strings.Repeat(string(rune(daemonapi.BranchMade)), len(p.config.Branches))
+	c := p.config.Checkout
+	if c == nil {
+		return done, nil
+	}
+	end := history.MoveOperation{ID: daemonapi.OperationKey(daemonapi.OperationCheckout, c.ID), Reason: daemonapi.NoteCheckout, KeepPosition: true}
+	err := k.append(ctx, p, checkpointed(v1alpha1.TriggerPreCheckout), checkpointed(v1alpha1.TriggerCheckedOut), history.Record{Move: &end})
+	if err != nil {
+		return done, err
+	}
+	state, err := k.store.TaskState(ctx, p.config.TaskUID)
+	if err == nil {
+		done.Checkout = &daemonapi.CheckoutResult{ID: c.ID, FromCheckpoint: state.Latest.Number - 1, ToCheckpoint: state.Latest.Number}
+	}
+	return done, err
 }
 
 // rewind records what a rewind leaves in the history.
