@@ -21,8 +21,8 @@ import (
 // namespace again and again could fill the volume.
 
 const (
-	// leftKept is for how long a measurement is used, leftShare for how many times the time that it
-	// took, at least: measuring takes no more than that share of a processor.
+	// A measurement is used for leftKept, and for at least leftShare times as long as it took:
+	// measuring takes no more than that share of a processor.
 	leftKept, leftShare = 10 * time.Minute, 100
 	// leftTimeout is how long one measurement may take.
 	leftTimeout = 10 * time.Minute
@@ -31,9 +31,11 @@ const (
 // errMeasuring is returned while a measurement goes on.
 var errMeasuring = errors.New("how much earlier namespaces of this name have left in its repositories is being measured; try again in a minute")
 
-// left is how much other namespaces of a name have left, measured in the background. The zero value is
-// ready for use.
+// left is how much other namespaces of a name have left, measured in the background, one at a time: a
+// measurement reads all repositories of a name, and many names may be made anew at once. The zero value
+// is ready for use.
 type left struct {
+	turn  sync.Mutex
 	mu    sync.Mutex
 	known map[namespaceOf]*leaving
 }
@@ -86,24 +88,30 @@ func (l *left) begin(ctx context.Context, who namespaceOf, measure func(context.
 		known = &leaving{}
 		l.known[who] = known
 	}
-	if now := time.Now(); known.running == nil && !now.Before(known.until) {
+	if known.running == nil && !time.Now().Before(known.until) {
 		known.running = make(chan struct{})
-		go func() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leftTimeout)
-			defer cancel()
-			bytes := measure(ctx)
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			known.bytes, known.measured = bytes, time.Now()
-			known.until = known.measured.Add(max(leftKept, leftShare*known.measured.Sub(now)))
-			close(known.running)
-			known.running = nil
-		}()
+		go l.measure(context.WithoutCancel(ctx), known, measure)
 	}
 	if known.measured.IsZero() {
 		return known, known.running
 	}
 	return known, nil
+}
+
+// measure measures what is to be known when it is its turn.
+func (l *left) measure(ctx context.Context, known *leaving, measure func(context.Context) int64) {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
+	defer cancel()
+	began := time.Now()
+	bytes := measure(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	known.bytes, known.measured = bytes, time.Now()
+	known.until = known.measured.Add(max(leftKept, leftShare*known.measured.Sub(began)))
+	close(known.running)
+	known.running = nil
 }
 
 // quota returns how many bytes the repositories of the name may take for the namespace of a call to

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,7 +73,7 @@ func TestWhatIsLeftIsMeasuredInTheBackgroundAndSeldom(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
 			return l.of(ctx, namespaceOf{"team", uidAnew}, func(context.Context) int64 {
-				time.Sleep(time.Minute)
+				time.Sleep(50 * time.Second)
 				count++
 				return 100 * count
 			})
@@ -89,11 +90,44 @@ func TestWhatIsLeftIsMeasuredInTheBackgroundAndSeldom(t *testing.T) {
 			}
 		}
 		expect("when the first measurement ends", 100)
-		time.Sleep(99 * time.Minute)
+		time.Sleep(83 * time.Minute)
 		expect("before it has rested a hundred times as long", 100)
 		time.Sleep(2 * time.Minute)
 		expect("while it is measured again", 100)
 		time.Sleep(2 * time.Minute)
 		expect("then", 200)
 	})
+}
+
+// TestWhatIsLeftIsMeasuredForOneNamespaceAtATime, however many were made anew at once.
+func TestWhatIsLeftIsMeasuredForOneNamespaceAtATime(t *testing.T) {
+	var l left
+	var running, most atomic.Int32
+	release := make(chan struct{})
+	measure := func(context.Context) int64 {
+		now := running.Add(1)
+		defer running.Add(-1)
+		most.Store(max(most.Load(), now))
+		<-release
+		return 7
+	}
+	hurried, cancel := context.WithCancel(t.Context())
+	cancel()
+	of := func(ctx context.Context, i int) (int64, error) {
+		return l.of(ctx, namespaceOf{fmt.Sprintf("team-%d", i), uidAnew}, measure)
+	}
+	for i := range 20 {
+		if _, err := of(hurried, i); !errors.Is(err, errMeasuring) {
+			t.Fatalf("the first answer is %v, want %v", err, errMeasuring)
+		}
+	}
+	close(release)
+	for i := range 20 {
+		if bytes, err := of(t.Context(), i); bytes != 7 || err != nil {
+			t.Errorf("namespace %d: %d, %v", i, bytes, err)
+		}
+	}
+	if most.Load() != 1 {
+		t.Errorf("%d measurements ran at once, want one", most.Load())
+	}
 }
