@@ -42,7 +42,7 @@ type lostCluster struct {
 var _ = Describe("a cluster that is lost, all but its Postgres and its gitstore", Serial, Label("slow", "soak"), func() {
 	c := &lostCluster{world: &world{}, kept: map[string]string{}}
 
-	BeforeEach(func(ctx SpecContext) { c.bringUp(ctx) }, NodeTimeout(20*time.Minute))
+	BeforeEach(func(ctx SpecContext) { c.bringUp(ctx) }, NodeTimeout(30*time.Minute))
 
 	It("is restored by its manifests: every task goes on, and each operation happened once", SpecTimeout(30*time.Minute), func(ctx SpecContext) {
 		c.makeNamespace(ctx)
