@@ -378,7 +378,6 @@ func (c *lostCluster) expectNothingOrphaned(ctx context.Context) {
 		Expect(uids).To(ContainElement(row.UID), "the history of a task")
 	}
 	Expect(rows).To(HaveLen(len(uids)))
-	Expect(c.inPostgres(ctx, "SELECT count(*) FROM adoptions WHERE code_pending")).To(Equal("0"))
 	Expect(c.inPostgres(ctx, "SELECT count(*) FROM checkpoint_names WHERE name IN ('mark') AND object_uid = ''")).To(Equal("0"))
 	formers := strings.Fields(c.inPostgres(ctx, "SELECT former_uid FROM adoptions"))
 	refs := c.inGitstore(ctx, "for d in /var/lib/clew-gitstore/namespaces/"+c.namespace+"/*.git; do git -c safe.directory='*' --git-dir $d for-each-ref --format='%(refname)' refs/clew; done")
