@@ -137,13 +137,22 @@ func (s *Store) NameCheckpoint(ctx context.Context, task history.Key, named hist
 	return s.keyed.NameCheckpoint(ctx, task, named)
 }
 
-// NamedCheckpoints returns the checkpoints for which an object is awaited, or that some stand for.
-func (s *Store) NamedCheckpoints(ctx context.Context, task history.Key, objects []string) ([]history.NamedCheckpoint, error) {
+// ForgetCheckpointName forgets for which checkpoint an object stands that was deleted.
+func (s *Store) ForgetCheckpointName(ctx context.Context, task history.Key, named history.NamedCheckpoint) error {
+	task, err := s.keyOf(ctx, task)
+	if err != nil {
+		return err
+	}
+	return s.keyed.ForgetCheckpointName(ctx, task, named)
+}
+
+// NamedCheckpoints returns those of the names for which an object is awaited, or that one of these has.
+func (s *Store) NamedCheckpoints(ctx context.Context, task history.Key, names, objects []string) ([]history.NamedCheckpoint, error) {
 	task, err := s.keyOf(ctx, task)
 	if err != nil {
 		return nil, err
 	}
-	return s.keyed.NamedCheckpoints(ctx, task, objects)
+	return s.keyed.NamedCheckpoints(ctx, task, names, objects)
 }
 
 // ClaimCheckpoint returns the number of the checkpoint that an object of that name stood for.

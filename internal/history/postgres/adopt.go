@@ -79,10 +79,7 @@ func (s *Store) Adopt(ctx context.Context, task history.Task, former string) err
 		if err := handOver(ctx, q, task, former); err != nil {
 			return err
 		}
-		if err := q.NameRequested(ctx, row.ID); err != nil {
-			return err
-		}
-		if err := q.AwaitNames(ctx, row.ID); err != nil {
+		if err := awaitNames(ctx, q, row.ID); err != nil {
 			return err
 		}
 		return notify(ctx, q, task, row.Attempt)

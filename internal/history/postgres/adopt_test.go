@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -125,6 +126,7 @@ var _ = Describe("A history that another task continues", func() {
 		named := func(name, uid string, number int64) history.NamedCheckpoint {
 			return history.NamedCheckpoint{Name: name, UID: uid, Number: number}
 		}
+		names := []string{"again", "asked", "lost", "never"}
 		BeforeEach(func(ctx SpecContext) {
 			asked := checkpoint(3)
 			asked.Checkpoint.RequestedByName, asked.Checkpoint.RequestedByUID = "asked", "asked-uid"
@@ -135,24 +137,67 @@ var _ = Describe("A history that another task continues", func() {
 		})
 
 		It("lets the first object of each name stand for the same one", func(ctx SpecContext) {
-			Expect(store.NamedCheckpoints(ctx, first.Key(), nil)).To(BeEmpty(), "before it is continued")
+			Expect(store.NamedCheckpoints(ctx, first.Key(), names, nil)).To(BeEmpty(), "before it is continued")
 			Expect(store.ClaimCheckpoint(ctx, first.Key(), "again", "new-uid")).Error().To(MatchError(history.ErrNotFound))
 			Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
-			Expect(store.NamedCheckpoints(ctx, second.Key(), nil)).To(HaveExactElements(named("again", "", 2), named("asked", "", 3)))
+			Expect(store.NamedCheckpoints(ctx, second.Key(), names, nil)).To(HaveExactElements(named("again", "", 2), named("asked", "", 3)))
 			for range 2 { // it may be repeated
 				Expect(store.ClaimCheckpoint(ctx, second.Key(), "again", "new-uid")).To(BeEquivalentTo(2))
 			}
 			Expect(store.ClaimCheckpoint(ctx, second.Key(), "again", "later-uid")).Error().To(MatchError(history.ErrNotFound))
 			Expect(store.ClaimCheckpoint(ctx, second.Key(), "asked", "asks-uid")).To(BeEquivalentTo(3))
 			Expect(store.ClaimCheckpoint(ctx, second.Key(), "lost", "new-uid")).Error().To(MatchError(history.ErrNotFound), "no such checkpoint is recorded")
-			Expect(store.NamedCheckpoints(ctx, second.Key(), []string{"new-uid", "later-uid"})).To(HaveExactElements(named("again", "new-uid", 2)))
+			Expect(store.NamedCheckpoints(ctx, second.Key(), names, []string{"new-uid", "later-uid"})).To(HaveExactElements(named("again", "new-uid", 2)))
+		})
+
+		It("answers for the names that are asked for", func(ctx SpecContext) {
+			Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+			Expect(store.NamedCheckpoints(ctx, second.Key(), []string{"asked"}, nil)).To(HaveExactElements(named("asked", "", 3)))
+			Expect(store.NamedCheckpoints(ctx, second.Key(), nil, []string{"again-uid"})).To(BeEmpty())
+		})
+
+		It("forgets the name of an object that was deleted, and no other's of the same name", func(ctx SpecContext) {
+			for _, gone := range []history.NamedCheckpoint{named("again", "old-uid", 1), named("asked", "asked-uid", 3)} {
+				Expect(store.ForgetCheckpointName(ctx, first.Key(), gone)).To(Succeed())
+			}
+			Expect(store.ForgetCheckpointName(ctx, history.Key{Namespace: "elsewhere", UID: "first-uid"}, named("again", "again-uid", 2))).To(MatchError(history.ErrNotFound))
+			Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+			Expect(store.NamedCheckpoints(ctx, second.Key(), names, nil)).To(HaveExactElements(named("again", "", 2)))
+
+			By("deleting the object that stands for it in its turn")
+			Expect(store.ForgetCheckpointName(ctx, second.Key(), named("again", "again-uid", 2))).To(Succeed())
+			Expect(store.ClaimCheckpoint(ctx, second.Key(), "again", "new-uid")).To(BeEquivalentTo(2), "that of the former task was deleted with it")
+			Expect(store.ForgetCheckpointName(ctx, second.Key(), named("again", "new-uid", 2))).To(Succeed())
+			Expect(store.ClaimCheckpoint(ctx, second.Key(), "again", "newer-uid")).Error().To(MatchError(history.ErrNotFound))
+		})
+
+		It("keeps the newest thousand, as part of what the task has stored", func(ctx SpecContext) {
+			stored := func() (bytes int64) {
+				GinkgoHelper()
+				Expect(connect(GinkgoTB(), dsn).QueryRow(ctx, "SELECT stored_bytes FROM tasks WHERE uid = 'first-uid'").Scan(&bytes)).To(Succeed())
+				return bytes
+			}
+			before := stored()
+			_, err := connect(GinkgoTB(), dsn).Exec(ctx, `INSERT INTO checkpoint_names (task_id, name, number, object_uid, named_at)
+				SELECT t.id, 'older-' || n, 1, 'uid-' || n, now() - interval '1 hour' FROM tasks t, generate_series(1, 1500) n WHERE t.uid = 'first-uid'`)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(store.NameCheckpoint(ctx, first.Key(), named("newest", "newest-uid", 1))).To(Succeed())
+			Expect(count(GinkgoTB(), dsn, "checkpoint_names")).To(Equal(1000))
+			Expect(stored()).To(BeNumerically("<", before), "rows that were never counted went")
+
+			full := stored()
+			Expect(store.NameCheckpoint(ctx, first.Key(), named(strings.Repeat("n", 253), "long-uid", 1))).To(Succeed())
+			Expect(stored() - full).To(BeNumerically("~", 253-len("older-1500"), 10))
+			Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+			Expect(count(GinkgoTB(), dsn, "checkpoint_names")).To(Equal(1000))
+			Expect(store.ClaimCheckpoint(ctx, second.Key(), "newest", "uid")).To(BeEquivalentTo(1))
 		})
 
 		It("knows none in another namespace, nor of a task without a history, and none when it is deleted", func(ctx SpecContext) {
 			elsewhere := history.Key{Namespace: "elsewhere", UID: "first-uid"}
 			Expect(store.NameCheckpoint(ctx, elsewhere, named("a", "uid", 1))).To(MatchError(history.ErrNotFound))
 			Expect(store.NameCheckpoint(ctx, history.Key{Namespace: "team", UID: "none"}, named("a", "uid", 1))).To(MatchError(history.ErrNotFound))
-			Expect(store.NamedCheckpoints(ctx, elsewhere, []string{"again-uid"})).To(BeEmpty())
+			Expect(store.NamedCheckpoints(ctx, elsewhere, names, []string{"again-uid"})).To(BeEmpty())
 			Expect(store.ClaimCheckpoint(ctx, elsewhere, "again", "again-uid")).Error().To(MatchError(history.ErrNotFound))
 			Expect(count(GinkgoTB(), dsn, "checkpoint_names")).To(Equal(2))
 			Expect(store.DeleteTask(ctx, "first-uid")).Error().NotTo(HaveOccurred())

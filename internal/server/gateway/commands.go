@@ -116,11 +116,7 @@ type announcer struct {
 	// passed holds the UIDs of sent requests that no longer hold up others. They may
 	// never complete: for example, the daemon has taken them and the record is lost.
 	passed map[string]bool
-	// named are the checkpoints that wait for the object that stands for them, once answered: the
-	// store has said so. unanswered counts the heartbeats before that.
-	named      []history.NamedCheckpoint
-	answered   bool
-	unanswered int
+	taken  taken
 	// idle counts the heartbeats in which no sent request was completed.
 	idle int
 }
@@ -150,7 +146,7 @@ func (t *announcer) send(stream *connect.ServerStream[daemonv1.Command], pending
 
 // beat passes the requests that were sent long ago.
 func (t *announcer) beat() {
-	t.unanswered++
+	t.taken.beat()
 	t.idle++
 	if t.idle < patience {
 		return

@@ -71,7 +71,7 @@ type Store interface {
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 	codeadoption.Store
-	NamedCheckpoints(ctx context.Context, task history.Key, objects []string) ([]history.NamedCheckpoint, error)
+	NamedCheckpoints(ctx context.Context, task history.Key, names, objects []string) ([]history.NamedCheckpoint, error)
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 }
 

@@ -85,6 +85,7 @@ type Checkpoint struct {
 	Consistency     pgtype.Text
 	FrozenMs        pgtype.Int4
 	Lost            bool
+	NameGivenUp     bool
 }
 
 type CheckpointContext struct {
@@ -101,6 +102,7 @@ type CheckpointName struct {
 	Name      string
 	Number    int32
 	ObjectUid string
+	NamedAt   time.Time
 }
 
 type CheckpointVerdict struct {

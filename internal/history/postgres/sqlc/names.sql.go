@@ -9,6 +9,20 @@ import (
 	"context"
 )
 
+const addStoredBytes = `-- name: AddStoredBytes :exec
+UPDATE tasks SET stored_bytes = greatest(stored_bytes + $1::bigint, 0) WHERE id = $2
+`
+
+type AddStoredBytesParams struct {
+	More   int64
+	TaskID int32
+}
+
+func (q *Queries) AddStoredBytes(ctx context.Context, arg AddStoredBytesParams) error {
+	_, err := q.db.Exec(ctx, addStoredBytes, arg.More, arg.TaskID)
+	return err
+}
+
 const awaitNames = `-- name: AwaitNames :exec
 UPDATE checkpoint_names SET object_uid = '' WHERE task_id = $1
 `
@@ -45,6 +59,21 @@ func (q *Queries) ClaimCheckpoint(ctx context.Context, arg ClaimCheckpointParams
 	return number, err
 }
 
+const deleteCheckpointName = `-- name: DeleteCheckpointName :exec
+DELETE FROM checkpoint_names WHERE task_id = $1 AND name = $2 AND object_uid = $3
+`
+
+type DeleteCheckpointNameParams struct {
+	TaskID    int32
+	Name      string
+	ObjectUid string
+}
+
+func (q *Queries) DeleteCheckpointName(ctx context.Context, arg DeleteCheckpointNameParams) error {
+	_, err := q.db.Exec(ctx, deleteCheckpointName, arg.TaskID, arg.Name, arg.ObjectUid)
+	return err
+}
+
 const deleteCheckpointNames = `-- name: DeleteCheckpointNames :exec
 DELETE FROM checkpoint_names WHERE task_id = $1
 `
@@ -54,58 +83,97 @@ func (q *Queries) DeleteCheckpointNames(ctx context.Context, taskID int32) error
 	return err
 }
 
-const nameCheckpoint = `-- name: NameCheckpoint :execrows
-INSERT INTO checkpoint_names (task_id, name, number, object_uid)
-SELECT t.id, $1, $2, $3 FROM tasks t WHERE t.uid = $4 AND t.namespace = $5
-ON CONFLICT (task_id, name) DO UPDATE SET number = excluded.number, object_uid = excluded.object_uid
+const dropOldNames = `-- name: DropOldNames :exec
+DELETE FROM checkpoint_names n WHERE n.task_id = $1 AND n.name IN (
+    SELECT o.name FROM checkpoint_names o WHERE o.task_id = $1
+    ORDER BY o.named_at DESC, o.number DESC, o.name OFFSET $2)
+`
+
+type DropOldNamesParams struct {
+	TaskID int32
+	Most   int32
+}
+
+// All but the newest names of a task.
+func (q *Queries) DropOldNames(ctx context.Context, arg DropOldNamesParams) error {
+	_, err := q.db.Exec(ctx, dropOldNames, arg.TaskID, arg.Most)
+	return err
+}
+
+const giveUpRequested = `-- name: GiveUpRequested :exec
+UPDATE checkpoints c SET name_given_up = true
+WHERE c.task_id = $1 AND c.number = $2 AND c.requested_by_name = $3::text AND NOT c.name_given_up
+    AND NOT EXISTS (SELECT FROM checkpoint_names n WHERE n.task_id = $1 AND n.name = $3::text)
+`
+
+type GiveUpRequestedParams struct {
+	TaskID int32
+	Number int32
+	Name   string
+}
+
+// The checkpoint that was taken for an object of the name, unless another object has the name.
+func (q *Queries) GiveUpRequested(ctx context.Context, arg GiveUpRequestedParams) error {
+	_, err := q.db.Exec(ctx, giveUpRequested, arg.TaskID, arg.Number, arg.Name)
+	return err
+}
+
+const nameCheckpoint = `-- name: NameCheckpoint :exec
+INSERT INTO checkpoint_names (task_id, name, number, object_uid) VALUES ($1, $2, $3, $4)
+ON CONFLICT (task_id, name) DO UPDATE SET number = excluded.number, object_uid = excluded.object_uid, named_at = now()
+WHERE (checkpoint_names.number, checkpoint_names.object_uid) IS DISTINCT FROM (excluded.number, excluded.object_uid)
 `
 
 type NameCheckpointParams struct {
+	TaskID    int32
 	Name      string
 	Number    int32
 	ObjectUid string
-	TaskUid   string
-	Namespace string
 }
 
-func (q *Queries) NameCheckpoint(ctx context.Context, arg NameCheckpointParams) (int64, error) {
-	result, err := q.db.Exec(ctx, nameCheckpoint,
+func (q *Queries) NameCheckpoint(ctx context.Context, arg NameCheckpointParams) error {
+	_, err := q.db.Exec(ctx, nameCheckpoint,
+		arg.TaskID,
 		arg.Name,
 		arg.Number,
 		arg.ObjectUid,
-		arg.TaskUid,
-		arg.Namespace,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	return err
 }
 
 const nameRequested = `-- name: NameRequested :exec
 INSERT INTO checkpoint_names (task_id, name, number, object_uid)
 SELECT DISTINCT ON (c.requested_by_name) c.task_id, c.requested_by_name, c.number, ''
-FROM checkpoints c WHERE c.task_id = $1 AND c.requested_by_name IS NOT NULL
+FROM (SELECT r.task_id, r.requested_by_name, r.number FROM checkpoints r
+      WHERE r.task_id = $1 AND r.requested_by_name IS NOT NULL AND NOT r.name_given_up
+      ORDER BY r.number DESC LIMIT $2) c
 ORDER BY c.requested_by_name, c.number DESC
 ON CONFLICT (task_id, name) DO UPDATE SET number = greatest(checkpoint_names.number, excluded.number)
 `
 
+type NameRequestedParams struct {
+	TaskID int32
+	Most   int32
+}
+
 // The objects that checkpoints were taken for, as far as the manager had not come to name them.
-func (q *Queries) NameRequested(ctx context.Context, taskID int32) error {
-	_, err := q.db.Exec(ctx, nameRequested, taskID)
+func (q *Queries) NameRequested(ctx context.Context, arg NameRequestedParams) error {
+	_, err := q.db.Exec(ctx, nameRequested, arg.TaskID, arg.Most)
 	return err
 }
 
 const namedCheckpoints = `-- name: NamedCheckpoints :many
 SELECT n.name, n.number, n.object_uid
 FROM tasks t JOIN checkpoint_names n ON n.task_id = t.id JOIN checkpoints c ON c.task_id = t.id AND c.number = n.number
-WHERE t.uid = $1 AND t.namespace = $2 AND (n.object_uid = '' OR n.object_uid = ANY ($3::text[]))
+WHERE t.uid = $1 AND t.namespace = $2 AND n.name = ANY ($3::text[])
+    AND (n.object_uid = '' OR n.object_uid = ANY ($4::text[]))
 ORDER BY n.name
 `
 
 type NamedCheckpointsParams struct {
 	TaskUid    string
 	Namespace  string
+	Names      []string
 	ObjectUids []string
 }
 
@@ -115,10 +183,15 @@ type NamedCheckpointsRow struct {
 	ObjectUid string
 }
 
-// The names for which an object is awaited, or that one of these objects has, of checkpoints that are
-// recorded.
+// Those of the names for which an object is awaited, or that one of these objects has, of checkpoints
+// that are recorded.
 func (q *Queries) NamedCheckpoints(ctx context.Context, arg NamedCheckpointsParams) ([]NamedCheckpointsRow, error) {
-	rows, err := q.db.Query(ctx, namedCheckpoints, arg.TaskUid, arg.Namespace, arg.ObjectUids)
+	rows, err := q.db.Query(ctx, namedCheckpoints,
+		arg.TaskUid,
+		arg.Namespace,
+		arg.Names,
+		arg.ObjectUids,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -135,4 +208,21 @@ func (q *Queries) NamedCheckpoints(ctx context.Context, arg NamedCheckpointsPara
 		return nil, err
 	}
 	return items, nil
+}
+
+const namesBytes = `-- name: NamesBytes :one
+SELECT coalesce(sum(octet_length(name) + $1::int), 0)::bigint FROM checkpoint_names WHERE task_id = $2
+`
+
+type NamesBytesParams struct {
+	Each   int32
+	TaskID int32
+}
+
+// Roughly what the names of a task take.
+func (q *Queries) NamesBytes(ctx context.Context, arg NamesBytesParams) (int64, error) {
+	row := q.db.QueryRow(ctx, namesBytes, arg.Each, arg.TaskID)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
