@@ -21,6 +21,11 @@ type AgentBranchStatus struct {
 	// state of the branch when the agent last started; Pending before that.
 	// +required
 	State AgentBranchState `json:"state"`
+	// commit at which the agent's repository has the branch; absent unless it was made. It differs
+	// from the one in the gitstore if the checkpoint has files that .gitignore names.
+	// +optional
+	// +kubebuilder:validation:MaxLength=40
+	Commit string `json:"commit,omitempty"`
 	// message is a sentence about it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
@@ -83,10 +88,9 @@ type AgentBranch struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=200
 	Name string `json:"name"`
-	// commit at which the gitstore has it.
+	// checkpoint is the number of the checkpoint that the branch is of.
 	// +required
-	// +kubebuilder:validation:MaxLength=40
-	Commit string `json:"commit"`
+	Checkpoint int64 `json:"checkpoint"`
 
 	AgentBranchStatus `json:",inline"`
 }

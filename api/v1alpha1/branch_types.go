@@ -29,8 +29,11 @@ const (
 // CheckpointBranch is a branch in the gitstore that holds exactly the files of a checkpoint. It
 // is at the commit of the agent's HEAD, if the agent had committed everything, and otherwise
 // one commit on top of that, which Clew makes. When the agent next starts, its own repository gets
-// the branch as well, at the same commit. One that it has already, at another commit, is left as
-// it is, and so is its branch when the entry is removed.
+// the branch as well, but without the files that .gitignore names, as the checkpoint would be
+// published: what the agent's repository has, the agent may push, and what is checked out there is
+// what Clew publishes. So the two are at different commits if there are such files. A branch of that
+// name which the agent's repository has already, at another commit, is left as it is, and so is its
+// branch when the entry is removed.
 // +kubebuilder:validation:XValidation:rule="!has(self.checkout) || self.checkout != 'NextStart' || !self.name.startsWith('refs/') || self.name.startsWith('refs/heads/')",message="only a branch can be checked out, not another ref: leave refs/ out to name a branch, or set checkout to Never"
 // +kubebuilder:validation:XValidation:rule="!has(self.push) || self.push != 'Origin' || !self.name.startsWith('refs/') || self.name.startsWith('refs/heads/') || self.name.startsWith('refs/for/')",message="a branch that is pushed to the repository can only be below refs/heads/ or refs/for/: leave refs/ out to name a branch"
 type CheckpointBranch struct {

@@ -279,11 +279,11 @@ type TaskStatus struct {
 	// +optional
 	Adoption *AdoptionStatus `json:"adoption,omitempty"`
 	// agentBranches are branches of the task's Checkpoints, as the agent's repository had them when
-	// the agent last started: at most 100 at a time, those first that it is known to lack.
+	// the agent last started. At most 64 at a time; those that are known to be missing come first.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=64
 	AgentBranches []AgentBranch `json:"agentBranches,omitempty"`
 	// latestCheckpoint is the newest checkpoint.
 	// +optional

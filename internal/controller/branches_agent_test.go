@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
@@ -13,7 +15,7 @@ import (
 
 // preparedWith ends the pod's container prepare with what it reports of branches, and starts the
 // agent.
-func (w *world) preparedWith(p *corev1.Pod, branches string, checkout *daemonapi.CheckoutResult) {
+func (w *world) preparedWith(p *corev1.Pod, checkout *daemonapi.CheckoutResult, branches ...daemonapi.BranchResult) {
 	w.Helper()
 	w.Expect(w.kubelet.Prepared(w.ctx, p, 0, daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Branches: branches, Checkout: checkout})).To(Succeed())
 	w.Expect(w.kubelet.AgentRuns(w.ctx, p)).To(Succeed())
@@ -43,6 +45,8 @@ func (w *world) eventuallyAgent(name string, matches ...types.GomegaMatcher) {
 var _ = Describe("branches in the agent's repository", func() {
 	state := func(s v1alpha1.AgentBranchState) types.GomegaMatcher { return HaveField("State", s) }
 	checkout := func(s v1alpha1.CheckoutState) types.GomegaMatcher { return HaveField("Checkout.State", s) }
+	made := daemonapi.BranchResult{Outcome: daemonapi.OutcomeMade, Commit: strings.Repeat("1", 40)}
+	taken := daemonapi.BranchResult{Outcome: daemonapi.OutcomeTaken}
 	checksOut := func(w *world, name, branch, id string) {
 		w.pushedTo(name, v1alpha1.CheckpointBranch{Name: branch, ID: id, Checkout: v1alpha1.CheckoutNextStart})
 	}
@@ -58,11 +62,11 @@ var _ = Describe("branches in the agent's repository", func() {
 
 		w.suspended("work", p)
 		p = w.resumed("work", 2)
-		branch := daemonapi.Branch{Name: "try", Commit: w.checkpoint("work-1").Status.Branches[0].Commit}
-		asked := daemonapi.Checkout{ID: daemonapi.CheckoutID(1, "try", "one"), Branch: branch, Checkpoint: 1}
+		branch := daemonapi.Branch{Name: "try", Checkpoint: 1}
+		asked := daemonapi.Checkout{ID: daemonapi.CheckoutID(1, "try", "one"), Branch: branch}
 		w.Expect(w.config(p)).To(And(HaveField("Branches", HaveExactElements(branch)), HaveField("Checkout", HaveValue(Equal(asked)))))
-		w.preparedWith(p, "M", &daemonapi.CheckoutResult{ID: asked.ID, FromCheckpoint: 2, ToCheckpoint: 3})
-		w.eventuallyAgent("work-1", state(v1alpha1.AgentBranchMade), HaveField("Attempt", BeEquivalentTo(2)), checkout(v1alpha1.CheckoutDone), HaveField("Checkout.FromCheckpoint", BeEquivalentTo(2)))
+		w.preparedWith(p, &daemonapi.CheckoutResult{ID: asked.ID, FromCheckpoint: 2, ToCheckpoint: 3}, made)
+		w.eventuallyAgent("work-1", state(v1alpha1.AgentBranchMade), HaveField("Commit", made.Commit), HaveField("Attempt", BeEquivalentTo(2)), checkout(v1alpha1.CheckoutDone), HaveField("Checkout.FromCheckpoint", BeEquivalentTo(2)))
 		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
 			HaveKeyWithValue(v1alpha1.EventAgentBranchMade, "ann"), HaveKeyWithValue(v1alpha1.EventBranchCheckedOut, "ann"),
 		))
@@ -72,7 +76,7 @@ var _ = Describe("branches in the agent's repository", func() {
 		w.restartManager()
 		p = w.resumed("work", 3)
 		w.Expect(w.config(p)).To(And(HaveField("Branches", HaveExactElements(branch)), HaveField("Checkout", BeNil())), "it was carried out")
-		w.preparedWith(p, "K", nil)
+		w.preparedWith(p, nil, taken)
 		w.eventuallyAgent("work-1", state(v1alpha1.AgentBranchKept), HaveField("Attempt", BeEquivalentTo(3)), checkout(v1alpha1.CheckoutDone))
 
 		checksOut(w, "work-1", "try", "two")
@@ -80,7 +84,7 @@ var _ = Describe("branches in the agent's repository", func() {
 		w.suspended("work", p)
 		p = w.resumed("work", 4)
 		w.Expect(w.config(p).Checkout).To(HaveField("ID", daemonapi.CheckoutID(1, "try", "two")))
-		w.preparedWith(p, "K", &daemonapi.CheckoutResult{ID: daemonapi.CheckoutID(1, "try", "two"), Reason: v1alpha1.ReasonBranchExists, Message: "it is left as it is"})
+		w.preparedWith(p, &daemonapi.CheckoutResult{ID: daemonapi.CheckoutID(1, "try", "two"), Reason: v1alpha1.ReasonBranchExists, Message: "it is left as it is"}, taken)
 		w.eventuallyAgent("work-1", checkout(v1alpha1.CheckoutRefused), HaveField("Checkout.Message", ContainSubstring("it is left as it is")))
 		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
 			HaveKeyWithValue(v1alpha1.EventAgentBranchNotMade, "ann"), HaveKeyWithValue(v1alpha1.EventBranchNotCheckedOut, "ann"),
@@ -97,7 +101,7 @@ var _ = Describe("branches in the agent's repository", func() {
 		w.suspended("work", p)
 		p = w.resumed("work", 2)
 		w.stop()
-		w.preparedWith(p, "M", nil)
+		w.preparedWith(p, nil, made)
 		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 2, Trigger: string(v1alpha1.TriggerCompletion), Durable: true})
 		w.Expect(w.kubelet.AgentExits(w.ctx, p, 0)).To(Succeed())
 		w.startManager()
@@ -116,7 +120,7 @@ var _ = Describe("branches in the agent's repository", func() {
 		w.suspended("work", p)
 		p = w.resumed("work", 2)
 		w.Expect(w.config(p).Checkout).To(BeNil())
-		w.preparedWith(p, "MM", nil)
+		w.preparedWith(p, nil, made, made)
 		w.pushedTo("work-1", v1alpha1.CheckpointBranch{Name: "one"})
 		w.eventuallyAgent("work-2", checkout(v1alpha1.CheckoutPending), HaveField("Checkout.Message", Not(ContainSubstring("as well"))))
 		w.suspended("work", p)

@@ -199,7 +199,9 @@ func (k *kubelet) prepare(ctx context.Context, p *pod) (daemonapi.PrepareResult,
 // branch makes all branches in the agent's repository, and records what a checkout leaves in the
 // history.
 func (k *kubelet) branch(ctx context.Context, p *pod, done daemonapi.PrepareResult) (daemonapi.PrepareResult, error) {
-	done.Branches = strings.Repeat(string(rune(daemonapi.BranchMade)), len(p.config.Branches))
+	for range p.config.Branches {
+		done.Branches = append(done.Branches, daemonapi.BranchResult{Outcome: daemonapi.OutcomeMade, Commit: strings.Repeat("1", 40)})
+	}
 	c := p.config.Checkout
 	if c == nil {
 		return done, nil

@@ -2,19 +2,20 @@ package daemonapi
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
-
-	"github.com/clew-dev/clew/internal/refname"
 )
 
 // Branch is a branch of one of the task's checkpoints that the agent's repository is to have.
 type Branch struct {
 	// Name is that of the Checkpoint's entry; see AgentBranchName.
 	Name string `json:"name"`
-	// Commit is the one at which the gitstore has the branch.
-	Commit string `json:"commit"`
+	// Checkpoint is the number of the checkpoint that the branch is of.
+	Checkpoint int64 `json:"checkpoint"`
 }
 
 // Checkout is a branch that the agent's HEAD is to be brought to, once per ID.
@@ -22,8 +23,6 @@ type Checkout struct {
 	// ID is what CheckoutID returns.
 	ID string `json:"id"`
 	Branch
-	// Checkpoint is the number of the checkpoint whose files the branch has.
-	Checkpoint int64 `json:"checkpoint"`
 }
 
 // OperationCheckout is the kind of a checkout where operations of several kinds are kept together.
@@ -52,26 +51,68 @@ func AgentBranchName(name string) string {
 	return name
 }
 
-// Ref returns the name of the branch's ref in the gitstore.
-func (b Branch) Ref(task string) string { return refname.Branch(task, b.Name) }
+// BranchOutcome says what the start of an agent has made of a branch in the agent's repository.
+type BranchOutcome string
 
-// The letters of PrepareResult.Branches.
 const (
-	// BranchMade: prepare has made it.
-	BranchMade = 'M'
-	// BranchThere: it was there already.
-	BranchThere = 'T'
-	// BranchKept: the agent's repository has something else of that name.
-	BranchKept = 'K'
-	// BranchBeside: git can have no such branch beside another one of that repository.
-	BranchBeside = 'B'
-	// BranchInvalid: git accepts no such name.
-	BranchInvalid = 'I'
-	// BranchUnsuited: the agent has no repository in which branches can be made.
-	BranchUnsuited = 'U'
-	// BranchUnfetched: its commit could not be had from the gitstore.
-	BranchUnfetched = 'F'
+	// OutcomeMade: prepare has made it.
+	OutcomeMade BranchOutcome = "Made"
+	// OutcomePresent: it was there already.
+	OutcomePresent BranchOutcome = "Present"
+	// OutcomeTaken: the agent's repository has something else of that name.
+	OutcomeTaken BranchOutcome = "Taken"
+	// OutcomeConflicts: git can have no such branch beside another one of that repository.
+	OutcomeConflicts BranchOutcome = "Conflicts"
+	// OutcomeInvalidName: git accepts no such name.
+	OutcomeInvalidName BranchOutcome = "InvalidName"
+	// OutcomeUnsuitedRepository: the agent has no repository in which branches can be made.
+	OutcomeUnsuitedRepository BranchOutcome = "UnsuitedRepository"
+	// OutcomeNoCommit: there is no commit to make it at, since the agent's own was not stored with
+	// the checkpoint, or there is nothing to commit.
+	OutcomeNoCommit BranchOutcome = "NoCommit"
+	// OutcomeNotFetched: the checkpoint could not be had in time.
+	OutcomeNotFetched BranchOutcome = "NotFetched"
 )
+
+// BranchResult is what became of a branch.
+type BranchResult struct {
+	Outcome BranchOutcome
+	// Commit is where the agent's repository has the branch; "" unless it was made or present.
+	Commit string
+}
+
+// outcomes are in the order of the digits by which a result names them. New ones go to the end:
+// results outlive upgrades.
+func outcomes() []BranchOutcome {
+	return []BranchOutcome{OutcomeMade, OutcomePresent, OutcomeTaken, OutcomeConflicts, OutcomeInvalidName, OutcomeUnsuitedRepository, OutcomeNoCommit, OutcomeNotFetched}
+}
+
+// MarshalText abbreviates the result: many of them have to fit into a termination message.
+func (r BranchResult) MarshalText() ([]byte, error) {
+	i := slices.Index(outcomes(), r.Outcome)
+	id, err := hex.DecodeString(r.Commit)
+	if i < 0 || err != nil {
+		return nil, fmt.Errorf("%q at %q is not an outcome", r.Outcome, r.Commit)
+	}
+	return base64.RawStdEncoding.AppendEncode([]byte{'0' + byte(i)}, id), nil
+}
+
+// UnmarshalText reads what MarshalText returned. An outcome that is unknown, since it is that of a
+// newer daemon, becomes OutcomeNotFetched: the next start tries again.
+func (r *BranchResult) UnmarshalText(text []byte) error {
+	*r = BranchResult{Outcome: OutcomeNotFetched}
+	if len(text) == 0 {
+		return nil
+	}
+	id, err := base64.RawStdEncoding.DecodeString(string(text[1:]))
+	if err != nil {
+		return fmt.Errorf("read the outcome %q: %w", text, err)
+	}
+	if i := int(text[0]) - '0'; i >= 0 && i < len(outcomes()) {
+		r.Outcome, r.Commit = outcomes()[i], hex.EncodeToString(id)
+	}
+	return nil
+}
 
 // CheckoutResult is the outcome of a checkout.
 type CheckoutResult struct {

@@ -338,9 +338,8 @@ type PrepareResult struct {
 	DriftCommit string `json:"driftCommit,omitempty"`
 	// MovedHead is set if the HEAD of the agent's repository is not what Clew left there.
 	MovedHead *MovedHead `json:"movedHead,omitempty"`
-	// Branches has a letter for each of Config.Branches, in their order, that says what became
-	// of it.
-	Branches string `json:"branches,omitempty"`
+	// Branches says what became of each of Config.Branches, in their order.
+	Branches []BranchResult `json:"branches,omitempty"`
 	// Checkout is the outcome of Config.Checkout; nil if there was none, or it could be neither
 	// carried out nor refused.
 	Checkout *CheckoutResult `json:"checkout,omitempty"`

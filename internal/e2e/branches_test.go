@@ -72,8 +72,10 @@ echo one > one.txt; git add -A; git commit -qm one; echo two > two.txt; printf '
 		restart()
 		eventually(HaveField("State", clewv1.AgentBranchMade))
 		Expect(w.inAgent(ctx, name, fingerprint+gitSays)).To(Equal(was), "neither files nor HEAD and index have changed")
-		commit := w.plugin(ctx, "checkpoint", "show", name, taken.Name, "-o", "jsonpath={.status.branches[0].commit}")
-		Expect(w.inAgent(ctx, name, `cd /workspace; git rev-parse try/two; git show try/two:an.log; git fsck --full`)).To(HavePrefix(commit + "\nignored\n"))
+		commit := agent().Commit
+		Expect(w.inAgent(ctx, name, `cd /workspace; git rev-parse try/two; git ls-tree --name-only try/two; git fsck --full`)).To(And(
+			HavePrefix(commit+"\n"), ContainSubstring("\ntwo.txt\n"), Not(ContainSubstring("an.log")),
+		), "what .gitignore names stays out of what the agent may push")
 
 		By("checking it out")
 		checksOut()

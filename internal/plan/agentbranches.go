@@ -13,12 +13,12 @@ import (
 )
 
 // What bounds the branches that one pod looks after in the agent's repository: their number, and so
-// the status of the Task, and their bytes in the pod's configuration, a variable that may have
+// the pod's report and the status of the Task, and their bytes in the pod's configuration, a variable that may have
 // 128 KiB and has long prompts as well.
 const (
-	maxAgentBranches     = 100
+	maxAgentBranches     = 64
 	maxAgentBranchBytes  = 16 << 10
-	agentBranchOtherText = 32 // of one as JSON, beside name and commit
+	agentBranchOtherText = 48 // of one as JSON, beside its name
 )
 
 // ofBranch is a branch of a Checkpoint that the gitstore has.
@@ -35,6 +35,11 @@ func (b ofBranch) attempt() int64 {
 		return a.Attempt
 	}
 	return 0
+}
+
+// told is what a pod is told of it.
+func (b ofBranch) told() daemonapi.Branch {
+	return daemonapi.Branch{Name: b.spec.Name, Checkpoint: b.checkpoint}
 }
 
 // request identifies the request to check the branch out; "" if there is none, or its outcome is
@@ -94,7 +99,7 @@ func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Bran
 	list := branchesOf(checkpoints)
 	if pending := checkouts(list); len(pending) == 1 {
 		b := pending[0]
-		checkout = &daemonapi.Checkout{ID: b.request(), Checkpoint: b.checkpoint, Branch: daemonapi.Branch{Name: b.spec.Name, Commit: b.status.Commit}}
+		checkout = &daemonapi.Checkout{ID: b.request(), Branch: b.told()}
 	}
 	slices.SortFunc(list, func(a, b ofBranch) int {
 		return cmp.Or(cmp.Compare(a.attempt(), b.attempt()), cmp.Compare(a.spec.Name, b.spec.Name), cmp.Compare(a.checkpoint, b.checkpoint))
@@ -105,8 +110,8 @@ func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Bran
 	room := maxAgentBranchBytes
 	for _, b := range list {
 		known := slices.ContainsFunc(branches, func(x daemonapi.Branch) bool { return x.Name == b.spec.Name })
-		if room -= len(b.spec.Name) + len(b.status.Commit) + agentBranchOtherText; !known && room >= 0 && len(branches) < maxAgentBranches {
-			branches = append(branches, daemonapi.Branch{Name: b.spec.Name, Commit: b.status.Commit})
+		if room -= len(b.spec.Name) + agentBranchOtherText; !known && room >= 0 && len(branches) < maxAgentBranches {
+			branches = append(branches, b.told())
 		}
 	}
 	return branches, checkout
@@ -120,8 +125,9 @@ func agentBranchesOf(attempt int64, pod *corev1.Pod, result daemonapi.PrepareRes
 		return nil
 	}
 	for i, b := range config.Branches {
-		state, message := becameOf(b, result.Branches[i])
-		branch := v1alpha1.AgentBranch{Name: b.Name, Commit: b.Commit, AgentBranchStatus: v1alpha1.AgentBranchStatus{State: state, Message: message, Attempt: attempt}}
+		r := result.Branches[i]
+		state, message := becameOf(b, r)
+		branch := v1alpha1.AgentBranch{Name: b.Name, Checkpoint: b.Checkpoint, AgentBranchStatus: v1alpha1.AgentBranchStatus{State: state, Commit: statusText(r.Commit), Message: message, Attempt: attempt}}
 		if c, r := config.Checkout, result.Checkout; c != nil && c.Branch == b && r != nil && r.ID == c.ID {
 			branch.Checkout = checkoutOf(attempt, *c, *r)
 		}
@@ -131,21 +137,24 @@ func agentBranchesOf(attempt int64, pod *corev1.Pod, result daemonapi.PrepareRes
 }
 
 // becameOf returns what became of a branch.
-func becameOf(b daemonapi.Branch, letter byte) (v1alpha1.AgentBranchState, string) {
+func becameOf(b daemonapi.Branch, r daemonapi.BranchResult) (v1alpha1.AgentBranchState, string) {
 	name := daemonapi.AgentBranchName(b.Name)
-	switch letter {
-	case daemonapi.BranchMade, daemonapi.BranchThere:
-		return v1alpha1.AgentBranchMade, fmt.Sprintf("the agent's repository has the branch %s at %s", name, b.Commit)
-	case daemonapi.BranchKept:
+	switch r.Outcome {
+	case daemonapi.OutcomeMade, daemonapi.OutcomePresent:
+		return v1alpha1.AgentBranchMade, fmt.Sprintf("the agent's repository has the branch %s at %s", name, r.Commit)
+	case daemonapi.OutcomeTaken:
 		return v1alpha1.AgentBranchKept, fmt.Sprintf("the agent's repository has a branch %s of its own, which is left as it is: use another name for this one, or have the agent rename or delete its own", name)
-	case daemonapi.BranchBeside:
+	case daemonapi.OutcomeConflicts:
 		return v1alpha1.AgentBranchRefused, fmt.Sprintf("the agent's repository has a branch beside which git can have no branch %s: use another name", name)
-	case daemonapi.BranchInvalid:
+	case daemonapi.OutcomeInvalidName:
 		return v1alpha1.AgentBranchRefused, fmt.Sprintf("git accepts no branch named %s: use another name", name)
-	case daemonapi.BranchUnsuited:
+	case daemonapi.OutcomeUnsuitedRepository:
 		return v1alpha1.AgentBranchRefused, "the agent has no repository of its own that is a folder .git with plain files: such a one gets no branches; fetch the branch from the gitstore"
+	case daemonapi.OutcomeNoCommit:
+		return v1alpha1.AgentBranchRefused, fmt.Sprintf("the agent's commit at checkpoint %d was not stored with it, or there was nothing to commit: fetch the branch from the gitstore", b.Checkpoint)
+	case daemonapi.OutcomeNotFetched:
 	}
-	return v1alpha1.AgentBranchPending, "the gitstore did not deliver the branch when the agent started: it is tried again at the next start"
+	return v1alpha1.AgentBranchPending, "the branch could not be made when the agent started, since the checkpoint could not be had in time: it is tried again at the next start"
 }
 
 // checkoutOf returns the outcome of a checkout.
@@ -194,7 +203,9 @@ func (d *branching) agentBranch(s *v1alpha1.CheckpointBranchStatus) {
 // reported returns what the Task's status says of a branch; nil if it says nothing.
 func (d *branching) reported(s *v1alpha1.CheckpointBranchStatus) *v1alpha1.AgentBranch {
 	list := d.o.Task.Status.AgentBranches
-	i := slices.IndexFunc(list, func(b v1alpha1.AgentBranch) bool { return b.Name == s.Name && b.Commit == s.Commit })
+	i := slices.IndexFunc(list, func(b v1alpha1.AgentBranch) bool {
+		return b.Name == s.Name && b.Checkpoint == d.o.Checkpoint.Status.Number
+	})
 	if i < 0 {
 		return nil
 	}
@@ -225,7 +236,7 @@ func (d *branching) checkout(spec *v1alpha1.CheckpointBranch, was *v1alpha1.Chec
 // Checkouts returns the checkouts that Checkpoints of a task request and that have no outcome yet.
 func Checkouts(checkpoints []v1alpha1.Checkpoint) (list []daemonapi.Checkout) {
 	for _, b := range checkouts(branchesOf(checkpoints)) {
-		list = append(list, daemonapi.Checkout{ID: b.request(), Checkpoint: b.checkpoint, Branch: daemonapi.Branch{Name: b.spec.Name, Commit: b.status.Commit}})
+		list = append(list, daemonapi.Checkout{ID: b.request(), Branch: b.told()})
 	}
 	return list
 }

@@ -124,7 +124,7 @@ func TestWhichBranchIsCheckedOut(t *testing.T) {
 			if got == nil && test.want == "" {
 				return
 			}
-			if got == nil || got.Name != test.want || got.Commit != branchCommit || got.ID == "" {
+			if got == nil || got.Name != test.want || got.Checkpoint == 0 || got.ID == "" {
 				t.Errorf("the checkout is %+v, want that of %q", got, test.want)
 			}
 		})
@@ -142,19 +142,25 @@ func podWith(t *testing.T, branches []daemonapi.Branch, checkout *daemonapi.Chec
 }
 
 func TestWhatAPodReportsOfBranches(t *testing.T) {
-	a := daemonapi.Branch{Name: "a", Commit: branchCommit}
-	checkout := &daemonapi.Checkout{ID: "c", Branch: a, Checkpoint: 2}
-	for letter, want := range map[byte]v1alpha1.AgentBranchState{
-		daemonapi.BranchMade: v1alpha1.AgentBranchMade, daemonapi.BranchThere: v1alpha1.AgentBranchMade, daemonapi.BranchKept: v1alpha1.AgentBranchKept,
-		daemonapi.BranchBeside: v1alpha1.AgentBranchRefused, daemonapi.BranchInvalid: v1alpha1.AgentBranchRefused, daemonapi.BranchUnsuited: v1alpha1.AgentBranchRefused,
-		daemonapi.BranchUnfetched: v1alpha1.AgentBranchPending, '?': v1alpha1.AgentBranchPending,
+	a := daemonapi.Branch{Name: "a", Checkpoint: 2}
+	made := daemonapi.BranchResult{Outcome: daemonapi.OutcomeMade, Commit: branchCommit}
+	checkout := &daemonapi.Checkout{ID: "c", Branch: a}
+	for outcome, want := range map[daemonapi.BranchOutcome]v1alpha1.AgentBranchState{
+		daemonapi.OutcomeMade: v1alpha1.AgentBranchMade, daemonapi.OutcomePresent: v1alpha1.AgentBranchMade, daemonapi.OutcomeTaken: v1alpha1.AgentBranchKept,
+		daemonapi.OutcomeConflicts: v1alpha1.AgentBranchRefused, daemonapi.OutcomeInvalidName: v1alpha1.AgentBranchRefused,
+		daemonapi.OutcomeUnsuitedRepository: v1alpha1.AgentBranchRefused, daemonapi.OutcomeNoCommit: v1alpha1.AgentBranchRefused,
+		daemonapi.OutcomeNotFetched: v1alpha1.AgentBranchPending, "Unheard": v1alpha1.AgentBranchPending,
 	} {
-		got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, nil), daemonapi.PrepareResult{Branches: string(letter)})
-		if len(got) != 1 || got[0].State != want || got[0].Message == "" || got[0].Attempt != 3 || got[0].Commit != branchCommit {
-			t.Errorf("the letter %c becomes %+v, want %s", letter, got, want)
+		result := daemonapi.BranchResult{Outcome: outcome}
+		if want == v1alpha1.AgentBranchMade {
+			result.Commit = branchCommit
+		}
+		got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, nil), daemonapi.PrepareResult{Branches: []daemonapi.BranchResult{result}})
+		if len(got) != 1 || got[0].State != want || got[0].Message == "" || got[0].Attempt != 3 || got[0].Checkpoint != 2 || got[0].Commit != result.Commit {
+			t.Errorf("%s becomes %+v, want %s", outcome, got, want)
 		}
 	}
-	for name, result := range map[string]daemonapi.PrepareResult{"of an older daemon": {}, "of another pod": {Branches: "MM"}} {
+	for name, result := range map[string]daemonapi.PrepareResult{"of an older daemon": {}, "of another pod": {Branches: []daemonapi.BranchResult{made, made}}} {
 		if got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, nil), result); got != nil {
 			t.Errorf("the result %s becomes %+v", name, got)
 		}
@@ -169,7 +175,7 @@ func TestWhatAPodReportsOfBranches(t *testing.T) {
 		"there already": {&daemonapi.CheckoutResult{ID: "c"}, &v1alpha1.CheckoutStatus{Request: "c", State: v1alpha1.CheckoutDone, Attempt: 3, Message: "the agent's HEAD is on the branch a"}},
 		"refused":       {&daemonapi.CheckoutResult{ID: "c", Reason: "InvalidState", Message: "rewind to it first"}, &v1alpha1.CheckoutStatus{Request: "c", State: v1alpha1.CheckoutRefused, Attempt: 3, Reason: "InvalidState", Message: "the agent's HEAD stays where it is: rewind to it first"}},
 	} {
-		got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, checkout), daemonapi.PrepareResult{Branches: "M", Checkout: test.result})
+		got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, checkout), daemonapi.PrepareResult{Branches: []daemonapi.BranchResult{made}, Checkout: test.result})
 		if diff := cmp.Diff(test.want, got[0].Checkout); diff != "" {
 			t.Errorf("%s: the checkout (-want +got):\n%s", name, diff)
 		}
@@ -183,7 +189,7 @@ func agentScene(t *testing.T, c v1alpha1.Checkpoint) *branchScene {
 
 // reports has the Task's status say what a pod has reported.
 func (s *branchScene) reports(attempt int64, state v1alpha1.AgentBranchState, checkout *v1alpha1.CheckoutStatus) *branchScene {
-	b := v1alpha1.AgentBranch{Name: "a", Commit: branchCommit, AgentBranchStatus: v1alpha1.AgentBranchStatus{State: state, Message: "as reported", Attempt: attempt, Checkout: checkout}}
+	b := v1alpha1.AgentBranch{Name: "a", Checkpoint: 2, AgentBranchStatus: v1alpha1.AgentBranchStatus{State: state, Message: "as reported", Attempt: attempt, Checkout: checkout}}
 	s.o.Task.Status.AgentBranches = []v1alpha1.AgentBranch{b}
 	return s.step()
 }
@@ -241,9 +247,9 @@ func TestWhoseRepositoryTheStatusIsAbout(t *testing.T) {
 		}
 	}
 	moved := agentScene(t, branched(2, v1alpha1.CheckpointBranch{Name: "a"}))
-	moved.o.Checkpoint.Status.Branches[0].Commit = strings.Repeat("9", 40)
+	moved.o.Checkpoint.Status.Number = 3
 	if moved.reports(3, v1alpha1.AgentBranchMade, nil); moved.agent().State != v1alpha1.AgentBranchPending {
-		t.Errorf("of another commit the status says %+v", moved.agent())
+		t.Errorf("of another checkpoint's branch the status says %+v", moved.agent())
 	}
 	for name, c := range map[string]v1alpha1.Checkpoint{"a ref that is no branch": branched(2, v1alpha1.CheckpointBranch{Name: "refs/for/main"}), "a refused branch": branched(2, v1alpha1.CheckpointBranch{Name: "a"})} {
 		if name == "a refused branch" {
@@ -271,9 +277,9 @@ func TestTwoCheckoutsWaitForOneAnother(t *testing.T) {
 // TestTheTaskKeepsWhatItsPodReports: until the next pod that was told of branches.
 func TestTheTaskKeepsWhatItsPodReports(t *testing.T) {
 	s := newScene(t).step()
-	pod := podWith(t, []daemonapi.Branch{{Name: "a", Commit: branchCommit}}, nil)
+	pod := podWith(t, []daemonapi.Branch{{Name: "a", Checkpoint: 2}}, nil)
 	s.pod().Spec.InitContainers = pod.Spec.InitContainers
-	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Branches: "M"})
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Branches: []daemonapi.BranchResult{{Outcome: daemonapi.OutcomeMade, Commit: branchCommit}}})
 	s.agentRuns()
 	if got := s.status().AgentBranches; len(got) != 1 || got[0].State != v1alpha1.AgentBranchMade {
 		t.Errorf("the Task's status has %+v", got)

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -95,43 +93,12 @@ func headLeadsTo(work *beneath, ref string) bool {
 	return false
 }
 
-// FetchForAgent fetches commits of a remote, given by the refs that are at them there, and adds
-// them to the agent's repository, with everything that they reach. It returns the refs that are
-// not at these commits.
+// StoreForAgent adds commits of this repository to the agent's, with everything that they reach.
+// What the agent's got when it was cloned is left out, as long as it is there.
 //
-// Errors: those of Fetch, RepositoryUnsuited, CheckpointCorrupted, StorageFull, GitFailed.
-func (r *Repo) FetchForAgent(ctx context.Context, m Remote, prefix string, at map[string]string) (missing []string, err error) {
-	// Refs that a killed call has left may be in the way of other ones.
-	if err := r.deleteRefs(ctx, prefix); err != nil {
-		return nil, err
-	}
-	there, err := r.RemoteRefs(ctx, m, prefix)
-	if err != nil {
-		return nil, err
-	}
-	var refs, commits []string
-	for _, ref := range slices.Sorted(maps.Keys(at)) {
-		if there[ref] != at[ref] {
-			missing = append(missing, ref)
-			continue
-		}
-		refs, commits = append(refs, ref), append(commits, at[ref])
-	}
-	if len(refs) == 0 {
-		return missing, nil
-	}
-	if err := r.Fetch(ctx, m, refs...); err != nil {
-		return nil, err
-	}
-	if err := r.storeForAgent(ctx, commits); err != nil {
-		return nil, err
-	}
-	return missing, r.deleteRefs(ctx, prefix)
-}
-
-// storeForAgent adds commits of this repository to the agent's. What the agent's got when it was
-// cloned is left out, as long as it is there.
-func (r *Repo) storeForAgent(ctx context.Context, commits []string) error {
+// Errors: RepositoryUnsuited, WorktreeMissing, CheckpointNotFound (a commit), CheckpointCorrupted,
+// StorageFull, GitFailed.
+func (r *Repo) StoreForAgent(ctx context.Context, commits []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	work, err := r.openAgentRepository()

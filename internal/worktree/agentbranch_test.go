@@ -8,19 +8,16 @@ import (
 	"testing"
 )
 
-// branchFrom returns the commit of a branch as the gitstore makes it: the files of a checkpoint on
-// top of the agent's commit. Like a fetched one, the agent's repository does not have it.
-func (f *fixture) branchFrom(c Checkpoint, parent string) string {
+// published returns the commit by which a checkpoint is published, as prepare asks for it.
+func (f *fixture) published(c Checkpoint) string {
 	f.t.Helper()
-	args := []string{"-C", filepath.Join(f.base, "git"), "commit-tree", "-m", "Checkpoint", c.Code + "^{tree}"}
-	if parent != "" {
-		args = append(args, "-p", parent)
-	}
-	return strings.TrimSpace(gitIn(f.t, f.base, args...))
+	made, err := f.repo.PublishCommit(context.Background(), PublishRequest{Target: c.target(), Uncommitted: true, Message: "Checkpoint\n", AuthorName: "Clew", AuthorEmail: "noreply@clew.dev"})
+	must(f.t, err)
+	return made.Commit
 }
 
-// checkpointed returns a worktree that the agent has committed to, and a checkpoint of it with
-// what is not committed, an ignored file among it.
+// checkpointed returns a worktree that the agent has committed to, a checkpoint of it with what is
+// not committed, an ignored file among it, and the commit by which the checkpoint is published.
 func checkpointed(t *testing.T) (*fixture, Checkpoint, string) {
 	t.Helper()
 	f := cloned(t, makeOrigin(t, 5))
@@ -36,7 +33,7 @@ func checkpointed(t *testing.T) (*fixture, Checkpoint, string) {
 	must(t, os.Symlink("committed", filepath.Join(f.work, "link")))
 	c := f.checkpoint()
 	must(t, f.repo.StoreHead(context.Background(), HeadRequest{TaskUID: "uid-1", Commit: head, State: c.State}))
-	return f, c, f.branchFrom(c, head)
+	return f, c, f.published(c)
 }
 
 // makeBranch makes a branch in the agent's repository as prepare does.
@@ -46,19 +43,19 @@ func (f *fixture) makeBranch(name, commit string) error {
 	if err != nil || there {
 		return err
 	}
-	if err := f.repo.storeForAgent(context.Background(), []string{commit}); err != nil {
+	if err := f.repo.StoreForAgent(context.Background(), []string{commit}); err != nil {
 		return err
 	}
 	return f.repo.MakeAgentBranch(b)
 }
 
 func TestABranchOfACheckpointIsMadeInTheAgentsRepository(t *testing.T) {
-	f, c, commit := checkpointed(t)
+	f, _, commit := checkpointed(t)
 	status, head := f.git("status", "--porcelain"), f.git("rev-parse", "HEAD")
 	must(t, f.makeBranch("try/one", commit))
 	wantEqual(t, "the branch", commit+"\n", f.git("rev-parse", "refs/heads/try/one"))
-	wantEqual(t, "its tree", c.Tree+"\n", f.git("rev-parse", "try/one^{tree}"))
-	wantEqual(t, "an ignored file", "ignored\n", f.git("show", "try/one:an.log"))
+	wantEqual(t, "its parent", head, f.git("rev-parse", "try/one^"))
+	wantEqual(t, "what it adds", "deep/run.sh\nlink\nloose\n", f.git("diff", "--name-only", "HEAD", "try/one"))
 	wantEqual(t, "HEAD", head, f.git("rev-parse", "HEAD"))
 	wantEqual(t, "status", status, f.git("status", "--porcelain"))
 	f.git("fsck", "--full", "--strict")

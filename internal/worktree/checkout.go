@@ -57,12 +57,15 @@ func findCheckout(work *beneath, b AgentBranch) (there bool, err error) {
 // several commands, and removes at its end.
 var unfinished = []string{"MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "BISECT_LOG", "rebase-merge", "rebase-apply", "sequencer"}
 
-// CheckOut brings the agent's HEAD to a branch of its repository, with an index that has the
-// branch's files: those of code, a commit of this repository. The worktree must have exactly
-// these files: none is written, and git status then shows none. It writes files and runs no git
-// there. It may be killed at any instant, and called again.
+// CheckOut brings the agent's HEAD to a branch of its repository, with an index that has the files
+// of the branch's commit, which this repository must have as well. The commit is the one by which
+// the checkpoint whose files are those of code is published, and the worktree must have exactly the
+// checkpoint's files: none is written, and git status then shows none but those that git never adds,
+// such as nested repositories. It writes files and runs no git there. It may be killed at any
+// instant, and called again.
 //
-// Errors: those of FindCheckout, CheckpointNotFound and CheckpointCorrupted (code), StorageFull.
+// Errors: those of FindCheckout, CheckpointNotFound and CheckpointCorrupted (the commit or code),
+// StorageFull.
 func (r *Repo) CheckOut(ctx context.Context, b AgentBranch, code string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,11 +78,15 @@ func (r *Repo) CheckOut(ctx context.Context, b AgentBranch, code string) error {
 	if err != nil || there {
 		return err
 	}
-	files, _, err := r.readTree(ctx, code)
+	files, _, err := r.readTree(ctx, b.Commit)
 	if err != nil {
 		return err
 	}
-	index := encodeIndex(work, files)
+	now, _, err := r.readTree(ctx, code)
+	if err != nil {
+		return err
+	}
+	index := encodeIndex(work, files, now)
 	err = work.replace(gitName+"/index", 0o644, func(f *os.File) error {
 		_, err := f.Write(index)
 		return err
@@ -103,35 +110,42 @@ type indexFile struct {
 	path string
 	mode uint32
 	oid  oid
+	// known is set if the worktree has the file with this content.
+	known bool
 }
 
-// indexFiles adds those of a folder of a tree to a list.
-func indexFiles(d *dir, path string, list []indexFile) []indexFile {
+// indexFiles adds those of a folder of a tree to a list. The worktree has the folder now, or nil.
+func indexFiles(d, now *dir, path string, list []indexFile) []indexFile {
 	for i := range d.entries {
 		e := &d.entries[i]
+		n := now.find(e.name)
 		full := joinPath(path, e.name)
 		switch {
 		case e.isSubmodule():
-			list = append(list, indexFile{full, modeSub, e.link})
+			list = append(list, indexFile{full, modeSub, e.link, true})
+		case e.dir != nil && n != nil:
+			list = indexFiles(e.dir, n.dir, full, list)
 		case e.dir != nil:
-			list = indexFiles(e.dir, full, list)
+			list = indexFiles(e.dir, nil, full, list)
 		default:
-			list = append(list, indexFile{full, e.mode, e.oid})
+			list = append(list, indexFile{full, e.mode, e.oid, n != nil && n.dir == nil && n.mode == e.mode && n.oid == e.oid})
 		}
 	}
 	return list
 }
 
-// encodeIndex returns a git index, of version 2, with the files of a tree. Each entry has the
-// attributes of the file in the worktree, so that git need not read it again.
-func encodeIndex(work *beneath, files *dir) []byte {
-	list := indexFiles(files, "", nil)
+// encodeIndex returns a git index, of version 2, with the files of a tree. An entry has the
+// attributes of the file in the worktree, so that git need not read it again, if the worktree has
+// it with this content. Git finds out about others: a checkpoint leaves some files out, and some
+// differ in line endings only.
+func encodeIndex(work *beneath, files, now *dir) []byte {
+	list := indexFiles(files, now, "", nil)
 	slices.SortFunc(list, func(a, b indexFile) int { return strings.Compare(a.path, b.path) })
 	out := binary.BigEndian.AppendUint32([]byte("DIRC"), 2)
 	out = binary.BigEndian.AppendUint32(out, uint32(len(list)))
 	for _, f := range list {
 		begin := len(out)
-		for _, word := range indexStat(work, f.path, f.mode) {
+		for _, word := range indexStat(work, f) {
 			out = binary.BigEndian.AppendUint32(out, word)
 		}
 		out = append(out, f.oid[:]...)
@@ -143,15 +157,15 @@ func encodeIndex(work *beneath, files *dir) []byte {
 	return append(out, sum[:]...)
 }
 
-// indexStat returns the first words of an index entry. Those that are about a file which cannot be
-// looked at are 0, and git reads it again.
-func indexStat(work *beneath, path string, mode uint32) [10]uint32 {
-	st, err := work.lstat(path)
-	if err != nil {
-		return [10]uint32{6: mode}
+// indexStat returns the first words of an index entry. Those that are about a file whose content is
+// unknown, or which cannot be looked at, are 0, and git reads it again.
+func indexStat(work *beneath, f indexFile) [10]uint32 {
+	st, err := work.lstat(f.path)
+	if err != nil || !f.known {
+		return [10]uint32{6: f.mode}
 	}
 	return [10]uint32{
 		uint32(st.Ctim.Sec), uint32(st.Ctim.Nsec), uint32(st.Mtim.Sec), uint32(st.Mtim.Nsec),
-		uint32(st.Dev), uint32(st.Ino), mode, st.Uid, st.Gid, uint32(st.Size),
+		uint32(st.Dev), uint32(st.Ino), f.mode, st.Uid, st.Gid, uint32(st.Size),
 	}
 }

@@ -22,8 +22,8 @@ func TestCheckOut(t *testing.T) {
 	must(t, f.repo.CheckOut(ctx, b, c.Code))
 	wantEqual(t, "HEAD", "refs/heads/try\n", f.git("symbolic-ref", "HEAD"))
 	wantEqual(t, "its commit", commit+"\n", f.git("rev-parse", "HEAD"))
-	wantEqual(t, "status", "", f.git("status", "--porcelain", "--ignored"))
-	wantEqual(t, "the tree of the index", c.Tree+"\n", f.git("write-tree"))
+	wantEqual(t, "status", "!! an.log\n", f.git("status", "--porcelain", "--ignored"))
+	wantEqual(t, "the tree of the index", f.git("rev-parse", "HEAD^{tree}"), f.git("write-tree"))
 	f.git("fsck", "--full", "--strict")
 	there, err := f.repo.FindCheckout(b)
 	must(t, err)
@@ -39,6 +39,45 @@ func TestCheckOut(t *testing.T) {
 	f.git("commit", "-q", "-m", "goes on")
 	wantEqual(t, "the branch", f.git("rev-parse", "HEAD"), f.git("rev-parse", "try"))
 	wantEqual(t, "its parent", commit+"\n", f.git("rev-parse", "try^"))
+}
+
+// TestIgnoredFilesDoNotLeaveByACheckout: neither does the agent push them with its branches, nor
+// Clew with what it publishes.
+func TestIgnoredFilesDoNotLeaveByACheckout(t *testing.T) {
+	ctx := context.Background()
+	f, c, commit := checkpointed(t)
+	must(t, f.makeBranch("try", commit))
+	must(t, f.repo.CheckOut(ctx, AgentBranch{Name: "try", Commit: commit}, c.Code))
+	f.write("loose", "changed\n")
+	next := f.checkpoint()
+	must(t, f.repo.StoreHead(ctx, HeadRequest{TaskUID: "uid-1", Commit: commit, State: next.State}))
+	for name, list := range map[string]string{
+		"what Clew publishes":       gitIn(t, f.base, "-C", filepath.Join(f.base, "git"), "rev-list", "--objects", f.published(next)),
+		"what the agent may push":   f.git("rev-list", "--objects", "--all"),
+		"what is published at once": gitIn(t, f.base, "-C", filepath.Join(f.base, "git"), "rev-list", "--objects", commit),
+	} {
+		if !strings.Contains(list, "loose") || strings.Contains(list, "an.log") {
+			t.Errorf("%s has an ignored file, or lacks another:\n%s", name, list)
+		}
+	}
+}
+
+// TestCheckOutHidesNoChange: of a file that the checkpoint leaves out, the branch has what the
+// agent had committed, and git shows what it has changed.
+func TestCheckOutHidesNoChange(t *testing.T) {
+	f := cloned(t, makeOrigin(t, 2)) // MaxFileBytes is 1 MiB
+	f.write("large", "small\n")
+	f.git("add", "-A")
+	f.git("commit", "-q", "-m", "small")
+	head := strings.TrimSpace(f.git("rev-parse", "HEAD"))
+	f.write("large", strings.Repeat("x", 2<<20))
+	f.write("loose", "loose\n")
+	c := f.checkpoint()
+	must(t, f.repo.StoreHead(context.Background(), HeadRequest{TaskUID: "uid-1", Commit: head, State: c.State}))
+	commit := f.published(c)
+	must(t, f.makeBranch("try", commit))
+	must(t, f.repo.CheckOut(context.Background(), AgentBranch{Name: "try", Commit: commit}, c.Code))
+	wantEqual(t, "status", " M large\n", f.git("status", "--porcelain"))
 }
 
 // TestCheckOutNeedsNoRefresh: git trusts the index, which has the attributes of the files.

@@ -2,8 +2,11 @@ package prepare
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
@@ -12,10 +15,21 @@ import (
 // The agent's repository gets the branches of the task's checkpoints here and not in the agent's
 // container: a branch is a pack and a file, so that no git need run in a repository whose
 // configuration and hooks the agent writes, and nothing waits for a program of the agent's image.
+//
+// Such a branch is at the commit by which its checkpoint would be published, not at that of the
+// branch in the gitstore, which holds all files: what the agent's repository has, the agent may
+// push, and what it has checked out, Clew publishes. Files that .gitignore names must not get
+// there.
 
-// maxBranchFetch bounds the time in which the gitstore is asked for branches. The agent starts
-// without those that it has not delivered.
-const maxBranchFetch = time.Minute
+// maxBranchTime bounds the time that branches keep the agent from starting.
+const maxBranchTime = time.Minute
+
+// The author of commits that Clew makes of checkpoints for branches; as in the gitstore, so that a
+// branch which leaves out no file is at the same commit there.
+const (
+	branchAuthor = "Clew"
+	branchEmail  = "noreply@clew.dev"
+)
 
 // makeBranches makes the branches of the task's checkpoints that the agent's repository lacks. One
 // that cannot be made keeps no agent from starting: the result says what became of each.
@@ -24,83 +38,121 @@ func (p *preparer) makeBranches(ctx context.Context) error {
 	if len(branches) == 0 || p.cfg.Pod.PrepareOnly {
 		return nil
 	}
-	letters := make([]byte, len(branches))
-	lacking := map[string]string{}
+	making, cancel := context.WithTimeout(ctx, maxBranchTime)
+	defer cancel()
+	results := make([]daemonapi.BranchResult, len(branches))
+	var lacking []int
+	var commits []string
 	for i, b := range branches {
-		there, err := p.repo.FindAgentBranch(agentBranch(b))
-		if letters[i], err = letterOf(err); err != nil {
-			return err
+		var there bool
+		commit, err := p.publishedAs(making, b.Checkpoint)
+		if err == nil {
+			there, err = p.repo.FindAgentBranch(worktree.AgentBranch{Name: daemonapi.AgentBranchName(b.Name), Commit: commit})
 		}
 		switch {
+		case err != nil:
+			results[i] = p.notMade(b, err)
 		case there:
-			letters[i] = daemonapi.BranchThere
-		case letters[i] == daemonapi.BranchMade:
-			lacking[b.Ref(p.cfg.Pod.Task)] = b.Commit
+			results[i] = daemonapi.BranchResult{Outcome: daemonapi.OutcomePresent, Commit: commit}
+		default:
+			lacking, commits = append(lacking, i), append(commits, commit)
 		}
 	}
-	without := byte(daemonapi.BranchUnfetched)
+	var err error
 	if len(lacking) > 0 {
 		p.known.drift = nil
-		without = p.fetchBranches(ctx, lacking)
+		err = p.repo.StoreForAgent(making, commits)
 	}
-	for i, b := range branches {
-		if letters[i] != daemonapi.BranchMade {
-			continue
+	for n, i := range lacking {
+		failed := err
+		if failed == nil {
+			failed = p.repo.MakeAgentBranch(worktree.AgentBranch{Name: daemonapi.AgentBranchName(branches[i].Name), Commit: commits[n]})
 		}
-		if lacking[b.Ref(p.cfg.Pod.Task)] == "" {
-			letters[i] = without
-			continue
-		}
-		var err error
-		if letters[i], err = letterOf(p.repo.MakeAgentBranch(agentBranch(b))); err != nil {
-			return err
+		if results[i] = (daemonapi.BranchResult{Outcome: daemonapi.OutcomeMade, Commit: commits[n]}); failed != nil {
+			results[i] = p.notMade(branches[i], failed)
 		}
 	}
-	p.result.Branches = string(letters)
-	p.log.Info("looked after the branches of checkpoints in the agent's repository", "branches", len(branches), "lacking", len(lacking), "became", p.result.Branches)
+	p.result.Branches = results
+	p.log.Info("looked after the branches of checkpoints in the agent's repository", "branches", len(branches), "lacking", len(lacking))
 	return ctx.Err()
 }
 
-// fetchBranches brings the commits of refs in the gitstore to the agent's repository. Refs whose
-// commits it did not bring there are deleted from the map; it returns the letter for these.
-func (p *preparer) fetchBranches(ctx context.Context, at map[string]string) (without byte) {
-	ctx, cancel := context.WithTimeout(ctx, maxBranchFetch)
-	defer cancel()
-	remote, err := p.cfg.Remote()
-	var missing []string
-	if err == nil {
-		missing, err = p.repo.FetchForAgent(ctx, remote, refname.BranchesOf(p.cfg.Pod.Task), at)
+// notMade returns the result of a branch that could not be made.
+func (p *preparer) notMade(b daemonapi.Branch, err error) daemonapi.BranchResult {
+	p.log.Info("the agent starts without a branch of a checkpoint", "branch", b.Name, "checkpoint", b.Checkpoint, "why", err.Error())
+	outcome := daemonapi.OutcomeNotFetched
+	var nothing *failure
+	if errors.As(err, &nothing) && nothing.reason == v1alpha1.ReasonNothingToPublish {
+		outcome = daemonapi.OutcomeNoCommit
 	}
-	for _, ref := range missing {
-		delete(at, ref)
-	}
-	if err == nil {
-		return daemonapi.BranchUnfetched
-	}
-	p.log.Error(err, "the agent starts without branches of its checkpoints", "branches", len(at))
-	clear(at)
-	if letter, other := letterOf(err); other == nil {
-		return letter
-	}
-	return daemonapi.BranchUnfetched
-}
-
-// agentBranch returns a branch as the agent's repository has it.
-func agentBranch(b daemonapi.Branch) worktree.AgentBranch {
-	return worktree.AgentBranch{Name: daemonapi.AgentBranchName(b.Name), Commit: b.Commit}
-}
-
-// letterOf returns the letter for the outcome of making a branch. Other errors are returned.
-func letterOf(err error) (byte, error) {
 	switch worktree.ReasonOf(err) {
 	case worktree.BranchMoved:
-		return daemonapi.BranchKept, nil
+		outcome = daemonapi.OutcomeTaken
 	case worktree.ReferenceExists:
-		return daemonapi.BranchBeside, nil
+		outcome = daemonapi.OutcomeConflicts
 	case worktree.InvalidReference:
-		return daemonapi.BranchInvalid, nil
+		outcome = daemonapi.OutcomeInvalidName
 	case worktree.RepositoryUnsuited:
-		return daemonapi.BranchUnsuited, nil
+		outcome = daemonapi.OutcomeUnsuitedRepository
+	case worktree.CommitMissing:
+		outcome = daemonapi.OutcomeNoCommit
 	}
-	return daemonapi.BranchMade, err
+	return daemonapi.BranchResult{Outcome: outcome}
+}
+
+// publishedAs returns the commit by which a checkpoint of the task is published: the agent's own,
+// or one on top of it with what git would show as changed or untracked. It is the same each time.
+// The repository has it then, but no ref leads to it.
+func (p *preparer) publishedAs(ctx context.Context, number int64) (string, error) {
+	if commit := p.known.published[number]; commit != "" {
+		return commit, nil
+	}
+	uid := p.cfg.Pod.TaskUID
+	point, err := p.fetchRefs(ctx, placeGitstore, uid, number, "", refname.Code(uid, number), refname.State(uid, number))
+	if err != nil {
+		return "", err
+	}
+	if err := p.fetchHead(ctx, point.State); err != nil {
+		return "", err
+	}
+	made, err := p.repo.PublishCommit(ctx, worktree.PublishRequest{
+		Target: worktree.Target{Code: point.Code, State: point.State}, Uncommitted: true, AuthorName: branchAuthor, AuthorEmail: branchEmail,
+		Message: fmt.Sprintf("Checkpoint %d\n\nClew-Task: %s/%s\nClew-Checkpoint: %d\n", number, p.cfg.Pod.Namespace, p.cfg.Pod.Task, number),
+	})
+	if err == nil && made.Commit == "" {
+		err = &failure{reason: v1alpha1.ReasonNothingToPublish, permanent: true, message: fmt.Sprintf("checkpoint %d has no commit and nothing to commit, so that no branch of the agent's repository can be at it", number)}
+	}
+	if err != nil {
+		return "", err
+	}
+	if p.known.published == nil {
+		p.known.published = map[int64]string{}
+	}
+	p.known.published[number] = made.Commit
+	return made.Commit, nil
+}
+
+// fetchHead fetches the commit that the agent had checked out at a checkpoint, given by its state,
+// unless it is here.
+func (p *preparer) fetchHead(ctx context.Context, state string) error {
+	meta, err := p.repo.ReadMeta(ctx, state)
+	if err != nil || meta.Agent.Head == "" || meta.Agent.Head == meta.Origin.Base {
+		return err
+	}
+	ref := refname.Head(p.cfg.Pod.TaskUID, meta.Agent.Head)
+	here, err := p.repo.Refs(ctx, ref)
+	if err != nil || here[ref] != "" {
+		return err
+	}
+	err = p.retry(ctx, func() error {
+		remote, err := p.cfg.Remote()
+		if err == nil {
+			err = p.repo.Fetch(ctx, remote, ref)
+		}
+		return wrapPlace(placeGitstore, err)
+	})
+	if worktree.ReasonOf(err) == worktree.RefNotFound {
+		return nil // the commit may be in the history of the checkpoint
+	}
+	return err
 }

@@ -14,16 +14,19 @@ import (
 	"github.com/clew-dev/clew/internal/refname"
 )
 
-// madeBranch makes the branch of a checkpoint in the gitstore, as the gitstore itself does.
-func madeBranch(t *testing.T, w *daemontest.World, number int64, name string) daemonapi.Branch {
-	t.Helper()
-	store := filepath.Join(w.Git.Dir, "store.git")
-	code, base := refname.Code(w.UID, number), state(t, w).Base
-	commit := strings.TrimSpace(w.Git.Run(t, store, "-c", "user.name=Clew", "-c", "user.email=noreply@clew.dev", "commit-tree", "-m", "Checkpoint", "-p", base, code+"^{tree}"))
-	b := daemonapi.Branch{Name: name, Commit: commit}
-	w.Git.Run(t, store, "update-ref", b.Ref("task"), commit)
-	return b
+// branchFrom returns what prepare is told of the branch of a checkpoint.
+func branchFrom(number int64, name string) daemonapi.Branch {
+	return daemonapi.Branch{Name: name, Checkpoint: number}
 }
+
+const (
+	made       = daemonapi.OutcomeMade
+	present    = daemonapi.OutcomePresent
+	taken      = daemonapi.OutcomeTaken
+	conflicts  = daemonapi.OutcomeConflicts
+	unsuited   = daemonapi.OutcomeUnsuitedRepository
+	notFetched = daemonapi.OutcomeNotFetched
+)
 
 // withBranches is prepare's configuration of a pod that looks after branches.
 func withBranches(w *daemontest.World, n int64, op *daemonapi.Operation, checkout *daemonapi.Checkout, branches ...daemonapi.Branch) prepare.Config {
@@ -33,11 +36,15 @@ func withBranches(w *daemontest.World, n int64, op *daemonapi.Operation, checkou
 }
 
 // prepareBranches runs prepare, and expects it to succeed and to say what became of the branches.
-func prepareBranches(t *testing.T, cfg prepare.Config, letters string) daemonapi.PrepareResult {
+func prepareBranches(t *testing.T, cfg prepare.Config, outcomes ...daemonapi.BranchOutcome) daemonapi.PrepareResult {
 	t.Helper()
 	r := prepare.Run(t.Context(), cfg)
 	expect(t, "reason", r.Reason+r.Message, "Prepared")
-	expect(t, "branches", r.Branches, letters)
+	var got []daemonapi.BranchOutcome
+	for _, b := range r.Branches {
+		got = append(got, b.Outcome)
+	}
+	expect(t, "branches", got, outcomes)
 	return r
 }
 
@@ -47,37 +54,52 @@ func agentGit(t *testing.T, w *daemontest.World, args ...string) string {
 	return strings.TrimSpace(w.Git.Run(t, w.Path(""), args...))
 }
 
-// TestTheAgentFindsBranchesOfCheckpoints: at the commit of the gitstore, with all files; its own
+// TestTheAgentFindsBranchesOfCheckpoints: as they are published, without what git ignores; its own
 // are left as they are, and what it moved on stays.
 func TestTheAgentFindsBranchesOfCheckpoints(t *testing.T) {
 	t.Parallel()
 	w := three(t)
-	one, own := madeBranch(t, w, 2, "try/one"), madeBranch(t, w, 2, "own")
-	below, long, gone := madeBranch(t, w, 1, "own-2/below"), madeBranch(t, w, 3, "refs/heads/long"), daemonapi.Branch{Name: "gone", Commit: one.Commit}
+	one, own := branchFrom(2, "try/one"), branchFrom(2, "own")
+	below, long, gone := branchFrom(1, "own-2/below"), branchFrom(4, "refs/heads/long"), branchFrom(99, "gone")
 	agentGit(t, w, "branch", "own")
 	agentGit(t, w, "branch", "own-2")
 	head, files := agentGit(t, w, "rev-parse", "own"), w.Tree()
-	prepareBranches(t, withBranches(w, 2, nil, nil, one, own, below, long, gone), "MKBMF")
-	expect(t, "the branch", agentGit(t, w, "rev-parse", "try/one"), one.Commit)
+	r := prepareBranches(t, withBranches(w, 2, nil, nil, one, own, below, long, gone), made, taken, conflicts, made, notFetched)
+	expect(t, "the branch", agentGit(t, w, "rev-parse", "try/one"), r.Branches[0].Commit)
 	expect(t, "a file of it", agentGit(t, w, "show", "try/one:a.txt"), "changed by 2")
-	expect(t, "an ignored file", agentGit(t, w, "show", "long:three/ignored"), "3")
+	expect(t, "its parent", agentGit(t, w, "rev-parse", "try/one^"), head)
+	expect(t, "what another one adds", agentGit(t, w, "diff", "--name-only", head, "long"), "a.txt\ndir/b.txt\none.txt")
 	expect(t, "the agent's own", agentGit(t, w, "rev-parse", "own"), head)
 	expect(t, "files", w.Tree(), files)
 	agentGit(t, w, "fsck", "--full", "--strict")
 
-	prepareBranches(t, withBranches(w, 3, nil, nil, one), "T")
+	again := prepareBranches(t, withBranches(w, 3, nil, nil, one), present)
+	expect(t, "the commit", again.Branches[0], daemonapi.BranchResult{Outcome: present, Commit: r.Branches[0].Commit})
 	agentGit(t, w, "branch", "--force", "try/one", head)
-	prepareBranches(t, withBranches(w, 4, nil, nil, one), "K")
+	prepareBranches(t, withBranches(w, 4, nil, nil, one), taken)
+}
+
+// TestABranchWithAllFilesIsTheOneInTheGitstore: the two differ only if git ignores files.
+func TestABranchWithAllFilesIsTheOneInTheGitstore(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	store, code := filepath.Join(w.Git.Dir, "store.git"), refname.Code(w.UID, 2)
+	inStore := func(args ...string) string { return strings.TrimSpace(w.Git.Run(t, store, args...)) }
+	who := "Clew <noreply@clew.dev> " + inStore("show", "--no-patch", "--format=%ct", code) + " +0000"
+	r := prepareBranches(t, withBranches(w, 2, nil, nil, branchFrom(2, "one")), made)
+	expect(t, "its commit", agentGit(t, w, "cat-file", "commit", r.Branches[0].Commit), fmt.Sprintf(
+		"tree %s\nparent %s\nauthor %s\ncommitter %s\n\nCheckpoint 2\n\nClew-Task: %s/%s\nClew-Checkpoint: 2",
+		inStore("rev-parse", code+"^{tree}"), state(t, w).Base, who, who, w.Pod(1, nil).Namespace, w.Pod(1, nil).Task))
 }
 
 // TestBranchesAreMadeAgainAfterARewind: it replaces the refs of the agent's repository.
 func TestBranchesAreMadeAgainAfterARewind(t *testing.T) {
 	t.Parallel()
 	w := three(t)
-	one := madeBranch(t, w, 2, "one")
-	prepareBranches(t, withBranches(w, 2, nil, nil, one), "M")
-	prepareBranches(t, withBranches(w, 3, rewindTo(1, "Both", "Discard"), nil, one), "M")
-	expect(t, "the branch", agentGit(t, w, "rev-parse", "one"), one.Commit)
+	one := branchFrom(2, "one")
+	r := prepareBranches(t, withBranches(w, 2, nil, nil, one), made)
+	prepareBranches(t, withBranches(w, 3, rewindTo(1, "Both", "Discard"), nil, one), made)
+	expect(t, "the branch", agentGit(t, w, "rev-parse", "one"), r.Branches[0].Commit)
 	agentGit(t, w, "fsck", "--full", "--strict")
 }
 
@@ -86,15 +108,16 @@ func TestBranchesAreMadeAgainAfterARewind(t *testing.T) {
 func TestNoBranchKeepsTheAgentFromStarting(t *testing.T) {
 	t.Parallel()
 	w := three(t)
-	one := madeBranch(t, w, 2, "one")
-	checkout := &daemonapi.Checkout{ID: "c", Branch: one, Checkpoint: 2}
+	one := branchFrom(2, "one")
+	checkout := &daemonapi.Checkout{ID: "c", Branch: one}
 	w.Git.SetDown(true)
-	r := prepareBranches(t, withBranches(w, 2, nil, checkout, one), "F")
+	away := branchFrom(99, "one")
+	r := prepareBranches(t, withBranches(w, 2, nil, &daemonapi.Checkout{ID: "c", Branch: away}, away), notFetched)
 	expect(t, "the checkout", r.Checkout, nil)
 	w.Git.SetDown(false)
 	only := withBranches(w, 3, nil, checkout, one)
 	only.Pod.PrepareOnly = true
-	r = prepareBranches(t, only, "")
+	r = prepareBranches(t, only)
 	expect(t, "the checkout of a pod that only prepares", r.Checkout, nil)
 
 	for n, name := range []string{".git/objects/pack", ".git"} { // the agent puts a link there
@@ -104,7 +127,7 @@ func TestNoBranchKeepsTheAgentFromStarting(t *testing.T) {
 		}
 		resume := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: fmt.Sprint("r", n), OnDrift: "Preserve"}
 		checkout.ID = name
-		r = prepareBranches(t, withBranches(w, int64(4+n), resume, checkout, one), "U")
+		r = prepareBranches(t, withBranches(w, int64(4+n), resume, checkout, one), unsuited)
 		expect(t, "the reason with a link "+name, r.Checkout.Reason, "InvalidState")
 	}
 }

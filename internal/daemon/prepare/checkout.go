@@ -34,8 +34,7 @@ func (p *preparer) checkOut(ctx context.Context) error {
 	if c == nil || p.cfg.Pod.PrepareOnly || p.checkoutDone(c) || p.awaitsBranch(c) {
 		return nil
 	}
-	next := &journal.Checkout{ID: c.ID, Stage: journal.CheckoutBegun, Branch: daemonapi.AgentBranchName(c.Name), Commit: c.Commit,
-		Target: journal.Point{Number: c.Checkpoint}}
+	next := &journal.Checkout{ID: c.ID, Stage: journal.CheckoutBegun, Branch: daemonapi.AgentBranchName(c.Name), Target: journal.Point{Number: c.Checkpoint}}
 	checking, cancel := context.WithTimeout(ctx, maxCheckoutWait)
 	defer cancel()
 	there, err := p.checkCheckout(checking, next)
@@ -72,12 +71,15 @@ func (p *preparer) checkoutDone(c *daemonapi.Checkout) bool {
 // awaitsBranch reports whether the branch is to be made, and its commit could not be had.
 func (p *preparer) awaitsBranch(c *daemonapi.Checkout) bool {
 	i := slices.Index(p.cfg.Pod.Branches, c.Branch)
-	return i >= 0 && i < len(p.result.Branches) && p.result.Branches[i] == daemonapi.BranchUnfetched
+	return i >= 0 && i < len(p.result.Branches) && p.result.Branches[i].Outcome == daemonapi.OutcomeNotFetched
 }
 
 // checkCheckout checks beforehand what would make the checkout fail later. It reports whether HEAD
 // is on the branch already.
 func (p *preparer) checkCheckout(ctx context.Context, c *journal.Checkout) (there bool, err error) {
+	if c.Commit, err = p.publishedAs(ctx, c.Target.Number); err != nil {
+		return false, err
+	}
 	if there, err = p.repo.FindCheckout(branchOf(c)); err != nil || there {
 		return there, err
 	}
@@ -194,6 +196,10 @@ func (p *preparer) moveHead(ctx context.Context, c *journal.Checkout) error {
 		err = p.sameFiles(ctx, c)
 	}
 	if err == nil && !there {
+		// No ref of the repository leads to the commit.
+		err = p.makeAgain(ctx, c)
+	}
+	if err == nil && !there {
 		p.known.drift = nil
 		err = p.repo.CheckOut(ctx, branchOf(c), c.Target.Code)
 	}
@@ -205,6 +211,16 @@ func (p *preparer) moveHead(ctx context.Context, c *journal.Checkout) error {
 			s.Checkout.Stage, s.Checkout.To = journal.CheckoutMarked, point.Number
 			s.Clean = &point
 		}})
+	return err
+}
+
+// makeAgain makes the commit of the branch again.
+func (p *preparer) makeAgain(ctx context.Context, c *journal.Checkout) error {
+	commit, err := p.publishedAs(ctx, c.Target.Number)
+	if err == nil && commit != c.Commit {
+		err = &failure{reason: v1alpha1.ReasonInvalidState, permanent: true, message: fmt.Sprintf(
+			"checkpoint %d is published as the commit %s, and no longer as %s, at which the branch is: use another branch", c.Target.Number, commit, c.Commit)}
+	}
 	return err
 }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/clew-dev/clew/internal/worktree"
 )
 
-func (c *crashing) FetchForAgent(ctx context.Context, m worktree.Remote, prefix string, at map[string]string) ([]string, error) {
-	c.tick("before fetch for the agent")
-	defer c.tick("after fetch for the agent")
-	return c.Repo.FetchForAgent(ctx, m, prefix, at)
+func (c *crashing) StoreForAgent(ctx context.Context, commits []string) error {
+	c.tick("before commits for the agent")
+	defer c.tick("after commits for the agent")
+	return c.Repo.StoreForAgent(ctx, commits)
 }
 
 func (c *crashing) MakeAgentBranch(b worktree.AgentBranch) error {
@@ -31,8 +31,8 @@ func (c *crashing) CheckOut(ctx context.Context, b worktree.AgentBranch, code st
 }
 
 // checkoutOf returns the request to check out the branch of a checkpoint.
-func checkoutOf(id string, b daemonapi.Branch, number int64) *daemonapi.Checkout {
-	return &daemonapi.Checkout{ID: id, Branch: b, Checkpoint: number}
+func checkoutOf(id string, b daemonapi.Branch) *daemonapi.Checkout {
+	return &daemonapi.Checkout{ID: id, Branch: b}
 }
 
 // onBranch expects the agent to be on a branch at a commit, with nothing to commit.
@@ -49,22 +49,23 @@ func TestABranchIsCheckedOutOnce(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	main, head, files := agentGit(t, w, "symbolic-ref", "HEAD"), agentGit(t, w, "rev-parse", "HEAD"), w.Tree()
-	b := madeBranch(t, w, 4, "one")
-	r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b, 4), b), "M")
+	b := branchFrom(4, "one")
+	r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b), b), made)
+	commit := r.Branches[0].Commit
 	expect(t, "outcome", r.Checkout, &daemonapi.CheckoutResult{ID: "c", FromCheckpoint: 5, ToCheckpoint: 6})
-	onBranch(t, "at first", w, "one", b.Commit)
+	onBranch(t, "at first", w, "one", commit)
 	expect(t, "files", w.Tree(), files)
 	expect(t, "the trigger before", checkpointRecord(w, 5).GetTrigger(), "PreCheckout")
 	expect(t, "the trigger after", latest(w).GetTrigger(), "CheckedOut")
 	expect(t, "the branch recorded", latest(w).GetGitBranch(), "one")
-	expect(t, "the commit recorded", latest(w).GetGitHead(), b.Commit)
+	expect(t, "the commit recorded", latest(w).GetGitHead(), commit)
 
 	agentGit(t, w, "checkout", "--quiet", "--detach")
 	agentGit(t, w, "reset", "--quiet", "--soft", head)
-	prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b, 4), b), "T")
+	prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b), b), present)
 	expect(t, "HEAD after the same request", agentGit(t, w, "rev-parse", "HEAD"), head)
-	prepareBranches(t, withBranches(w, 4, nil, checkoutOf("d", b, 4), b), "T")
-	onBranch(t, "after another one", w, "one", b.Commit)
+	prepareBranches(t, withBranches(w, 4, nil, checkoutOf("d", b), b), present)
+	onBranch(t, "after another one", w, "one", commit)
 
 	w.Prepare(5, rewindTo(5, "Code", "Discard"))
 	expect(t, "the branch after the rewind", agentGit(t, w, "symbolic-ref", "HEAD"), main)
@@ -76,14 +77,14 @@ func TestABranchIsCheckedOutOnce(t *testing.T) {
 func TestACheckoutIsRememberedByTheServer(t *testing.T) {
 	t.Parallel()
 	w := three(t)
-	b := madeBranch(t, w, 4, "one")
-	prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b, 4), b), "M")
+	b := branchFrom(4, "one")
+	prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b), b), made)
 	attempt(w, 2, func(a *daemontest.Shim) {
 		agentGit(t, w, "switch", "--quiet", "--detach")
 		step(w, a, "4", "four", "4\n")
 	})
 	w.LoseVolume()
-	r := prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b, 4), b), "T")
+	r := prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b), b), present)
 	expect(t, "outcome", r.Checkout, &daemonapi.CheckoutResult{ID: "c"})
 	expect(t, "HEAD is", agentGit(t, w, "rev-parse", "--abbrev-ref", "HEAD"), "HEAD")
 }
@@ -94,9 +95,9 @@ func TestACheckoutChangesNoFile(t *testing.T) {
 	t.Parallel()
 	w := three(t)
 	main, files := agentGit(t, w, "symbolic-ref", "HEAD"), w.Tree()
-	b := madeBranch(t, w, 1, "one")
+	b := branchFrom(1, "one")
 	for n := int64(2); n <= 3; n++ {
-		r := prepareBranches(t, withBranches(w, n, nil, checkoutOf("c", b, 1), b), string("?MT"[n-1]))
+		r := prepareBranches(t, withBranches(w, n, nil, checkoutOf("c", b), b), []daemonapi.BranchOutcome{"", made, present}[n-1])
 		expect(t, "reason", r.Checkout.Reason, "InvalidState")
 		if want := "not what checkpoint 1 holds"; !strings.Contains(r.Checkout.Message, want) || !strings.Contains(r.Checkout.Message, "rewind to it first") {
 			t.Errorf("the message is %q", r.Checkout.Message)
@@ -105,9 +106,9 @@ func TestACheckoutChangesNoFile(t *testing.T) {
 		expect(t, "files", w.Tree(), files)
 	}
 	expect(t, "the latest checkpoint", latest(w).GetNumber(), 4)
-	r := prepareBranches(t, withBranches(w, 4, rewindTo(1, "Code", "Branch"), checkoutOf("d", b, 1), b), "M")
+	r := prepareBranches(t, withBranches(w, 4, rewindTo(1, "Code", "Branch"), checkoutOf("d", b), b), made)
 	expect(t, "reason after the rewind", r.Checkout.Reason+r.Checkout.Message, "")
-	onBranch(t, "after the rewind", w, "one", b.Commit)
+	onBranch(t, "after the rewind", w, "one", r.Branches[0].Commit)
 }
 
 // TestWhyNothingIsCheckedOut: every reason is a sentence, and nothing has changed.
@@ -115,22 +116,22 @@ func TestWhyNothingIsCheckedOut(t *testing.T) {
 	t.Parallel()
 	three := three(t)
 	for name, test := range map[string]struct {
-		prepare         func(t *testing.T, w *daemontest.World)
-		letters, reason string
-		words           string
+		prepare       func(t *testing.T, w *daemontest.World)
+		outcome       daemonapi.BranchOutcome
+		reason, words string
 	}{
-		"a branch of the agent": {func(t *testing.T, w *daemontest.World) { agentGit(t, w, "branch", "one") }, "K", "BranchExists", "left as it is"},
+		"a branch of the agent": {func(t *testing.T, w *daemontest.World) { agentGit(t, w, "branch", "one") }, taken, "BranchExists", "left as it is"},
 		"a merge": {func(t *testing.T, w *daemontest.World) {
 			w.Write(".git/MERGE_HEAD", agentGit(t, w, "rev-parse", "HEAD")+"\n")
-		}, "M", "InvalidState", "in the middle of"},
+		}, made, "InvalidState", "in the middle of"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := three.Copy(t)
-			b := madeBranch(t, w, 4, "one")
+			b := branchFrom(4, "one")
 			test.prepare(t, w)
 			head := agentGit(t, w, "symbolic-ref", "HEAD")
-			r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b, 4), b), test.letters)
+			r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b), b), test.outcome)
 			expect(t, "reason", r.Checkout.Reason, test.reason)
 			if !strings.Contains(r.Checkout.Message, test.words) {
 				t.Errorf("the message is %q", r.Checkout.Message)
@@ -145,35 +146,34 @@ func TestWhyNothingIsCheckedOut(t *testing.T) {
 func TestAKilledCheckoutIsFinished(t *testing.T) {
 	t.Parallel()
 	source := three(t)
-	b := madeBranch(t, source, 4, "one")
+	b := branchFrom(4, "one")
 	for at := 1; ; at += stride(3) {
 		w := source.Copy(t)
-		cfg := withBranches(w, 2, nil, checkoutOf("c", b, 4), b)
+		cfg := withBranches(w, 2, nil, checkoutOf("c", b), b)
 		c := &crashing{at: at, fine: true}
 		_, killed := c.run(t.Context(), cfg, c)
 		where := fmt.Sprintf("killed %s (%d)", c.log[len(c.log)-1], at)
-		again := withBranches(w, 3, nil, checkoutOf("c", b, 4), b)
+		again := withBranches(w, 3, nil, checkoutOf("c", b), b)
 		begun := state(t, w).Checkout != nil
 		if begun {
 			again.Pod.Branches, again.Pod.Checkout = nil, nil
 		}
-		letters := "M"
-		if killed && agentHas(w, "one") {
-			letters = "T"
+		var outcomes []daemonapi.BranchOutcome
+		switch {
+		case begun:
+		case !killed, agentHas(w, "one"):
+			outcomes = append(outcomes, present)
+		default:
+			outcomes = append(outcomes, made)
 		}
-		if begun {
-			letters = ""
-		} else if !killed {
-			letters = "T"
-		}
-		prepareBranches(t, again, letters)
-		onBranch(t, where, w, "one", b.Commit)
+		prepareBranches(t, again, outcomes...)
+		onBranch(t, where, w, "one", agentGit(t, w, "rev-parse", "one"))
 		expect(t, "checkpoints, "+where, []int64{latest(w).GetNumber()}, []int64{6})
 		expect(t, "the trigger, "+where, latest(w).GetTrigger(), "CheckedOut")
 		if s := state(t, w); s.Checkout != nil || s.Clean == nil || s.Clean.Number != 6 {
 			t.Errorf("%s: the journal has the checkout %v and the clean checkpoint %v", where, s.Checkout, s.Clean)
 		}
-		r := prepareBranches(t, withBranches(w, 4, nil, checkoutOf("c", b, 4), b), "T")
+		r := prepareBranches(t, withBranches(w, 4, nil, checkoutOf("c", b), b), present)
 		expect(t, "the outcome, "+where, r.Checkout, &daemonapi.CheckoutResult{ID: "c", FromCheckpoint: 5, ToCheckpoint: 6})
 		if !killed {
 			break

@@ -144,7 +144,7 @@ func judgeGit(where place, reason worktree.Reason) verdict {
 		return verdict{reason: v1alpha1.ReasonPathNotFound, permanent: true}
 	case worktree.PathBlocked:
 		return verdict{reason: v1alpha1.ReasonInvalidState, permanent: true}
-	case worktree.UnfinishedWork, worktree.RepositoryUnsuited:
+	case worktree.UnfinishedWork, worktree.RepositoryUnsuited, worktree.CommitMissing:
 		return verdict{reason: v1alpha1.ReasonInvalidState, permanent: true}
 	case worktree.ReferenceExists, worktree.BranchMoved:
 		return verdict{reason: v1alpha1.ReasonBranchExists, permanent: true}

@@ -71,7 +71,8 @@ type Repo interface {
 	StartBranch(ctx context.Context, name string, numbered bool) (string, error)
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
 	FindAgentBranch(worktree.AgentBranch) (there bool, err error)
-	FetchForAgent(ctx context.Context, remote worktree.Remote, prefix string, at map[string]string) (missing []string, err error)
+	PublishCommit(context.Context, worktree.PublishRequest) (worktree.Publication, error)
+	StoreForAgent(ctx context.Context, commits []string) error
 	MakeAgentBranch(worktree.AgentBranch) error
 	FindCheckout(worktree.AgentBranch) (there bool, err error)
 	CheckOut(ctx context.Context, b worktree.AgentBranch, code string) error
@@ -151,6 +152,8 @@ type knownState struct {
 	// drift is how the worktree differs from the checkpoint driftFrom; nil if that is unknown.
 	drift     *worktree.Drift
 	driftFrom journal.Point
+	// published has the commits by which checkpoints are published, by their numbers.
+	published map[int64]string
 	// moved is set if the conversation was moved by a call and not by a record, and the server
 	// was not asked since what it knows.
 	moved bool
