@@ -7,7 +7,8 @@ type AgentBranchState string
 const (
 	// AgentBranchPending: it is made when the agent next starts.
 	AgentBranchPending AgentBranchState = "Pending"
-	// AgentBranchMade: the agent's repository had it when the agent last started.
+	// AgentBranchMade: the agent's repository got it, or had it already. From then on it is the
+	// agent's, who may move or delete it.
 	AgentBranchMade AgentBranchState = "Made"
 	// AgentBranchKept: the agent's repository has something else of that name, which Clew
 	// leaves as it is.
@@ -18,7 +19,7 @@ const (
 
 // AgentBranchStatus is what is known of a branch in the agent's repository.
 type AgentBranchStatus struct {
-	// state of the branch when the agent last started; Pending before that.
+	// state of the branch; Pending until the agent next starts.
 	// +required
 	State AgentBranchState `json:"state"`
 	// commit at which the agent's repository has the branch; absent unless it was made. It differs
@@ -30,7 +31,7 @@ type AgentBranchStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
-	// attempt with which the agent last started.
+	// attempt in which that became so.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
 	// checkout is what became of the request to check the branch out; absent unless the spec says
@@ -81,8 +82,7 @@ type CheckoutStatus struct {
 	ToCheckpoint int64 `json:"toCheckpoint,omitempty"`
 }
 
-// AgentBranch is what the start of an agent has found or made of a branch of one of the task's
-// Checkpoints.
+// AgentBranch is what the start of an agent has made of a branch of one of the task's Checkpoints.
 type AgentBranch struct {
 	// name of the branch in the Checkpoint.
 	// +required

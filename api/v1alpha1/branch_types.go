@@ -32,8 +32,10 @@ const (
 // the branch as well, but without the files that .gitignore names, as the checkpoint would be
 // published: what the agent's repository has, the agent may push, and what is checked out there is
 // what Clew publishes. So the two are at different commits if there are such files. A branch of that
-// name which the agent's repository has already, at another commit, is left as it is, and so is its
-// branch when the entry is removed.
+// name which the agent's repository has already, at another commit, is left as it is. Once it was
+// made there, the branch is the agent's, who may move or delete it: only after a rewind, which
+// replaces the branches of the agent's repository, is it made again, if it is missing. It stays
+// there when the entry is removed.
 // +kubebuilder:validation:XValidation:rule="!has(self.checkout) || self.checkout != 'NextStart' || !self.name.startsWith('refs/') || self.name.startsWith('refs/heads/')",message="only a branch can be checked out, not another ref: leave refs/ out to name a branch, or set checkout to Never"
 // +kubebuilder:validation:XValidation:rule="!has(self.push) || self.push != 'Origin' || !self.name.startsWith('refs/') || self.name.startsWith('refs/heads/') || self.name.startsWith('refs/for/')",message="a branch that is pushed to the repository can only be below refs/heads/ or refs/for/: leave refs/ out to name a branch"
 type CheckpointBranch struct {

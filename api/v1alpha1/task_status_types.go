@@ -278,8 +278,9 @@ type TaskStatus struct {
 	// adoption is what a Task with adopt: Latest continues.
 	// +optional
 	Adoption *AdoptionStatus `json:"adoption,omitempty"`
-	// agentBranches are branches of the task's Checkpoints, as the agent's repository had them when
-	// the agent last started. At most 64 at a time; those that are known to be missing come first.
+	// agentBranches says what became of branches of the task's Checkpoints when the agent last
+	// started, but for those that its repository had got before; at most 64. The Checkpoints'
+	// status has all.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -75,9 +75,9 @@ var _ = Describe("branches in the agent's repository", func() {
 		w.suspended("work", p)
 		w.restartManager()
 		p = w.resumed("work", 3)
+		branch.Made = true
 		w.Expect(w.config(p)).To(And(HaveField("Branches", HaveExactElements(branch)), HaveField("Checkout", BeNil())), "it was carried out")
-		w.preparedWith(p, nil, taken)
-		w.eventuallyAgent("work-1", state(v1alpha1.AgentBranchKept), HaveField("Attempt", BeEquivalentTo(3)), checkout(v1alpha1.CheckoutDone))
+		w.preparedWith(p, nil, daemonapi.BranchResult{Outcome: daemonapi.OutcomePresent})
 
 		checksOut(w, "work-1", "try", "two")
 		w.eventuallyAgent("work-1", checkout(v1alpha1.CheckoutPending))
@@ -86,8 +86,9 @@ var _ = Describe("branches in the agent's repository", func() {
 		w.Expect(w.config(p).Checkout).To(HaveField("ID", daemonapi.CheckoutID(1, "try", "two")))
 		w.preparedWith(p, &daemonapi.CheckoutResult{ID: daemonapi.CheckoutID(1, "try", "two"), Reason: v1alpha1.ReasonBranchExists, Message: "it is left as it is"}, taken)
 		w.eventuallyAgent("work-1", checkout(v1alpha1.CheckoutRefused), HaveField("Checkout.Message", ContainSubstring("it is left as it is")))
+		w.eventuallyAgent("work-1", state(v1alpha1.AgentBranchMade), HaveField("Attempt", BeEquivalentTo(2)), HaveField("Commit", made.Commit))
 		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
-			HaveKeyWithValue(v1alpha1.EventAgentBranchNotMade, "ann"), HaveKeyWithValue(v1alpha1.EventBranchNotCheckedOut, "ann"),
+			HaveKeyWithValue(v1alpha1.EventBranchNotCheckedOut, "ann"), Not(HaveKey(v1alpha1.EventAgentBranchNotMade)),
 		))
 		w.Eventually(w.notes).Should(ContainElement(ContainSubstring("was not checked out (BranchExists)")))
 	})
@@ -113,6 +114,7 @@ var _ = Describe("branches in the agent's repository", func() {
 		w := newWorld()
 		p := w.running("work")
 		w.recordMany("work", 2)
+		w.actAs("ann")
 		checksOut(w, "work-1", "one", "")
 		checksOut(w, "work-2", "two", "")
 		w.eventuallyAgent("work-1", HaveField("Checkout.Message", ContainSubstring("checkpoint 2 asks for a checkout of its branch two as well")))
@@ -120,7 +122,11 @@ var _ = Describe("branches in the agent's repository", func() {
 		w.suspended("work", p)
 		p = w.resumed("work", 2)
 		w.Expect(w.config(p).Checkout).To(BeNil())
-		w.preparedWith(p, nil, made, made)
+		w.preparedWith(p, nil, made, taken)
+		w.eventuallyAgent("work-2", state(v1alpha1.AgentBranchKept), HaveField("Attempt", BeEquivalentTo(2)))
+		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
+			HaveKeyWithValue(v1alpha1.EventAgentBranchMade, "ann"), HaveKeyWithValue(v1alpha1.EventAgentBranchNotMade, "ann"),
+		))
 		w.pushedTo("work-1", v1alpha1.CheckpointBranch{Name: "one"})
 		w.eventuallyAgent("work-2", checkout(v1alpha1.CheckoutPending), HaveField("Checkout.Message", Not(ContainSubstring("as well"))))
 		w.suspended("work", p)

@@ -16,6 +16,9 @@ type Branch struct {
 	Name string `json:"name"`
 	// Checkpoint is the number of the checkpoint that the branch is of.
 	Checkpoint int64 `json:"checkpoint"`
+	// Made is set if the agent's repository has got it. From then on it is the agent's, who may
+	// move or delete it.
+	Made bool `json:"made,omitempty"`
 }
 
 // Checkout is a branch that the agent's HEAD is to be brought to, once per ID.
@@ -77,7 +80,8 @@ const (
 // BranchResult is what became of a branch.
 type BranchResult struct {
 	Outcome BranchOutcome
-	// Commit is where the agent's repository has the branch; "" unless it was made or present.
+	// Commit is where the agent's repository has the branch, if it was made or found; "" for one
+	// that was made before and was not looked at.
 	Commit string
 }
 

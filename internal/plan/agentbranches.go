@@ -28,8 +28,8 @@ type ofBranch struct {
 	status     *v1alpha1.CheckpointBranchStatus
 }
 
-// attempt returns with which attempt it was last looked after; 0 if the agent's repository is
-// known to lack it.
+// attempt returns with which attempt it became what it is in the agent's repository; 0 if it is yet
+// to be made there.
 func (b ofBranch) attempt() int64 {
 	if a := b.status.Agent; a != nil && a.State != v1alpha1.AgentBranchPending {
 		return a.Attempt
@@ -37,9 +37,14 @@ func (b ofBranch) attempt() int64 {
 	return 0
 }
 
+// made reports whether the agent's repository has got it.
+func (b ofBranch) made() bool {
+	return b.status.Agent != nil && b.status.Agent.State == v1alpha1.AgentBranchMade
+}
+
 // told is what a pod is told of it.
 func (b ofBranch) told() daemonapi.Branch {
-	return daemonapi.Branch{Name: b.spec.Name, Checkpoint: b.checkpoint}
+	return daemonapi.Branch{Name: b.spec.Name, Checkpoint: b.checkpoint, Made: b.made()}
 }
 
 // request identifies the request to check the branch out; "" if there is none, or its outcome is
@@ -92,8 +97,9 @@ func checkouts(list []ofBranch) (pending []ofBranch) {
 }
 
 // AgentBranches returns the branches of a task's Checkpoints that its next pod looks after in the
-// agent's repository, and the one that it checks out. Those come first that the repository is known
-// to lack, and then those that were looked after longest ago. None is checked out if several are
+// agent's repository, and the one that it checks out. Those come first that are yet to be made
+// there, then those that could not be, and then those that were: they are made again only after a
+// rewind. None is checked out if several are
 // requested: they wait until only one is.
 func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Branch, checkout *daemonapi.Checkout) {
 	list := branchesOf(checkpoints)
@@ -101,8 +107,9 @@ func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Bran
 		b := pending[0]
 		checkout = &daemonapi.Checkout{ID: b.request(), Branch: b.told()}
 	}
+	order := map[bool]int{true: 1}
 	slices.SortFunc(list, func(a, b ofBranch) int {
-		return cmp.Or(cmp.Compare(a.attempt(), b.attempt()), cmp.Compare(a.spec.Name, b.spec.Name), cmp.Compare(a.checkpoint, b.checkpoint))
+		return cmp.Or(cmp.Compare(order[a.made()], order[b.made()]), cmp.Compare(a.attempt(), b.attempt()), cmp.Compare(a.spec.Name, b.spec.Name), cmp.Compare(a.checkpoint, b.checkpoint))
 	})
 	if checkout != nil {
 		branches = append(branches, checkout.Branch)
@@ -117,15 +124,18 @@ func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Bran
 	return branches, checkout
 }
 
-// agentBranchesOf returns what the start of a pod has made of the branches that it was told of; nil
-// if it was told of none.
-func agentBranchesOf(attempt int64, pod *corev1.Pod, result daemonapi.PrepareResult) (list []v1alpha1.AgentBranch) {
+// agentBranchesOf returns what the start of an agent has made of the branches that its pod was told
+// of, but for those that had been made before, and whether that is known.
+func agentBranchesOf(attempt int64, pod *corev1.Pod, result daemonapi.PrepareResult) (list []v1alpha1.AgentBranch, ok bool) {
 	config, ok := resources.ConfigOf(pod)
-	if !ok || len(result.Branches) != len(config.Branches) {
-		return nil
+	if !ok || config.PrepareOnly || len(result.Branches) != len(config.Branches) {
+		return nil, false
 	}
 	for i, b := range config.Branches {
 		r := result.Branches[i]
+		if b.Made && r.Commit == "" && r.Outcome == daemonapi.OutcomePresent {
+			continue
+		}
 		state, message := becameOf(b, r)
 		branch := v1alpha1.AgentBranch{Name: b.Name, Checkpoint: b.Checkpoint, AgentBranchStatus: v1alpha1.AgentBranchStatus{State: state, Commit: statusText(r.Commit), Message: message, Attempt: attempt}}
 		if c, r := config.Checkout, result.Checkout; c != nil && c.Branch == b && r != nil && r.ID == c.ID {
@@ -133,7 +143,7 @@ func agentBranchesOf(attempt int64, pod *corev1.Pod, result daemonapi.PrepareRes
 		}
 		list = append(list, branch)
 	}
-	return list
+	return list, true
 }
 
 // becameOf returns what became of a branch.
@@ -141,7 +151,7 @@ func becameOf(b daemonapi.Branch, r daemonapi.BranchResult) (v1alpha1.AgentBranc
 	name := daemonapi.AgentBranchName(b.Name)
 	switch r.Outcome {
 	case daemonapi.OutcomeMade, daemonapi.OutcomePresent:
-		return v1alpha1.AgentBranchMade, fmt.Sprintf("the agent's repository has the branch %s at %s", name, r.Commit)
+		return v1alpha1.AgentBranchMade, fmt.Sprintf("the agent's repository got the branch %s at %s; from then on it is the agent's", name, r.Commit)
 	case daemonapi.OutcomeTaken:
 		return v1alpha1.AgentBranchKept, fmt.Sprintf("the agent's repository has a branch %s of its own, which is left as it is: use another name for this one, or have the agent rename or delete its own", name)
 	case daemonapi.OutcomeConflicts:
@@ -192,12 +202,24 @@ func (d *branching) agentBranch(s *v1alpha1.CheckpointBranchStatus) {
 		next.State, next.Message = v1alpha1.AgentBranchPending, "the agent's repository gets the branch when the agent next starts"
 	}
 	found := d.reported(s)
-	if found != nil && found.Attempt >= was.Attempt {
+	if found != nil && supersedes(found.AgentBranchStatus, was) {
 		next = found.AgentBranchStatus
 	}
 	next.Checkout = d.checkout(spec, was.Checkout, found)
 	s.Agent = &next
 	d.addAgentEvents(s, was)
+}
+
+// supersedes reports whether what an attempt reports of a branch is more than was known. A branch
+// that was made is the agent's: that it was moved or deleted since is none of Clew's business.
+func supersedes(found, was v1alpha1.AgentBranchStatus) bool {
+	switch {
+	case found.Attempt < was.Attempt:
+		return false
+	case was.State == v1alpha1.AgentBranchMade:
+		return found.State == v1alpha1.AgentBranchMade && found.Commit != was.Commit
+	}
+	return found.State != was.State || found.Message != was.Message || found.Commit != was.Commit
 }
 
 // reported returns what the Task's status says of a branch; nil if it says nothing.

@@ -155,14 +155,24 @@ func TestWhatAPodReportsOfBranches(t *testing.T) {
 		if want == v1alpha1.AgentBranchMade {
 			result.Commit = branchCommit
 		}
-		got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, nil), daemonapi.PrepareResult{Branches: []daemonapi.BranchResult{result}})
+		got, _ := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, nil), daemonapi.PrepareResult{Branches: []daemonapi.BranchResult{result}})
 		if len(got) != 1 || got[0].State != want || got[0].Message == "" || got[0].Attempt != 3 || got[0].Checkpoint != 2 || got[0].Commit != result.Commit {
 			t.Errorf("%s becomes %+v, want %s", outcome, got, want)
 		}
 	}
 	for name, result := range map[string]daemonapi.PrepareResult{"of an older daemon": {}, "of another pod": {Branches: []daemonapi.BranchResult{made, made}}} {
-		if got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, nil), result); got != nil {
+		if got, ok := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, nil), result); ok {
 			t.Errorf("the result %s becomes %+v", name, got)
+		}
+	}
+	// What was made before is not in the status once more.
+	for name, result := range map[string]daemonapi.PrepareResult{"none": {}, "one that is the agent's": {Branches: []daemonapi.BranchResult{{Outcome: daemonapi.OutcomePresent}}}} {
+		var told []daemonapi.Branch
+		for range result.Branches {
+			told = append(told, daemonapi.Branch{Name: "a", Checkpoint: 2, Made: true})
+		}
+		if got, ok := agentBranchesOf(3, podWith(t, told, nil), result); !ok || len(got) > 0 {
+			t.Errorf("of %s the status says %+v (%v)", name, got, ok)
 		}
 	}
 	for name, test := range map[string]struct {
@@ -175,7 +185,7 @@ func TestWhatAPodReportsOfBranches(t *testing.T) {
 		"there already": {&daemonapi.CheckoutResult{ID: "c"}, &v1alpha1.CheckoutStatus{Request: "c", State: v1alpha1.CheckoutDone, Attempt: 3, Message: "the agent's HEAD is on the branch a"}},
 		"refused":       {&daemonapi.CheckoutResult{ID: "c", Reason: "InvalidState", Message: "rewind to it first"}, &v1alpha1.CheckoutStatus{Request: "c", State: v1alpha1.CheckoutRefused, Attempt: 3, Reason: "InvalidState", Message: "the agent's HEAD stays where it is: rewind to it first"}},
 	} {
-		got := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, checkout), daemonapi.PrepareResult{Branches: []daemonapi.BranchResult{made}, Checkout: test.result})
+		got, _ := agentBranchesOf(3, podWith(t, []daemonapi.Branch{a}, checkout), daemonapi.PrepareResult{Branches: []daemonapi.BranchResult{made}, Checkout: test.result})
 		if diff := cmp.Diff(test.want, got[0].Checkout); diff != "" {
 			t.Errorf("%s: the checkout (-want +got):\n%s", name, diff)
 		}
@@ -190,6 +200,9 @@ func agentScene(t *testing.T, c v1alpha1.Checkpoint) *branchScene {
 // reports has the Task's status say what a pod has reported.
 func (s *branchScene) reports(attempt int64, state v1alpha1.AgentBranchState, checkout *v1alpha1.CheckoutStatus) *branchScene {
 	b := v1alpha1.AgentBranch{Name: "a", Checkpoint: 2, AgentBranchStatus: v1alpha1.AgentBranchStatus{State: state, Message: "as reported", Attempt: attempt, Checkout: checkout}}
+	if state == v1alpha1.AgentBranchMade {
+		b.Commit = branchCommit
+	}
 	s.o.Task.Status.AgentBranches = []v1alpha1.AgentBranch{b}
 	return s.step()
 }
@@ -213,13 +226,8 @@ func TestTheStatusFollowsTheAgentsRepository(t *testing.T) {
 	}
 	done := &v1alpha1.CheckoutStatus{Request: request, State: v1alpha1.CheckoutDone, Attempt: 3, Message: "it was"}
 	s.reports(3, v1alpha1.AgentBranchMade, done).step()
-	if diff := cmp.Diff(&v1alpha1.AgentBranchStatus{State: v1alpha1.AgentBranchMade, Message: "as reported", Attempt: 3, Checkout: done}, s.agent()); diff != "" {
+	if diff := cmp.Diff(&v1alpha1.AgentBranchStatus{State: v1alpha1.AgentBranchMade, Commit: branchCommit, Message: "as reported", Attempt: 3, Checkout: done}, s.agent()); diff != "" {
 		t.Errorf("after the start (-want +got):\n%s", diff)
-	}
-	// Later pods are not asked for the checkout again.
-	s.reports(4, v1alpha1.AgentBranchMade, nil).reports(5, v1alpha1.AgentBranchKept, nil)
-	if diff := cmp.Diff(done, s.agent().Checkout); diff != "" || s.agent().Attempt != 5 {
-		t.Errorf("after attempt %d the checkout (-want +got):\n%s", s.agent().Attempt, diff)
 	}
 	s.o.Checkpoint.Spec.Branches[0].ID = "again"
 	s.step()
@@ -231,8 +239,39 @@ func TestTheStatusFollowsTheAgentsRepository(t *testing.T) {
 	if s.step(); s.agent().Checkout != nil {
 		t.Errorf("without a request the checkout is %+v", s.agent().Checkout)
 	}
-	want := []string{v1alpha1.EventAgentBranchMade, v1alpha1.EventBranchCheckedOut, v1alpha1.EventAgentBranchNotMade, v1alpha1.EventBranchNotCheckedOut}
+	want := []string{v1alpha1.EventAgentBranchMade, v1alpha1.EventBranchCheckedOut, v1alpha1.EventBranchNotCheckedOut}
 	if diff := cmp.Diff(want, s.reasons()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// TestABranchThatWasMadeIsTheAgents: whatever it does with it, the status stays what it is, and is
+// not written again, and nobody is warned. The checkout is not asked for again, either.
+func TestABranchThatWasMadeIsTheAgents(t *testing.T) {
+	request := daemonapi.CheckoutID(2, "a", "")
+	s := agentScene(t, branched(2, checkedOut("a", ""))).reports(3, v1alpha1.AgentBranchMade, &v1alpha1.CheckoutStatus{Request: request, State: v1alpha1.CheckoutDone})
+	was, events := s.agent().DeepCopy(), len(s.events)
+	s.reports(4, v1alpha1.AgentBranchMade, nil).reports(5, v1alpha1.AgentBranchKept, nil).reports(6, v1alpha1.AgentBranchPending, nil)
+	s.o.Task.Status.AgentBranches = nil
+	if diff := cmp.Diff(was, s.step().agent()); diff != "" || len(s.events) != events {
+		t.Errorf("later the status is (-was +is):\n%s, with %v", diff, s.reasons())
+	}
+	branches, checkout := AgentBranches([]v1alpha1.Checkpoint{*s.o.Checkpoint})
+	if diff := cmp.Diff([]daemonapi.Branch{{Name: "a", Checkpoint: 2, Made: true}}, branches); diff != "" || checkout != nil {
+		t.Errorf("the next pod is told (-want +got):\n%s, and of the checkout %v", diff, checkout)
+	}
+}
+
+// TestABranchThatCouldNotBeMadeIsSaidOnce: until it is made, or something else is in the way.
+func TestABranchThatCouldNotBeMadeIsSaidOnce(t *testing.T) {
+	s := agentScene(t, branched(2, v1alpha1.CheckpointBranch{Name: "a"}))
+	s.reports(3, v1alpha1.AgentBranchKept, nil).reports(4, v1alpha1.AgentBranchKept, nil)
+	if a := s.agent(); a.State != v1alpha1.AgentBranchKept || a.Attempt != 3 {
+		t.Errorf("the status is %+v", a)
+	}
+	s.reports(5, v1alpha1.AgentBranchRefused, nil).reports(6, v1alpha1.AgentBranchMade, nil)
+	want := []string{v1alpha1.EventAgentBranchNotMade, v1alpha1.EventAgentBranchNotMade, v1alpha1.EventAgentBranchMade}
+	if diff := cmp.Diff(want, s.reasons()); diff != "" || s.agent().Attempt != 6 {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

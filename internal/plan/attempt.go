@@ -267,7 +267,7 @@ func (d *decision) markPrepared(a *v1alpha1.Attempt, v *podView) {
 	d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspacePrepared, message)
 	d.reportSettledDrift(a, result)
 	a.Memory, a.MemoryMessage = memoryOf(result)
-	if branches := agentBranchesOf(a.Number, v.pod, result); branches != nil {
+	if branches, ok := agentBranchesOf(a.Number, v.pod, result); ok {
 		d.s.AgentBranches = branches
 	}
 	done := func(kind string, op *v1alpha1.OperationStatus) bool {

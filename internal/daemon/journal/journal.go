@@ -276,6 +276,9 @@ type State struct {
 	Rewind *Rewind `json:"rewind,omitempty"`
 	// Checkout is the checkout of a branch in progress.
 	Checkout *Checkout `json:"checkout,omitempty"`
+	// RefsReplaced is set when a checkpoint is restored, until the branches of checkpoints that the
+	// agent's repository had got are in it again.
+	RefsReplaced bool `json:"refsReplaced,omitempty"`
 	// Resume is the message being recorded.
 	Resume *Resume `json:"resume,omitempty"`
 	// Done are completed operations, newest last.

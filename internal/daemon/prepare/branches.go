@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
@@ -31,8 +33,9 @@ const (
 	branchEmail  = "noreply@clew.dev"
 )
 
-// makeBranches makes the branches of the task's checkpoints that the agent's repository lacks. One
-// that cannot be made keeps no agent from starting: the result says what became of each.
+// makeBranches makes the branches of the task's checkpoints that the agent's repository has not got
+// yet, or has lost since a checkpoint was restored. One that cannot be made keeps no agent from
+// starting: the result says what became of each.
 func (p *preparer) makeBranches(ctx context.Context) error {
 	branches := p.cfg.Pod.Branches
 	if len(branches) == 0 || p.cfg.Pod.PrepareOnly {
@@ -44,6 +47,10 @@ func (p *preparer) makeBranches(ctx context.Context) error {
 	var lacking []int
 	var commits []string
 	for i, b := range branches {
+		if p.isTheAgents(b) {
+			results[i].Outcome = daemonapi.OutcomePresent
+			continue
+		}
 		var there bool
 		commit, err := p.publishedAs(making, b.Checkpoint)
 		if err == nil {
@@ -74,7 +81,25 @@ func (p *preparer) makeBranches(ctx context.Context) error {
 	}
 	p.result.Branches = results
 	p.log.Info("looked after the branches of checkpoints in the agent's repository", "branches", len(branches), "lacking", len(lacking))
-	return ctx.Err()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return p.branchesAreThere()
+}
+
+// isTheAgents reports whether a branch is left to the agent, since its repository has got it.
+func (p *preparer) isTheAgents(b daemonapi.Branch) bool {
+	c := p.cfg.Pod.Checkout
+	return b.Made && !p.journal.State().RefsReplaced && (c == nil || c.Branch != b)
+}
+
+// branchesAreThere journals that the agent's repository has the branches that it can have.
+func (p *preparer) branchesAreThere() error {
+	missing := slices.ContainsFunc(p.result.Branches, func(r daemonapi.BranchResult) bool { return r.Outcome == daemonapi.OutcomeNotFetched })
+	if missing || !p.journal.State().RefsReplaced {
+		return nil
+	}
+	return p.journal.Update(func(s *journal.State) error { s.RefsReplaced = false; return nil })
 }
 
 // notMade returns the result of a branch that could not be made.

@@ -92,15 +92,29 @@ func TestABranchWithAllFilesIsTheOneInTheGitstore(t *testing.T) {
 		inStore("rev-parse", code+"^{tree}"), state(t, w).Base, who, who, w.Pod(1, nil).Namespace, w.Pod(1, nil).Task))
 }
 
-// TestBranchesAreMadeAgainAfterARewind: it replaces the refs of the agent's repository.
-func TestBranchesAreMadeAgainAfterARewind(t *testing.T) {
+// TestABranchThatWasMadeIsTheAgents: it is neither moved back nor made again, until a rewind
+// replaces the branches of the agent's repository, also one in a pod that only prepares.
+func TestABranchThatWasMadeIsTheAgents(t *testing.T) {
 	t.Parallel()
 	w := three(t)
-	one := branchFrom(2, "one")
-	r := prepareBranches(t, withBranches(w, 2, nil, nil, one), made)
-	prepareBranches(t, withBranches(w, 3, rewindTo(1, "Both", "Discard"), nil, one), made)
-	expect(t, "the branch", agentGit(t, w, "rev-parse", "one"), r.Branches[0].Commit)
+	one, two := branchFrom(2, "one"), branchFrom(2, "two")
+	commit := prepareBranches(t, withBranches(w, 2, nil, nil, one, two), made, made).Branches[0].Commit
+	one.Made, two.Made = true, true
+	agentGit(t, w, "branch", "--force", "one", "HEAD")
+	agentGit(t, w, "branch", "--delete", "--force", "two")
+	r := prepareBranches(t, withBranches(w, 3, nil, nil, one, two), present, present)
+	expect(t, "what is known of it", r.Branches[0].Commit, "")
+	expect(t, "the branches", agentGit(t, w, "for-each-ref", "--format=%(refname) %(objectname)", "refs/heads/one", "refs/heads/two"), "refs/heads/one "+agentGit(t, w, "rev-parse", "HEAD"))
+
+	rewind := withBranches(w, 4, rewindTo(1, "Both", "Discard"), nil, one, two)
+	rewind.Pod.PrepareOnly = true
+	prepareBranches(t, rewind)
+	r = prepareBranches(t, withBranches(w, 5, nil, nil, one, two), made, made)
+	expect(t, "its commit", r.Branches[0].Commit, commit)
+	expect(t, "the branch", agentGit(t, w, "rev-parse", "one"), commit)
 	agentGit(t, w, "fsck", "--full", "--strict")
+	agentGit(t, w, "branch", "--delete", "--force", "one")
+	prepareBranches(t, withBranches(w, 6, nil, nil, one, two), present, present)
 }
 
 // TestNoBranchKeepsTheAgentFromStarting: neither a gitstore that is down, nor what the agent has

@@ -401,6 +401,11 @@ type restored struct {
 
 // restoreTo restores a checkpoint on the volume.
 func (p *preparer) restoreTo(ctx context.Context, point journal.Point, scope worktree.Scope) (restored, error) {
+	if scope != worktree.ScopeConversation && !p.journal.State().RefsReplaced {
+		if err := p.journal.Update(func(s *journal.State) error { s.RefsReplaced = true; return nil }); err != nil {
+			return restored{}, err
+		}
+	}
 	var res worktree.RestoreResult
 	p.known.drift = nil
 	err := p.retry(ctx, func() (err error) {
