@@ -212,10 +212,23 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		kept := manual("kept")
 		w.create(kept)
 		w.Eventually(w.objects.Object(kept)).Should(HaveField("Status.Number", BeEquivalentTo(2)))
+		night := manual("nightly")
+		w.create(night)
+		w.Eventually(w.objects.Object(night)).Should(HaveField("Status.Number", BeEquivalentTo(2)))
 		former := w.task("work")
+
+		By("losing the names with the history store, which is restored from an older copy")
+		w.store.LoseNames(history.Key{Namespace: w.namespace, UID: string(former.UID)})
+		for name, number := range map[string]int64{"release": 1, "stopped": 2, "nightly": 2} {
+			w.Eventually(w.store.Named).WithArguments(history.Key{Namespace: w.namespace, UID: string(former.UID)}, name).Should(HaveField("Number", number))
+		}
+
+		By("deleting one while the task exists, and others with it")
+		w.Expect(w.client.Delete(w.ctx, night)).To(Succeed())
+		w.Eventually(w.store.Named).WithArguments(history.Key{Namespace: w.namespace, UID: string(former.UID)}, "nightly").Should(BeZero())
+		remove(w, former, p)
 		w.Expect(w.client.Delete(w.ctx, release)).To(Succeed())
 		w.Expect(w.client.Delete(w.ctx, stopped)).To(Succeed())
-		remove(w, former, p)
 
 		By("applying them before the task, which takes another one")
 		release, stopped = manual("release"), manual("stopped")
@@ -231,7 +244,8 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.Expect(w.store.Events(string(w.task("work").UID))).To(SatisfyAll(
 			ContainElement(HaveField("ID", "checkpoint-named/"+string(release.UID))), Not(ContainElement(HaveField("Reason", v1alpha1.EventCheckpointRequested)))), "it was requested before")
 
-		By("applying others of their names, which stand for the state as it is now")
+		By("applying others of their names, and the one that was deleted before, which stand for the state as it is now")
+		w.Expect(release).To(haveMessage(v1alpha1.CheckpointReady, ContainSubstring("checkpoint 1 was taken for the last Checkpoint of this name")))
 		w.store.AddCheckpoint(w.id("work"), history.Checkpoint{Attempt: 1, Durable: true, Trigger: string(v1alpha1.TriggerDrift)})
 		w.Eventually(w.latestCheckpoint).WithArguments("work").Should(HaveField("Number", BeEquivalentTo(3)))
 		for _, c := range []*v1alpha1.Checkpoint{release, kept} {
@@ -240,6 +254,9 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 			w.create(next)
 			w.Eventually(w.objects.Object(next)).Should(HaveField("Status.Number", BeEquivalentTo(3)), c.Name)
 		}
+		night = manual("nightly")
+		w.create(night)
+		w.Eventually(w.objects.Object(night)).Should(HaveField("Status.Number", BeEquivalentTo(3)))
 	})
 
 	Describe("of a Fork", func() {

@@ -60,6 +60,8 @@ type Store interface {
 	// ClaimCheckpoint returns the number of the checkpoint that an object of that name stood for, of
 	// the former task whose history this one continues.
 	ClaimCheckpoint(ctx context.Context, task history.Key, name, object string) (int64, error)
+	// ForgetCheckpointName forgets for which checkpoint an object stands that was deleted.
+	ForgetCheckpointName(ctx context.Context, task history.Key, named history.NamedCheckpoint) error
 }
 
 const (
@@ -92,10 +94,15 @@ type Reconciler struct {
 	searched map[types.UID]int64
 	// doubted are lost records whose Checkpoints are already final.
 	doubted map[string]bool
+
+	names names
 }
 
 // Reconcile brings the status of one Checkpoint up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if err := r.giveUpNames(ctx, request.NamespacedName); err != nil {
+		return requeue.Result(logf.FromContext(ctx), err)
+	}
 	c := &v1alpha1.Checkpoint{}
 	if err := r.Client.Get(ctx, request.NamespacedName, c); err != nil {
 		return requeue.Result(logf.FromContext(ctx), err)
@@ -195,6 +202,9 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	}
 	key := recordKey(taskUID, number)
 	if settled(c) && reported == nil && !r.isDoubted(key) && (c.Status.TaskUID == "" || c.Status.TaskUID == taskUID) {
+		if err := r.recordName(ctx, c, taskUID, number); err != nil {
+			return 0, err
+		}
 		return 0, r.noteGeneration(ctx, c)
 	}
 	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID}, number)
@@ -257,7 +267,8 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return 0, err
 	}
 	if row != nil {
-		return r.take(ctx, c, *row, wasTaken(true))
+		return r.take(ctx, c, *row, taking{named: true, reason: v1alpha1.ReasonTaken, message: fmt.Sprintf(
+			"checkpoint %d was taken for the last Checkpoint of this name, of the former task that the task continues", row.Number)})
 	}
 	switch {
 	case !atRest(task):
@@ -373,7 +384,7 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 	if err := r.recordRequester(ctx, updated, row, how.named); err != nil {
 		return 0, err
 	}
-	if err := r.recordName(ctx, c, row); err != nil {
+	if err := r.recordName(ctx, c, row.TaskUID, row.Number); err != nil {
 		return 0, err
 	}
 	setIntact(&updated.Status, row.Integrity, c.Generation)

@@ -7,6 +7,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -48,12 +49,21 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("checkpoint").
 		For(&v1alpha1.Checkpoint{}).
+		Watches(&v1alpha1.Checkpoint{}, handler.Funcs{DeleteFunc: r.deleted}).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask)).
 		WatchesRawSource(r.fromHistory(notifications)).
 		WatchesRawSource(r.fromLost(notifications)).
 		WatchesRawSource(r.fromVerified(notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
 		Complete(r)
+}
+
+// deleted remembers the name of a Checkpoint that was deleted, for Reconcile to give it up.
+func (r *Reconciler) deleted(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	if c, ok := e.Object.(*v1alpha1.Checkpoint); ok {
+		r.names.remove(c)
+		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+	}
 }
 
 // unsettled is the index function of byTask: Checkpoints that are ready and durable are
@@ -119,6 +129,9 @@ func (r *Reconciler) fromHistory(notifications Notifications) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		notifications.Subscribe(func(n history.Notification) {
 			var which []client.ListOption
+			if n.Task == (history.Task{}) {
+				r.names.doubt()
+			}
 			if n.Name != "" {
 				which = append(which, client.MatchingFields{byTask: n.Name})
 			}

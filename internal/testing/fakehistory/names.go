@@ -19,6 +19,50 @@ func (s *Store) NameCheckpoint(_ context.Context, t history.Key, named history.N
 	return nil
 }
 
+// ForgetCheckpointName implements the controllers' stores.
+func (s *Store) ForgetCheckpointName(_ context.Context, t history.Key, named history.NamedCheckpoint) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := s.find(t)
+	if err := s.unavailable(); err != nil || k == nil {
+		return cmp.Or(err, history.ErrNotFound)
+	}
+	if k.names[named.Name].UID == named.UID {
+		delete(k.names, named.Name)
+	}
+	if _, another := k.names[named.Name]; !another {
+		for i, c := range k.checkpoints {
+			if c.Number == named.Number && c.RequestedByName == named.Name {
+				k.checkpoints[i].RequestedByName = ""
+			}
+		}
+	}
+	return nil
+}
+
+// Named returns the checkpoint that an object of a name stands for.
+func (s *Store) Named(t history.Key, name string) history.NamedCheckpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.find(t); k != nil {
+		return k.names[name]
+	}
+	return history.NamedCheckpoint{}
+}
+
+// LoseNames forgets all names, as a store does that was restored from an older copy.
+func (s *Store) LoseNames(t history.Key) {
+	s.mu.Lock()
+	if k := s.find(t); k != nil {
+		clear(k.names)
+		for i := range k.checkpoints {
+			k.checkpoints[i].RequestedByName = ""
+		}
+	}
+	s.mu.Unlock()
+	s.notify(history.Notification{})
+}
+
 // ClaimCheckpoint implements the controllers' stores.
 func (s *Store) ClaimCheckpoint(_ context.Context, t history.Key, name, object string) (int64, error) {
 	s.mu.Lock()
