@@ -163,6 +163,10 @@ type PublishTry struct {
 	// checkpoint is the number of the checkpoint that is pushed.
 	// +required
 	Checkpoint int64 `json:"checkpoint"`
+	// unreported is true if a pod that was to push commit has ended, and nobody knows whether it had
+	// pushed.
+	// +optional
+	Unreported bool `json:"unreported,omitempty"`
 	// commit is what is pushed; empty if it is a commit that Clew makes of the checkpoint, and the
 	// ref has nothing of others but what is known already.
 	// +optional

@@ -46,9 +46,11 @@ type PublishConfig struct {
 	// to Ref without anybody having learned of it.
 	Tries []int64 `json:"tries,omitempty"`
 	// Announce is set if a push has to be announced first that nobody could recognise later, and
-	// Announced are those that were: any of them may have been made as well.
-	Announce  bool      `json:"announce,omitempty"`
-	Announced []OwnPush `json:"announced,omitempty"`
+	// Announced are those that were. Unreported are those that pods before this one may have made:
+	// the others have reported that they pushed nothing.
+	Announce   bool      `json:"announce,omitempty"`
+	Announced  []OwnPush `json:"announced,omitempty"`
+	Unreported []OwnPush `json:"unreported,omitempty"`
 	// Force is set if commits of others may be discarded.
 	Force bool `json:"force,omitempty"`
 	// PushOptions are git's.
@@ -89,6 +91,8 @@ type PublishResult struct {
 	Onto string `json:"onto,omitempty"`
 	// Answer is what the origin's hooks printed.
 	Answer string `json:"answer,omitempty"`
+	// NotPushed is set if it is certain that the pod has pushed nothing.
+	NotPushed bool `json:"notPushed,omitempty"`
 	// Retryable is set if another try may succeed without anybody's help.
 	Retryable bool `json:"retryable,omitempty"`
 	// Protected are the first protected files that would be changed.

@@ -180,7 +180,7 @@ func (d *branching) follow(s *v1alpha1.CheckpointBranchStatus) {
 	i := slices.IndexFunc(d.o.Publishers, func(pod corev1.Pod) bool { return pod.Name == s.Origin.PodName })
 	switch {
 	case d.o.Refused != "":
-		d.ended(s, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.Refused, Retryable: true})
+		d.ended(s, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.Refused, Retryable: true, NotPushed: true})
 	case i < 0 && s.Origin.PodUID == "": // it has yet to be created
 		d.create(s, pushedBranch(d.o.Checkpoint, s))
 	case i < 0 || s.Origin.PodUID != "" && s.Origin.PodUID != string(d.o.Publishers[i].UID):
@@ -228,6 +228,8 @@ func (d *branching) startNext() {
 			continue
 		}
 		s.Origin.Request, s.Origin.RetryTime = branchRequest(spec), nil
+		try := v1alpha1.PublishTry{Ref: resources.PublishRef(s.Name), Checkpoint: d.o.Checkpoint.Status.Number}
+		s.Origin.Tries = begin(s.Origin.Tries, try, s.Origin.Number == 0)
 		d.plan.Pushes++
 		s.Origin.Number = d.plan.Pushes
 		if spec.ApprovedCommit != "" {
@@ -254,11 +256,11 @@ func (d *branching) create(s *v1alpha1.CheckpointBranchStatus, spec *v1alpha1.Ch
 	d.tell(s, v1alpha1.ReasonPublishing, "the branch is being pushed")
 	d.plan.Start = &BranchPublisher{Branch: *spec, Publisher: Publisher{Number: s.Origin.Number, Checkpoint: c.Status.Number}}
 	ref := resources.PublishRef(s.Name)
-	s.Origin.Tries = addTry(s.Origin.Tries, v1alpha1.PublishTry{Ref: ref, Checkpoint: c.Status.Number})
 	d.plan.Start.know(s.Origin.Tries, ref)
+	d.plan.Start.announced(s.Origin.Tries, ref) // the Task's are not for this pod
 	known, p := s.Origin.Ref == ref, task.Status.Publish
 	if p != nil {
-		d.plan.Start.know(p.Tries, ref)
+		d.plan.Start.know(ended(p.Tries), ref)
 	}
 	if known {
 		d.plan.Start.Replaces, d.plan.Start.Onto = s.Origin.Commit, s.Origin.Onto
@@ -283,6 +285,7 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 	if result.Reason == v1alpha1.ReasonProtectedPaths {
 		o.HeldCommit = resources.PlainText(result.Commit, 64)
 	}
+	o.Tries = afterPod(o.Tries, result)
 	if result.Reason == v1alpha1.ReasonPublishPending {
 		var atOnce bool
 		if o.Tries, atOnce = announce(o.Tries, d.o.Checkpoint.Status.Number, result); atOnce {
@@ -316,7 +319,7 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 // published records that the repository has the branch.
 func (d *branching) published(s *v1alpha1.CheckpointBranchStatus, result daemonapi.PublishResult, key string) {
 	o, known := s.Origin, s.Origin.Ref == result.Ref && s.Origin.Commit == result.Commit
-	o.Tries = withoutRef(o.Tries, resources.PlainText(result.Ref, 255))
+	o.Tries = settled(o.Tries, v1alpha1.PublishTry{Ref: resources.PlainText(result.Ref, 255), Checkpoint: d.o.Checkpoint.Status.Number})
 	o.Failures, o.Ref, o.Commit, o.Onto = 0, resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), resources.PlainText(result.Onto, 64)
 	if result.Answer != "" || !known {
 		o.Answer = resources.PlainText(result.Answer, maxMessage)

@@ -59,7 +59,7 @@ func (s *branchScene) step() *branchScene {
 		}
 		pod, err := resources.NewPublisher(resources.PublisherRequest{
 			Task: s.o.Task, Branch: &resources.BranchRequest{Checkpoint: s.o.Checkpoint, Branch: p.Start.Branch},
-			Number: p.Start.Number, Checkpoint: p.Start.Checkpoint, Replaces: p.Start.Replaces, Onto: p.Start.Onto, Earlier: p.Start.Earlier, Tries: p.Start.Tries, Announced: p.Start.Announced,
+			Number: p.Start.Number, Checkpoint: p.Start.Checkpoint, Replaces: p.Start.Replaces, Onto: p.Start.Onto, Earlier: p.Start.Earlier, Tries: p.Start.Tries, Announced: p.Start.Announced, Unreported: p.Start.Unreported,
 		}, resources.Options{})
 		if err != nil {
 			s.Fatal(err)
@@ -134,6 +134,7 @@ func TestBranchesArePushedOneAfterTheOther(t *testing.T) {
 	want := v1alpha1.OriginBranchStatus{
 		Reason: v1alpha1.ReasonPublished, Message: "checkpoint 4 is at refs/heads/a as c1", Request: s.origin(0).Request, Number: 1,
 		Ref: "refs/heads/a", Commit: "c1", Onto: "theirs", Answer: "https://git.example.com/mr/1",
+		Tries: []v1alpha1.PublishTry{{Ref: "refs/heads/a", Checkpoint: 4}},
 	}
 	if diff := cmp.Diff(want, s.origin(0)); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)

@@ -315,4 +315,6 @@ type Publisher struct {
 	// pushed without having reported it. Announced are their pushes that were announced.
 	Tries     []int64
 	Announced []daemonapi.OwnPush
+	// Unreported are those of them that may have been made by pods that have not reported.
+	Unreported []daemonapi.OwnPush
 }

@@ -82,7 +82,7 @@ func (d *decision) followPublisher(p *v1alpha1.PublishStatus) (trouble string) {
 	}
 	switch {
 	case d.o.PublisherRefused != "":
-		d.published(p, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.PublisherRefused, Retryable: true})
+		d.published(p, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.PublisherRefused, Retryable: true, NotPushed: true})
 	case pod == nil && d.task.Spec.Publish == nil:
 		p.PodName, p.PodUID, p.StartTime = "", "", nil
 	case pod == nil && p.PodUID == "" && !d.o.Publication.Known:
@@ -189,6 +189,7 @@ func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.Publish
 		p.ProtectedFiles = append(p.ProtectedFiles, resources.PlainText(file, 256))
 	}
 	p.Reason, p.Message = result.Reason, statusText(result.Message)
+	p.Tries = afterPod(p.Tries, result)
 	switch {
 	case result.Reason == v1alpha1.ReasonPublishPending:
 		d.publishingAnnounced(p, result)
@@ -274,7 +275,7 @@ func (d *decision) publishedTo(p *v1alpha1.PublishStatus, result daemonapi.Publi
 	found := d.o.Publication.Found // by this task, or by a former one that it continues
 	recorded := p.Ref == "" && found != nil && found.Ref == result.Ref && found.Commit == result.Commit
 	p.Ref, p.Commit, p.PublishedCheckpoint = resources.PlainText(result.Ref, 255), resources.PlainText(result.Commit, 64), p.Checkpoint
-	p.Tries = withoutRef(p.Tries, p.Ref)
+	p.Tries = settled(p.Tries, v1alpha1.PublishTry{Ref: p.Ref, Checkpoint: p.Checkpoint})
 	p.Onto, p.PublishedTime = resources.PlainText(result.Onto, 64), ptr.To(metav1.NewTime(d.now.Truncate(time.Second)))
 	if result.Answer != "" || !known {
 		p.Answer = resources.PlainText(result.Answer, maxMessage)
@@ -338,6 +339,8 @@ func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 	if !request.isOf(p) {
 		p.Failures, p.FailingSince, p.Refusals = 0, nil, 0
 	}
+	try := v1alpha1.PublishTry{Ref: resources.PublishRef(d.task.Spec.Publish.Branch), Checkpoint: checkpoint}
+	p.Tries = begin(p.Tries, try, p.Number == 0 || p.Checkpoint != checkpoint)
 	p.Number = d.nextPublisher(p)
 	p.PodName, p.PodUID = resources.PublisherName(d.task.Name, p.Number), ""
 	p.Checkpoint, p.Request, p.Reason, p.Message = checkpoint, request.String(), "", ""
@@ -357,12 +360,12 @@ func (d *decision) nextPublisher(p *v1alpha1.PublishStatus) int64 {
 	return p.Number + 1
 }
 
-// publisher describes the pod that the status names, and records what it may push.
+// publisher describes the pod that the status names.
 func (d *decision) publisher(p *v1alpha1.PublishStatus) *Publisher {
 	out := &Publisher{Number: p.Number, Checkpoint: p.Checkpoint}
 	ref := resources.PublishRef(d.task.Spec.Publish.Branch)
-	p.Tries = addTry(p.Tries, v1alpha1.PublishTry{Ref: ref, Checkpoint: p.Checkpoint})
 	out.know(p.Tries, ref)
+	out.announced(p.Tries, ref)
 	pushed := d.pushed(p)
 	if len(pushed) > 0 {
 		out.Replaces, out.Onto, out.Earlier = pushed[0].Commit, pushed[0].Onto, pushed[1:]

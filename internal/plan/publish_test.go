@@ -38,7 +38,7 @@ func (s *scene) startPublisher(p *Publisher) {
 			s.Fatalf("pod %d was started while %s publishes", p.Number, s.o.Publishers[i].Name)
 		}
 	}
-	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces, Onto: p.Onto, Earlier: p.Earlier, Tries: p.Tries, Announced: p.Announced}, resources.Options{})
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: s.o.Task, Number: p.Number, Checkpoint: p.Checkpoint, Replaces: p.Replaces, Onto: p.Onto, Earlier: p.Earlier, Tries: p.Tries, Announced: p.Announced, Unreported: p.Unreported}, resources.Options{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -117,7 +117,8 @@ func TestACompletedTaskIsPublishedOnce(t *testing.T) {
 	s.publisherEnds(pushed("c1"))
 	s.wantNoPublisher()
 	s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, "checkpoint 2 is at refs/heads/clew/work as c1")
-	want := &v1alpha1.PublishStatus{Number: 1, Checkpoint: 2, Request: s.status().Publish.Request, Reason: v1alpha1.ReasonPublished, Ref: somewhere, Commit: "c1", PublishedCheckpoint: 2, PublishedTime: ptr.To(metav1.NewTime(s.now)), Answer: "https://git.example.com/mr/1"}
+	want := &v1alpha1.PublishStatus{Number: 1, Checkpoint: 2, Request: s.status().Publish.Request, Reason: v1alpha1.ReasonPublished, Ref: somewhere, Commit: "c1", PublishedCheckpoint: 2, PublishedTime: ptr.To(metav1.NewTime(s.now)),
+		Tries: []v1alpha1.PublishTry{{Ref: somewhere, Checkpoint: 2}}, Answer: "https://git.example.com/mr/1"}
 	if diff := cmp.Diff(want, s.status().Publish); diff != "" {
 		t.Errorf("status.publish (-want +got):\n%s", diff)
 	}

@@ -16,14 +16,60 @@ const (
 	maxAnnouncements = 3
 )
 
-// addTry adds a try to those of a status, unless it is there. The oldest go if the list is full:
-// what those have pushed is then taken to keep all that it may.
-func addTry(tries []v1alpha1.PublishTry, try v1alpha1.PublishTry) []v1alpha1.PublishTry {
-	if slices.Contains(tries, try) {
+// begin adds the try of the first pod that is started for a checkpoint. If there is none of the
+// checkpoint although other pods were started for it, an earlier version of Clew has started them,
+// which announced nothing, or the tries were too many: what they have kept cannot be told, so none is
+// added.
+func begin(tries []v1alpha1.PublishTry, try v1alpha1.PublishTry, first bool) []v1alpha1.PublishTry {
+	onRecord := slices.ContainsFunc(tries, func(t v1alpha1.PublishTry) bool { return t.Checkpoint == try.Checkpoint && t.Commit == "" })
+	if !first && !onRecord {
 		return tries
 	}
-	tries = append(tries, try)
-	return tries[max(0, len(tries)-maxTries):]
+	return addTry(tries, try)
+}
+
+// addTry adds a try to those of a status, unless it is there.
+func addTry(tries []v1alpha1.PublishTry, try v1alpha1.PublishTry) []v1alpha1.PublishTry {
+	if slices.ContainsFunc(tries, func(t v1alpha1.PublishTry) bool {
+		t.Unreported = false
+		return t == try
+	}) {
+		return tries
+	}
+	return bounded(append(tries, try))
+}
+
+// bounded keeps maxTries, the last one among them. Announced pushes that nobody has made go first, and
+// then all tries of the oldest checkpoint: what its pods have kept can be told only if all are known.
+// The pushes of the last one's checkpoint stay the longest, without the try that says that they are all.
+func bounded(tries []v1alpha1.PublishTry) []v1alpha1.PublishTry {
+	last := tries[len(tries)-1]
+	for len(tries) > maxTries {
+		oldest := tries[0].Checkpoint
+		i := slices.IndexFunc(tries[:len(tries)-1], func(t v1alpha1.PublishTry) bool { return t.Commit != "" && !t.Unreported })
+		switch {
+		case i >= 0:
+			tries = slices.Delete(tries, i, i+1)
+		case oldest != last.Checkpoint:
+			tries = slices.DeleteFunc(tries, func(t v1alpha1.PublishTry) bool { return t.Checkpoint == oldest })
+		default:
+			i = slices.IndexFunc(tries, func(t v1alpha1.PublishTry) bool { return t.Commit == "" })
+			tries = slices.Delete(tries, max(0, i), max(0, i)+1)
+		}
+	}
+	return tries
+}
+
+// afterPod takes into account what is known of the end of a pod: whatever was announced, it may have
+// pushed, unless it says that it has not.
+func afterPod(tries []v1alpha1.PublishTry, result daemonapi.PublishResult) []v1alpha1.PublishTry {
+	if result.NotPushed || result.Reason == v1alpha1.ReasonPublished {
+		return tries
+	}
+	for i := range tries {
+		tries[i].Unreported = tries[i].Commit != ""
+	}
+	return tries
 }
 
 // announce adds the push that a pod has announced, and reports whether another pod may make it at
@@ -41,25 +87,55 @@ func announce(tries []v1alpha1.PublishTry, checkpoint int64, result daemonapi.Pu
 	return addTry(tries, try), n < maxAnnouncements
 }
 
-// withoutRef returns the tries of other refs than the one of which it is known what it has.
-func withoutRef(tries []v1alpha1.PublishTry, ref string) (others []v1alpha1.PublishTry) {
+// announces reports whether any of the tries is a push that was announced.
+func announces(tries []v1alpha1.PublishTry) bool {
+	return slices.ContainsFunc(tries, func(t v1alpha1.PublishTry) bool { return t.Commit != "" })
+}
+
+// settled returns the tries without those of a ref of which it is known what it has, apart from
+// the one that was successful: that another pod of the same checkpoint announces what it pushes
+// stays true.
+func settled(tries []v1alpha1.PublishTry, done v1alpha1.PublishTry) (others []v1alpha1.PublishTry) {
 	for _, t := range tries {
-		if t.Ref != ref {
+		if t.Ref != done.Ref || t == done {
 			others = append(others, t)
 		}
 	}
 	return others
 }
 
-// know tells the pod about the tries of its ref.
+// ended returns the tries without those of checkpoints of which a push is announced that a pod may be
+// about to make: what it will have kept cannot be told yet.
+func ended(tries []v1alpha1.PublishTry) (all []v1alpha1.PublishTry) {
+	for _, t := range tries {
+		awaited := slices.ContainsFunc(tries, func(a v1alpha1.PublishTry) bool {
+			return a.Commit != "" && !a.Unreported && a.Ref == t.Ref && a.Checkpoint == t.Checkpoint
+		})
+		if !awaited || t.Unreported {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// know tells the pod what others may have pushed to its ref.
 func (p *Publisher) know(tries []v1alpha1.PublishTry, ref string) {
 	for _, t := range tries {
 		switch {
 		case t.Ref != ref:
-		case t.Commit != "":
-			p.Announced = append(p.Announced, daemonapi.OwnPush{Commit: t.Commit, Onto: t.Onto})
-		default:
+		case t.Commit == "":
 			p.Tries = append(p.Tries, t.Checkpoint)
+		case t.Unreported:
+			p.Unreported = append(p.Unreported, daemonapi.OwnPush{Commit: t.Commit, Onto: t.Onto})
+		}
+	}
+}
+
+// announced tells the pod which pushes to its ref are announced.
+func (p *Publisher) announced(tries []v1alpha1.PublishTry, ref string) {
+	for _, t := range tries {
+		if t.Ref == ref && t.Commit != "" {
+			p.Announced = append(p.Announced, daemonapi.OwnPush{Commit: t.Commit, Onto: t.Onto})
 		}
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func (s *scene) told() daemonapi.PublishConfig {
 }
 
 func announced(commit, onto string) daemonapi.PublishResult {
-	return daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishPending, Message: "it is about to be pushed", Ref: somewhere, Commit: commit, Onto: onto}
+	return daemonapi.PublishResult{NotPushed: true, Reason: v1alpha1.ReasonPublishPending, Message: "it is about to be pushed", Ref: somewhere, Commit: commit, Onto: onto}
 }
 
 // wantTries fails unless these are the tries in the status, and what the pod is told of them.
@@ -36,15 +37,18 @@ func wantTries(t *testing.T, status []v1alpha1.PublishTry, told daemonapi.Publis
 		t.Errorf("the tries of the status (-want +got):\n%s", diff)
 	}
 	var tries []int64
-	var pushes []daemonapi.OwnPush
+	var pushes, unreported []daemonapi.OwnPush
 	for _, try := range want {
 		if try.Commit == "" {
 			tries = append(tries, try.Checkpoint)
-		} else {
-			pushes = append(pushes, daemonapi.OwnPush{Commit: try.Commit, Onto: try.Onto})
+			continue
+		}
+		pushes = append(pushes, daemonapi.OwnPush{Commit: try.Commit, Onto: try.Onto})
+		if try.Unreported {
+			unreported = append(unreported, daemonapi.OwnPush{Commit: try.Commit, Onto: try.Onto})
 		}
 	}
-	if diff := cmp.Diff([]any{true, tries, pushes}, []any{told.Announce, told.Tries, told.Announced}); diff != "" {
+	if diff := cmp.Diff([]any{true, tries, pushes, unreported}, []any{told.Announce, told.Tries, told.Announced, told.Unreported}); diff != "" {
 		t.Errorf("what the pod is told (-want +got):\n%s", diff)
 	}
 }
@@ -72,9 +76,40 @@ func TestWhatAPodMayPushIsOnRecordBeforeItStarts(t *testing.T) {
 	wantTries(t, s.status().Publish.Tries, s.told(), first)
 
 	s.publisherEnds(pushed("c1"))
-	if tries := s.status().Publish.Tries; len(tries) > 0 {
-		t.Errorf("after a push that was reported, there are the tries %+v", tries)
+	if diff := cmp.Diff([]v1alpha1.PublishTry{first}, s.status().Publish.Tries); diff != "" {
+		t.Errorf("after a push that was reported (-want +got):\n%s", diff)
 	}
+}
+
+// Whose commit the ref has then, nobody could tell who only knows what was announced.
+func TestAnAnnouncedPushMayHaveBeenMadeOnlyIfItsPodDoesNotSayThatItWasNot(t *testing.T) {
+	s := beingPublished(t)
+	first := v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 1}
+	push := v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 1, Commit: "c1", Onto: "theirs"}
+	s.publisherEnds(announced("c1", "theirs"))
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonRepositoryUnreachable, NotPushed: true, Retryable: true, Ref: somewhere})
+	s.after(time.Minute).step()
+	wantTries(t, s.status().Publish.Tries, s.told(), first, push)
+
+	s.step() // it is seen
+	s.o.Publishers = nil
+	s.step()
+	s.after(time.Minute).step()
+	push.Unreported = true
+	wantTries(t, s.status().Publish.Tries, s.told(), first, push)
+	s.publisherEnds(announced("c1", "theirs"))
+	wantTries(t, s.status().Publish.Tries, s.told(), first, push)
+}
+
+// A version that announces nothing may have started them, and pushed over commits of others.
+func TestAPodIsNoTryIfAnEarlierOneOfItsCheckpointIsNotOnRecord(t *testing.T) {
+	s := beingPublished(t)
+	s.step() // it is seen
+	s.o.Task.Status.Publish.Tries = nil
+	s.o.Publishers = nil
+	s.step()
+	s.after(time.Minute).step()
+	wantTries(t, s.status().Publish.Tries, s.told())
 }
 
 func TestAnAnnouncedPushIsMadeByAnotherPodAtOnce(t *testing.T) {
@@ -124,6 +159,26 @@ func TestTheTriesOfAStatusAreBounded(t *testing.T) {
 	}
 }
 
+func TestATryIsOnRecordWithAllPushesOfItsCheckpointOrNotAtAll(t *testing.T) {
+	first := v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 5}
+	for name, tt := range map[string]struct{ lost, kept bool }{"none was made": {lost: false, kept: true}, "any may have been made": {lost: true, kept: false}} {
+		t.Run(name, func(t *testing.T) {
+			tries := begin(nil, first, true)
+			for n := range maxTries + 5 {
+				tries, _ = announce(tries, 5, announced("c5", fmt.Sprintf("theirs-%d", n)))
+				tries = begin(afterPod(tries, daemonapi.PublishResult{NotPushed: !tt.lost}), first, false)
+			}
+			if got := slices.Contains(tries, first); len(tries) != maxTries || got != tt.kept {
+				t.Errorf("there are %d tries, and that there are no others is on record: %v, want %v", len(tries), got, tt.kept)
+			}
+			tries = begin(tries, v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 6}, true)
+			if tt.lost && (len(tries) != 1 || tries[0].Checkpoint != 6) {
+				t.Errorf("of the checkpoint before there are %+v", tries)
+			}
+		})
+	}
+}
+
 func TestWhatAPodMayPushOfABranchIsOnRecordBeforeItStarts(t *testing.T) {
 	s := pushing(t, "a").step()
 	first := v1alpha1.PublishTry{Ref: "refs/heads/a", Checkpoint: 4}
@@ -135,12 +190,12 @@ func TestWhatAPodMayPushOfABranchIsOnRecordBeforeItStarts(t *testing.T) {
 	s.step()
 	wantTries(t, s.origin(0).Tries, s.told(), first)
 
-	push := daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishPending, Ref: "refs/heads/a", Commit: "c1", Onto: "theirs"}
+	push := daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishPending, NotPushed: true, Ref: "refs/heads/a", Commit: "c1", Onto: "theirs"}
 	s.ends(push)
 	wantTries(t, s.origin(0).Tries, s.told(), first, v1alpha1.PublishTry{Ref: "refs/heads/a", Checkpoint: 4, Commit: "c1", Onto: "theirs"})
 	s.ends(at("refs/heads/a", "c1"))
-	if tries := s.origin(0).Tries; len(tries) > 0 {
-		t.Errorf("after a push that was reported, there are the tries %+v", tries)
+	if diff := cmp.Diff([]v1alpha1.PublishTry{first}, s.origin(0).Tries); diff != "" {
+		t.Errorf("after a push that was reported (-want +got):\n%s", diff)
 	}
 	for _, e := range s.events[1:] {
 		if e.Reason == v1alpha1.EventBranchNotPublished {

@@ -210,8 +210,8 @@ func (d *decision) significant(s *v1alpha1.TaskStatus) *v1alpha1.TaskStatus {
 	for i := range s.Attempts {
 		s.Attempts[i].PodUID, s.Attempts[i].NodeName = "", ""
 	}
-	if s.Publish != nil {
-		s.Publish.PodUID = ""
+	if p := s.Publish; p != nil && !announces(p.Tries) { // what was announced may have been pushed once the pod is there
+		p.PodUID = ""
 	}
 	return s
 }

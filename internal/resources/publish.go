@@ -33,9 +33,10 @@ type PublisherRequest struct {
 	Onto string
 	// Earlier are other pushes of the task that the ref may still have.
 	Earlier []daemonapi.OwnPush
-	// Tries and Announced are those of the pod's configuration.
-	Tries     []int64
-	Announced []daemonapi.OwnPush
+	// Tries, Announced and Unreported are those of the pod's configuration.
+	Tries      []int64
+	Announced  []daemonapi.OwnPush
+	Unreported []daemonapi.OwnPush
 }
 
 // BranchRequest is a branch of a Checkpoint that is pushed to the task's repository.
@@ -136,7 +137,7 @@ func publishConfig(request PublisherRequest, options Options) daemonapi.PublishC
 		Namespace: task.Namespace, Task: task.Name, TaskUID: string(task.UID), Checkpoint: request.Checkpoint,
 		GitStoreURL: common.GitStoreURL, CABundle: common.CABundle, Repository: *common.Repository,
 		Ref: PublishRef(spec.Branch), Replaces: request.Replaces, Onto: request.Onto, Earlier: request.Earlier,
-		Tries: request.Tries, Announce: true, Announced: request.Announced,
+		Tries: request.Tries, Announce: true, Announced: request.Announced, Unreported: request.Unreported,
 		Uncommitted: spec.Uncommitted != v1alpha1.PublishIgnore,
 		Message:     cmp.Or(strings.TrimSpace(spec.Message), "Work of the Clew task "+task.Name),
 		AuthorName:  author.Name, AuthorEmail: author.Email,

@@ -62,6 +62,8 @@ type OriginPushed struct {
 	// Unannounced is set if the push was left undone because it is not announced: of Commit, and
 	// with Onto, it would have been made.
 	Unannounced bool
+	// Unsure is set beside an error if Ref may have been changed all the same.
+	Unsure bool
 	// Already is set if Ref had the commit, so that nothing was pushed.
 	Already bool
 	// Onto is what Ref has of others: the newest commit in the history of what was pushed that
@@ -194,16 +196,27 @@ func (c *pushing) announced(at, onto string) bool {
 		slices.Contains(c.push.Announced, OwnPush{Commit: c.push.Commit, Onto: onto})
 }
 
-// own returns the push of the task that left a commit in the ref, if one is known.
-func (c *pushing) own(at string) (OwnPush, bool) {
-	if at != "" && at == c.push.Replaces {
+// own returns the push of the task that left a commit in the ref, if one is known. Of several
+// pushes of the same commit that kept different things, none is; one that is unsure holds for all.
+func (c *pushing) own(at string) (own OwnPush, known bool) {
+	switch at {
+	case "":
+		return OwnPush{}, false
+	case c.push.Replaces:
 		return OwnPush{Commit: at, Onto: c.push.Onto}, true
 	}
-	i := slices.IndexFunc(c.push.Earlier, func(p OwnPush) bool { return at != "" && p.Commit == at })
-	if i < 0 {
-		return OwnPush{}, false
+	contradictory := false
+	for _, p := range c.push.Earlier {
+		switch {
+		case p.Commit != at:
+		case p.Unsure:
+			return p, true
+		default:
+			contradictory = contradictory || known && own.Onto != p.Onto
+			own, known = p, true
+		}
 	}
-	return c.push.Earlier[i], true
+	return own, known && !contradictory
 }
 
 // remains returns the newest commit that a push leaves of a history which it discards.
@@ -279,8 +292,11 @@ func (c *pushing) send(at string) (OriginPushed, error) {
 	}
 	out, stderr, err := c.run(append(args, "--end-of-options", c.url, c.push.Commit+":"+c.push.Ref)...)
 	pushed := OriginPushed{Answer: answerOf(stderr)}
-	if err == nil || c.ctx.Err() != nil {
-		return pushed, err
+	if err == nil {
+		return pushed, nil
+	}
+	if c.ctx.Err() != nil {
+		return OriginPushed{Unsure: true}, err
 	}
 	switch text := stderr + "\n" + string(out); {
 	case strings.Contains(text, "(stale info)") || strings.Contains(text, "(fetch first)") || strings.Contains(text, "(remote ref does not exist)"):
@@ -296,7 +312,8 @@ func (c *pushing) send(at string) (OriginPushed, error) {
 		}
 		return OriginPushed{}, fail(Rejected, &PushRefusedError{said}, "the repository %s refused the push", c.url)
 	}
-	return OriginPushed{}, err
+	reason := ReasonOf(err)
+	return OriginPushed{Unsure: reason != AuthenticationFailed && reason != RepositoryNotFound && reason != InvalidURL}, err
 }
 
 // run runs a git command that contacts the origin, never another host. It returns standard

@@ -188,7 +188,7 @@ func (r *Branches) start(ctx context.Context, task *v1alpha1.Task, c *v1alpha1.C
 	pod, err := resources.NewPublisher(resources.PublisherRequest{
 		Task: task, Branch: &resources.BranchRequest{Checkpoint: c, Branch: want.Branch},
 		Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces, Onto: want.Onto, Earlier: want.Earlier,
-		Tries: want.Tries, Announced: want.Announced,
+		Tries: want.Tries, Announced: want.Announced, Unreported: want.Unreported,
 	}, r.Pods)
 	if err != nil {
 		return "", err

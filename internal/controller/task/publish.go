@@ -52,7 +52,7 @@ func (r *Reconciler) startPublisher(ctx context.Context, task *v1alpha1.Task, wa
 	if err := podaccount.Ensure(ctx, r.Live, r.Client, task.Namespace); err != nil {
 		return err
 	}
-	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces, Onto: want.Onto, Earlier: want.Earlier, Tries: want.Tries, Announced: want.Announced}, r.Pods)
+	pod, err := resources.NewPublisher(resources.PublisherRequest{Task: task, Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces, Onto: want.Onto, Earlier: want.Earlier, Tries: want.Tries, Announced: want.Announced, Unreported: want.Unreported}, r.Pods)
 	if err != nil {
 		return err
 	}

@@ -62,7 +62,7 @@ func (p *publisher) kept(checkpoint int64) (onto string, known bool) {
 		return "", false
 	}
 	onto = p.Pod.Onto
-	for _, own := range slices.Concat(p.Pod.Earlier, p.Pod.Announced) {
+	for _, own := range slices.Concat(p.Pod.Earlier, p.Pod.Announced, p.Pod.Unreported) {
 		switch {
 		case onto == "":
 			onto = own.Onto

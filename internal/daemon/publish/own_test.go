@@ -152,10 +152,13 @@ func (s *stage) pods(checkpoint int64, killed bool) daemonapi.PublishResult {
 		}
 		switch {
 		case got == nil:
+			pod.Unreported = slices.Clone(pod.Announced)
 			return daemonapi.PublishResult{}
 		case got.Reason == v1alpha1.ReasonPublished:
-			pod.Replaces, pod.Onto, pod.Tries, pod.Announced = got.Commit, got.Onto, nil, nil
+			pod.Replaces, pod.Onto, pod.Tries, pod.Announced, pod.Unreported = got.Commit, got.Onto, nil, nil, nil
 			return *got
+		case !got.NotPushed:
+			s.Fatalf("a pod that has pushed nothing does not report that: %+v", *got)
 		case got.Reason != v1alpha1.ReasonPublishPending:
 			return *got
 		}
@@ -263,5 +266,62 @@ func TestWhatAKilledPodHasPushedIsReplacedAndNothingElse(t *testing.T) {
 				t.Errorf("it keeps %q of others, want %q", got.Onto, kept)
 			}
 		})
+	}
+}
+
+// The agent has the commit from others, who push it to the branch themselves before the pod does that
+// makes the announced push.
+func TestACommitThatOthersHavePushedIsNotTheTasksForHavingBeenAnnounced(t *testing.T) {
+	s := newStage(t)
+	base := s.git.Run(t, s.work, "rev-parse", "HEAD~1")
+	s.git.Run(t, s.work, "push", "--quiet", "--force", s.originURL, base+":refs/heads/clew/fix")
+	theirs := s.git.Run(t, s.work, "commit-tree", base+"^{tree}", "-p", base, "-m", "Theirs")
+	s.git.Run(t, s.work, "reset", "--quiet", "--hard", theirs)
+	s.git.Run(t, s.work, "clean", "--quiet", "-f", "-d", "-x")
+	s.checkpoint(2)
+	pod := &s.cfg.Pod
+	pod.Announce, pod.Checkpoint, pod.Tries, pod.Replaces = true, 2, []int64{2}, base
+	got := s.run(t.Context())
+	if got.Reason != v1alpha1.ReasonPublishPending || got.Commit != theirs || !got.NotPushed {
+		t.Fatalf("the first pod reports %+v", got)
+	}
+	pod.Announced = []daemonapi.OwnPush{{Commit: got.Commit, Onto: got.Onto}}
+	s.git.Run(t, s.work, "push", "--quiet", s.originURL, theirs+":refs/heads/clew/fix")
+
+	s.git.Run(t, s.work, "reset", "--quiet", "--hard", base)
+	s.write(s.work, "own.txt", "own\n")
+	s.checkpoint(3)
+	s.want(s.pods(3, false), v1alpha1.ReasonDiverged, false, theirs)
+	if at := s.origin("rev-parse", "clew/fix"); at != theirs {
+		t.Errorf("the branch was moved from %s to %s", theirs, at)
+	}
+}
+
+// Each of two pods was lost that were to push the same commit, over different commits of others.
+func TestWhatOneOfSeveralLostPodsHasKeptIsNotDiscarded(t *testing.T) {
+	s := newStage(t)
+	first := s.others("HEAD~1")
+	second := s.others(first)
+	s.git.Run(t, s.work, "rebase", "--quiet", second)
+	s.checkpoint(2)
+	s.git.Run(t, s.work, "push", "--quiet", "--force", s.originURL, first+":refs/heads/clew/fix")
+	pod := &s.cfg.Pod
+	pod.Announce, pod.Checkpoint, pod.Tries = true, 2, []int64{2}
+	got := s.run(t.Context())
+	pod.Announced = []daemonapi.OwnPush{{Commit: got.Commit, Onto: first}}
+	pod.Unreported = pod.Announced
+	s.git.Run(t, s.work, "push", "--quiet", s.originURL, second+":refs/heads/clew/fix")
+	s.pods(2, true)
+	at := s.origin("rev-parse", "clew/fix")
+	if at != got.Commit || len(pod.Unreported) != 2 {
+		t.Fatalf("the branch is at %s, and the pods may have pushed %+v", at, pod.Unreported)
+	}
+
+	s.git.Run(t, s.work, "reset", "--quiet", "--hard", first)
+	s.write(s.work, "own.txt", "own\n")
+	s.checkpoint(3)
+	s.want(s.pods(3, false), v1alpha1.ReasonDiverged, false)
+	if now := s.origin("rev-parse", "clew/fix"); now != at {
+		t.Errorf("the branch was moved from %s to %s", at, now)
 	}
 }

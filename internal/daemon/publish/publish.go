@@ -44,6 +44,8 @@ type publisher struct {
 	Config
 	repo   *worktree.Repo
 	result daemonapi.PublishResult
+	// unsure is set if a push has failed that may have taken effect all the same.
+	unsure bool
 }
 
 // Run publishes the checkpoint and returns the outcome. It can be repeated: what has been
@@ -57,12 +59,13 @@ func Run(ctx context.Context, cfg Config) daemonapi.PublishResult {
 		p.Log.Error(err, "the checkpoint was not published")
 		p.result.Reason, p.result.Message, p.result.Retryable = p.describe(err)
 	}
+	p.result.NotPushed = p.result.Reason != v1alpha1.ReasonPublished && !p.unsure
 	return p.result
 }
 
 func (p *publisher) run(ctx context.Context) error {
 	push := worktree.OriginPush{URL: p.Pod.Repository.URL, Ref: p.Pod.Ref, Replaces: p.Pod.Replaces, Onto: p.Pod.Onto, Force: p.Pod.Force, Options: p.Pod.PushOptions,
-		Earlier: ownPushes(p.Pod.Earlier, p.Pod.Announced), Announce: p.Pod.Announce, Announced: ownPushes(p.Pod.Announced)}
+		Earlier: ownPushes(p.Pod.Earlier, p.Pod.Unreported), Announce: p.Pod.Announce, Announced: ownPushes(p.Pod.Announced)}
 	var err error
 	if push.Credentials, push.CAFile, err = origin.Credentials(p.CredentialsDir); err != nil {
 		return err
@@ -188,6 +191,7 @@ func (p *publisher) push(ctx context.Context, push worktree.OriginPush) error {
 func (p *publisher) send(ctx context.Context, push worktree.OriginPush) error {
 	return p.retry(ctx, func() error {
 		pushed, err := p.repo.PushOrigin(ctx, push)
+		p.unsure = p.unsure || pushed.Unsure
 		if err == nil && pushed.Unannounced {
 			p.result.Reason, p.result.Onto = v1alpha1.ReasonPublishPending, pushed.Onto
 			p.result.Message = fmt.Sprintf("checkpoint %d is about to be pushed as %s", p.Pod.Checkpoint, push.Commit)
