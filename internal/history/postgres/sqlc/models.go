@@ -355,6 +355,8 @@ type TaskSpec struct {
 	StartCheckpoint int64
 	StartCommit     string
 	StartPosition   int64
+	StartFrom       string
+	OperatingMode   string
 }
 
 type TaskSummary struct {
