@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -107,35 +109,52 @@ func (h *Handler) adoptTask(ctx context.Context, namespace string, a gitstoreapi
 	return adoption, fences.markAdopted(ctx, a.UID, a.Former)
 }
 
-// adoptRefs creates, in one repository, all refs of a task that stand for those of a former
-// one, or none. Its live ref is no checkpoint's.
+// adoptPortion is how many refs are created at once: each is written through to the disk, and a
+// request that ends too early is repeated, and goes on.
+const adoptPortion = 500
+
+// adoptRefs creates, in one repository, all refs of a task that stand for those of a former one, and
+// returns how many there are. Its live ref is no checkpoint's.
 func (s *Store) adoptRefs(ctx context.Context, repository Repository, uid, former string) (int, error) {
 	used, err := repository.use(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer used.Close()
-	listed, err := s.gitFor(repository).run(ctx, repository.Path, "--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(former))
+	listed, err := s.gitFor(repository).run(ctx, repository.Path, "--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(former), refname.OfTask(uid))
 	if err != nil {
 		return 0, err
 	}
-	count := 0
-	var commands strings.Builder
+	count, lacking := lackingRefs(listed, uid, former)
+	if count == 0 {
+		return 0, nil
+	}
+	for portion := range slices.Chunk(lacking, adoptPortion) {
+		_, err = s.gitFor(repository).runWith(ctx, []*os.File{used}, strings.NewReader(strings.Join(portion, "")), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
+		if err != nil {
+			return 0, err
+		}
+	}
+	return count, syncFolders(filepath.Join(repository.Path, "refs"))
+}
+
+// lackingRefs returns, from a list of the refs of a task and of a former one, how many of the latter
+// are adopted, and git's commands that create those which the task lacks.
+func lackingRefs(listed, uid, former string) (count int, commands []string) {
+	has := make(map[string]string)
 	for line := range strings.Lines(listed) {
 		id, ref, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		has[ref] = id
+	}
+	for _, ref := range slices.Sorted(maps.Keys(has)) {
 		rest, ok := strings.CutPrefix(ref, refname.OfTask(former))
 		if !ok || ref == refname.Live(former) {
 			continue
 		}
 		count++
-		fmt.Fprintf(&commands, "update %s\x00%s\x00\x00", refname.OfTask(uid)+rest, id)
+		if own := refname.OfTask(uid) + rest; has[own] != has[ref] {
+			commands = append(commands, fmt.Sprintf("update %s\x00%s\x00\x00", own, has[ref]))
+		}
 	}
-	if count == 0 {
-		return 0, nil
-	}
-	_, err = s.gitFor(repository).runWith(ctx, []*os.File{used}, strings.NewReader(commands.String()), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
-	if err != nil {
-		return 0, err
-	}
-	return count, syncFolders(filepath.Join(repository.Path, "refs"))
+	return count, commands
 }

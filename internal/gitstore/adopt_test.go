@@ -1,8 +1,12 @@
 package gitstore
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,6 +54,43 @@ func TestATaskAdoptsTheCheckpointsOfAFormerOne(t *testing.T) {
 	}
 	if left := everything(t, server.bare(repository)); left != "" {
 		t.Errorf("after the deletion the repository has\n%s", left)
+	}
+}
+
+// One that takes longer than a request may take is finished by repeating the request.
+func TestAnAdoptionOfManyCheckpointsGoesOnWhereItEnded(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one + ":refs/clew/uid-1/code/1")
+	bare := server.bare(repository)
+	const count = adoptPortion + 99
+	var refs strings.Builder
+	for n := range count {
+		fmt.Fprintf(&refs, "create refs/clew/uid-1/code/%d %s\n", n+2, one)
+	}
+	cmd := exec.CommandContext(t.Context(), "git", "--git-dir", bare, "-c", "core.fsync=none", "update-ref", "--stdin")
+	cmd.Stdin = strings.NewReader(refs.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	code := filepath.Join(bare, "refs", "clew", "uid-2", "code")
+	lock := filepath.Join(code, "99.lock") // the last one in their order
+	if err := errors.Join(os.MkdirAll(code, 0o755), os.WriteFile(lock, nil, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := server.adopt(serverToken, "uid-2", "uid-1"); code == http.StatusOK {
+		t.Fatalf("code %d, %s", code, body)
+	}
+	adopted := strings.Count(everything(t, bare), "refs/clew/uid-2/code/")
+	if adopted != adoptPortion {
+		t.Errorf("the task has %d refs after the first try, want %d", adopted, adoptPortion)
+	}
+	if err := os.Remove(lock); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := server.adopt(serverToken, "uid-2", "uid-1"); code != http.StatusOK || strings.TrimSpace(body) != fmt.Sprintf(`{"refs":%d}`, count+1) {
+		t.Errorf("code %d, %s", code, body)
 	}
 }
 

@@ -43,31 +43,40 @@ func Adopt(ctx context.Context, store Store, code Code, task history.Key, log lo
 	for _, former := range formers {
 		known = append(known, gitstoreapi.TaskAdoption{Namespace: task.Namespace, UID: task.UID, Former: former.UID, NamespaceUID: former.NamespaceUID})
 	}
+	var failed error // the first one; each of the others is tried all the same
 	for page := range slices.Chunk(known, gitstoreapi.MaxAdoptions) {
-		if err := adoptLacking(ctx, code, page, log); err != nil {
+		lacking, err := lackingOf(ctx, code, page)
+		if err != nil {
 			return err
 		}
+		for _, a := range lacking {
+			if err := adopt(ctx, code, a, log); err != nil && failed == nil {
+				failed = err
+			}
+		}
 	}
-	return nil
+	return failed
 }
 
-// adoptLacking has the gitstore carry out those of the adoptions that it lacks, at most
-// gitstoreapi.MaxAdoptions.
-func adoptLacking(ctx context.Context, code Code, known []gitstoreapi.TaskAdoption, log logr.Logger) error {
+// lackingOf returns those of the adoptions, at most gitstoreapi.MaxAdoptions, that the gitstore lacks.
+func lackingOf(ctx context.Context, code Code, known []gitstoreapi.TaskAdoption) ([]gitstoreapi.TaskAdoption, error) {
 	lacking, err := code.LackingAdoptions(ctx, known)
 	if err != nil {
-		return fmt.Errorf("%w: the gitstore could not tell which checkpoints of former tasks it lacks: %w", history.ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: the gitstore could not tell which checkpoints of former tasks it lacks: %w", history.ErrUnavailable, err)
 	}
-	for _, a := range lacking {
-		log := log.WithValues("namespace", a.Namespace, "uid", a.UID, "former", a.Former)
-		adoption, err := code.AdoptTask(ctx, a)
-		if err != nil {
-			return fmt.Errorf("%w: the gitstore could not give the task with UID %s the checkpoints of the former one with UID %s: %w", history.ErrUnavailable, a.UID, a.Former, err)
-		}
-		if adoption.Unknown {
-			log.Info("the gitstore does not know the former task: if it was restored from an older copy, what it has lost is pushed again from the volume of the task, if that has it")
-			continue
-		}
+	return lacking, nil
+}
+
+// adopt has the gitstore carry out one adoption.
+func adopt(ctx context.Context, code Code, a gitstoreapi.TaskAdoption, log logr.Logger) error {
+	log = log.WithValues("namespace", a.Namespace, "uid", a.UID, "former", a.Former)
+	adoption, err := code.AdoptTask(ctx, a)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: the gitstore could not give the task with UID %s the checkpoints of the former one with UID %s: %w", history.ErrUnavailable, a.UID, a.Former, err)
+	case adoption.Unknown:
+		log.Info("the gitstore does not know the former task: if it was restored from an older copy, what it has lost is pushed again from the volume of the task, if that has it")
+	default:
 		log.Info("a task has adopted the checkpoints of a former one", "refs", adoption.Refs)
 	}
 	return nil

@@ -10,8 +10,12 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// keepEvery is how often the gitstore is asked for the adoptions that it lacks.
-const keepEvery = time.Minute
+const (
+	// keepEvery is how often the gitstore is asked for the adoptions that it lacks.
+	keepEvery = time.Minute
+	// maxPause is how many times in a row an adoption is left out that has failed.
+	maxPause = 60
+)
 
 // All is a history store that lists the adoptions of all tasks.
 type All interface {
@@ -25,7 +29,13 @@ type Keeper struct {
 	Store All
 	Code  Code
 	Log   logr.Logger
+
+	// failed are the adoptions that have failed.
+	failed map[gitstoreapi.TaskAdoption]pause
 }
+
+// pause is how often an adoption is left out: left more times of length.
+type pause struct{ left, length int }
 
 // Run asks the gitstore again and again, until ctx ends.
 func (k *Keeper) Run(ctx context.Context) {
@@ -43,8 +53,11 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// Keep goes through all adoptions once.
+// Keep goes through all adoptions once. One that fails keeps no other one from being carried out: it
+// is left out of the next rounds, of more of them each time.
 func (k *Keeper) Keep(ctx context.Context) error {
+	before := k.failed
+	k.failed = make(map[gitstoreapi.TaskAdoption]pause)
 	for after := ""; ; {
 		page, err := k.Store.Adoptions(ctx, after, gitstoreapi.MaxAdoptions)
 		if err != nil || len(page) == 0 {
@@ -56,9 +69,29 @@ func (k *Keeper) Keep(ctx context.Context) error {
 				Namespace: a.Task.Namespace, UID: a.Task.UID, Former: a.Former.UID, NamespaceUID: a.Former.NamespaceUID,
 			})
 		}
-		if err := adoptLacking(ctx, k.Code, known, k.Log); err != nil {
+		lacking, err := lackingOf(ctx, k.Code, known)
+		if err != nil {
 			return err
 		}
+		for _, a := range lacking {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			k.carryOut(ctx, a, before[a])
+		}
 		after = page[len(page)-1].Former.UID
+	}
+}
+
+// carryOut has the gitstore carry out an adoption, unless it is left out after it has failed.
+func (k *Keeper) carryOut(ctx context.Context, a gitstoreapi.TaskAdoption, p pause) {
+	if p.left > 0 {
+		k.failed[a] = pause{left: p.left - 1, length: p.length}
+		return
+	}
+	if err := adopt(ctx, k.Code, a, k.Log); err != nil {
+		length := min(2*p.length+1, maxPause)
+		k.failed[a] = pause{left: length, length: length}
+		k.Log.Info("an adoption cannot be carried out; trying again", "error", err.Error(), "namespace", a.Namespace, "after", (time.Duration(length+1) * keepEvery).String())
 	}
 }

@@ -31,6 +31,8 @@ type gitstore struct {
 	has   map[gitstoreapi.TaskAdoption]bool
 	asked int
 	down  bool
+	// fails is an adoption that cannot be carried out.
+	fails gitstoreapi.TaskAdoption
 }
 
 func (g *gitstore) LackingAdoptions(_ context.Context, known []gitstoreapi.TaskAdoption) ([]gitstoreapi.TaskAdoption, error) {
@@ -45,6 +47,9 @@ func (g *gitstore) LackingAdoptions(_ context.Context, known []gitstoreapi.TaskA
 
 func (g *gitstore) AdoptTask(_ context.Context, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error) {
 	g.asked++
+	if a == g.fails {
+		return gitstoreapi.Adoption{}, errors.New("the record is damaged")
+	}
 	g.has[a] = true
 	return gitstoreapi.Adoption{Refs: 1}, nil
 }
@@ -80,5 +85,53 @@ func TestARestoredGitstoreIsAskedAgainForWhatItHasForgotten(t *testing.T) {
 	code.down = true
 	if err := keeper.Keep(t.Context()); !errors.Is(err, history.ErrUnavailable) {
 		t.Errorf("while the gitstore is down: %v", err)
+	}
+}
+
+// FormerTasks are those of a task that has adopted all.
+func (all adoptions) FormerTasks(context.Context, string) (formers []history.FormerTask, _ error) {
+	for _, a := range all {
+		formers = append(formers, a.Former)
+	}
+	return formers, nil
+}
+
+// three are the adoptions of one task, of which the first fails.
+func three() (adoptions, *gitstore) {
+	var all adoptions
+	for n := range 3 {
+		all = append(all, history.TaskAdoption{Task: history.Key{Namespace: "team", UID: "task"}, Former: history.FormerTask{UID: fmt.Sprintf("former-%d", n)}})
+	}
+	return all, &gitstore{has: map[gitstoreapi.TaskAdoption]bool{}, fails: gitstoreapi.TaskAdoption{Namespace: "team", UID: "task", Former: "former-0"}}
+}
+
+func TestAnAdoptionThatFailsKeepsNoOtherFromBeingCarriedOutAgain(t *testing.T) {
+	all, code := three()
+	keeper := codeadoption.Keeper{Store: all, Code: code, Log: testr.New(t)}
+	var asked []int
+	for range 6 {
+		before := code.asked
+		if err := keeper.Keep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		asked = append(asked, code.asked-before)
+	}
+	if len(code.has) != 2 {
+		t.Errorf("the gitstore has %v", code.has)
+	}
+	if want := []int{3, 0, 1, 0, 0, 0}; !slices.Equal(asked, want) {
+		t.Errorf("in each round %v were asked for, want %v: less and less often for the one that fails", asked, want)
+	}
+	code.fails = gitstoreapi.TaskAdoption{}
+	if err := keeper.Keep(t.Context()); err != nil || len(code.has) != 3 {
+		t.Errorf("once it can be carried out, the gitstore has %v: %v", code.has, err)
+	}
+}
+
+func TestATaskAdoptsWhatItCan(t *testing.T) {
+	all, code := three()
+	err := codeadoption.Adopt(t.Context(), all, code, all[0].Task, testr.New(t))
+	if !errors.Is(err, history.ErrUnavailable) || !strings.Contains(err.Error(), "damaged") || len(code.has) != 2 {
+		t.Errorf("the gitstore has %v, and the error is %v", code.has, err)
 	}
 }
