@@ -143,6 +143,24 @@ var _ = Describe("an attempt of a task", func() {
 		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.LatestCheckpoint.Name", "work-1"))
 	})
 
+	It("is stopped although the object of a checkpoint cannot be made", func() {
+		w := newWorld()
+		p := w.running("work")
+		w.requests.setSpoil(func(r *http.Request) error {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/checkpoints") {
+				return errors.New("failed calling a webhook")
+			}
+			return nil
+		})
+		w.record("work", v1alpha1.TriggerToolCalls, 1)
+		w.change("work", builders.Suspended)
+		w.untilStopped(p)
+		w.until("work", v1alpha1.ReasonSuspended)
+		w.requests.setSpoil(nil)
+		w.checkpoint("work-1")
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.LatestCheckpoint.Name", "work-1"))
+	})
+
 	It("converges although any response of the API server may be lost", func() {
 		w := newWorld()
 		var n atomic.Int64

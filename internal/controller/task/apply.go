@@ -43,10 +43,7 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 			p.Status.ClaimUID = string(uid)
 		}
 	}
-	refused, err := r.makeObjects(ctx, task, &p)
-	if err != nil {
-		return err
-	}
+	unmade := r.makeObjects(ctx, task, &p)
 	if p.Write {
 		before := newestAttempt(task)
 		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
@@ -74,20 +71,16 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	}
 	r.emitEvents(task, p.Entries)
 	r.record(ctx, task, m)
-	return refused
+	return unmade
 }
 
 // makeObjects creates the Checkpoints and ConversationSnapshots of a plan, and completes the status
-// with what has become of them. What the API server refuses is made again later, and must keep
-// nothing from being stopped and written meanwhile: it is returned apart from other errors.
-func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *plan.Plan) (refused, err error) {
+// with what has become of them. What cannot be made, such as while a webhook does not answer, is made
+// again later, and must keep nothing from being stopped and written meanwhile.
+func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *plan.Plan) (unmade error) {
 	if p.Checkpoints != nil {
 		newest, through, err := r.makeCheckpoints(ctx, task, *p.Checkpoints)
-		if requeue.Refused(err) {
-			refused = err
-		} else if err != nil {
-			return nil, err
-		}
+		unmade = err
 		if p.Status.LatestCheckpoint != nil {
 			p.Status.LatestCheckpoint.Name = newest
 		}
@@ -103,7 +96,7 @@ func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *pl
 		}
 		p.Status.SnapshotCount = newest
 	}
-	return refused, nil
+	return unmade
 }
 
 // newestAttempt returns the number of the newest attempt; 0 for none.
