@@ -162,20 +162,30 @@ type parts struct {
 	grants     *namespaced.Grants
 }
 
+// clients talk to the Kubernetes API. Each has its own rate limit there: tokens of strangers must not
+// delay the reviews of known callers.
+type clients struct {
+	reviews, identities *kubernetes.Clientset
+	objects             metadata.Interface
+	whole               dynamic.Interface
+}
+
+func newClients(config *rest.Config) (c clients, err error) {
+	var failed [4]error
+	c.reviews, failed[0] = kubernetes.NewForConfig(config)
+	c.identities, failed[1] = kubernetes.NewForConfig(config)
+	c.objects, failed[2] = metadata.NewForConfig(config)
+	c.whole, failed[3] = dynamic.NewForConfig(config)
+	if err := errors.Join(failed[:]...); err != nil {
+		return c, fmt.Errorf("create a client for the Kubernetes API: %w", err)
+	}
+	return c, nil
+}
+
 func assemble(config *rest.Config, o Options, stores stores, registry prometheus.Registerer, log logr.Logger) (*parts, error) {
-	clients, err := kubernetes.NewForConfig(config)
+	clients, err := newClients(config)
 	if err != nil {
-		return nil, fmt.Errorf("create a client for the Kubernetes API: %w", err)
-	}
-	// Each client has its own rate limit at the API server: tokens of strangers must not
-	// delay the reviews of known callers.
-	identities, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for the Kubernetes API: %w", err)
-	}
-	objects, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for the Kubernetes API: %w", err)
+		return nil, err
 	}
 	informers, err := newInformers(config)
 	if err != nil {
@@ -185,13 +195,9 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, err
 	}
-	frontProxy, err := historyapi.NewFrontProxy(clients)
+	frontProxy, err := historyapi.NewFrontProxy(clients.reviews)
 	if err != nil {
 		return nil, err
-	}
-	whole, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create a client for the Kubernetes API: %w", err)
 	}
 	known, err := newObjects(config)
 	if err != nil {
@@ -201,14 +207,14 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	if err != nil {
 		return nil, err
 	}
-	tasks, attempts := newLiveTasks(objects), podidentity.NewLiveTasks(whole)
+	tasks, attempts := newLiveTasks(clients.objects), podidentity.NewLiveTasks(clients.whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
 	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.daemons,
 		Connections:   stores.daemons.MaxConnections(),
-		Authenticator: podidentity.New(identities, named.names, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
+		Authenticator: podidentity.New(clients.identities, named.names, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
 		Live:          p.live,
 		Verifier:      onDemand,
@@ -229,7 +235,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Verifier:      onDemand,
 		Objects:       known,
 		Authenticator: frontProxy,
-		Authorizer:    historyapi.NewSubjectAccess(clients.AuthorizationV1().SubjectAccessReviews(), named.names),
+		Authorizer:    historyapi.NewSubjectAccess(clients.reviews.AuthorizationV1().SubjectAccessReviews(), named.names),
 		Log:           log.WithName("api"),
 		Registerer:    registry,
 	})
