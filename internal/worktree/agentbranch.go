@@ -1,6 +1,7 @@
 package worktree
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,33 +22,69 @@ type AgentBranch struct {
 	Commit string
 }
 
-// FindAgentBranch reports whether the agent's repository has a branch at its commit. If it
-// does not and the branch cannot be made, it says why:
+// FindAgentBranches reports for each of some branches whether the agent's repository has it, at its
+// commit. If it does not and the branch cannot be made, the error says why:
 //
 //   - BranchMoved: the repository has something else of that name;
-//   - ReferenceExists: git can have no such branch beside another one;
+//   - ReferenceExists: git can have no such branch beside another one, or would take another ref for
+//     it;
 //   - InvalidReference: git accepts no such name;
 //   - RepositoryUnsuited: the repository is not one in which branches can be made.
 //
-// It only reads. Other errors: WorktreeMissing, GitFailed.
-func (r *Repo) FindAgentBranch(b AgentBranch) (there bool, err error) {
+// It only reads. Other errors: WorktreeMissing, GitFailed, and that of ctx.
+func (r *Repo) FindAgentBranches(ctx context.Context, branches []AgentBranch) []AgentBranchFound {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	found := make([]AgentBranchFound, len(branches))
 	work, err := r.openAgentRepository()
 	if err != nil {
-		return false, err
+		for i := range found {
+			found[i].Err = err
+		}
+		return found
 	}
 	defer work.close()
-	return findAgentBranch(work, b)
+	packed := packedOf(work, branches)
+	for i, b := range branches {
+		if found[i].Err = ctx.Err(); found[i].Err == nil {
+			found[i].There, found[i].Err = findAgentBranch(work, b, packed)
+		}
+	}
+	return found
 }
 
-// findAgentBranch is FindAgentBranch in an open worktree.
-func findAgentBranch(work *beneath, b AgentBranch) (there bool, err error) {
+// AgentBranchFound is what is known of a branch in the agent's repository.
+type AgentBranchFound struct {
+	There bool
+	Err   error
+}
+
+// packedOf reads what packed-refs says of branches and of what may be in their way.
+func packedOf(work *beneath, branches []AgentBranch) packedRefs {
+	var refs []string
+	for _, b := range branches {
+		refs = append(refs, conflictsWith("refs/heads/"+b.Name)...)
+		refs = append(refs, preferred(b.Name)...)
+	}
+	return readPacked(work, refs...)
+}
+
+// preferred returns the refs that git, or a person, would take for a branch if they existed.
+func preferred(branch string) []string {
+	return []string{"refs/" + branch, "refs/tags/" + branch, "refs/remotes/" + branch, "refs/remotes/" + branch + "/HEAD"}
+}
+
+// findAgentBranch is FindAgentBranches in an open worktree.
+func findAgentBranch(work *beneath, b AgentBranch, packed packedRefs) (there bool, err error) {
 	if err := refname.CheckBranch(b.Name); err != nil {
 		return false, fail(InvalidReference, err, "%q is not a valid branch name", b.Name)
 	}
 	ref := "refs/heads/" + b.Name
-	at := agentRef(work, ref)
+	at := packed.ids[ref]
+	if info, err := work.lstat(gitName + "/" + ref); err == nil && info.Mode&unix.S_IFMT != unix.S_IFDIR {
+		raw, _ := work.readFile(gitName+"/"+ref, 4<<10) // nothing of a link
+		at = commitID(strings.TrimSpace(string(raw)))
+	}
 	switch {
 	case at == b.Commit:
 		return true, nil
@@ -56,17 +93,21 @@ func findAgentBranch(work *beneath, b AgentBranch) (there bool, err error) {
 	case headLeadsTo(work, ref):
 		return false, fail(BranchMoved, nil, "the agent is on a branch %q that has no commit yet, which is left as it is", b.Name)
 	}
-	if found := conflictingRef(work, ref); found != "" {
+	switch found := packed.conflicting(work, ref); {
+	case found == ref:
+		return false, fail(BranchMoved, nil, "the agent's repository has something named %q that is at no commit, which is left as it is", ref)
+	case found != "":
 		return false, fail(ReferenceExists, nil, "the agent's repository cannot have a branch %q beside %s", b.Name, found)
 	}
-	switch info, err := work.lstat(gitName + "/" + ref); {
-	case err == nil && info.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return false, fail(BranchMoved, nil, "the agent's repository has something named %q that is at no commit, which is left as it is", ref)
-	case err == nil || errors.Is(err, unix.ENOENT):
-		return false, nil
-	default:
+	for _, other := range preferred(b.Name) {
+		if info, err := work.lstat(gitName + "/" + other); packed.ids[other] != "" || err == nil && info.Mode&unix.S_IFMT != unix.S_IFDIR {
+			return false, fail(ReferenceExists, nil, "the agent's repository has %s, for which git would take a branch %q, or the other way round", other, b.Name)
+		}
+	}
+	if _, err := work.lstat(gitName + "/" + ref); err != nil && !errors.Is(err, unix.ENOENT) {
 		return false, unsuited(err, "write %s", ref)
 	}
+	return false, nil
 }
 
 // headLeadsTo reports whether the agent's HEAD is symbolic and leads to a ref, which need not
@@ -146,26 +187,38 @@ func (r *Repo) agentHasOrigin(work *beneath) bool {
 	return true
 }
 
-// MakeAgentBranch makes a branch in the agent's repository, which must have its commit. It
-// writes a file and runs no git there. It may be repeated.
+// MakeAgentBranches makes branches in the agent's repository, which must have their commits. It
+// writes files and runs no git there. It may be repeated. There is an error, or nil, for each.
 //
-// Errors: those of FindAgentBranch, StorageFull.
-func (r *Repo) MakeAgentBranch(b AgentBranch) error {
+// Errors: those of FindAgentBranches, StorageFull.
+func (r *Repo) MakeAgentBranches(ctx context.Context, branches []AgentBranch) []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	errs := make([]error, len(branches))
 	work, err := r.openAgentRepository()
-	if err != nil {
-		return err
+	if err == nil {
+		defer work.close()
+		packed := packedOf(work, branches)
+		for i, b := range branches {
+			if errs[i] = ctx.Err(); errs[i] == nil {
+				errs[i] = makeAgentBranch(work, b, packed)
+			}
+		}
+		err = failIO(work.sync(), "make %s durable", work.path)
 	}
-	defer work.close()
-	there, err := findAgentBranch(work, b)
+	for i := range errs {
+		errs[i] = cmp.Or(errs[i], err)
+	}
+	return errs
+}
+
+// makeAgentBranch makes one branch.
+func makeAgentBranch(work *beneath, b AgentBranch, packed packedRefs) error {
+	there, err := findAgentBranch(work, b, packed)
 	if err != nil || there {
 		return err
 	}
-	if err := putAgentFile(work, "refs/heads/"+b.Name, b.Commit); err != nil {
-		return unsuited(err, "make the branch %s", b.Name)
-	}
-	return failIO(work.sync(), "make %s durable", work.path)
+	return unsuited(putAgentFile(work, "refs/heads/"+b.Name, b.Commit), "make the branch %s", b.Name)
 }
 
 // openAgentRepository opens the worktree if the agent's repository is one in which branches can

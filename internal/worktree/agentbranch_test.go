@@ -2,10 +2,12 @@ package worktree
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // published returns the commit by which a checkpoint is published, as prepare asks for it.
@@ -38,15 +40,14 @@ func checkpointed(t *testing.T) (*fixture, Checkpoint, string) {
 
 // makeBranch makes a branch in the agent's repository as prepare does.
 func (f *fixture) makeBranch(name, commit string) error {
-	b := AgentBranch{Name: name, Commit: commit}
-	there, err := f.repo.FindAgentBranch(b)
-	if err != nil || there {
-		return err
+	b := []AgentBranch{{Name: name, Commit: commit}}
+	if found := f.repo.FindAgentBranches(context.Background(), b)[0]; found.Err != nil || found.There {
+		return found.Err
 	}
 	if err := f.repo.StoreForAgent(context.Background(), []string{commit}); err != nil {
 		return err
 	}
-	return f.repo.MakeAgentBranch(b)
+	return f.repo.MakeAgentBranches(context.Background(), b)[0]
 }
 
 func TestABranchOfACheckpointIsMadeInTheAgentsRepository(t *testing.T) {
@@ -118,15 +119,40 @@ func TestABranchOfTheAgentStays(t *testing.T) {
 			test.prepare(f)
 			files := listing(t, f.work)
 			wantReason(t, f.makeBranch("try", commit), test.reason)
-			wantReason(t, f.repo.MakeAgentBranch(AgentBranch{Name: "try", Commit: commit}), test.reason)
+			wantReason(t, f.repo.MakeAgentBranches(context.Background(), []AgentBranch{{Name: "try", Commit: commit}})[0], test.reason)
 			sameListing(t, "after the refusal", files, listing(t, f.work))
 		})
 	}
 	f, _, commit := checkpointed(t)
 	f.git("branch", "a")
 	wantReason(t, f.makeBranch("a/b", commit), ReferenceExists)
+	wantReason(t, f.makeBranch("origin/trunk", commit), ReferenceExists)
+	wantReason(t, f.makeBranch("origin", commit), ReferenceExists)
+	wantReason(t, f.makeBranch("v1", commit), ReferenceExists)
 	wantReason(t, f.makeBranch("HEAD", commit), InvalidReference)
 	wantReason(t, f.makeBranch("../x", commit), InvalidReference)
+}
+
+// TestPackedRefsAreReadOnce: the agent determines their size, and so the time that each reading
+// takes. What they say gets into no message unless git could have written it.
+func TestPackedRefsAreReadOnce(t *testing.T) {
+	f, _, commit := checkpointed(t)
+	line := strings.Repeat("1", 40) + " refs/heads/deep/"
+	f.write(".git/packed-refs", line+strings.Repeat("\xff", 1<<20)+"\n"+line+"\xff\n"+strings.Repeat(line+"x\n", 500_000))
+	var branches []AgentBranch
+	for i := range 100 {
+		branches = append(branches, AgentBranch{Name: fmt.Sprintf("a/a/a/a/a/a/a/a/%d", i), Commit: commit})
+	}
+	branches = append(branches, AgentBranch{Name: "deep", Commit: commit})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second) // reading it 1,000 times takes minutes
+	defer cancel()
+	for i, found := range f.repo.FindAgentBranches(ctx, branches) {
+		if b := branches[i]; b.Name != "deep" {
+			must(t, found.Err)
+		} else if wantReason(t, found.Err, ReferenceExists); !strings.HasSuffix(found.Err.Error(), "beside refs/heads/deep/x") {
+			t.Errorf("the error has %d bytes", len(found.Err.Error()))
+		}
+	}
 }
 
 // unbornByLink makes HEAD a symbolic link, as git once did.
@@ -185,7 +211,7 @@ func TestAHostileRepositoryIsLeftAlone(t *testing.T) {
 			f, _, commit := checkpointed(t)
 			hostileRepositories(outside)[name](f)
 			err := f.makeBranch("try/one", commit)
-			if reason := ReasonOf(err); reason != RepositoryUnsuited && reason != BranchMoved {
+			if reason := ReasonOf(err); reason != RepositoryUnsuited && reason != BranchMoved && reason != ReferenceExists {
 				t.Errorf("the error is %v, want %s", err, RepositoryUnsuited)
 			}
 			if there, err := f.repo.FindCheckout(AgentBranch{Name: "try/one", Commit: commit}); there || err == nil {

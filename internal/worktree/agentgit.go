@@ -2,7 +2,6 @@ package worktree
 
 import (
 	"bytes"
-	"iter"
 	"strings"
 	"unicode/utf8"
 
@@ -77,52 +76,84 @@ func agentRef(work *beneath, ref string) string {
 			return ""
 		}
 	}
-	for name, id := range packedRefs(work) {
-		if name == ref {
-			return commitID(id)
-		}
-	}
-	return ""
+	return readPacked(work, ref).ids[ref]
 }
 
-// packedRefs yields the names and object ids of the packed refs of the agent's
-// repository.
-func packedRefs(work *beneath) iter.Seq2[string, string] {
-	return func(yield func(name, id string) bool) {
-		packed, err := work.readFile(gitName+"/packed-refs", maxRefBytes)
-		if err != nil {
-			return
+// maxRefName bounds the length of the names that are read from packed-refs: the file system takes
+// no longer ones as paths, and whatever is found may get into a message.
+const maxRefName = 1 << 10
+
+// packedRefs is what the agent's packed-refs says of some refs.
+type packedRefs struct {
+	ids map[string]string
+	// below has a ref that is below one of them.
+	below map[string]string
+}
+
+// readPacked reads packed-refs once, whose size the agent determines.
+func readPacked(work *beneath, refs ...string) packedRefs {
+	p := packedRefs{ids: map[string]string{}, below: map[string]string{}}
+	asked := map[string]bool{}
+	for _, ref := range refs {
+		asked[ref] = true
+	}
+	text, err := work.readFile(gitName+"/packed-refs", maxRefBytes)
+	if err != nil {
+		return p
+	}
+	for line := range bytes.Lines(text) {
+		id, name, ok := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
+		if !ok || len(name) > maxRefName {
+			continue
 		}
-		for line := range bytes.Lines(packed) {
-			id, name, ok := strings.Cut(strings.TrimSuffix(string(line), "\n"), " ")
-			if ok && !yield(name, id) {
-				return
+		if asked[string(name)] {
+			if id := commitID(string(id)); p.ids[string(name)] == "" {
+				p.ids[string(name)] = id
+			}
+		}
+		for end, c := range name {
+			if c != '/' || !asked[string(name[:end])] || p.below[string(name[:end])] != "" {
+				continue
+			}
+			if found := string(name); checkRefName(found) == nil {
+				p.below[string(name[:end])] = found
 			}
 		}
 	}
+	return p
+}
+
+// conflictsWith returns the refs that may prevent a branch from being created.
+func conflictsWith(ref string) []string {
+	refs := []string{ref}
+	for end, c := range ref {
+		if parent := ref[:end]; c == '/' && strings.HasPrefix(parent, "refs/heads/") {
+			refs = append(refs, parent)
+		}
+	}
+	return refs
 }
 
 // conflictingRef returns the ref of the agent's repository that prevents a ref of
 // the given name from being created, or "". Refs are files, so no ref can be
 // below another.
 func conflictingRef(work *beneath, ref string) string {
-	if agentRef(work, ref) != "" {
-		return ref
-	}
-	for end, c := range ref {
-		if parent := ref[:end]; c == '/' && strings.HasPrefix(parent, "refs/heads/") && agentRef(work, parent) != "" {
-			return parent
+	return readPacked(work, conflictsWith(ref)...).conflicting(work, ref)
+}
+
+// conflicting is conflictingRef with what packed-refs says of conflictsWith.
+func (p packedRefs) conflicting(work *beneath, ref string) string {
+	for _, at := range conflictsWith(ref) {
+		info, err := work.lstat(gitName + "/" + at)
+		folder := err == nil && info.Mode&unix.S_IFMT == unix.S_IFDIR
+		switch {
+		case p.ids[at] != "", err == nil && !folder:
+			return at
+		case folder && at == ref:
+			return ref + "/"
 		}
 	}
-	if info, err := work.lstat(gitName + "/" + ref); err == nil && info.Mode&unix.S_IFMT == unix.S_IFDIR {
-		return ref + "/"
-	}
-	for name := range packedRefs(work) {
-		if strings.HasPrefix(name, ref+"/") {
-			return name
-		}
-	}
-	return ""
+	return p.below[ref]
 }
 
 // commitID returns text in lower case if it is an object id, otherwise "".

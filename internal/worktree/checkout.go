@@ -31,7 +31,7 @@ func (r *Repo) FindCheckout(b AgentBranch) (there bool, err error) {
 
 // findCheckout is FindCheckout in an open worktree.
 func findCheckout(work *beneath, b AgentBranch) (there bool, err error) {
-	made, err := findAgentBranch(work, b)
+	made, err := findAgentBranch(work, b, packedOf(work, []AgentBranch{b}))
 	switch at := agentHead(work); {
 	case err != nil:
 		return false, err

@@ -44,47 +44,69 @@ func (p *preparer) makeBranches(ctx context.Context) error {
 	making, cancel := context.WithTimeout(ctx, maxBranchTime)
 	defer cancel()
 	results := make([]daemonapi.BranchResult, len(branches))
-	var lacking []int
-	var commits []string
+	var asked []worktree.AgentBranch
+	var of []int // the number of each in branches
 	for i, b := range branches {
 		if p.isTheAgents(b) {
 			results[i].Outcome = daemonapi.OutcomePresent
 			continue
 		}
-		var there bool
 		commit, err := p.publishedAs(making, b.Checkpoint)
-		if err == nil {
-			there, err = p.repo.FindAgentBranch(worktree.AgentBranch{Name: daemonapi.AgentBranchName(b.Name), Commit: commit})
-		}
-		switch {
-		case err != nil:
+		if err != nil {
 			results[i] = p.notMade(b, err)
-		case there:
-			results[i] = daemonapi.BranchResult{Outcome: daemonapi.OutcomePresent, Commit: commit}
-		default:
-			lacking, commits = append(lacking, i), append(commits, commit)
+			continue
 		}
+		asked, of = append(asked, worktree.AgentBranch{Name: daemonapi.AgentBranchName(b.Name), Commit: commit}), append(of, i)
 	}
-	var err error
-	if len(lacking) > 0 {
-		p.known.drift = nil
-		err = p.repo.StoreForAgent(making, commits)
-	}
-	for n, i := range lacking {
-		failed := err
-		if failed == nil {
-			failed = p.repo.MakeAgentBranch(worktree.AgentBranch{Name: daemonapi.AgentBranchName(branches[i].Name), Commit: commits[n]})
-		}
-		if results[i] = (daemonapi.BranchResult{Outcome: daemonapi.OutcomeMade, Commit: commits[n]}); failed != nil {
-			results[i] = p.notMade(branches[i], failed)
+	for n, became := range p.makeAsked(making, asked) {
+		i := of[n]
+		if results[i] = (daemonapi.BranchResult{Outcome: became.outcome, Commit: asked[n].Commit}); became.err != nil {
+			results[i] = p.notMade(branches[i], became.err)
 		}
 	}
 	p.result.Branches = results
-	p.log.Info("looked after the branches of checkpoints in the agent's repository", "branches", len(branches), "lacking", len(lacking))
+	p.log.Info("looked after the branches of checkpoints in the agent's repository", "branches", len(branches), "asked", len(asked))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return p.branchesAreThere()
+}
+
+// becameOf is what became of a branch: its outcome, unless there is an error.
+type becameOf struct {
+	outcome daemonapi.BranchOutcome
+	err     error
+}
+
+// makeAsked makes those of some branches that the agent's repository lacks.
+func (p *preparer) makeAsked(ctx context.Context, branches []worktree.AgentBranch) []becameOf {
+	became := make([]becameOf, len(branches))
+	if len(branches) == 0 {
+		return nil
+	}
+	var lacking []worktree.AgentBranch
+	var commits []string
+	for i, found := range p.repo.FindAgentBranches(ctx, branches) {
+		became[i] = becameOf{daemonapi.OutcomePresent, found.Err}
+		if found.Err == nil && !found.There {
+			became[i].outcome = daemonapi.OutcomeMade
+			lacking, commits = append(lacking, branches[i]), append(commits, branches[i].Commit)
+		}
+	}
+	if len(lacking) == 0 {
+		return became
+	}
+	p.known.drift = nil
+	errs := slices.Repeat([]error{p.repo.StoreForAgent(ctx, commits)}, len(lacking))
+	if errs[0] == nil {
+		errs = p.repo.MakeAgentBranches(ctx, lacking)
+	}
+	for i := range became {
+		if became[i].err == nil && became[i].outcome == daemonapi.OutcomeMade {
+			became[i].err, errs = errs[0], errs[1:]
+		}
+	}
+	return became
 }
 
 // isTheAgents reports whether a branch is left to the agent, since its repository has got it.

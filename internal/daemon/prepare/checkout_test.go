@@ -18,10 +18,10 @@ func (c *crashing) StoreForAgent(ctx context.Context, commits []string) error {
 	return c.Repo.StoreForAgent(ctx, commits)
 }
 
-func (c *crashing) MakeAgentBranch(b worktree.AgentBranch) error {
-	c.tick("before branch of the agent")
-	defer c.tick("after branch of the agent")
-	return c.Repo.MakeAgentBranch(b)
+func (c *crashing) MakeAgentBranches(ctx context.Context, b []worktree.AgentBranch) []error {
+	c.tick("before branches of the agent")
+	defer c.tick("after branches of the agent")
+	return c.Repo.MakeAgentBranches(ctx, b)
 }
 
 func (c *crashing) CheckOut(ctx context.Context, b worktree.AgentBranch, code string) error {

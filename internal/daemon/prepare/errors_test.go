@@ -49,3 +49,11 @@ func TestShortOfMemoryIsTriedAgainWhenSomebodyHasRaisedIt(t *testing.T) {
 		}
 	}
 }
+
+// TestAFailureIsShort: the journal keeps it, and the agent may have named what it is about.
+func TestAFailureIsShort(t *testing.T) {
+	f := failureOf(&failure{permanent: true, message: strings.Repeat("x", 1<<20)})
+	if len(f.Message) > maxFailure {
+		t.Errorf("the message has %d bytes", len(f.Message))
+	}
+}

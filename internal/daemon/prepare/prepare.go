@@ -70,10 +70,10 @@ type Repo interface {
 	CheckBranch(name string) error
 	StartBranch(ctx context.Context, name string, numbered bool) (string, error)
 	Preserve(context.Context, worktree.PreserveRequest) (worktree.Preserved, error)
-	FindAgentBranch(worktree.AgentBranch) (there bool, err error)
+	FindAgentBranches(context.Context, []worktree.AgentBranch) []worktree.AgentBranchFound
 	PublishCommit(context.Context, worktree.PublishRequest) (worktree.Publication, error)
 	StoreForAgent(ctx context.Context, commits []string) error
-	MakeAgentBranch(worktree.AgentBranch) error
+	MakeAgentBranches(context.Context, []worktree.AgentBranch) []error
 	FindCheckout(worktree.AgentBranch) (there bool, err error)
 	CheckOut(ctx context.Context, b worktree.AgentBranch, code string) error
 	Fetch(context.Context, worktree.Remote, ...string) error

@@ -59,7 +59,7 @@ func (p *preparer) untouched(r *journal.Rewind) bool {
 // failureOf returns what is reported to people about an error.
 func failureOf(err error) journal.Failure {
 	reason, _, message := describe(err)
-	return journal.Failure{Reason: reason, Message: message}
+	return journal.Failure{Reason: reason, Message: truncate(message, maxFailure)}
 }
 
 // failRewind ends a rewind that failed and left everything unchanged.
