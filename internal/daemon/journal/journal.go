@@ -155,6 +155,8 @@ type Checkout struct {
 	Branch string `json:"branch"`
 	Commit string `json:"commit"`
 	Target Point  `json:"target"`
+	// Tries is how often it was tried to move HEAD.
+	Tries int `json:"tries,omitempty"`
 	// From is the checkpoint with the state before the checkout, and To the number of the one
 	// after it.
 	From Point `json:"from,omitzero"`

@@ -25,6 +25,9 @@ import (
 // gitstore does not answer.
 const maxCheckoutWait = time.Minute
 
+// maxCheckoutTries is how many starts of a pod may try to move HEAD before the agent starts without.
+const maxCheckoutTries = 2
+
 // maxCheckoutMessage, in bytes, leaves room for the rest of the result.
 const maxCheckoutMessage = 512
 
@@ -109,7 +112,7 @@ func (p *preparer) sameFiles(ctx context.Context, c *journal.Checkout) error {
 func (p *preparer) finishCheckout(ctx context.Context) error {
 	steps := map[string]func(context.Context, *journal.Checkout) error{
 		journal.CheckoutBegun:  p.saveBeforeCheckout,
-		journal.CheckoutSaved:  p.moveHead,
+		journal.CheckoutSaved:  p.tryToMoveHead,
 		journal.CheckoutMarked: p.endCheckout,
 	}
 	for {
@@ -186,6 +189,19 @@ func (p *preparer) saveBeforeCheckout(ctx context.Context, c *journal.Checkout) 
 		s.Checkout.Stage, s.Checkout.From = journal.CheckoutSaved, *from
 		return nil
 	})
+}
+
+// tryToMoveHead is moveHead, until it has not come to its end too often, whatever the cause: a
+// container that is killed, since its memory does not suffice for all files, cannot tell.
+func (p *preparer) tryToMoveHead(ctx context.Context, c *journal.Checkout) error {
+	if c.Tries >= maxCheckoutTries {
+		return &failure{permanent: true, message: fmt.Sprintf(
+			"it did not come to its end in %d starts, and was taken back; the files may be too many for the memory of Clew's containers: ask for it with a new id once the cause is removed", c.Tries)}
+	}
+	if err := p.journal.Update(func(s *journal.State) error { s.Checkout.Tries++; return nil }); err != nil {
+		return err
+	}
+	return p.moveHead(ctx, c)
 }
 
 // moveHead brings HEAD and index to the branch, and takes the checkpoint CheckedOut.

@@ -181,6 +181,27 @@ func TestAKilledCheckoutIsFinished(t *testing.T) {
 	}
 }
 
+// TestACheckoutThatNeverEndsIsGivenUp: for example one for which the memory does not suffice.
+func TestACheckoutThatNeverEndsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	main, files := agentGit(t, w, "symbolic-ref", "HEAD"), w.Tree()
+	b := branchFrom(4, "one")
+	for n := int64(2); n <= 3; n++ {
+		c := &crashing{when: "before checkout"}
+		if _, killed := c.run(t.Context(), withBranches(w, n, nil, checkoutOf("c", b), b), c); !killed {
+			t.Fatalf("attempt %d was not killed", n)
+		}
+	}
+	r := prepareBranches(t, withBranches(w, 4, nil, checkoutOf("c", b), b), present)
+	if !strings.Contains(r.Checkout.Message, "did not come to its end in 2 starts") {
+		t.Errorf("the message is %q", r.Checkout.Message)
+	}
+	expect(t, "HEAD", agentGit(t, w, "symbolic-ref", "HEAD"), main)
+	expect(t, "files", w.Tree(), files)
+	expect(t, "the journal's checkout", state(t, w).Checkout, nil)
+}
+
 // agentHas reports whether the agent's repository has a branch.
 func agentHas(w *daemontest.World, branch string) bool {
 	_, err := os.Stat(w.Path(".git/refs/heads/" + branch))
