@@ -69,6 +69,15 @@ var _ = Describe("Migrating the schema", func() {
 		Expect(store.Snapshot(ctx, task.Key(), history.SnapshotQuery{})).Error().NotTo(HaveOccurred())
 	})
 
+	// While an installation is upgraded, servers of both versions run.
+	It("what servers of the version before read is there", func(ctx SpecContext) {
+		conn, err := pgx.Connect(ctx, ownServer(GinkgoTB()).Database(GinkgoTB()))
+		Expect(err).NotTo(HaveOccurred())
+		defer func() { _ = conn.Close(ctx) }()
+		var pending int
+		Expect(conn.QueryRow(ctx, "SELECT count(*) FROM adoptions WHERE uid = 'none' AND code_pending").Scan(&pending)).To(Succeed())
+	})
+
 	// Older operations have bare ids; their reasons tell their kind.
 	It("a migration keys operations by kind", Label("slow"), func(ctx SpecContext) {
 		t := GinkgoTB()
