@@ -49,7 +49,8 @@ type Caller struct {
 type Authenticator interface {
 	// Authenticate returns the holder of a token who may read the repositories of the
 	// namespace, or the pod of a task that works with this one. The error is
-	// errOtherRepository for the pod of a task that works with another one.
+	// errOtherRepository for the pod of a task that works with another one, and errTaskGone for
+	// that of a Task that was deleted.
 	Authenticate(ctx context.Context, token, namespace, repository string) (Caller, error)
 	// AuthenticateServer accepts only the token of Clew's server, which may delete what
 	// a task has stored.
@@ -116,6 +117,9 @@ func (a PodAuthenticator) authenticateAs(ctx context.Context, token string, acco
 // errOtherRepository is returned for the pod of a task that asks for a repository of its namespace
 // which its task does not work with.
 var errOtherRepository = errors.New("the pod of a task may use only the repository of its task's origin")
+
+// errTaskGone is returned for the pod of a task whose Task was deleted.
+var errTaskGone = errors.New("the pod's Task does not exist any more, and this pod should stop")
 
 // Authenticate implements Authenticator.
 func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace, repository string) (Caller, error) {
@@ -192,7 +196,7 @@ func refuseServer(err error) *gitstoreapi.Refusal {
 // refuseAuthentication converts an error of Authenticate to a refusal.
 func refuseAuthentication(err error, namespace string) *gitstoreapi.Refusal {
 	switch {
-	case errors.Is(err, podidentity.ErrPodGone):
+	case errors.Is(err, podidentity.ErrPodGone), errors.Is(err, errTaskGone):
 		return gitstoreapi.New(gitstoreapi.PodGone, "%v", err)
 	case errors.Is(err, errOtherRepository):
 		return gitstoreapi.New(gitstoreapi.Forbidden, "%v", err)

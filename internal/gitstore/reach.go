@@ -52,7 +52,7 @@ func (t *LiveTasks) Reach(ctx context.Context, pod podidentity.Identity) (Reach,
 	reach, ok := t.known[pod.PodUID]
 	t.mu.Unlock()
 	if ok {
-		return reach, nil
+		return reach, reach.check(pod)
 	}
 	task, err := t.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(pod.Namespace).Get(ctx, pod.TaskName, metav1.GetOptions{})
 	gone := apierrors.IsNotFound(err)
@@ -61,7 +61,7 @@ func (t *LiveTasks) Reach(ctx context.Context, pod podidentity.Identity) (Reach,
 	}
 	if gone || string(task.GetUID()) != pod.TaskUID {
 		t.remember(pod.PodUID, Reach{}) // a deleted Task reaches nothing, and its UID never comes back
-		return Reach{}, nil
+		return Reach{}, Reach{}.check(pod)
 	}
 	source, _, err := unstructured.NestedString(task.Object, "status", "source", "taskUID")
 	if err != nil {
@@ -79,6 +79,14 @@ func (t *LiveTasks) Reach(ctx context.Context, pod podidentity.Identity) (Reach,
 		t.remember(pod.PodUID, reach)
 	}
 	return reach, nil
+}
+
+// check fails if this is the reach of a Task that was deleted.
+func (r Reach) check(pod podidentity.Identity) error {
+	if r.Repository != "" {
+		return nil
+	}
+	return fmt.Errorf("%w: the Task %s with UID %s", errTaskGone, pod.TaskName, pod.TaskUID)
 }
 
 // remember caches a pod's reach; a full cache is emptied first.

@@ -12,6 +12,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
 
@@ -44,7 +45,10 @@ func TestTheReachOfAPodIsReadFromItsTaskOnce(t *testing.T) {
 			{"gone", "uid-gone", Reach{}},
 		} {
 			got, err := reach(test.name, test.uid)
-			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+			if gone := test.want.Repository == ""; gone != errors.Is(err, errTaskGone) || gone && refuseAuthentication(err, "team").Reason != gitstoreapi.PodGone {
+				t.Errorf("the reach of %s (%s): %v", test.name, test.uid, err)
+			}
+			if diff := cmp.Diff(test.want, got); err != nil && !errors.Is(err, errTaskGone) || diff != "" {
 				t.Errorf("the reach of %s (%s): %v (-want +got):\n%s", test.name, test.uid, err, diff)
 			}
 		}
@@ -53,7 +57,7 @@ func TestTheReachOfAPodIsReadFromItsTaskOnce(t *testing.T) {
 		return true, nil, errors.New("the API server is away")
 	})
 	for uid, name := range map[string]string{"uid-fork": "fork", "uid-earlier": "fork", "uid-gone": "gone"} {
-		if _, err := reach(name, uid); err != nil {
+		if _, err := reach(name, uid); err != nil && !errors.Is(err, errTaskGone) {
 			t.Errorf("%s (%s): what was cached is read again: %v", name, uid, err)
 		}
 	}
