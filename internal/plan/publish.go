@@ -324,10 +324,16 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 		d.requeue(d.o.Limits.RetryBase)
 		return
 	}
-	if p != nil && p.Reason == v1alpha1.ReasonPublishPending && request.isOf(p) {
+	if p != nil && p.Reason == v1alpha1.ReasonPublishPending && request.isOf(p) && !d.withdrawn(p.Checkpoint) {
 		due = p.Checkpoint // the push of this one is announced
 	}
 	d.startPublishing(due, request)
+}
+
+// withdrawn reports whether the task was rewound since it had taken a checkpoint.
+func (d *decision) withdrawn(checkpoint int64) bool {
+	r := d.s.Rewind
+	return r != nil && r.State == v1alpha1.OperationCompleted && checkpoint <= r.FromCheckpoint
 }
 
 // startPublishing plans a pod that publishes a checkpoint.

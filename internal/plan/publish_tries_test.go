@@ -135,6 +135,17 @@ func TestTheAnnouncedCheckpointIsPushedAlthoughThereIsANewerOne(t *testing.T) {
 	s.wantPublisher(2, 1, "")
 }
 
+func TestAnAnnouncedCheckpointIsNotPushedOnceTheTaskWasRewound(t *testing.T) {
+	s := running(t, publishes(func(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCheckpoint }))
+	s.record(v1alpha1.TriggerToolCalls)
+	s.step()
+	s.wantPublisher(1, 1, "")
+	s.status().Rewind = &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted, FromCheckpoint: 1}
+	s.record(v1alpha1.TriggerToolCalls)
+	s.publisherEnds(announced("c1", ""))
+	s.wantPublisher(2, 2, "")
+}
+
 func TestOthersWhoKeepPushingAreGivenTime(t *testing.T) {
 	s := beingPublished(t)
 	for n := range maxAnnouncements {
