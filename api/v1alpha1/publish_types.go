@@ -153,6 +153,13 @@ type Publication struct {
 	Number int64 `json:"number,omitempty"`
 }
 
+// PublishTryOutcome says what is known of a push that was announced.
+// +kubebuilder:validation:Enum=Unknown
+type PublishTryOutcome string
+
+// PublishTryUnknown: a pod that was to push it has ended, and nobody knows whether it had pushed.
+const PublishTryUnknown PublishTryOutcome = "Unknown"
+
 // PublishTry is a push that may have been made. It is written before the pod starts that may make
 // it: if that pod is lost, the next one knows by this what the ref has of the task.
 type PublishTry struct {
@@ -163,10 +170,10 @@ type PublishTry struct {
 	// checkpoint is the number of the checkpoint that is pushed.
 	// +required
 	Checkpoint int64 `json:"checkpoint"`
-	// unreported is true if a pod that was to push commit has ended, and nobody knows whether it had
-	// pushed.
+	// outcome is Unknown if a pod that was to push commit has ended, and nobody knows whether it had
+	// pushed. It is left out as long as no such pod has ended.
 	// +optional
-	Unreported bool `json:"unreported,omitempty"`
+	Outcome PublishTryOutcome `json:"outcome,omitempty"`
 	// commit is what is pushed; empty if it is a commit that Clew makes of the checkpoint, and the
 	// ref has nothing of others but what is known already.
 	// +optional

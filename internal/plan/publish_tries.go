@@ -31,7 +31,7 @@ func begin(tries []v1alpha1.PublishTry, try v1alpha1.PublishTry, first bool) []v
 // addTry adds a try to those of a status, unless it is there.
 func addTry(tries []v1alpha1.PublishTry, try v1alpha1.PublishTry) []v1alpha1.PublishTry {
 	if slices.ContainsFunc(tries, func(t v1alpha1.PublishTry) bool {
-		t.Unreported = false
+		t.Outcome = ""
 		return t == try
 	}) {
 		return tries
@@ -46,7 +46,7 @@ func bounded(tries []v1alpha1.PublishTry) []v1alpha1.PublishTry {
 	last := tries[len(tries)-1]
 	for len(tries) > maxTries {
 		oldest := tries[0].Checkpoint
-		i := slices.IndexFunc(tries[:len(tries)-1], func(t v1alpha1.PublishTry) bool { return t.Commit != "" && !t.Unreported })
+		i := slices.IndexFunc(tries[:len(tries)-1], func(t v1alpha1.PublishTry) bool { return t.Commit != "" && t.Outcome == "" })
 		switch {
 		case i >= 0:
 			tries = slices.Delete(tries, i, i+1)
@@ -67,7 +67,9 @@ func afterPod(tries []v1alpha1.PublishTry, result daemonapi.PublishResult) []v1a
 		return tries
 	}
 	for i := range tries {
-		tries[i].Unreported = tries[i].Commit != ""
+		if tries[i].Commit != "" {
+			tries[i].Outcome = v1alpha1.PublishTryUnknown
+		}
 	}
 	return tries
 }
@@ -109,9 +111,9 @@ func settled(tries []v1alpha1.PublishTry, done v1alpha1.PublishTry) (others []v1
 func ended(tries []v1alpha1.PublishTry) (all []v1alpha1.PublishTry) {
 	for _, t := range tries {
 		awaited := slices.ContainsFunc(tries, func(a v1alpha1.PublishTry) bool {
-			return a.Commit != "" && !a.Unreported && a.Ref == t.Ref && a.Checkpoint == t.Checkpoint
+			return a.Commit != "" && a.Outcome == "" && a.Ref == t.Ref && a.Checkpoint == t.Checkpoint
 		})
-		if !awaited || t.Unreported {
+		if !awaited || t.Outcome != "" {
 			all = append(all, t)
 		}
 	}
@@ -125,7 +127,7 @@ func (p *Publisher) know(tries []v1alpha1.PublishTry, ref string) {
 		case t.Ref != ref:
 		case t.Commit == "":
 			p.Tries = append(p.Tries, t.Checkpoint)
-		case t.Unreported:
+		case t.Outcome == v1alpha1.PublishTryUnknown:
 			p.Unreported = append(p.Unreported, daemonapi.OwnPush{Commit: t.Commit, Onto: t.Onto})
 		}
 	}

@@ -44,7 +44,7 @@ func wantTries(t *testing.T, status []v1alpha1.PublishTry, told daemonapi.Publis
 			continue
 		}
 		pushes = append(pushes, daemonapi.OwnPush{Commit: try.Commit, Onto: try.Onto})
-		if try.Unreported {
+		if try.Outcome == v1alpha1.PublishTryUnknown {
 			unreported = append(unreported, daemonapi.OwnPush{Commit: try.Commit, Onto: try.Onto})
 		}
 	}
@@ -95,7 +95,7 @@ func TestAnAnnouncedPushMayHaveBeenMadeOnlyIfItsPodDoesNotSayThatItWasNot(t *tes
 	s.o.Publishers = nil
 	s.step()
 	s.after(time.Minute).step()
-	push.Unreported = true
+	push.Outcome = v1alpha1.PublishTryUnknown
 	wantTries(t, s.status().Publish.Tries, s.told(), first, push)
 	s.publisherEnds(announced("c1", "theirs"))
 	wantTries(t, s.status().Publish.Tries, s.told(), first, push)

@@ -11,10 +11,11 @@ import (
 )
 
 type Adoption struct {
-	FormerUid string
-	Uid       string
-	Namespace string
-	AdoptedAt time.Time
+	FormerUid   string
+	Uid         string
+	Namespace   string
+	CodePending bool
+	AdoptedAt   time.Time
 }
 
 type AwaitedSource struct {
