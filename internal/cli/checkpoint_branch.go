@@ -36,7 +36,8 @@ func (p *plugin) checkpointBranchCommand() *cobra.Command {
 one by default. It is at the agent's own commit if the agent had committed everything,
 and otherwise one commit on top of that. The task need not run, and is not changed.
 git clone and git fetch know the branch as clew/TASK/BRANCH. When the agent next starts, its
-own repository gets it as BRANCH.
+own repository gets it as BRANCH, without the files that .gitignore names: the agent may push what
+is there. From then on it is the agent's.
 
 --checkout has the agent's HEAD brought to the branch then, once. No file is changed: it is
 refused unless the worktree is what the checkpoint holds, so rewind to it first.
