@@ -211,3 +211,23 @@ func TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsSkippedAtOnce(t *testing.T) {
 		g.Expect(s.status().Rewind.Attempt).To(gomega.Equal(int64(8)))
 	})
 }
+
+// The manager is killed after it has written that the attempt has ended, and before it stops the pod.
+func TestThePodOfAnAttemptThatAnotherOneFollowedIsStopped(t *testing.T) {
+	s := newScene(t)
+	s.step()
+	begins(s)
+	s.record(v1alpha1.TriggerCompletion)
+	s.o.History.State.Attempt++
+	s.o.History.State.Latest.Attempt = s.o.History.State.Attempt
+	pod := PodRef{Name: s.o.Pods[0].Name, UID: string(s.o.Pods[0].UID)}
+	first := Decide(s.o, s.now)
+	if !slices.Contains(first.StopPods, pod) {
+		t.Fatalf("the pods to stop are %+v", first.StopPods)
+	}
+	s.o.Task.Status = first.Status
+	s.managerRestarts()
+	if again := Decide(s.o, s.now); !slices.Contains(again.StopPods, pod) {
+		t.Errorf("the pods to stop are then %+v, want %+v among them", again.StopPods, pod)
+	}
+}

@@ -76,10 +76,13 @@ func (d *decision) steer() {
 }
 
 // stopStrays deletes pods that carry the task's labels but belong to no attempt: a
-// manager that had lost its lease created them, or somebody forged them.
+// manager that had lost its lease created them, or somebody forged them. It also deletes those of
+// attempts that have ended because another one followed: a manager may have been killed before.
 func (d *decision) stopStrays() {
 	for i := range d.o.Pods {
-		if v := inspect(&d.o.Pods[i]); !v.finished && d.attemptOf(v.pod) == nil {
+		v := inspect(&d.o.Pods[i])
+		a := d.attemptOf(v.pod)
+		if !v.finished && (a == nil || a.Outcome == v1alpha1.AttemptPodLost && a.Number < d.last().Number) {
 			d.stop(v)
 		}
 	}
