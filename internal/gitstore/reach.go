@@ -72,7 +72,7 @@ func (t *LiveTasks) Reach(ctx context.Context, pod podidentity.Identity) (Reach,
 		return reach, fmt.Errorf("%w: the repository of the Task %s/%s: %w", podidentity.ErrUnavailable, pod.Namespace, pod.TaskName, err)
 	}
 	reach.Repository = daemonapi.RepositoryKey(origin)
-	if source != "" {
+	if source != "" && !startedBefore(task) {
 		reach.Sources = []string{source}
 	}
 	if _, forked, _ := unstructured.NestedMap(task.Object, "spec", "startFrom"); source != "" || !forked {
@@ -87,6 +87,15 @@ func (r Reach) check(pod podidentity.Identity) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the Task %s with UID %s", errTaskGone, pod.TaskName, pod.TaskUID)
+}
+
+// startedBefore reports whether a task continues a history that has checkpoints, which contain all
+// that it needs. The source from which the former task had started need not be the one that the spec
+// names, and nobody has judged whether whoever applied the Task may read it.
+func startedBefore(task *unstructured.Unstructured) bool {
+	former, _, _ := unstructured.NestedString(task.Object, "status", "adoption", "taskUID")
+	_, checkpoint, _ := unstructured.NestedMap(task.Object, "status", "latestCheckpoint")
+	return former != "" && checkpoint
 }
 
 // remember caches a pod's reach; a full cache is emptied first.

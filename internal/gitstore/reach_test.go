@@ -28,6 +28,12 @@ func TestTheReachOfAPodIsReadFromItsTaskOnce(t *testing.T) {
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{{Group: "clew.dev", Version: "v1alpha1", Resource: "tasks"}: "TaskList"},
 		task("fork", startFrom, map[string]any{"source": map[string]any{"taskUID": "uid-fix"}}),
+		task("again", startFrom, map[string]any{
+			"source": map[string]any{"taskUID": "uid-third"}, "adoption": map[string]any{"taskUID": "uid-former"}, "latestCheckpoint": map[string]any{"number": int64(3)},
+		}),
+		task("unsaved", startFrom, map[string]any{
+			"source": map[string]any{"taskUID": "uid-fix"}, "adoption": map[string]any{"taskUID": "uid-former"},
+		}),
 		task("early", startFrom, map[string]any{}), task("fix", map[string]any{"repository": map[string]any{"url": origin}}, map[string]any{}))
 	tasks := NewLiveTasks(client)
 	reach := func(name, uid string) (Reach, error) {
@@ -40,6 +46,8 @@ func TestTheReachOfAPodIsReadFromItsTaskOnce(t *testing.T) {
 		}{
 			{"fork", "uid-fork", Reach{Repository: "r-empty", Sources: []string{"uid-fix"}}},
 			{"fork", "uid-earlier", Reach{}},
+			{"again", "uid-again", Reach{Repository: "r-empty"}},
+			{"unsaved", "uid-unsaved", Reach{Repository: "r-empty", Sources: []string{"uid-fix"}}},
 			{"early", "uid-early", Reach{Repository: "r-empty"}},
 			{"fix", "uid-fix", Reach{Repository: daemonapi.RepositoryKey(origin)}},
 			{"gone", "uid-gone", Reach{}},
