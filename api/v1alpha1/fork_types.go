@@ -129,7 +129,9 @@ type ForkSpec struct {
 	Conversation ConversationMode `json:"conversation,omitempty"`
 	// adopt says whether the variants' tasks continue those that the last Fork of this name had made,
 	// after that Fork was deleted or the cluster was lost, each where it stood: see spec.adopt of
-	// Tasks. A variant that the last Fork had not made starts from the same moment as the others.
+	// Tasks. A variant that the last Fork had not made starts from the same moment as the others. If the
+	// last Fork had another source or moment, all tasks start anew: status.adoption says what is
+	// continued. It may be changed later, and counts until the Fork has resolved its source.
 	// Whoever applies it needs the right to get tasks/conversation of all tasks of the namespace in the
 	// API group history.clew.dev.
 	// +optional
@@ -158,6 +160,19 @@ type ForkedTask struct {
 	UID string `json:"uid,omitempty"`
 }
 
+// ForkAdoptionStatus is what a Fork with adopt: Latest found when it was new.
+type ForkAdoptionStatus struct {
+	// tasks are the former tasks that the Fork's tasks of these names continue; none if all start anew.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	Tasks []ForkedTask `json:"tasks,omitempty"`
+	// message says what is continued, or why nothing is.
+	// +required
+	Message string `json:"message"`
+}
+
 // ForkStatus is the resolved checkpoint and the tasks that were created.
 type ForkStatus struct {
 	// observedGeneration is the generation the status is about.
@@ -177,6 +192,9 @@ type ForkStatus struct {
 	// source is the resolved checkpoint.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`
+	// adoption is what the Fork continues; absent unless adopt is Latest.
+	// +optional
+	Adoption *ForkAdoptionStatus `json:"adoption,omitempty"`
 	// tasks are the tasks that were created.
 	// +optional
 	// +listType=map
@@ -208,6 +226,11 @@ type ForkOrigin struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	FieldManager string `json:"fieldManager,omitempty"`
+	// from is what the Fork asks for, in words: its source and the moment. A task continues one that
+	// was made for the same.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	From string `json:"from,omitempty"`
 }
 
 // Fork creates new tasks that start from one moment of another task. The source is not
@@ -223,7 +246,7 @@ type ForkOrigin struct {
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 63",message="metadata.name is too long: use at most 63 characters, since the new tasks carry it in a label"
-// +kubebuilder:validation:XValidation:rule="self.spec == oldSelf.spec",message="a Fork's spec is immutable: apply a new Fork under another name"
+// +kubebuilder:validation:XValidation:rule="self.spec.sourceRef == oldSelf.spec.sourceRef && self.spec.variants == oldSelf.spec.variants && has(self.spec.taskUID) == has(oldSelf.spec.taskUID) && (!has(self.spec.taskUID) || self.spec.taskUID == oldSelf.spec.taskUID) && has(self.spec.checkpointRef) == has(oldSelf.spec.checkpointRef) && (!has(self.spec.checkpointRef) || self.spec.checkpointRef == oldSelf.spec.checkpointRef) && has(self.spec.at) == has(oldSelf.spec.at) && (!has(self.spec.at) || self.spec.at == oldSelf.spec.at) && has(self.spec.conversation) == has(oldSelf.spec.conversation) && (!has(self.spec.conversation) || self.spec.conversation == oldSelf.spec.conversation) && has(self.spec.requestedBy) == has(oldSelf.spec.requestedBy) && (!has(self.spec.requestedBy) || self.spec.requestedBy == oldSelf.spec.requestedBy)",message="a Fork's spec is immutable but for adopt: apply a new Fork under another name"
 type Fork struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of an object.

@@ -82,5 +82,7 @@ func TestSpecsOfTheOtherKindsAreImmutable(t *testing.T) {
 	snapshot.Spec.CheckpointRef = &v1alpha1.NameReference{Name: "c"}
 	expectRefused(t, server.Client.Update(t.Context(), snapshot), "a ConversationSnapshot's spec is immutable")
 	fork.Spec.Conversation = v1alpha1.ConversationExclude
-	expectRefused(t, server.Client.Update(t.Context(), fork), "a Fork's spec is immutable")
+	expectRefused(t, server.Client.Update(t.Context(), fork), "a Fork's spec is immutable but for adopt")
+	fork.Spec.Conversation, fork.Spec.Adopt = v1alpha1.ConversationInclude, v1alpha1.AdoptLatest
+	must(t, server.Client.Update(t.Context(), fork))
 }

@@ -33,19 +33,19 @@ func remove(w *world, task *v1alpha1.Task, p *corev1.Pod) {
 	w.Expect(w.client.DeleteAllOf(w.ctx, &v1alpha1.Checkpoint{}, client.InNamespace(w.namespace), client.HasLabels{v1alpha1.LabelTaskUID})).To(Succeed(), "those that Clew has made")
 }
 
-var _ = Describe("A task that is gone, and whose history is kept", func() {
-	// gone completes a task with a checkpoint, and deletes it.
-	gone := func(w *world, name string, options ...builders.TaskOption) string {
-		GinkgoHelper()
-		p := w.running(name, options...)
-		w.store.Begin(w.id(name), 1)
-		w.complete(name, p)
-		w.untilRecorded(name)
-		task := w.task(name)
-		remove(w, task, p)
-		return string(task.UID)
-	}
+// gone completes a task with a checkpoint, and deletes it.
+func gone(w *world, name string, options ...builders.TaskOption) string {
+	GinkgoHelper()
+	p := w.running(name, options...)
+	w.store.Begin(w.id(name), 1)
+	w.complete(name, p)
+	w.untilRecorded(name)
+	task := w.task(name)
+	remove(w, task, p)
+	return string(task.UID)
+}
 
+var _ = Describe("A task that is gone, and whose history is kept", func() {
 	It("is started from by its name, and by its UID where names repeat", func() {
 		w := newWorld()
 		first := gone(w, "source")
@@ -191,6 +191,18 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName("work", 3)}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 	})
 
+	It("has its spec kept again, and whether it was to run, by a history store that may be an older copy", func() {
+		w := newWorld()
+		w.running("work")
+		key := history.Key{Namespace: w.namespace, UID: string(w.task("work").UID)}
+		kept := func() (history.KeptSpec, error) { return w.store.KeptSpec(w.ctx, key) }
+		running := HaveField("OperatingMode", string(v1alpha1.OperatingModeRunning))
+		w.Eventually(kept).Should(running)
+		w.store.ForgetSpec(key)
+		w.store.SetDown(false) // as after each connection
+		w.Eventually(kept).Should(running)
+	})
+
 	It("keeps the moments that Checkpoints without a number stand for", func() {
 		w := newWorld()
 		p := w.running("work")
@@ -257,144 +269,6 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		night = manual("nightly")
 		w.create(night)
 		w.Eventually(w.objects.Object(night)).Should(HaveField("Status.Number", BeEquivalentTo(3)))
-	})
-
-	Describe("of a Fork", func() {
-		adopting := func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest }
-		// try is the manifest of a Fork of the source's first checkpoint, or the latest.
-		try := func(variants ...string) *v1alpha1.Fork {
-			f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: v1alpha1.ForkSpec{
-				SourceRef: v1alpha1.NameReference{Name: "source"}, Adopt: v1alpha1.AdoptLatest,
-			}}
-			for _, name := range variants {
-				f.Spec.Variants = append(f.Spec.Variants, v1alpha1.ForkVariant{Name: name})
-			}
-			return f
-		}
-		forked := HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonForked)
-		// before makes a Fork of a source, which takes another checkpoint after that.
-		before := func(w *world, options ...builders.TaskOption) (source, a *v1alpha1.Task) {
-			GinkgoHelper()
-			w.running("source", append(options, adopting)...)
-			w.store.Begin(w.id("source"), 1)
-			w.record("source", v1alpha1.TriggerToolCalls, 1)
-			w.checkpoint("source-1")
-			f := try("a")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.start(w.pod("a", 1))
-			w.store.Begin(w.id("a"), 1)
-			w.record("a", v1alpha1.TriggerToolCalls, 1)
-			w.record("source", v1alpha1.TriggerToolCalls, 1)
-			w.checkpoint("source-2")
-			source, a = w.untilRecorded("source"), w.untilRecorded("a")
-			w.Expect(a.Status.Source.Checkpoint).To(BeEquivalentTo(1))
-			w.Expect(w.client.Delete(w.ctx, f)).To(Succeed())
-			return source, a
-		}
-		lost := func(w *world, tasks ...*v1alpha1.Task) {
-			GinkgoHelper()
-			for _, task := range tasks {
-				remove(w, task, w.pod(task.Name, 1))
-			}
-		}
-
-		It("is continued by that of a Fork of this name, which starts what is missing from the same moment", func() {
-			w := newWorld()
-			source, a := before(w)
-			lost(w, source, a)
-			w.apply("source", adopting)
-			w.Eventually(w.current).WithArguments("source").Should(HaveField("Status.Adoption.TaskUID", string(source.UID)))
-			f := try("a", "b")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.Expect(f.Status.Source).To(HaveValue(SatisfyAll(HaveField("Checkpoint", BeEquivalentTo(1)), HaveField("TaskUID", string(w.task("source").UID)))))
-			w.pod("a", 2)
-			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", string(a.UID)))
-			w.Expect(w.config(w.pod("b", 1)).Source).To(SatisfyAll(HaveField("TaskUID", string(w.task("source").UID)), HaveField("Checkpoint", BeEquivalentTo(1))))
-			w.Eventually(w.current).WithArguments("source").Should(HaveField("Status.StartedTasks", ConsistOf(HaveField("Name", "a"), HaveField("Name", "b"))))
-			branched := func(name string) OmegaMatcher {
-				return ContainElement(And(HaveField("Reason", v1alpha1.EventTaskBranched), HaveField("Message", ContainSubstring("task "+name+" "))))
-			}
-			events := func() []history.Event { return w.store.Events(string(w.task("source").UID)) }
-			w.Eventually(events).Should(branched("b"))
-			w.Expect(events()).NotTo(branched("a"), "it had started before")
-		})
-
-		It("is continued before its source is", func() {
-			w := newWorld()
-			source, a := before(w)
-			lost(w, source, a)
-			f := try("a")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.pod("a", 2)
-			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", string(a.UID)))
-			w.apply("source", adopting)
-			w.Eventually(w.current).WithArguments("source").Should(HaveField("Status.StartedTasks", ConsistOf(HaveField("Name", "a"))))
-		})
-
-		It("is suspended if it was", func() {
-			w := newWorld()
-			source, a := before(w)
-			p := w.pod("a", 1)
-			w.change("a", builders.Suspended)
-			w.until("a", v1alpha1.ReasonSuspending)
-			w.record("a", v1alpha1.TriggerSuspend, 1)
-			w.untilStopped(p)
-			w.until("a", v1alpha1.ReasonSuspended)
-			w.untilRecorded("a")
-			w.Expect(w.client.Delete(w.ctx, a)).To(Succeed())
-			w.untilGone(a)
-			lost(w, source)
-			f := try("a")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.Expect(w.task("a").Spec.OperatingMode).To(Equal(v1alpha1.OperatingModeSuspended))
-			w.until("a", v1alpha1.ReasonSuspended)
-			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", string(a.UID)))
-		})
-
-		It("is recognised where it still exists, or was applied by itself", func() {
-			w := newWorld()
-			_, a := before(w)
-			f := try("a")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.Expect(f.Status.Tasks).To(ConsistOf(v1alpha1.ForkedTask{Name: "a", UID: string(a.UID)}))
-			w.Expect(w.client.Delete(w.ctx, f)).To(Succeed())
-
-			lost(w, a)
-			w.apply("a", adopting)
-			w.pod("a", 2)
-			f = try("a")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.Expect(f.Status.Tasks).To(ConsistOf(v1alpha1.ForkedTask{Name: "a", UID: string(w.task("a").UID)}))
-		})
-
-		It("is made anew where nothing of it is kept, or a task that no Fork of this name had made has its name", func() {
-			w := newWorld()
-			gone(w, "a")
-			w.complete("source", w.running("source"))
-			f := try("a")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(forked)
-			w.Expect(w.config(w.pod("a", 1)).Source).To(HaveField("Checkpoint", BeEquivalentTo(1)))
-			w.Expect(w.task("a").Status.Adoption).To(HaveField("TaskUID", ""))
-		})
-
-		It("waits until it is granted, where an earlier namespace has left it", func() {
-			w := newWorld()
-			left := history.Task{Namespace: fakehistory.Earlier(w.namespace), Name: "a", UID: "left"}
-			w.store.Begin(left, 1)
-			w.complete("source", w.running("source"))
-			f := try("a")
-			w.create(f)
-			w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonHistoryNotGranted))
-			w.Expect(f).To(haveMessage(v1alpha1.ForkComplete, ContainSubstring("historyGrants")))
-			w.Expect(f.Status.Tasks).To(BeEmpty())
-		})
 	})
 
 	It("is not continued or started from in a namespace that was made anew, until that is granted", func() {

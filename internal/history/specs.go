@@ -11,12 +11,16 @@ type KeptSpec struct {
 	Fields []string
 	// Start is where the task started that started from another one; zero for none.
 	Start Start
+	// OperatingMode of the task. Unlike the spec, it is kept whatever the limit of the namespace.
+	OperatingMode string
 }
 
 // Start is where a task started that started from another one.
 type Start struct {
 	// Fork is the name of the Fork that the task was made for; empty for none.
 	Fork string
+	// From is what that Fork asked for, in words: its source and moment; empty if it is not known.
+	From string
 	// TaskUID is the source's, of its time: see Store.ContinuedBy.
 	TaskUID string
 	// Checkpoint, Commit and Position are those of the source's checkpoint.
@@ -30,4 +34,6 @@ type ForkedTask struct {
 	Name  string
 	UID   string
 	Start Start
+	// OperatingMode is that of its last spec; empty if it is not known.
+	OperatingMode string
 }

@@ -40,7 +40,7 @@ func (d *decision) considerAdoption() bool {
 		d.requeue(grantPause)
 		return false
 	case found.Former != "" && !d.madeForSameFork(found.Start):
-		d.s.Adoption = &v1alpha1.AdoptionStatus{Message: fmt.Sprintf("the last task named %s was not made for a Fork named %s: the task starts from its source", d.task.Name, ForkOf(d.task).Name)}
+		d.s.Adoption = &v1alpha1.AdoptionStatus{Message: otherFork(d.task.Name, ForkOf(d.task), found.Start)}
 		d.addEntry(v1alpha1.EventNothingAdopted, actorOf(d.adoptRequester()), d.s.Adoption.Message)
 		return true
 	case found.Former == "":
@@ -59,10 +59,18 @@ func (d *decision) considerAdoption() bool {
 }
 
 // madeForSameFork reports whether a task that is made for a Fork may continue a former one: not if
-// that was made for a Fork of another name, or for none. Any other task may.
+// that was made for another Fork, or for none. Any other task may.
 func (d *decision) madeForSameFork(start history.Start) bool {
 	fork := ForkOf(d.task)
-	return fork == nil || fork.Name == start.Fork
+	return fork == nil || SameFork(fork.Name, fork.From, start)
+}
+
+// otherFork says why a task that is made for a Fork does not continue the last one of its name.
+func otherFork(name string, fork *v1alpha1.ForkOrigin, start history.Start) string {
+	if fork.Name != start.Fork {
+		return fmt.Sprintf("the last task named %s was not made for a Fork named %s: the task starts from its source", name, fork.Name)
+	}
+	return fmt.Sprintf("the last task named %s was forked from %s, and the Fork %s asks for %s: the task starts from its source", name, start.From, fork.Name, fork.From)
 }
 
 // adopted reports what was adopted, and takes over which operations were carried out.

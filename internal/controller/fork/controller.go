@@ -25,6 +25,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
@@ -40,6 +41,9 @@ type Store interface {
 	// first.
 	ForkedTasks(ctx context.Context, namespace, fork string) ([]history.ForkedTask, error)
 }
+
+// maxNote is the length of an Event's note, in bytes.
+const maxNote = 1000
 
 // Reconciler is the controller of Forks. All fields are required.
 type Reconciler struct {
@@ -107,7 +111,7 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 	var blocker *plan.Blocker
 	point := f.Status.Source
 	if point == nil && f.Spec.Adopt == v1alpha1.AdoptLatest {
-		if point, blocker = r.formerPoint(ctx, f); blocker != nil {
+		if f.Status.Adoption, point, blocker = r.adoption(ctx, f); blocker != nil {
 			return nil, blocker, nil
 		}
 	}
@@ -140,9 +144,24 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 	if f.Status.Source == nil {
 		f.Status.Source = point
 		point.TaskUID = string(source.UID) // of the task that continues the source, if one does
-		_, err = r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created")
+		if _, err = r.wait(ctx, f, v1alpha1.ReasonPending, "the new tasks are being created"); err == nil {
+			r.tellAdoption(f)
+		}
 	}
 	return source, nil, err
+}
+
+// tellAdoption emits an Event about what the Fork continues.
+func (r *Reconciler) tellAdoption(f *v1alpha1.Fork) {
+	a := f.Status.Adoption
+	if a == nil {
+		return
+	}
+	event := v1alpha1.EventNothingAdopted
+	if len(a.Tasks) > 0 {
+		event = v1alpha1.EventTaskAdopted
+	}
+	r.Events.Eventf(f, nil, corev1.EventTypeNormal, event, "Adopt", "%s", clip.Bytes(a.Message, maxNote))
 }
 
 // makeTasks creates the tasks of the Fork that it has not created yet: one that was deleted
@@ -204,6 +223,10 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 	found := &v1alpha1.Task{}
 	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(task), found); err != nil {
 		return nil, nil, err
+	}
+	if found.DeletionTimestamp != nil {
+		return nil, &plan.Blocker{Reason: v1alpha1.ReasonTaskExists, Message: fmt.Sprintf(
+			"the Task %q is being deleted: the Fork makes its own when that one is gone", found.Name)}, nil
 	}
 	if by := plan.ForkOf(found); by != nil && by.UID == string(f.UID) {
 		return found, nil, nil

@@ -32,6 +32,7 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 		Branch:       cmp.Or(variant.Branch, daemonapi.ForkBranch(variant.Name)),
 		Fork: &v1alpha1.ForkOrigin{
 			Name: f.Name, UID: string(f.UID), FieldManager: plan.FieldManager(f, "spec", "sourceRef", "name"),
+			From: plan.ForkFrom(&f.Spec),
 		},
 	}
 	vary(spec, variant)

@@ -35,7 +35,7 @@ func TestWhatAVariantChanges(t *testing.T) {
 		})
 	})
 	before := source.DeepCopy()
-	f := &v1alpha1.Fork{Spec: v1alpha1.ForkSpec{Conversation: v1alpha1.ConversationInclude}, Status: v1alpha1.ForkStatus{Source: &v1alpha1.SourceStatus{Checkpoint: 7}}}
+	f := &v1alpha1.Fork{Spec: v1alpha1.ForkSpec{SourceRef: v1alpha1.NameReference{Name: "source"}, Conversation: v1alpha1.ConversationInclude}, Status: v1alpha1.ForkStatus{Source: &v1alpha1.SourceStatus{Checkpoint: 7}}}
 	for name, test := range map[string]struct {
 		variant v1alpha1.ForkVariant
 		want    func(*v1alpha1.TaskSpec, *corev1.Container)
@@ -66,7 +66,7 @@ func TestWhatAVariantChanges(t *testing.T) {
 			want.OperatingMode = v1alpha1.OperatingModeRunning
 			want.StartFrom = &v1alpha1.StartFrom{
 				TaskRef: v1alpha1.NameReference{Name: "source"}, TaskUID: "uid-of-source", At: &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)},
-				Conversation: v1alpha1.ConversationInclude, Branch: "clew/new", Fork: &v1alpha1.ForkOrigin{},
+				Conversation: v1alpha1.ConversationInclude, Branch: "clew/new", Fork: &v1alpha1.ForkOrigin{From: "task source at its latest checkpoint"},
 			}
 			container := len(want.Template.Spec.Containers) - 1
 			test.want(want, &want.Template.Spec.Containers[container])

@@ -2,6 +2,7 @@ package task
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,8 @@ import (
 type memory struct {
 	mu    sync.Mutex
 	tasks map[types.NamespacedName]*known
+	// copies counts how often the history store may have become an older copy.
+	copies atomic.Int64
 }
 
 // known is what this process knows about one task. It is locked while the task is
@@ -33,8 +36,9 @@ type known struct {
 	historyDeleted bool
 	// recordProblem is why entries could not be recorded; "" when they could.
 	recordProblem string
-	// keptGeneration is the generation of the task whose spec was kept last.
-	keptGeneration int64
+	// keptGeneration is the generation of the task whose spec was kept last, when memory.copies was
+	// keptIn.
+	keptGeneration, keptIn int64
 	// podAttempt and podUID are the attempt and UID of the last pod this process created.
 	podAttempt int64
 	podUID     types.UID

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -56,27 +57,28 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 }
 
 // keepSpec keeps the spec of the task with its history, and where it started, unless this process has
-// kept them. A task
-// that has never been started has no work to fork, and Tasks that are only created and deleted
-// must not fill the store.
+// kept them and the store cannot be an older copy. A task that has never been started has no work to
+// fork, and Tasks that are only created and deleted must not fill the store.
 func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known) error {
-	if m.keptGeneration == task.Generation || len(task.Status.Attempts) == 0 {
+	copies := r.memory.copies.Load()
+	if m.keptGeneration == task.Generation && m.keptIn == copies || len(task.Status.Attempts) == 0 {
 		return nil
 	}
 	kept, err := keptspec.Of(&task.Spec)
 	if err != nil {
 		return err
 	}
+	kept.OperatingMode = string(cmp.Or(task.Spec.OperatingMode, v1alpha1.OperatingModeRunning))
 	if source := task.Status.Source; source != nil {
 		kept.Start = history.Start{TaskUID: source.TaskUID, Checkpoint: source.Checkpoint, Commit: source.Commit, Position: source.Position}
 		if fork := plan.ForkOf(task); fork != nil {
-			kept.Start.Fork = fork.Name
+			kept.Start.Fork, kept.Start.From = fork.Name, fork.From
 		}
 	}
 	if err := r.Store.KeepSpec(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, kept); err != nil {
 		return err
 	}
-	m.keptGeneration = task.Generation
+	m.keptGeneration, m.keptIn = task.Generation, copies
 	return nil
 }
 

@@ -68,7 +68,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(sourceOf), builder.WithPredicates(startPointResolved())).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.waitingForTask), builder.WithPredicates(startpoint.NewCheckpoint())).
 		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
-		WatchesRawSource(fromHistory(mgr.GetClient(), notifications)).
+		WatchesRawSource(r.fromHistory(mgr.GetClient(), notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
 		Complete(r)
 }
@@ -83,13 +83,14 @@ func taskOf(_ context.Context, object client.Object) []reconcile.Request {
 }
 
 // fromHistory enqueues the task that a notification names, or every task.
-func fromHistory(tasks client.Reader, notifications Notifications) source.Source {
+func (r *Reconciler) fromHistory(tasks client.Reader, notifications Notifications) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		notifications.Subscribe(func(n history.Notification) {
 			if n.Name != "" {
 				queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: n.Namespace, Name: n.Name}}, gather)
 				return
 			}
+			r.memory.copies.Add(1)
 			list := &v1alpha1.TaskList{}
 			if err := tasks.List(ctx, list); err != nil {
 				logf.FromContext(ctx).Error(err, "could not list the tasks to reconcile all of them")

@@ -22,7 +22,7 @@ func (s *Store) Adoption(ctx context.Context, task history.Task) (history.Adopti
 	doing := fmt.Sprintf("find the history that the task %s/%s adopts", task.Namespace, task.Name)
 	done, err := s.read().FormerTask(ctx, sqlc.FormerTaskParams{Uid: task.UID, Namespace: task.Namespace})
 	if err == nil {
-		start := startOf(done.Fork, done.StartUid, done.StartCheckpoint, done.StartCommit, done.StartPosition)
+		start := startOf(done.Fork, done.StartFrom, done.StartUid, done.StartCheckpoint, done.StartCommit, done.StartPosition)
 		return history.Adoption{Former: done.FormerUid, Done: true, Start: start}, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
@@ -32,7 +32,7 @@ func (s *Store) Adoption(ctx context.Context, task history.Task) (history.Adopti
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && found.Uid == task.UID {
 		return history.Adoption{}, nil
 	}
-	start := startOf(found.Fork, found.StartUid, found.StartCheckpoint, found.StartCommit, found.StartPosition)
+	start := startOf(found.Fork, found.StartFrom, found.StartUid, found.StartCheckpoint, found.StartCommit, found.StartPosition)
 	return history.Adoption{Former: found.Uid, Start: start}, wrap(err, doing)
 }
 

@@ -92,10 +92,10 @@ var _ = Describe("A history that another task continues", func() {
 	})
 
 	It("keeps where it started, whatever is known of the task that continues it", func(ctx SpecContext) {
-		start := history.Start{Fork: "try", TaskUID: "source-uid", Checkpoint: 5, Commit: "c5", Position: 12}
+		start := history.Start{Fork: "try", From: "task source", TaskUID: "source-uid", Checkpoint: 5, Commit: "c5", Position: 12}
 		keep := func(task history.Task, spec string, start history.Start) {
 			GinkgoHelper()
-			Expect(store.KeepSpec(ctx, task.Key(), history.KeptSpec{Spec: spec, Start: start})).To(Succeed())
+			Expect(store.KeepSpec(ctx, task.Key(), history.KeptSpec{Spec: spec, Start: start, OperatingMode: "Suspended"})).To(Succeed())
 			Expect(store.KeptSpec(ctx, task.Key())).To(HaveField("Spec", spec))
 		}
 		keep(first, "{}", history.Start{})
@@ -106,7 +106,7 @@ var _ = Describe("A history that another task continues", func() {
 		Expect(store.Adoption(ctx, second)).To(Equal(history.Adoption{Former: "first-uid", Done: true, Start: start}))
 		keep(second, "{}", history.Start{Fork: "other", TaskUID: "other-uid"})
 		Expect(store.KeptSpec(ctx, second.Key())).To(HaveField("Start", start))
-		Expect(store.ForkedTasks(ctx, "team", "try")).To(HaveExactElements(history.ForkedTask{Name: "fix", UID: "second-uid", Start: start}))
+		Expect(store.ForkedTasks(ctx, "team", "try")).To(HaveExactElements(history.ForkedTask{Name: "fix", UID: "second-uid", Start: start, OperatingMode: "Suspended"}))
 		Expect(store.ForkedTasks(ctx, "team", "other")).To(BeEmpty())
 		Expect(store.ForkedTasks(ctx, "team", "")).To(BeEmpty())
 		Expect(store.ForkedTasks(ctx, "elsewhere", "try")).To(BeEmpty())

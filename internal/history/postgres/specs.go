@@ -30,7 +30,7 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 		}
 		return q.KeepSpec(ctx, sqlc.KeepSpecParams{
 			Uid: task.UID, Namespace: task.Namespace, Spec: kept.Spec, Variables: listOf(kept.Variables), Fields: listOf(kept.Fields),
-			Fork: kept.Start.Fork, StartUid: kept.Start.TaskUID, StartCheckpoint: kept.Start.Checkpoint,
+			OperatingMode: kept.OperatingMode, Fork: kept.Start.Fork, StartFrom: kept.Start.From, StartUid: kept.Start.TaskUID, StartCheckpoint: kept.Start.Checkpoint,
 			StartCommit: kept.Start.Commit, StartPosition: kept.Start.Position,
 		})
 	})
@@ -52,7 +52,7 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 		return kept, err
 	}
 	if more := int64(len(kept.Spec) - len(before.Spec)); more > 0 && used.counted(most)+more > most {
-		return history.KeptSpec{Start: kept.Start}, nil
+		return history.KeptSpec{Start: kept.Start, OperatingMode: kept.OperatingMode}, nil
 	}
 	return kept, nil
 }
@@ -60,8 +60,8 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 // KeptSpec returns the kept spec of a task. Errors: history.ErrNotFound, history.ErrUnavailable.
 func (s *Store) KeptSpec(ctx context.Context, task history.Key) (history.KeptSpec, error) {
 	row, err := s.read().KeptSpec(ctx, sqlc.KeptSpecParams{Uid: task.UID, Namespace: task.Namespace})
-	start := startOf(row.Fork, row.StartUid, row.StartCheckpoint, row.StartCommit, row.StartPosition)
-	return history.KeptSpec{Spec: row.Spec, Variables: row.Variables, Fields: row.Fields, Start: start}, wrap(err, "read the spec of the task with UID "+task.UID)
+	start := startOf(row.Fork, row.StartFrom, row.StartUid, row.StartCheckpoint, row.StartCommit, row.StartPosition)
+	return history.KeptSpec{Spec: row.Spec, Variables: row.Variables, Fields: row.Fields, Start: start, OperatingMode: row.OperatingMode}, wrap(err, "read the spec of the task with UID "+task.UID)
 }
 
 // maxForked bounds how many tasks of a Fork's name are listed: it can be used again.
@@ -73,14 +73,14 @@ func (s *Store) ForkedTasks(ctx context.Context, namespace, fork string) ([]hist
 	rows, err := s.read().ForkedTasks(ctx, sqlc.ForkedTasksParams{Namespace: namespace, Fork: fork, UpToRows: maxForked})
 	tasks := make([]history.ForkedTask, 0, len(rows))
 	for _, row := range rows {
-		start := startOf(row.Fork, row.StartUid, row.StartCheckpoint, row.StartCommit, row.StartPosition)
-		tasks = append(tasks, history.ForkedTask{Name: row.Name, UID: row.Uid, Start: start})
+		start := startOf(row.Fork, row.StartFrom, row.StartUid, row.StartCheckpoint, row.StartCommit, row.StartPosition)
+		tasks = append(tasks, history.ForkedTask{Name: row.Name, UID: row.Uid, Start: start, OperatingMode: row.OperatingMode})
 	}
 	return tasks, wrap(err, "list the tasks that were made for the Fork "+fork)
 }
 
-func startOf(fork, uid string, checkpoint int64, commit string, position int64) history.Start {
-	return history.Start{Fork: fork, TaskUID: uid, Checkpoint: checkpoint, Commit: commit, Position: position}
+func startOf(fork, from, uid string, checkpoint int64, commit string, position int64) history.Start {
+	return history.Start{Fork: fork, From: from, TaskUID: uid, Checkpoint: checkpoint, Commit: commit, Position: position}
 }
 
 // listOf returns a list that is not NULL in SQL.

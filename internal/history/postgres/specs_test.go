@@ -45,10 +45,11 @@ var _ = Describe("The last spec of a task", func() {
 		next := history.Task{Namespace: "team", Name: "next", UID: "next-uid"}
 		Expect(limited(GinkgoTB(), dsn, limits).KeepSpec(ctx, task.Key(), large)).To(Succeed())
 		full := limited(GinkgoTB(), dsn, limits)
+		large.OperatingMode = "Suspended"
 		Expect(full.KeepSpec(ctx, next.Key(), large)).To(Succeed())
 		Expect(full.KeepSpec(ctx, task.Key(), large)).To(Succeed())
 		Expect(full.KeptSpec(ctx, task.Key())).To(Equal(large), "what is there already needs no more room")
-		Expect(full.KeptSpec(ctx, next.Key())).To(HaveField("Spec", ""))
+		Expect(full.KeptSpec(ctx, next.Key())).To(SatisfyAll(HaveField("Spec", ""), HaveField("OperatingMode", "Suspended")))
 		Expect(full.KeepSpec(ctx, history.Key{Namespace: "others", UID: "other-uid"}, large)).To(Succeed())
 		Expect(full.KeptSpec(ctx, history.Key{Namespace: "others", UID: "other-uid"})).To(Equal(large))
 

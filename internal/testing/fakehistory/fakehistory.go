@@ -30,6 +30,8 @@ type Store struct {
 }
 
 type task struct {
+	// order in which tasks began.
+	order       int
 	state       history.TaskState
 	checkpoints []history.Checkpoint
 	snapshots   []history.Snapshot
@@ -163,7 +165,7 @@ func (s *Store) change(t history.Task, f func(*task)) {
 	s.mu.Lock()
 	k := s.tasks[t.UID]
 	if k == nil {
-		k = &task{state: history.TaskState{Task: t}, names: map[string]history.NamedCheckpoint{}}
+		k = &task{order: len(s.tasks) + len(s.adopted), state: history.TaskState{Task: t}, names: map[string]history.NamedCheckpoint{}}
 		s.tasks[t.UID] = k
 	}
 	f(k)

@@ -2,6 +2,7 @@ package fakehistory
 
 import (
 	"context"
+	"slices"
 
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -31,15 +32,16 @@ func (s *Store) KeptSpec(_ context.Context, task history.Key) (history.KeptSpec,
 	return kept, history.ErrNotFound
 }
 
-// ForkedTasks implements the controllers' stores. Its order is not that of the tasks' beginning.
+// ForkedTasks implements the controllers' stores.
 func (s *Store) ForkedTasks(_ context.Context, namespace, fork string) (tasks []history.ForkedTask, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, kept := range s.specs {
 		if k := s.tasks[key.UID]; k != nil && key.Namespace == namespace && kept.Start.Fork == fork {
-			tasks = append(tasks, history.ForkedTask{Name: k.state.Name, UID: key.UID, Start: kept.Start})
+			tasks = append(tasks, history.ForkedTask{Name: k.state.Name, UID: key.UID, Start: kept.Start, OperatingMode: kept.OperatingMode})
 		}
 	}
+	slices.SortFunc(tasks, func(a, b history.ForkedTask) int { return s.tasks[b.UID].order - s.tasks[a.UID].order })
 	return tasks, s.unavailable()
 }
 
@@ -48,4 +50,13 @@ func (s *Store) ForgetSpec(task history.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.specs, task)
+}
+
+// ForgetOperatingMode forgets whether a task was to run, as if it had ended before that was kept.
+func (s *Store) ForgetOperatingMode(task history.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept := s.specs[task]
+	kept.OperatingMode = ""
+	s.specs[task] = kept
 }

@@ -1,6 +1,6 @@
 -- name: FormerTask :one
 -- The newest task whose history a task has adopted.
-SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
     coalesce(s.start_position, 0)::bigint AS start_position
 FROM adoptions a LEFT JOIN task_specs s ON s.uid = a.uid
@@ -10,7 +10,7 @@ ORDER BY a.adopted_at DESC, a.former_uid LIMIT 1;
 -- name: Adoptable :one
 -- The newest task of a name that has begun here. A history that was imported has no code, and
 -- whoever imported it chose its content.
-SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
     coalesce(s.start_position, 0)::bigint AS start_position
 FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid

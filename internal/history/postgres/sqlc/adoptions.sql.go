@@ -10,7 +10,7 @@ import (
 )
 
 const adoptable = `-- name: Adoptable :one
-SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
     coalesce(s.start_position, 0)::bigint AS start_position
 FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid
@@ -28,6 +28,7 @@ type AdoptableParams struct {
 type AdoptableRow struct {
 	Uid             string
 	Fork            string
+	StartFrom       string
 	StartUid        string
 	StartCheckpoint int64
 	StartCommit     string
@@ -42,6 +43,7 @@ func (q *Queries) Adoptable(ctx context.Context, arg AdoptableParams) (Adoptable
 	err := row.Scan(
 		&i.Uid,
 		&i.Fork,
+		&i.StartFrom,
 		&i.StartUid,
 		&i.StartCheckpoint,
 		&i.StartCommit,
@@ -132,7 +134,7 @@ func (q *Queries) ForgetTransitions(ctx context.Context, uid string) error {
 }
 
 const formerTask = `-- name: FormerTask :one
-SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_uid, '')::text AS start_uid,
+SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
     coalesce(s.start_position, 0)::bigint AS start_position
 FROM adoptions a LEFT JOIN task_specs s ON s.uid = a.uid
@@ -148,6 +150,7 @@ type FormerTaskParams struct {
 type FormerTaskRow struct {
 	FormerUid       string
 	Fork            string
+	StartFrom       string
 	StartUid        string
 	StartCheckpoint int64
 	StartCommit     string
@@ -161,6 +164,7 @@ func (q *Queries) FormerTask(ctx context.Context, arg FormerTaskParams) (FormerT
 	err := row.Scan(
 		&i.FormerUid,
 		&i.Fork,
+		&i.StartFrom,
 		&i.StartUid,
 		&i.StartCheckpoint,
 		&i.StartCommit,

@@ -29,7 +29,7 @@ func (q *Queries) DeleteSpec(ctx context.Context, uid string) error {
 }
 
 const forkedTasks = `-- name: ForkedTasks :many
-SELECT t.uid, t.name, s.fork, s.start_uid, s.start_checkpoint, s.start_commit, s.start_position
+SELECT t.uid, t.name, s.operating_mode, s.fork, s.start_from, s.start_uid, s.start_checkpoint, s.start_commit, s.start_position
 FROM task_specs s JOIN tasks t ON t.uid = s.uid
 WHERE s.namespace = $1 AND s.fork = $2 AND s.fork <> ''
 ORDER BY t.id DESC LIMIT $3
@@ -44,7 +44,9 @@ type ForkedTasksParams struct {
 type ForkedTasksRow struct {
 	Uid             string
 	Name            string
+	OperatingMode   string
 	Fork            string
+	StartFrom       string
 	StartUid        string
 	StartCheckpoint int64
 	StartCommit     string
@@ -64,7 +66,9 @@ func (q *Queries) ForkedTasks(ctx context.Context, arg ForkedTasksParams) ([]For
 		if err := rows.Scan(
 			&i.Uid,
 			&i.Name,
+			&i.OperatingMode,
 			&i.Fork,
+			&i.StartFrom,
 			&i.StartUid,
 			&i.StartCheckpoint,
 			&i.StartCommit,
@@ -127,16 +131,19 @@ func (q *Queries) IdleSpecs(ctx context.Context, arg IdleSpecsParams) ([]IdleSpe
 }
 
 const keepSpec = `-- name: KeepSpec :exec
-INSERT INTO task_specs (uid, namespace, spec, variables, fields, fork, start_uid, start_checkpoint, start_commit, start_position)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO task_specs (uid, namespace, spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
 ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, variables = excluded.variables, fields = excluded.fields, kept_at = now(),
+    operating_mode = excluded.operating_mode,
     fork = CASE WHEN task_specs.start_uid = '' THEN excluded.fork ELSE task_specs.fork END,
+    start_from = CASE WHEN task_specs.start_uid = '' THEN excluded.start_from ELSE task_specs.start_from END,
     start_checkpoint = CASE WHEN task_specs.start_uid = '' THEN excluded.start_checkpoint ELSE task_specs.start_checkpoint END,
     start_commit = CASE WHEN task_specs.start_uid = '' THEN excluded.start_commit ELSE task_specs.start_commit END,
     start_position = CASE WHEN task_specs.start_uid = '' THEN excluded.start_position ELSE task_specs.start_position END,
     start_uid = CASE WHEN task_specs.start_uid = '' THEN excluded.start_uid ELSE task_specs.start_uid END
 WHERE task_specs.namespace = excluded.namespace
-    AND ((task_specs.spec, task_specs.variables, task_specs.fields) IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields)
+    AND ((task_specs.spec, task_specs.variables, task_specs.fields, task_specs.operating_mode)
+            IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields, excluded.operating_mode)
         OR task_specs.start_uid = '' AND excluded.start_uid <> '')
 `
 
@@ -146,7 +153,9 @@ type KeepSpecParams struct {
 	Spec            string
 	Variables       []string
 	Fields          []string
+	OperatingMode   string
 	Fork            string
+	StartFrom       string
 	StartUid        string
 	StartCheckpoint int64
 	StartCommit     string
@@ -162,7 +171,9 @@ func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) error {
 		arg.Spec,
 		arg.Variables,
 		arg.Fields,
+		arg.OperatingMode,
 		arg.Fork,
+		arg.StartFrom,
 		arg.StartUid,
 		arg.StartCheckpoint,
 		arg.StartCommit,
@@ -172,7 +183,7 @@ func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) error {
 }
 
 const keptSpec = `-- name: KeptSpec :one
-SELECT spec, variables, fields, fork, start_uid, start_checkpoint, start_commit, start_position
+SELECT spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position
 FROM task_specs WHERE uid = $1 AND namespace = $2
 `
 
@@ -185,7 +196,9 @@ type KeptSpecRow struct {
 	Spec            string
 	Variables       []string
 	Fields          []string
+	OperatingMode   string
 	Fork            string
+	StartFrom       string
 	StartUid        string
 	StartCheckpoint int64
 	StartCommit     string
@@ -199,7 +212,9 @@ func (q *Queries) KeptSpec(ctx context.Context, arg KeptSpecParams) (KeptSpecRow
 		&i.Spec,
 		&i.Variables,
 		&i.Fields,
+		&i.OperatingMode,
 		&i.Fork,
+		&i.StartFrom,
 		&i.StartUid,
 		&i.StartCheckpoint,
 		&i.StartCommit,
@@ -225,7 +240,7 @@ func (q *Queries) MoveSpec(ctx context.Context, arg MoveSpecParams) error {
 }
 
 const moveStart = `-- name: MoveStart :exec
-UPDATE task_specs SET fork = f.fork, start_uid = f.start_uid, start_checkpoint = f.start_checkpoint,
+UPDATE task_specs SET fork = f.fork, start_from = f.start_from, start_uid = f.start_uid, start_checkpoint = f.start_checkpoint,
     start_commit = f.start_commit, start_position = f.start_position
 FROM task_specs f WHERE task_specs.uid = $1::text AND f.uid = $2::text
 `
