@@ -42,7 +42,7 @@ var _ = Describe("a Fork", func() {
 		w.Expect(task.OwnerReferences).To(BeEmpty())
 		w.Expect(task.Labels).To(HaveKeyWithValue(v1alpha1.LabelFork, "try"))
 		w.Expect(task.Annotations).To(BeEmpty(), "the manager decides by fields")
-		w.Expect(*task.Spec.StartFrom.Fork).To(Equal(v1alpha1.ForkOrigin{Name: "try", UID: string(f.UID), FieldManager: f.ManagedFields[0].Manager}))
+		w.Expect(*task.Spec.StartFrom.Fork).To(Equal(v1alpha1.ForkOrigin{Name: "try", UID: string(f.UID), FieldManager: f.ManagedFields[0].Manager, From: "task source at Checkpoint source-1"}))
 		w.Expect(task.Status.Source).To(Equal(f.Status.Source))
 		w.Expect(p.Name).To(Equal("branched-1"))
 		By("naming the new task in the status and history of its source, and changing nothing else there")

@@ -14,12 +14,14 @@ func (s *Store) Adoption(_ context.Context, t history.Task) (history.Adoption, e
 	if former, ok := s.adopted[t.UID]; ok {
 		return history.Adoption{Former: former, Done: true, Start: s.specs[t.Key()].Start}, s.unavailable()
 	}
+	former := ""
 	for uid, k := range s.tasks {
-		if uid != t.UID && s.tasks[t.UID] == nil && k.state.Namespace == t.Namespace && k.state.Name == t.Name {
-			return history.Adoption{Former: uid, Start: s.specs[history.Key{Namespace: t.Namespace, UID: uid}].Start}, s.unavailable()
+		if uid != t.UID && s.tasks[t.UID] == nil && k.state.Namespace == t.Namespace && k.state.Name == t.Name &&
+			(former == "" || k.order > s.tasks[former].order) {
+			former = uid
 		}
 	}
-	return history.Adoption{}, s.unavailable()
+	return history.Adoption{Former: former, Start: s.specs[history.Key{Namespace: t.Namespace, UID: former}].Start}, s.unavailable()
 }
 
 // Adopt implements the controllers' stores.
