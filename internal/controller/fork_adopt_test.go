@@ -181,8 +181,8 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 
 	It("is made when one of its name that is being deleted is gone", func() {
 		w := newWorld()
-		_, a := before(w)
-		a = w.task("a")
+		before(w)
+		a := w.task("a")
 		a.Finalizers = append(a.Finalizers, "example.com/held")
 		w.Expect(w.client.Update(w.ctx, a)).To(Succeed())
 		w.Expect(w.client.Delete(w.ctx, a)).To(Succeed())
