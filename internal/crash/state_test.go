@@ -161,7 +161,7 @@ func (r *run) withoutSpent(t *v1alpha1.Task) {
 			if trigger == "" {
 				trigger = a.Trigger
 			}
-			lost++
+			lost += entriesOfLost(a)
 			continue
 		}
 		if trigger != "" {
@@ -172,13 +172,18 @@ func (r *run) withoutSpent(t *v1alpha1.Task) {
 		attempts = append(attempts, a)
 	}
 	t.Status.Attempts, t.Status.History = attempts, nil
-	t.Status.HistorySequence -= lost * entriesOfLost
-	t.Status.RecordedSequence -= lost * entriesOfLost
+	t.Status.HistorySequence -= lost
+	t.Status.RecordedSequence -= lost
 }
 
-// entriesOfLost is the number of transitions that an attempt without a pod adds: it was lost,
-// and the next one followed.
-const entriesOfLost = 2
+// entriesOfLost is the number of transitions that an attempt without a pod adds: it was lost, and
+// the next one followed. What rewinds has an entry only once it is done.
+func entriesOfLost(a v1alpha1.Attempt) int64 {
+	if a.Trigger == v1alpha1.AttemptRewind {
+		return 1
+	}
+	return 2
+}
 
 // tables are the queries of the rows that count, each with the task's UID and the attempt first.
 var tables = map[string]string{

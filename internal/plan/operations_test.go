@@ -436,6 +436,19 @@ func TestASuspendedTaskIsResumedWithAPrompt(t *testing.T) {
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskSuspended, v1alpha1.EventTaskResumed)
 }
 
+// Each operation happens once, however many pods it takes.
+func TestAResumeIsReportedOnceAlthoughItsPodIsLost(t *testing.T) {
+	s := running(t)
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Running, builders.Resume("on")).step()
+	s.podGone()
+	if op := s.startedOperation(); op.ID != "on" {
+		t.Fatalf("prepare gets the operation %q, want on", op.ID)
+	}
+	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventTaskSuspended, v1alpha1.EventTaskResumed, v1alpha1.EventPodLost, v1alpha1.EventTaskRetried)
+}
+
 func TestAResumeRestoresTheAgentsRetries(t *testing.T) {
 	s := running(t, builders.BackoffLimit(0))
 	s.agentExits(1)

@@ -284,10 +284,11 @@ func (d *decision) startedFrom() string {
 }
 
 // addRestartEntry adds an entry for an attempt that follows another one. A rewind has an
-// entry of its own, once it is complete.
+// entry of its own, once it is complete. A resume has one: an attempt that follows one which could
+// not complete it is a retry, of Clew's own.
 func (d *decision) addRestartEntry(number int64, trigger v1alpha1.AttemptTrigger, last *v1alpha1.Attempt) {
 	switch {
-	case trigger == v1alpha1.AttemptResume:
+	case trigger == v1alpha1.AttemptResume && !(d.resuming() && d.s.Resume.Attempt > 0):
 		d.addAttemptEntry(number, v1alpha1.EventTaskResumed, d.resumedBy(last), fmt.Sprintf("the task continues with attempt %d", number))
 	case trigger == v1alpha1.AttemptRewind:
 	case d.wasSuspended(): // between two attempts
