@@ -105,7 +105,7 @@ var _ = Describe("an attempt of a task", func() {
 		w.checkpoint("work-1")
 		By("losing each status that the manager writes")
 		w.requests.setSpoil(func(r *http.Request) error {
-			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/tasks/work/status") {
+			if r.Method == http.MethodPut && strings.Contains(r.URL.Path, "/tasks/") && strings.HasSuffix(r.URL.Path, "/status") {
 				return errors.New("the manager dies here")
 			}
 			return nil
