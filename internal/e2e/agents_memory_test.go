@@ -199,7 +199,7 @@ func (w *world) resumedBy(ctx context.Context, task string, resume clewv1.Resume
 			return fmt.Errorf("the task is %s after %d attempts: %s", state(got), len(got.Status.Attempts), conditionMessage(got))
 		}
 		return nil
-	}).WithTimeout(2*time.Minute).Should(Succeed(), "task %s was resumed and is completed", task)
+	}).WithTimeout(5*time.Minute).Should(Succeed(), "task %s was resumed and is completed", task)
 	return m.first(ctx, resume.Prompt)
 }
 

@@ -118,15 +118,16 @@ func (w *world) remove(ctx SpecContext) {
 	_ = w.kube.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}})
 }
 
-// dump reports the objects, events and logs that explain a failed spec.
+// dump reports the logs, objects and events that explain a failed spec, those first that
+// explain most: what shows a report may cut it.
 func (w *world) dump(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for _, args := range [][]string{
+		{"logs", "-l", clewv1.LabelManagedBy + "=" + clewv1.ManagedBy, "--all-containers", "--tail=40", "--prefix", "--timestamps"},
 		{"get", "tasks.clew.dev,checkpoints,forks,pods,pvc", "-o", "wide"},
-		{"get", "tasks.clew.dev", "-o", "yaml", "--show-managed-fields=false"},
 		{"get", "events", "--sort-by=.lastTimestamp"},
-		{"logs", "-l", clewv1.LabelManagedBy + "=" + clewv1.ManagedBy, "--all-containers", "--tail=40", "--prefix"},
+		{"get", "tasks.clew.dev", "-o", "yaml", "--show-managed-fields=false"},
 	} {
 		out, err := w.kubectlIn(ctx, nil, args...)
 		if err != nil {
