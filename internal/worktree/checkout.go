@@ -105,6 +105,45 @@ func (r *Repo) CheckOut(ctx context.Context, b AgentBranch, code string) error {
 	return failIO(work.sync(), "make %s durable", work.path)
 }
 
+// RestoreHead brings HEAD and index of the agent's repository back to what they are in a
+// checkpoint, which undoes a CheckOut. Everything else stays as it is. It first reads what it will
+// write, and may be called again after it was killed.
+//
+// Errors: RepositoryUnsuited, WorktreeMissing, CheckpointNotFound, CheckpointCorrupted, StorageFull.
+func (r *Repo) RestoreHead(ctx context.Context, want Target) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t, err := r.readTarget(ctx, want)
+	if err != nil {
+		return err
+	}
+	work, err := r.openAgentRepository()
+	if err != nil {
+		return err
+	}
+	defer work.close()
+	var p plan
+	for _, path := range []string{gitName + "/index", gitName + "/HEAD"} {
+		switch e := t.work.lookup(path); {
+		case e != nil && e.dir == nil:
+			p.writes = append(p.writes, op{path: path, e: e})
+		case path == gitName+"/HEAD":
+			return fail(CheckpointNotFound, nil, "the checkpoint %s has no HEAD of an agent's repository", t.code)
+		default:
+			p.removes = append(p.removes, op{path: path})
+		}
+	}
+	s := &restoring{r: r, ctx: ctx}
+	blobs, err := s.verifyContent([2]*plan{&p})
+	if err != nil {
+		return err
+	}
+	if err := s.apply(work, &p, blobs); err != nil {
+		return err
+	}
+	return failIO(work.sync(), "make %s durable", work.path)
+}
+
 // indexFile is a file, or a submodule, that an index lists.
 type indexFile struct {
 	path string

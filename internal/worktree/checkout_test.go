@@ -145,3 +145,42 @@ func TestAFolderInPlaceOfAFileOfGit(t *testing.T) {
 	wantReason(t, f.repo.CheckOut(context.Background(), AgentBranch{Name: "try", Commit: commit}, commit), RepositoryUnsuited)
 	sameListing(t, "after the refusal", files, listing(t, f.work))
 }
+
+// TestRestoreHeadUndoesACheckOut: and leaves alone what else was changed since.
+func TestRestoreHeadUndoesACheckOut(t *testing.T) {
+	ctx := context.Background()
+	for name, prepare := range map[string]func(f *fixture){
+		"with an index": func(f *fixture) { f.git("add", "loose") },
+		"without one":   func(f *fixture) { must(t, os.Remove(filepath.Join(f.work, ".git/index"))) },
+		"detached":      func(f *fixture) { f.git("checkout", "-q", "--detach") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, _, commit := checkpointed(t)
+			must(t, f.makeBranch("try", commit))
+			prepare(f)
+			c, before := f.checkpoint(), listing(t, f.work)
+			must(t, f.repo.CheckOut(ctx, AgentBranch{Name: "try", Commit: commit}, c.Code))
+			for range 2 {
+				must(t, f.repo.RestoreHead(ctx, Target{Code: c.Code, State: c.State}))
+				sameListing(t, "taken back", before, listing(t, f.work))
+			}
+			f.write("loose", "by hand\n")
+			f.write(".git/refs/heads/by-hand", commit+"\n")
+			must(t, f.repo.CheckOut(ctx, AgentBranch{Name: "try", Commit: commit}, c.Code))
+			must(t, f.repo.RestoreHead(ctx, Target{Code: c.Code, State: c.State}))
+			content, err := os.ReadFile(filepath.Join(f.work, "loose"))
+			must(t, err)
+			wantEqual(t, "a file that was changed", "by hand\n", string(content))
+			wantEqual(t, "a branch that was made", commit+"\n", f.git("rev-parse", "by-hand"))
+		})
+	}
+}
+
+// TestRestoreHeadNeedsTheAgentsRepository: of a checkpoint without one, nothing is
+// changed.
+func TestRestoreHeadNeedsTheAgentsRepository(t *testing.T) {
+	f, c, _ := checkpointed(t)
+	files := listing(t, f.work)
+	wantReason(t, f.repo.RestoreHead(context.Background(), Target{Code: c.Code}), CheckpointNotFound)
+	sameListing(t, "after the refusal", files, listing(t, f.work))
+}

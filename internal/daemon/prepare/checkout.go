@@ -151,10 +151,20 @@ func (p *preparer) giveUpCheckout(ctx context.Context, c *journal.Checkout, err 
 		return err
 	}
 	p.log.Error(err, "the checkout failed, and is taken back", "id", c.ID)
-	if _, restoring := p.restoreTo(ctx, c.From, worktree.ScopeCode); restoring != nil {
+	if restoring := p.restoreHead(ctx, c); restoring != nil {
 		return fmt.Errorf("take back the checkout, which failed (%s): %w", err.Error(), restoring)
 	}
 	return p.failCheckout(c, err)
+}
+
+// restoreHead brings HEAD and index, which are all that a checkout changes, back to what they were
+// before it.
+func (p *preparer) restoreHead(ctx context.Context, c *journal.Checkout) error {
+	p.known.drift = nil
+	if err := p.retry(ctx, func() error { return p.repo.RestoreHead(ctx, target(c.From)) }); err != nil {
+		return fmt.Errorf("restore HEAD and index of checkpoint %d: %w", c.From.Number, err)
+	}
+	return nil
 }
 
 // postpone leaves a checkout to the next start of a pod.

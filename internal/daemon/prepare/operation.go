@@ -1,6 +1,7 @@
 package prepare
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -17,11 +18,7 @@ func (p *preparer) operate(ctx context.Context) error {
 	if op != nil && p.operationDone(op) {
 		op = nil
 	}
-	onDrift := v1alpha1.OnDriftFail
-	if op != nil && op.OnDrift != "" {
-		onDrift = op.OnDrift
-	}
-	if err := p.checkDrift(ctx, onDrift); err != nil || op == nil {
+	if err := p.checkDrift(ctx, onDriftOf(op, "")); err != nil || op == nil {
 		return err
 	}
 	switch op.Kind {
@@ -32,6 +29,15 @@ func (p *preparer) operate(ctx context.Context) error {
 	default:
 		return &failure{permanent: true, message: fmt.Sprintf("this daemon does not know the operation %q: use a Clew image of the same version as the manager", op.Kind)}
 	}
+}
+
+// onDriftOf returns what is to be done about drift: what an operation, or nil, says, and else what
+// was said before.
+func onDriftOf(op *daemonapi.Operation, before v1alpha1.OnDrift) v1alpha1.OnDrift {
+	if op != nil {
+		before = cmp.Or(op.OnDrift, before)
+	}
+	return cmp.Or(before, v1alpha1.OnDriftFail)
 }
 
 // operationDone reports whether an operation was carried out before, and if so copies its

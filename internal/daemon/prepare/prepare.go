@@ -76,6 +76,7 @@ type Repo interface {
 	MakeAgentBranches(context.Context, []worktree.AgentBranch) []error
 	FindCheckout(worktree.AgentBranch) (there bool, err error)
 	CheckOut(ctx context.Context, b worktree.AgentBranch, code string) error
+	RestoreHead(context.Context, worktree.Target) error
 	Fetch(context.Context, worktree.Remote, ...string) error
 	Refetch(context.Context, worktree.Remote, ...string) error
 	Refs(context.Context, string) (map[string]string, error)
@@ -229,6 +230,7 @@ func (p *preparer) run(ctx context.Context) error {
 		{"layOut", p.layOut},
 		{"checkDurable", p.checkDurable},
 		{"closeCalls", p.closeCalls},
+		{"checkInterrupted", p.checkInterrupted},
 		{"finishRewind", p.finishRewind},
 		{"finishCheckout", p.finishCheckout},
 		{"operate", p.operate},
