@@ -152,6 +152,29 @@ func TestARestoredGitstoreLearnsAgainWhoseAnAdoptedTaskIs(t *testing.T) {
 	}
 }
 
+// TestADeletedTaskLeavesNothingOfItsFormersInARestoredGitstore: the gitstore does not know of the
+// adoption yet, and takes the former task for another one of that name.
+func TestADeletedTaskLeavesNothingOfItsFormersInARestoredGitstore(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one+":refs/clew/uid-1/code/1", one+":refs/clew/uid-1/live")
+	first.push(first.commit("a", "two") + ":refs/heads/clew/fix/kept")
+	restored := server.restored(server.copied())
+
+	for range 2 { // it may be repeated
+		if _, err := restored.as(serverToken).DeleteTask(t.Context(), "team", "uid-2", "fix", []string{"uid-1"}); err != nil {
+			t.Fatal(err)
+		}
+		if left := everything(t, restored.bare(repository)); left != "" {
+			t.Errorf("after the deletion the repository has\n%s", left)
+		}
+	}
+	former := restored.client("task:team:fix:uid-1:1")
+	late := former.commit("a", "late")
+	former.refusedPush(gitstoreapi.TaskDeleted, "can no longer push", late+":refs/clew/uid-1/code/2")
+}
+
 // The server may have listed the adoptions before the task's history was deleted.
 func TestADeletedTaskAdoptsNothing(t *testing.T) {
 	server := newTestServer(t, Limits{})

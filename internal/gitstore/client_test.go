@@ -24,14 +24,14 @@ func TestClientDeletes(t *testing.T) {
 	}
 	failing := func(name string, client gitstoreapi.Client, says string) {
 		t.Helper()
-		if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix"); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix", nil); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: got error %v, want one that contains %q", name, err, says)
 		}
 	}
 	failing("no token", client, "the token for the gitstore")
 	write(readerToken)
 	var refused *gitstoreapi.Refusal
-	if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix"); !errors.As(err, &refused) || refused.Reason != gitstoreapi.Forbidden {
+	if _, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix", nil); !errors.As(err, &refused) || refused.Reason != gitstoreapi.Forbidden {
 		t.Errorf("a reader's token: got %v, want a refusal as Forbidden", err)
 	}
 	write(serverToken + "\n")
@@ -39,7 +39,7 @@ func TestClientDeletes(t *testing.T) {
 	failing("unknown certificates", gitstoreapi.Client{BaseURL: server.URL, TokenFile: token}, "cannot be reached")
 	failing("no certificates", gitstoreapi.Client{BaseURL: server.URL, TokenFile: token, CAFile: token}, "no PEM certificate")
 	for _, want := range []int{2, 0} {
-		deletion, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix")
+		deletion, err := client.DeleteTask(t.Context(), "team", "uid-fix", "fix", nil)
 		if err != nil || deletion.Refs != want {
 			t.Errorf("DeleteTask returned %+v, %v; want %d refs", deletion, err, want)
 		}

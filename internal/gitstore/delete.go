@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -26,10 +27,11 @@ const (
 	purgeWindow = 30 * time.Minute
 )
 
-// serveDeletion serves DELETE /{namespace}/tasks/{uid}?name=<task>: it shuts
+// serveDeletion serves DELETE /{namespace}/tasks/{uid}?name=<task>&former=<uid>: it shuts
 // the task's fence, deletes its refs in all repositories of the namespace, and
-// removes the objects that no ref reaches any more. The request may be repeated: it
-// continues where it was interrupted.
+// removes the objects that no ref reaches any more. The same goes for the former tasks that the
+// task has adopted: those given, of which there may be any number, and those that are recorded.
+// The request may be repeated: it continues where it was interrupted.
 func (h *Handler) serveDeletion(w *statusRecorder, r *http.Request, namespace, uid string) {
 	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "delete")
 	defer func() {
@@ -53,13 +55,17 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 	if name != "" && !taskName.MatchString(name) {
 		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a valid task name", clip.Marked(name, maxShown))
 	}
+	formers := r.URL.Query()["former"]
+	if slices.ContainsFunc(formers, func(former string) bool { return !taskUID.MatchString(former) }) {
+		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "each former must be the UID of a task")
+	}
 	release, refused := h.slot(r.Context(), h.fetches, "")
 	if refused != nil {
 		return gitstoreapi.Deletion{}, refused
 	}
 	defer release()
 	started := time.Now()
-	deletion, err := h.deleteTask(r.Context(), namespace, uid, name)
+	deletion, err := h.deleteTask(r.Context(), namespace, uid, name, formers)
 	var busy *busyError
 	switch {
 	case errors.As(err, &busy):
@@ -107,35 +113,13 @@ func (e *busyError) Error() string {
 	return fmt.Sprintf("the task's refs are deleted, but the repository %s is in use, and its objects will be removed once it is not; repeat the request to confirm", e.repository.Name)
 }
 
-// deleteTask deletes everything that a task has stored in a namespace.
-func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (gitstoreapi.Deletion, error) {
+// deleteTask deletes everything that a task, and the former ones that it has adopted, have stored in
+// a namespace.
+func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string, formers []string) (gitstoreapi.Deletion, error) {
 	var deletion gitstoreapi.Deletion
-	fences, err := h.store.fences(namespace)
+	tasks, err := h.shutFences(ctx, namespace, uid, name, formers)
 	if err != nil {
 		return deletion, err
-	}
-	known, err := fences.shut(ctx, uid)
-	if err != nil {
-		return deletion, err
-	}
-	record, err := fences.read(uid)
-	if err != nil {
-		return deletion, err
-	}
-	task := taskRefs{uid: uid, name: cmp.Or(name, known)}
-	if record.Displaced {
-		task.name = "" // the branches of its name are not its own
-	}
-	if task.shared, err = fences.nameInUse(task.name, uid); err != nil {
-		return deletion, err
-	}
-	task.shared = task.shared || record.Displacing
-	if task.displaced, err = fences.displacedWith(uid, record.Namespace, cmp.Or(name, known)); err != nil {
-		return deletion, err
-	}
-	tasks := []taskRefs{task}
-	for _, former := range record.Formers {
-		tasks = append(tasks, taskRefs{uid: former})
 	}
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
@@ -164,6 +148,47 @@ func (h *Handler) deleteTask(ctx context.Context, namespace, uid, name string) (
 		}
 	}
 	return deletion, nil
+}
+
+// shutFences shuts the fences of a task that is being deleted, and of the former ones that it has
+// adopted, and returns whose refs go with it.
+func (h *Handler) shutFences(ctx context.Context, namespace, uid, name string, formers []string) ([]taskRefs, error) {
+	fences, err := h.store.fences(namespace)
+	if err != nil {
+		return nil, err
+	}
+	known, err := fences.shut(ctx, uid)
+	if err != nil {
+		return nil, err
+	}
+	record, err := fences.read(uid)
+	if err != nil {
+		return nil, err
+	}
+	// They are shut already, unless the store was restored from a copy that is older than the adoption:
+	// then the former tasks must neither push any more nor count as others that have the name.
+	formers = slices.Compact(slices.Sorted(slices.Values(append(formers, record.Formers...))))
+	for _, former := range formers {
+		if _, err := fences.shut(ctx, former); err != nil {
+			return nil, err
+		}
+	}
+	task := taskRefs{uid: uid, name: cmp.Or(name, known)}
+	if record.Displaced {
+		task.name = "" // the branches of its name are not its own
+	}
+	if task.shared, err = fences.nameInUse(task.name, uid); err != nil {
+		return nil, err
+	}
+	task.shared = task.shared || record.Displacing
+	if task.displaced, err = fences.displacedWith(uid, record.Namespace, cmp.Or(name, known)); err != nil {
+		return nil, err
+	}
+	tasks := []taskRefs{task}
+	for _, former := range formers {
+		tasks = append(tasks, taskRefs{uid: former})
+	}
+	return tasks, nil
 }
 
 // purge removes unreachable objects from a repository that is marked for it, and returns

@@ -263,6 +263,7 @@ func TestOnlyTheServerDeletes(t *testing.T) {
 		"nobody to ask":    {"DELETE", "/team/tasks/uid-fix", "down", 503, "try again"},
 		"another method":   {"GET", "/team/tasks/uid-fix", serverToken, 400, "must be DELETE"},
 		"no name":          {"DELETE", "/team/tasks/uid-fix?name=-x", serverToken, 400, "not a valid task name"},
+		"no former":        {"DELETE", "/team/tasks/uid-fix?former=..%2Fx", serverToken, 400, "the UID of a task"},
 		"no UID":           {"DELETE", "/team/tasks/-x", serverToken, 404, "there is nothing at this URL"},
 		"a path that ends": {"DELETE", "/team/tasks/a/b", serverToken, 404, "there is nothing at this URL"},
 	} {

@@ -50,13 +50,15 @@ const (
 	maxDeletionBytes, maxDiffBytes = 64 << 10, 32 << 20
 )
 
-// DeleteTask deletes what a task has stored in a namespace. name selects its branches. The
-// request may be repeated. A refusal of the gitstore is returned as a *Refusal.
-func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string) (Deletion, error) {
+// DeleteTask deletes what a task has stored in a namespace, and what the former tasks have whose
+// history it has adopted: the gitstore may have been restored from a copy that is older than the
+// adoption. name selects the task's branches. The request may be repeated. A refusal of the gitstore
+// is returned as a *Refusal.
+func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string, formers []string) (Deletion, error) {
 	var deletion Deletion
 	ctx, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
-	err := c.do(ctx, http.MethodDelete, taskPath(namespace, uid), url.Values{"name": {name}}, maxDeletionBytes, &deletion)
+	err := c.do(ctx, http.MethodDelete, taskPath(namespace, uid), url.Values{"name": {name}, "former": formers}, maxDeletionBytes, &deletion)
 	return deletion, err
 }
 

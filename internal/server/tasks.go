@@ -128,6 +128,6 @@ func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string) 
 	if c.client.BaseURL == "" {
 		return historyapi.CodeDeletion{}, errNoGitstore()
 	}
-	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name)
+	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name, nil)
 	return historyapi.CodeDeletion{Refs: deletion.Refs, Repositories: deletion.Repositories, Bytes: deletion.Bytes}, err
 }
