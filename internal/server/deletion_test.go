@@ -221,30 +221,54 @@ func deletion(t *testing.T, code codeOf, ann, bob *rest.Config, task *clewv1alph
 	}
 }
 
-// retention tests that a history whose retention is over is kept while its Task exists,
-// and while its code cannot be deleted.
+// retention tests what the maintenance asks about a history whose retention is over, and how it
+// deletes code.
 func retention(t *testing.T, code codeOf) {
 	namespace(t, "kept")
 	task := newTask(t, "kept", "a")
+	adopter := builders.Task("b", builders.InNamespace("kept"))
+	adopter.Spec.Adopt = clewv1alpha1.AdoptLatest
+	create(t, adopter)
 	objects, err := metadata.NewForConfig(kube.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &parts{tasks: newLiveTasks(objects)}
-	known := history.Task{Namespace: "kept", Name: "a", UID: string(task.UID)}
-	if there, err := p.taskExists(t.Context(), known); !there || err != nil {
-		t.Errorf("of an existing Task: %v, %v", there, err)
+	whole, err := dynamic.NewForConfig(kube.Config)
+	if err != nil {
+		t.Fatal(err)
 	}
-	known.UID = "earlier"
-	if _, err := p.taskExists(t.Context(), known); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
+	p := &parts{tasks: newLiveTasks(objects), adopters: adopters{whole}}
+	of := func(namespace, name, uid string) history.Task {
+		return history.Task{Namespace: namespace, Name: name, UID: uid}
+	}
+	if _, err := p.awaited(t.Context(), of("kept", "a", "earlier")); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
+		t.Errorf("without a gitstore, a deletion begins: %v", err)
+	}
+	if err := p.deleteCode(t.Context(), of("kept", "a", "earlier"), nil); err == nil || !strings.Contains(err.Error(), "--gitstore-url") {
 		t.Errorf("without a gitstore: %v", err)
 	}
 	p.code = codeStore{gitstoreapi.Client{BaseURL: code.options.URL, CAFile: code.options.CAFile, TokenFile: code.options.TokenFile}}
-	if there, err := p.taskExists(t.Context(), known); there || err != nil {
-		t.Errorf("of a deleted Task: %v, %v", there, err)
+	for name, test := range map[string]struct {
+		task            history.Task
+		exists, awaited bool
+	}{
+		"an existing Task":                 {of("kept", "a", string(task.UID)), true, false},
+		"a deleted Task":                   {of("kept", "gone", "earlier"), false, false},
+		"one whose name a Task has":        {of("kept", "a", "earlier"), false, false},
+		"one that a Task waits to adopt":   {of("kept", "b", "earlier"), false, true},
+		"a namespace that was deleted":     {of("gone@uid-of-a-namespace", "a", "earlier"), false, false},
+		"one that waits for being granted": {of("kept@uid-of-a-namespace", "b", "earlier"), false, true},
+	} {
+		exists, err := p.taskExists(t.Context(), test.task)
+		if exists != test.exists || err != nil {
+			t.Errorf("%s exists: %v, %v; want %v", name, exists, err, test.exists)
+		}
+		awaited, err := p.awaited(t.Context(), test.task)
+		if awaited != test.awaited || err != nil {
+			t.Errorf("%s is awaited: %v, %v; want %v", name, awaited, err, test.awaited)
+		}
 	}
-	known.Namespace = "gone@uid-of-a-namespace"
-	if there, err := p.taskExists(t.Context(), known); there || err != nil {
-		t.Errorf("of a namespace that was deleted: %v, %v", there, err)
+	if err := p.deleteCode(t.Context(), of("gone@uid-of-a-namespace", "a", "earlier"), []string{"former"}); err != nil {
+		t.Errorf("delete code: %v", err)
 	}
 }

@@ -157,6 +157,7 @@ type parts struct {
 	frontProxy *historyapi.FrontProxy
 	mux        *http.ServeMux
 	tasks      liveTasks
+	adopters   adopters
 	code       codeStore
 	live       *live.Broker
 	grants     *namespaced.Grants
@@ -210,7 +211,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	tasks, attempts := newLiveTasks(clients.objects), podidentity.NewLiveTasks(clients.whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, code: code, live: live.New(stores.archive), grants: grants}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: adopters{clients.whole}, code: code, live: live.New(stores.archive), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.daemons,
 		Connections:   stores.daemons.MaxConnections(),
@@ -304,24 +305,33 @@ func (p *parts) verifier(store *postgres.Store, log logr.Logger) *verification.V
 func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept RetentionOptions, registry prometheus.Registerer, log logr.Logger) {
 	err := store.RunMaintenance(ctx, postgres.MaintenanceOptions{
 		EventRetention: kept.Events, SnapshotRetention: kept.Snapshots, MessageRetention: kept.Messages,
-		LiveTasks: p.tasks.liveUIDs, TaskExists: p.taskExists, HasUID: p.tasks.HasUID, Registerer: registry,
+		LiveTasks: p.tasks.liveUIDs, TaskExists: p.taskExists, Awaited: p.awaited, DeleteCode: p.deleteCode,
+		HasUID: p.tasks.HasUID, Registerer: registry,
 	})
 	if err != nil && ctx.Err() == nil {
 		log.Error(err, "the maintenance of the history database failed")
 	}
 }
 
-// taskExists reports whether the Task object of a history whose retention is over still
-// exists. If it does not, its code is deleted first, as in a requested deletion: the code
-// can only be found by way of the history.
+// taskExists reports whether the Task object of a history still exists.
 func (p *parts) taskExists(ctx context.Context, task history.Task) (bool, error) {
-	namespace := namespaced.Name(task.Namespace)
-	uid, err := p.tasks.TaskUID(ctx, namespace, task.Name)
-	if err != nil || uid == task.UID {
-		return true, err
+	uid, err := p.tasks.TaskUID(ctx, namespaced.Name(task.Namespace), task.Name)
+	return uid == task.UID, err
+}
+
+// awaited reports whether a Task of the name of a gone one may yet adopt its history.
+func (p *parts) awaited(ctx context.Context, task history.Task) (bool, error) {
+	if p.code.client.BaseURL == "" {
+		return false, errNoGitstore() // a deletion that cannot be finished must not begin
 	}
-	_, err = p.code.DeleteTask(ctx, namespace, task.UID, task.Name)
-	return false, err
+	return p.adopters.has(ctx, namespaced.Name(task.Namespace), task.Name)
+}
+
+// deleteCode deletes the code of a task whose history is deleted next: it can only be found by way of
+// the history.
+func (p *parts) deleteCode(ctx context.Context, task history.Task, formers []string) error {
+	_, err := p.code.DeleteTask(ctx, namespaced.Name(task.Namespace), task.UID, task.Name, formers)
+	return err
 }
 
 // minWait and maxWait are the shortest and the longest wait between tries.

@@ -225,7 +225,7 @@ func TestServer(t *testing.T) {
 		aggregated(t, ann, bob)
 	})
 	t.Run("a history and its code are deleted", func(t *testing.T) { deletion(t, code, ann, bob, task, token) })
-	t.Run("retention deletes code first", func(t *testing.T) { retention(t, code) })
+	t.Run("what the retention of histories asks", func(t *testing.T) { retention(t, code) })
 	task = newTask(t, "team", "a2")
 	daemon = r.daemon(podToken(t, task, 1))
 	if _, err := daemon.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{})); err != nil {

@@ -109,6 +109,11 @@ func (a archive) Import(ctx context.Context, namespace, by string, lines iter.Se
 	return a.transfers.Import(ctx, namespace, by, lines)
 }
 
+// ClaimDeletion implements historyapi.Archive.
+func (a archive) ClaimDeletion(ctx context.Context, uid string) (formers []string, err error) {
+	return a.transfers.ClaimDeletion(ctx, uid)
+}
+
 // DeleteTask implements historyapi.Archive.
 func (a archive) DeleteTask(ctx context.Context, uid string) (history.Deleted, error) {
 	return a.transfers.DeleteTask(ctx, uid)

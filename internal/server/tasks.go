@@ -9,12 +9,15 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/namespaced"
+	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
@@ -67,6 +70,25 @@ func (l liveTasks) HasUID(ctx context.Context, uid string) (bool, error) {
 func (l liveTasks) liveUIDs(ctx context.Context) (uids []string, err error) {
 	err = eachTask(ctx, l.client, func(uid string) { uids = append(uids, uid) })
 	return uids, err
+}
+
+// adopters finds Tasks that may yet adopt a history.
+type adopters struct{ client dynamic.Interface }
+
+// has reports whether the Task of a name exists and has not decided yet what it adopts.
+func (a adopters) has(ctx context.Context, namespace, name string) (bool, error) {
+	object, err := a.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if isGone(err, name) {
+		return false, nil
+	}
+	task := &clewv1alpha1.Task{}
+	if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, task)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the Task %s/%s: %w", namespace, name, err)
+	}
+	return plan.UndecidedAdoption(task), nil
 }
 
 // codeStore compares, verifies and deletes code in the gitstore.
@@ -124,10 +146,10 @@ func (c codeStore) TellNamespaces(ctx context.Context, namespaces []history.Name
 }
 
 // DeleteTask implements historyapi.Code.
-func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
+func (c codeStore) DeleteTask(ctx context.Context, namespace, uid, name string, formers []string) (historyapi.CodeDeletion, error) {
 	if c.client.BaseURL == "" {
 		return historyapi.CodeDeletion{}, errNoGitstore()
 	}
-	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name, nil)
+	deletion, err := c.client.DeleteTask(ctx, namespace, uid, name, formers)
 	return historyapi.CodeDeletion{Refs: deletion.Refs, Repositories: deletion.Repositories, Bytes: deletion.Bytes}, err
 }

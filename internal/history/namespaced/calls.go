@@ -370,6 +370,11 @@ func (s *Store) Import(ctx context.Context, namespace, by string, lines iter.Seq
 	return named(task), err
 }
 
+// ClaimDeletion is to be called before anything of a task is deleted.
+func (s *Store) ClaimDeletion(ctx context.Context, uid string) (formers []string, err error) {
+	return s.keyed.ClaimDeletion(ctx, uid)
+}
+
 // DeleteTask removes everything stored about a task.
 func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, error) {
 	deleted, err := s.keyed.DeleteTask(ctx, uid)

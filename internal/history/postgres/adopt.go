@@ -71,6 +71,9 @@ func (s *Store) Adopt(ctx context.Context, task history.Task, former string) err
 		if row.Namespace != task.Namespace || row.Name != task.Name {
 			return fmt.Errorf("%w: the task belongs to %s/%s", history.ErrNotFound, row.Namespace, row.Name)
 		}
+		if row.DeletionSince.Valid {
+			return fmt.Errorf("%w: it is being deleted", history.ErrNotFound)
+		}
 		if _, err := q.TaskAttempt(ctx, task.UID); err == nil {
 			return fmt.Errorf("%w: the task has begun without it", history.ErrExists)
 		} else if !errors.Is(err, pgx.ErrNoRows) {

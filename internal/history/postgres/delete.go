@@ -15,6 +15,48 @@ import (
 // sweepPatience is how long a deletion waits for rows that others hold.
 const sweepPatience = 30 * time.Second
 
+// ClaimDeletion is to be called before anything of a task is deleted: no other task can adopt its
+// history from then on, and DeleteTask ends what was begun. It returns the UIDs of the former tasks
+// whose histories the task has adopted, and may be repeated. Errors: history.ErrNotFound if another
+// task has adopted the history; history.ErrUnavailable.
+func (s *Store) ClaimDeletion(ctx context.Context, uid string) (formers []string, err error) {
+	err = s.write(ctx, "begin to delete the history of the task with UID "+uid, func(q *sqlc.Queries) error {
+		formers, err = claimDeletion(ctx, q, uid)
+		return err
+	})
+	return formers, err
+}
+
+func claimDeletion(ctx context.Context, q *sqlc.Queries, uid string) (formers []string, err error) {
+	if err := q.LockDeletions(ctx); err != nil {
+		return nil, err
+	}
+	_, err = q.LockTaskToDelete(ctx, uid)
+	if errors.Is(err, pgx.ErrNoRows) {
+		adopted, err := q.IsFormer(ctx, uid)
+		if err == nil && adopted {
+			err = fmt.Errorf("%w: another task has adopted the history of the one with UID %s", history.ErrNotFound, uid)
+		}
+		return nil, err // a task that never began has no history to adopt
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := q.ClaimDeletion(ctx, uid); err != nil {
+		return nil, err
+	}
+	rows, err := q.FormerTasks(ctx, uid)
+	for _, row := range rows {
+		formers = append(formers, row.FormerUid)
+	}
+	return formers, err
+}
+
+// releaseDeletion ends a deletion of which nothing came.
+func (s *Store) releaseDeletion(ctx context.Context, uid string) error {
+	return wrap(s.read().ReleaseDeletion(ctx, uid), "keep the history of the task with UID "+uid)
+}
+
 // DeleteTask removes everything stored about a task: its conversation, checkpoints,
 // operations and events, its entry in lists, the messages and pieces that no other task
 // of the namespace shares, and their search documents. What forks inherited stays,

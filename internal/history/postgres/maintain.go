@@ -29,6 +29,13 @@ type MaintenanceOptions struct {
 	// TaskExists reports whether a history's Task object still exists. It is called right
 	// before a history is deleted, and is required only with MessageRetention.
 	TaskExists func(ctx context.Context, task history.Task) (bool, error)
+	// Awaited reports whether a Task waits that has the name of a gone one and may yet adopt its
+	// history. It is required only with MessageRetention.
+	Awaited func(ctx context.Context, task history.Task) (bool, error)
+	// DeleteCode deletes the code of a task and of the former ones whose histories it has adopted. It
+	// may be repeated. It is required only with MessageRetention; without it and TaskExists, deletions
+	// that somebody else has begun are not finished.
+	DeleteCode func(ctx context.Context, task history.Task, formers []string) error
 	// HasUID reports whether a Task of any namespace has that UID. It is called right before the
 	// kept spec of a task that never began is deleted; without it, such specs stay.
 	HasUID func(ctx context.Context, uid string) (bool, error)
@@ -60,8 +67,8 @@ const (
 // its retention. Any number of servers may call it: one works at a time, and another
 // takes over if that one is lost.
 func (s *Store) RunMaintenance(ctx context.Context, options MaintenanceOptions) error {
-	if options.MessageRetention > 0 && (options.TaskExists == nil || options.LiveTasks == nil) {
-		return fmt.Errorf("%w: MessageRetention requires LiveTasks and TaskExists", history.ErrInvalid)
+	if options.MessageRetention > 0 && (options.LiveTasks == nil || options.TaskExists == nil || options.Awaited == nil || options.DeleteCode == nil) {
+		return fmt.Errorf("%w: MessageRetention requires LiveTasks, TaskExists, Awaited and DeleteCode", history.ErrInvalid)
 	}
 	if options.Every <= 0 {
 		options.Every = time.Hour
@@ -226,9 +233,12 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 		}
 	}
 	if m.options.MessageRetention > 0 {
-		if err := m.deleteGoneTasks(ctx); err != nil {
+		if err := m.claimGoneTasks(ctx); err != nil {
 			return err
 		}
+	}
+	if err := m.finishDeletions(ctx); err != nil {
+		return err
 	}
 	if err := m.deleteIdleSpecs(ctx, now.Add(-specPatience)); err != nil {
 		return err
@@ -275,62 +285,4 @@ func (m *maintainer) inBatches(ctx context.Context, doing string, f func(*sqlc.Q
 			return err
 		}
 	}
-}
-
-// deleteGoneTasks deletes the histories whose Task has been gone for the retention, and that were
-// last written before it. One that cannot be deleted now is left to the next time.
-func (m *maintainer) deleteGoneTasks(ctx context.Context) error {
-	if err := m.noteGoneTasks(ctx); err != nil {
-		return err
-	}
-	page := sqlc.GoneTasksParams{Seconds: m.options.MessageRetention.Seconds(), UpToRows: sweepBatch}
-	for {
-		gone, err := m.store.read().GoneTasks(ctx, page)
-		if err != nil || len(gone) == 0 {
-			return wrap(err, "list the histories that have exceeded their retention")
-		}
-		for _, row := range gone {
-			page.AfterID = row.ID
-			task := history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}
-			if err := m.deleteGone(ctx, task); ctx.Err() != nil {
-				return err
-			} else if err != nil {
-				m.store.log.Info("a history that has exceeded its retention could not be deleted; trying again in the next pass",
-					"namespace", task.Namespace, "task", task.Name, "uid", task.UID, "error", err.Error())
-			}
-		}
-	}
-}
-
-// noteGoneTasks notes since when the Task of each history is gone, by the clock of the database. A
-// Task that is made while the others are listed may be noted, and is no longer from the next time
-// on.
-func (m *maintainer) noteGoneTasks(ctx context.Context) error {
-	live, err := m.options.LiveTasks(ctx)
-	if err != nil {
-		return fmt.Errorf("list the Tasks that exist: %w", err)
-	}
-	return m.inBatches(ctx, "note which tasks are gone", func(q *sqlc.Queries) (int64, error) {
-		return q.NoteGoneTasks(ctx, sqlc.NoteGoneTasksParams{Live: listOf(live), UpToRows: goneBatch})
-	})
-}
-
-// deleteGone deletes a task's history if its Task is gone.
-func (m *maintainer) deleteGone(ctx context.Context, task history.Task) error {
-	exists, err := m.options.TaskExists(ctx, task)
-	if err != nil {
-		return fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
-	}
-	if exists {
-		return nil
-	}
-	deleted, err := m.store.DeleteTask(ctx, task.UID)
-	if err != nil && !errors.Is(err, history.ErrNotFound) {
-		return err
-	}
-	m.metrics.swept.WithLabelValues("messages").Add(float64(deleted.Messages))
-	m.metrics.swept.WithLabelValues("pieces").Add(float64(deleted.Pieces))
-	m.store.log.Info("deleted the history of a deleted task, which had exceeded its retention",
-		"namespace", task.Namespace, "task", task.Name, "uid", task.UID, "messages", deleted.Messages)
-	return nil
 }

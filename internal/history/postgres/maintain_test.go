@@ -3,7 +3,6 @@ package postgres_test
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/testing/cases"
 )
 
 var hexLiteral = regexp.MustCompile(`\\x([0-9a-f]{2,})`)
@@ -210,85 +210,23 @@ var _ = Describe("Maintaining the history", func() {
 		Expect(count(t, dsn, "pieces")).To(Equal(1), "only the young piece is kept")
 	})
 
-	Context("of tasks that are gone", func() {
-		live := []string{"uid-of-there"}
-		options := postgres.MaintenanceOptions{
-			MessageRetention: 10 * 24 * time.Hour,
-			LiveTasks:        func(context.Context) ([]string, error) { return live, nil },
-			TaskExists: func(_ context.Context, task history.Task) (bool, error) {
-				if task.Name == "unclear" {
-					return false, errors.New("nobody knows")
-				}
-				return task.Name == "there", nil
-			},
+	It("a retention of messages is refused without a way to ask which Tasks exist, and to delete code", func(ctx SpecContext) {
+		complete := postgres.MaintenanceOptions{
+			LiveTasks:  func(context.Context) ([]string, error) { return nil, nil },
+			TaskExists: func(context.Context, history.Task) (bool, error) { return false, nil },
+			Awaited:    func(context.Context, history.Task) (bool, error) { return false, nil },
+			DeleteCode: func(context.Context, history.Task, []string) error { return nil },
 		}
-		kept := func(ctx context.Context) (names []string) {
-			GinkgoHelper()
-			page, err := store.Tasks(ctx, history.TaskQuery{Namespace: "team", Limit: 9, Sort: history.SortName})
-			Expect(err).NotTo(HaveOccurred())
-			for _, task := range page.Tasks {
-				names = append(names, task.Name)
-			}
-			return names
-		}
-		later := func(ctx context.Context, days int, column string) {
-			GinkgoHelper()
-			Expect(connect(t, dsn).Exec(ctx, fmt.Sprintf("UPDATE tasks SET %[1]s = %[1]s - interval '%[2]d days' WHERE name <> 'young'", column, days))).Error().NotTo(HaveOccurred())
-		}
-		BeforeEach(func(ctx SpecContext) {
-			for _, name := range []string{"unclear", "gone", "there", "young"} {
-				begin(t, store, taskNamed(name), 1).append(user(name))
-			}
-			later(ctx, 100, "updated_at")
-		})
-
-		It("histories are deleted when they have been for the retention", func(ctx SpecContext) {
-			clean(t, store, options)
-			later(ctx, 9, "gone_since")
-			clean(t, store, options)
-			Expect(kept(ctx)).To(HaveLen(4), "a cluster that was lost took all Tasks with it, nine days ago")
-			later(ctx, 2, "gone_since")
-			clean(t, store, options)
-			Expect(kept(ctx)).To(HaveExactElements("there", "unclear", "young"), "one that fails holds up no other")
-		})
-
-		It("the time begins anew when one is there again", func(ctx SpecContext) {
-			clean(t, store, options)
-			later(ctx, 11, "gone_since")
-			again := options
-			again.LiveTasks = func(context.Context) ([]string, error) { return []string{"uid-of-there", "uid-of-gone"}, nil }
-			clean(t, store, again)
-			clean(t, store, options)
-			Expect(kept(ctx)).To(ContainElement("gone"))
-		})
-
-		It("a history that was adopted is not gone", func(ctx SpecContext) {
-			clean(t, store, options)
-			later(ctx, 11, "gone_since")
-			next := history.Task{Namespace: "team", Name: "gone", UID: "uid-of-next"}
-			Expect(store.Adopt(ctx, next, "uid-of-gone")).To(Succeed())
-			later(ctx, 11, "updated_at")
-			clean(t, store, options)
-			Expect(kept(ctx)).To(ContainElement("gone"))
-		})
-
-		It("none is deleted while nobody knows which Tasks there are", func(ctx SpecContext) {
-			clean(t, store, options)
-			later(ctx, 11, "gone_since")
-			unknown := options
-			unknown.LiveTasks = func(context.Context) ([]string, error) { return nil, errors.New("the API server is down") }
-			Expect(store.Clean(ctx, unknown)).NotTo(Succeed())
-			Expect(kept(ctx)).To(HaveLen(4))
-		})
-	})
-
-	It("a retention of messages is refused without a way to ask which Tasks exist", func(ctx SpecContext) {
-		for _, options := range []postgres.MaintenanceOptions{
-			{LiveTasks: func(context.Context) ([]string, error) { return nil, nil }},
-			{TaskExists: func(context.Context, history.Task) (bool, error) { return false, nil }},
-		} {
+		for lacking, without := range cases.Sorted(map[string]func(*postgres.MaintenanceOptions){
+			"LiveTasks":  func(o *postgres.MaintenanceOptions) { o.LiveTasks = nil },
+			"TaskExists": func(o *postgres.MaintenanceOptions) { o.TaskExists = nil },
+			"Awaited":    func(o *postgres.MaintenanceOptions) { o.Awaited = nil },
+			"DeleteCode": func(o *postgres.MaintenanceOptions) { o.DeleteCode = nil },
+		}) {
+			options := complete
+			without(&options)
 			options.MessageRetention = time.Hour
-			Expect(store.RunMaintenance(ctx, options)).To(MatchError(history.ErrInvalid))
+			Expect(store.RunMaintenance(ctx, options)).To(MatchError(history.ErrInvalid), lacking)
 		}
 	})
 

@@ -117,9 +117,10 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// deleteHistory deletes everything stored of a task: first its code in the gitstore and
-// then its rows, so that an interrupted deletion can be requested again by the same name
-// and completes. The Task object must be gone. Parameters: uid, dryRun=All; or the same
+// deleteHistory deletes everything stored of a task. It claims the history, so that no Task
+// adopts it any more, and deletes first its code in the gitstore and then its rows, so that an
+// interrupted deletion can be requested again by the same name and completes; if it is not,
+// the maintenance of the history completes it. The Task object must be gone. Parameters: uid, dryRun=All; or the same
 // in a body, as kubectl sends it.
 func (a *api) deleteHistory(c *call) (any, error) {
 	uid, dryRun, err := deleteOptions(c.Request)
@@ -155,7 +156,12 @@ func (a *api) deleteHistory(c *call) (any, error) {
 func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *historyv1alpha1.HistoryDeletion) error {
 	log := a.Log.WithValues("namespace", task.Namespace, "task", task.Name, "uid", task.UID, "caller", c.caller.GetName())
 	log.Info("deleting the history of a task")
-	code, err := a.Code.DeleteTask(ctx, task.Namespace, task.UID, task.Name)
+	formers, err := a.Archive.ClaimDeletion(ctx, task.UID)
+	if err != nil {
+		log.Info("the deletion of a history could not begin", "error", err.Error())
+		return notClaimed(task, err)
+	}
+	code, err := a.Code.DeleteTask(ctx, task.Namespace, task.UID, task.Name, formers)
 	if err != nil {
 		log.Info("the code of a task could not be deleted", "error", err.Error())
 		return unfinished(fmt.Sprintf("the history of the task %q is not deleted: its checkpoints in the gitstore could not be deleted, and its messages are deleted after them: %s; delete it again to continue", task.Name, gitstoreMessage(err)))
@@ -178,6 +184,16 @@ func (a *api) delete(ctx context.Context, c *call, task history.Task, answer *hi
 		return fmt.Errorf("the history of the task %s is deleted, but who deleted it is recorded only in the server's log: %w", task.Name, err)
 	}
 	return nil
+}
+
+// notClaimed returns the error of a deletion that has not begun.
+func notClaimed(task history.Task, err error) error {
+	if !errors.Is(err, history.ErrNotFound) {
+		return unfinished(fmt.Sprintf("the history of the task %q is not deleted: the history store failed; delete it again", task.Name))
+	}
+	conflict := apierrors.NewConflict(resourceOf(Access{Resource: resourceTaskHistories}), task.Name, errors.New("a Task has adopted it"))
+	conflict.ErrStatus.Message = fmt.Sprintf("the history of the task %q with UID %s is not deleted: a new Task of that name has just adopted it, and it can be deleted only after that one", task.Name, task.UID)
+	return conflict
 }
 
 // unfinished returns the error of a deletion that stopped. It has no Retry-After: clients

@@ -262,6 +262,7 @@ var _ = Describe("Deleting histories", func() {
 	It("a history is deleted with its code", func() {
 		f := quiet()
 		f.tasks["a"] = "a later task of the name"
+		f.archive.formers = []string{"first", "second"}
 		w := f.ask(http.MethodDelete, historyPath, "")
 		Expect(w).To(HaveHTTPStatus(http.StatusOK))
 		Expect(decoded[historyv1alpha1.HistoryDeletion](w)).To(BeComparableTo(historyv1alpha1.HistoryDeletion{
@@ -269,13 +270,33 @@ var _ = Describe("Deleting histories", func() {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "a", UID: "new"},
 			Messages:   9, Pieces: 4, Events: 5, Checkpoints: 2, Refs: 6, Repositories: 1, Bytes: 4096,
 		}))
-		Expect(f.code.asked).To(Equal([]string{"team/new/a"}), "whose code is deleted")
+		Expect(f.code.asked).To(Equal([]string{"team/new/a/first/second"}), "whose code is deleted")
 		Expect(f.archive.events).To(ConsistOf(And(
 			HaveField("Reason", "HistoryDeleted"), HaveField("Actor", "ann"), HaveField("Task.UID", "new"))), "the audit event outlives the history")
 
 		By("deleting the previous task of that name; then there is none")
 		Expect(f.ask(http.MethodDelete, historyPath+"?uid=old", "")).To(HaveHTTPStatus(http.StatusOK))
 		Expect(f.ask(http.MethodDelete, historyPath, "")).To(beRefused(http.StatusNotFound))
+	})
+
+	// Before its code is deleted, the history is claimed: a Task may be about to adopt it.
+	Describe("one that cannot be claimed is not deleted", func() {
+		for name, test := range cases.Sorted(map[string]struct {
+			claim error
+			code  int
+			says  string
+		}{
+			"a Task has adopted it": {history.ErrNotFound, http.StatusConflict, "a new Task of that name has just adopted it"},
+			"the store is down":     {history.ErrUnavailable, http.StatusServiceUnavailable, "delete it again"},
+		}) {
+			It(name, func() {
+				f := quiet()
+				f.archive.claim = test.claim
+				Expect(f.ask(http.MethodDelete, historyPath, "")).To(beRefused(test.code, saying(test.says)))
+				Expect(f.archive.deleted).To(BeEmpty(), "histories")
+				Expect(f.code.asked).To(BeEmpty(), "code of histories")
+			})
+		}
 	})
 
 	It("a deletion continues where it stopped", func() {

@@ -35,6 +35,8 @@ type archive struct {
 	lines     []history.ExportLine
 	imported  []history.ExportLine
 	events    []history.Event
+	claimed   []string
+	formers   []string // of the task that is deleted
 	deleted   []string
 	pending   bool // no checkpoint is in the gitstore yet
 	state     history.TaskState
@@ -42,7 +44,7 @@ type archive struct {
 	integrity map[int64]history.Integrity
 	branches  map[int64]string // of checkpoints that are not on main
 	// Errors to return.
-	export, remove, record error
+	export, claim, remove, record error
 	// removing is the task that is deleted although remove is set.
 	removing history.Task
 }
@@ -186,6 +188,11 @@ func (s *archive) Import(_ context.Context, namespace, _ string, lines iter.Seq2
 	return task, nil
 }
 
+func (s *archive) ClaimDeletion(_ context.Context, uid string) ([]string, error) {
+	s.claimed = append(s.claimed, uid)
+	return s.formers, s.claim
+}
+
 func (s *archive) DeleteTask(_ context.Context, uid string) (history.Deleted, error) {
 	if s.remove != nil {
 		return history.Deleted{Task: s.removing}, s.remove
@@ -264,8 +271,8 @@ func (c *code) Diff(_ context.Context, namespace, uid string, q gitstoreapi.Diff
 	return c.diff, c.refusal
 }
 
-func (c *code) DeleteTask(_ context.Context, namespace, uid, name string) (historyapi.CodeDeletion, error) {
-	c.asked = append(c.asked, namespace+"/"+uid+"/"+name)
+func (c *code) DeleteTask(_ context.Context, namespace, uid, name string, formers []string) (historyapi.CodeDeletion, error) {
+	c.asked = append(c.asked, strings.Join(append([]string{namespace, uid, name}, formers...), "/"))
 	return historyapi.CodeDeletion{Refs: 6, Repositories: 1, Bytes: 4096}, c.err
 }
 
@@ -301,6 +308,7 @@ const (
 // expectUntouched expects that no history, and no code, was deleted.
 func (f *fixture) expectUntouched() {
 	GinkgoHelper()
+	Expect(f.archive.claimed).To(BeEmpty(), "claimed histories")
 	Expect(f.archive.deleted).To(BeEmpty(), "histories")
 	Expect(f.code.asked).To(BeEmpty(), "code of histories")
 }

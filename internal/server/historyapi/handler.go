@@ -67,6 +67,7 @@ type Archive interface {
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error
 	Import(ctx context.Context, namespace, by string, lines iter.Seq2[history.ExportLine, error]) (history.Task, error)
+	ClaimDeletion(ctx context.Context, uid string) (formers []string, err error)
 	DeleteTask(ctx context.Context, uid string) (history.Deleted, error)
 	RecordEvents(ctx context.Context, events []history.Event) error
 }
@@ -83,8 +84,9 @@ type Tasks interface {
 
 // Code stores the checkpoints of tasks.
 type Code interface {
-	// DeleteTask deletes everything stored of a task's code. It may be repeated.
-	DeleteTask(ctx context.Context, namespace, uid, name string) (CodeDeletion, error)
+	// DeleteTask deletes everything stored of a task's code, and of that of the former tasks whose
+	// histories it has adopted. It may be repeated.
+	DeleteTask(ctx context.Context, namespace, uid, name string, formers []string) (CodeDeletion, error)
 	// Diff compares two checkpoints of a task. Its refusals are *gitstoreapi.Refusal.
 	Diff(ctx context.Context, namespace, uid string, q gitstoreapi.DiffQuery) (gitstoreapi.Diff, error)
 }

@@ -55,6 +55,8 @@ func (s *busyStore) Search(_ context.Context, query history.SearchQuery) (histor
 	return history.SearchPage{}, nil
 }
 
+func (s *busyStore) ClaimDeletion(context.Context, string) ([]string, error) { return nil, nil }
+
 func (s *busyStore) DeleteTask(context.Context, string) (history.Deleted, error) {
 	s.take("")
 	return history.Deleted{}, nil

@@ -9,12 +9,12 @@ ORDER BY a.adopted_at DESC, a.former_uid LIMIT 1;
 
 -- name: Adoptable :one
 -- The newest task of a name that has begun here. A history that was imported has no code, and
--- whoever imported it chose its content.
+-- whoever imported it chose its content. One that is being deleted may have lost its code.
 SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
     coalesce(s.start_position, 0)::bigint AS start_position
 FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid
-WHERE t.namespace = @namespace AND t.name = @name
+WHERE t.namespace = @namespace AND t.name = @name AND t.deletion_since IS NULL
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = t.uid AND e.namespace = t.namespace
         AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
 ORDER BY t.id DESC LIMIT 1;
@@ -22,6 +22,10 @@ ORDER BY t.id DESC LIMIT 1;
 -- name: Adopted :one
 -- The task that has adopted the history of another one.
 SELECT uid FROM adoptions WHERE former_uid = @former_uid AND namespace = @namespace;
+
+-- name: IsFormer :one
+-- Whether another task has adopted the history of this one.
+SELECT EXISTS (SELECT FROM adoptions WHERE former_uid = @uid);
 
 -- name: ForgetTransitions :exec
 -- The task that continues numbers its own transitions from 1.

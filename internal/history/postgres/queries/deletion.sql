@@ -110,9 +110,21 @@ WITH changed AS (
 UPDATE tasks SET gone_since = CASE WHEN changed.gone THEN now() END FROM changed WHERE tasks.id = changed.id;
 
 -- name: GoneTasks :many
--- Tasks that have been gone, and not written to, for some time.
+-- Tasks that have been gone, and not written to, for some time, and are not being deleted yet.
 SELECT t.id, t.uid, t.namespace, t.name FROM tasks t
-WHERE t.gone_since < now() - make_interval(secs => @seconds::float) AND t.updated_at < now() - make_interval(secs => @seconds::float)
+WHERE t.deletion_since IS NULL AND t.gone_since < now() - make_interval(secs => @seconds::float) AND t.updated_at < now() - make_interval(secs => @seconds::float)
     AND t.id > @after_id
+ORDER BY t.id
+LIMIT @up_to_rows;
+
+-- name: ClaimDeletion :exec
+UPDATE tasks SET deletion_since = coalesce(deletion_since, now()) WHERE uid = @uid;
+
+-- name: ReleaseDeletion :exec
+UPDATE tasks SET deletion_since = NULL WHERE uid = @uid;
+
+-- name: ClaimedDeletions :many
+SELECT t.id, t.uid, t.namespace, t.name FROM tasks t
+WHERE t.deletion_since IS NOT NULL AND t.id > @after_id
 ORDER BY t.id
 LIMIT @up_to_rows;

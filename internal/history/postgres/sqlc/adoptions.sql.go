@@ -14,7 +14,7 @@ SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::te
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
     coalesce(s.start_position, 0)::bigint AS start_position
 FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid
-WHERE t.namespace = $1 AND t.name = $2
+WHERE t.namespace = $1 AND t.name = $2 AND t.deletion_since IS NULL
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = t.uid AND e.namespace = t.namespace
         AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
 ORDER BY t.id DESC LIMIT 1
@@ -36,7 +36,7 @@ type AdoptableRow struct {
 }
 
 // The newest task of a name that has begun here. A history that was imported has no code, and
-// whoever imported it chose its content.
+// whoever imported it chose its content. One that is being deleted may have lost its code.
 func (q *Queries) Adoptable(ctx context.Context, arg AdoptableParams) (AdoptableRow, error) {
 	row := q.db.QueryRow(ctx, adoptable, arg.Namespace, arg.Name)
 	var i AdoptableRow
@@ -217,6 +217,18 @@ type InsertAdoptionParams struct {
 func (q *Queries) InsertAdoption(ctx context.Context, arg InsertAdoptionParams) error {
 	_, err := q.db.Exec(ctx, insertAdoption, arg.FormerUid, arg.Uid, arg.Namespace)
 	return err
+}
+
+const isFormer = `-- name: IsFormer :one
+SELECT EXISTS (SELECT FROM adoptions WHERE former_uid = $1)
+`
+
+// Whether another task has adopted the history of this one.
+func (q *Queries) IsFormer(ctx context.Context, uid string) (bool, error) {
+	row := q.db.QueryRow(ctx, isFormer, uid)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const moveAdoptions = `-- name: MoveAdoptions :exec

@@ -77,6 +77,59 @@ func (q *Queries) BuryTask(ctx context.Context, arg BuryTaskParams) error {
 	return err
 }
 
+const claimDeletion = `-- name: ClaimDeletion :exec
+UPDATE tasks SET deletion_since = coalesce(deletion_since, now()) WHERE uid = $1
+`
+
+func (q *Queries) ClaimDeletion(ctx context.Context, uid string) error {
+	_, err := q.db.Exec(ctx, claimDeletion, uid)
+	return err
+}
+
+const claimedDeletions = `-- name: ClaimedDeletions :many
+SELECT t.id, t.uid, t.namespace, t.name FROM tasks t
+WHERE t.deletion_since IS NOT NULL AND t.id > $1
+ORDER BY t.id
+LIMIT $2
+`
+
+type ClaimedDeletionsParams struct {
+	AfterID  int32
+	UpToRows int32
+}
+
+type ClaimedDeletionsRow struct {
+	ID        int32
+	Uid       string
+	Namespace string
+	Name      string
+}
+
+func (q *Queries) ClaimedDeletions(ctx context.Context, arg ClaimedDeletionsParams) ([]ClaimedDeletionsRow, error) {
+	rows, err := q.db.Query(ctx, claimedDeletions, arg.AfterID, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClaimedDeletionsRow
+	for rows.Next() {
+		var i ClaimedDeletionsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Uid,
+			&i.Namespace,
+			&i.Name,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteBranches = `-- name: DeleteBranches :exec
 DELETE FROM branches WHERE id = ANY ($1::bigint[])
 `
@@ -183,7 +236,7 @@ func (q *Queries) ForsakenBranches(ctx context.Context, ids []int64) ([]int64, e
 
 const goneTasks = `-- name: GoneTasks :many
 SELECT t.id, t.uid, t.namespace, t.name FROM tasks t
-WHERE t.gone_since < now() - make_interval(secs => $1::float) AND t.updated_at < now() - make_interval(secs => $1::float)
+WHERE t.deletion_since IS NULL AND t.gone_since < now() - make_interval(secs => $1::float) AND t.updated_at < now() - make_interval(secs => $1::float)
     AND t.id > $2
 ORDER BY t.id
 LIMIT $3
@@ -202,7 +255,7 @@ type GoneTasksRow struct {
 	Name      string
 }
 
-// Tasks that have been gone, and not written to, for some time.
+// Tasks that have been gone, and not written to, for some time, and are not being deleted yet.
 func (q *Queries) GoneTasks(ctx context.Context, arg GoneTasksParams) ([]GoneTasksRow, error) {
 	rows, err := q.db.Query(ctx, goneTasks, arg.Seconds, arg.AfterID, arg.UpToRows)
 	if err != nil {
@@ -361,6 +414,15 @@ func (q *Queries) NoteGoneTasks(ctx context.Context, arg NoteGoneTasksParams) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const releaseDeletion = `-- name: ReleaseDeletion :exec
+UPDATE tasks SET deletion_since = NULL WHERE uid = $1
+`
+
+func (q *Queries) ReleaseDeletion(ctx context.Context, uid string) error {
+	_, err := q.db.Exec(ctx, releaseDeletion, uid)
+	return err
 }
 
 const taskBranches = `-- name: TaskBranches :many

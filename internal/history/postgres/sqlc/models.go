@@ -341,6 +341,7 @@ type Task struct {
 	LastRecordID     int64
 	LostRecords      int64
 	GoneSince        pgtype.Timestamptz
+	DeletionSince    pgtype.Timestamptz
 }
 
 type TaskSpec struct {

@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+)
+
+// A history is deleted in three steps: it is claimed, so that no task adopts it any more, then its
+// code is deleted, and then its rows, by which the code is found. Whoever ends in between leaves
+// the claim, and the next pass goes on.
+
+// claimGoneTasks claims the histories whose Task has been gone for the retention, and that were
+// last written before it. One that cannot be claimed now is left to the next time.
+func (m *maintainer) claimGoneTasks(ctx context.Context) error {
+	if err := m.noteGoneTasks(ctx); err != nil {
+		return err
+	}
+	page := sqlc.GoneTasksParams{Seconds: m.options.MessageRetention.Seconds(), UpToRows: sweepBatch}
+	for {
+		gone, err := m.store.read().GoneTasks(ctx, page)
+		if err != nil || len(gone) == 0 {
+			return wrap(err, "list the histories that have exceeded their retention")
+		}
+		for _, row := range gone {
+			page.AfterID = row.ID
+			task := history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}
+			if err := m.claimGone(ctx, task); ctx.Err() != nil {
+				return ctx.Err()
+			} else if err != nil {
+				m.log(task).Info("a history that has exceeded its retention could not be deleted; trying again in the next pass", "error", err.Error())
+			}
+		}
+	}
+}
+
+// noteGoneTasks notes since when the Task of each history is gone, by the clock of the database. A
+// Task that is made while the others are listed may be noted, and is no longer from the next time
+// on.
+func (m *maintainer) noteGoneTasks(ctx context.Context) error {
+	live, err := m.options.LiveTasks(ctx)
+	if err != nil {
+		return fmt.Errorf("list the Tasks that exist: %w", err)
+	}
+	return m.inBatches(ctx, "note which tasks are gone", func(q *sqlc.Queries) (int64, error) {
+		return q.NoteGoneTasks(ctx, sqlc.NoteGoneTasksParams{Live: listOf(live), UpToRows: goneBatch})
+	})
+}
+
+// claimGone claims a task's history unless its Task is there, or one that may yet adopt it. A Task
+// that is made after that finds no history to adopt, or has adopted this one before it is claimed.
+func (m *maintainer) claimGone(ctx context.Context, task history.Task) error {
+	exists, err := m.exists(ctx, task)
+	if err != nil || exists {
+		return err
+	}
+	awaited, err := m.options.Awaited(ctx, task)
+	if err != nil {
+		return fmt.Errorf("check whether a task waits to adopt the history of %s/%s: %w", task.Namespace, task.Name, err)
+	}
+	if awaited {
+		return nil
+	}
+	_, err = m.store.ClaimDeletion(ctx, task.UID)
+	if errors.Is(err, history.ErrNotFound) {
+		return nil // it was adopted meanwhile
+	}
+	return err
+}
+
+// finishDeletions deletes the histories that are claimed. One that cannot be deleted now is left to
+// the next time.
+func (m *maintainer) finishDeletions(ctx context.Context) error {
+	if m.options.TaskExists == nil || m.options.DeleteCode == nil {
+		return nil
+	}
+	page := sqlc.ClaimedDeletionsParams{UpToRows: sweepBatch}
+	for {
+		claimed, err := m.store.read().ClaimedDeletions(ctx, page)
+		if err != nil || len(claimed) == 0 {
+			return wrap(err, "list the histories that are being deleted")
+		}
+		for _, row := range claimed {
+			page.AfterID = row.ID
+			task := history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}
+			if err := m.finishDeletion(ctx, task); ctx.Err() != nil {
+				return ctx.Err()
+			} else if err != nil {
+				m.log(task).Info("a history could not be deleted; trying again in the next pass", "error", err.Error())
+			}
+		}
+	}
+}
+
+// finishDeletion deletes a claimed history, or gives it back if its Task is there again, as after the
+// restore of an older copy of the cluster.
+func (m *maintainer) finishDeletion(ctx context.Context, task history.Task) error {
+	exists, err := m.exists(ctx, task)
+	if err != nil {
+		return err
+	}
+	if exists {
+		m.log(task).Info("the Task of a history that was being deleted is there again: the history is kept")
+		return m.store.releaseDeletion(ctx, task.UID)
+	}
+	formers, err := m.store.ClaimDeletion(ctx, task.UID)
+	if err != nil {
+		return err
+	}
+	if err := m.options.DeleteCode(ctx, task, formers); err != nil {
+		return fmt.Errorf("delete the code of the task %s/%s: %w", task.Namespace, task.Name, err)
+	}
+	deleted, err := m.store.DeleteTask(ctx, task.UID)
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		return err
+	}
+	m.metrics.swept.WithLabelValues("messages").Add(float64(deleted.Messages))
+	m.metrics.swept.WithLabelValues("pieces").Add(float64(deleted.Pieces))
+	m.log(task).Info("deleted the history of a deleted task", "messages", deleted.Messages)
+	return nil
+}
+
+// exists reports whether the Task of a history exists.
+func (m *maintainer) exists(ctx context.Context, task history.Task) (bool, error) {
+	exists, err := m.options.TaskExists(ctx, task)
+	if err != nil {
+		err = fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
+	}
+	return exists, err
+}
+
+// log returns a logger that names a task.
+func (m *maintainer) log(task history.Task) logr.Logger {
+	return m.store.log.WithValues("namespace", task.Namespace, "task", task.Name, "uid", task.UID)
+}
