@@ -127,7 +127,6 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
 	aside.Go(func() { _ = p.live.Run(work) })
 	aside.Go(func() { p.grant(work) })
-	aside.Go(func() { p.keepAdopted(work, stores.archive, log) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { _ = p.verifier(stores.archive, log).Run(work) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
@@ -288,26 +287,24 @@ func (p *parts) grant(ctx context.Context) {
 	p.grants.Run(ctx)
 }
 
-// keepAdopted keeps the checkpoints of adopted histories in the gitstore until ctx ends.
-func (p *parts) keepAdopted(ctx context.Context, store *postgres.Store, log logr.Logger) {
-	if p.code.client.BaseURL != "" {
-		keeper := codeadoption.Keeper{Store: store, Code: p.code, Log: log.WithName("adoptions")}
-		keeper.Run(ctx)
-	}
-}
-
 // verifier returns what verifies checkpoints in the background.
 func (p *parts) verifier(store *postgres.Store, log logr.Logger) *verification.Verifier {
 	return &verification.Verifier{Store: store, Code: p.code, Log: log.WithName("verification")}
 }
 
-// maintain runs the maintenance of the history database until ctx ends.
+// maintain runs the maintenance of the history database until ctx ends, and keeps the checkpoints of
+// adopted histories in the gitstore beside it.
 func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept RetentionOptions, registry prometheus.Registerer, log logr.Logger) {
-	err := store.RunMaintenance(ctx, postgres.MaintenanceOptions{
+	options := postgres.MaintenanceOptions{
 		EventRetention: kept.Events, SnapshotRetention: kept.Snapshots, MessageRetention: kept.Messages,
 		LiveTasks: p.tasks.liveUIDs, TaskExists: p.taskExists, Awaited: p.awaited, DeleteCode: p.deleteCode,
 		HasUID: p.tasks.HasUID, Registerer: registry,
-	})
+	}
+	if p.code.client.BaseURL != "" {
+		keeper := codeadoption.Keeper{Store: store, Code: p.code, Log: log.WithName("adoptions")}
+		options.Alongside = keeper.Run
+	}
+	err := store.RunMaintenance(ctx, options)
 	if err != nil && ctx.Err() == nil {
 		log.Error(err, "the maintenance of the history database failed")
 	}

@@ -24,7 +24,7 @@ type All interface {
 }
 
 // Keeper has the gitstore carry out again what it has forgotten. No attempt would ask for that of
-// tasks that have completed, or sleep.
+// tasks that have completed, or sleep. One server at a time runs one.
 type Keeper struct {
 	Store All
 	Code  Code
@@ -32,23 +32,24 @@ type Keeper struct {
 
 	// failed are the adoptions that have failed.
 	failed map[gitstoreapi.TaskAdoption]pause
+	// next is when the next round is due.
+	next time.Time
 }
 
 // pause is how often an adoption is left out: left more times of length.
 type pause struct{ left, length int }
 
-// Run asks the gitstore again and again, until ctx ends.
+// Run asks the gitstore again and again, until ctx ends. Called again, it keeps the pace.
 func (k *Keeper) Run(ctx context.Context) {
-	ticks := time.NewTicker(keepEvery)
-	defer ticks.Stop()
 	for {
-		if err := k.Keep(ctx); err != nil && ctx.Err() == nil {
-			k.Log.Info("could not find out whether the gitstore has the checkpoints of all former tasks; trying again", "error", err.Error())
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticks.C:
+		case <-time.After(time.Until(k.next)):
+		}
+		k.next = time.Now().Add(keepEvery)
+		if err := k.Keep(ctx); err != nil && ctx.Err() == nil {
+			k.Log.Info("could not find out whether the gitstore has the checkpoints of all former tasks; trying again", "error", err.Error())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,6 +40,9 @@ type MaintenanceOptions struct {
 	// HasUID reports whether a Task of any namespace has that UID. It is called right before the
 	// kept spec of a task that never began is deleted; without it, such specs stay.
 	HasUID func(ctx context.Context, uid string) (bool, error)
+	// Alongside runs beside the maintenance in the one runner that works, until its context ends; nil
+	// for nothing.
+	Alongside func(ctx context.Context)
 	// Every is the interval at which retention is applied; one hour if 0.
 	Every time.Duration
 	// Registerer receives the metrics; nil for none.
@@ -120,6 +124,13 @@ func (m *maintainer) lead(ctx context.Context) error {
 	}
 	m.metrics.leader.Set(1)
 	defer m.metrics.leader.Set(0)
+	if m.options.Alongside != nil {
+		leading, end := context.WithCancel(ctx)
+		var aside sync.WaitGroup
+		defer aside.Wait()
+		defer end()
+		aside.Go(func() { m.options.Alongside(leading) })
+	}
 	for {
 		if err := m.work(ctx); err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,10 +241,16 @@ var _ = Describe("Maintaining the history", func() {
 		registries := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
 		var stop [2]context.CancelFunc
 		done := make(chan error, 2)
+		var beside atomic.Int64 // how many do what is done alongside
 		for i := range stop {
 			ctx, cancel := context.WithCancel(ctx)
 			stop[i] = cancel
-			go func() { done <- store.RunMaintenance(ctx, postgres.MaintenanceOptions{Registerer: registries[i]}) }()
+			options := postgres.MaintenanceOptions{Registerer: registries[i], Alongside: func(ctx context.Context) {
+				beside.Add(1)
+				defer beside.Add(-1)
+				<-ctx.Done()
+			}}
+			go func() { done <- store.RunMaintenance(ctx, options) }()
 		}
 		leaders := func() (n float64) {
 			for _, r := range registries {
@@ -266,6 +273,7 @@ var _ = Describe("Maintaining the history", func() {
 		w.append(user("first"))
 		finds("first")
 		Expect(leaders()).To(BeEquivalentTo(1), "maintainers that work at a time")
+		Expect(beside.Load()).To(BeEquivalentTo(1), "maintainers that do what is done alongside")
 		Expect(testutil.GatherAndCount(registries[0], "clew_history_index_lag_seconds", "clew_history_swept_rows_total")).To(Equal(5), "metrics")
 
 		By("restarting the database server")
@@ -279,7 +287,9 @@ var _ = Describe("Maintaining the history", func() {
 		Expect(<-done).To(MatchError(context.Canceled))
 		w.append(user("third"))
 		finds("third")
+		Expect(beside.Load()).To(BeEquivalentTo(1), "maintainers that do what is done alongside")
 		stop[1]()
 		<-done
+		Expect(beside.Load()).To(BeZero(), "it ends with the maintenance")
 	})
 })
