@@ -20,6 +20,7 @@ func TestSamplesAreAccepted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	names := map[string]string{} // files, by kind and name of their object
 	for _, file := range files {
 		name := filepath.Base(file)
 		if name == "kustomization.yaml" {
@@ -34,6 +35,11 @@ func TestSamplesAreAccepted(t *testing.T) {
 			if err := yaml.UnmarshalStrict(content, &object.Object); err != nil {
 				t.Fatal(err)
 			}
+			key := object.GetKind() + "/" + object.GetName()
+			if other := names[key]; other != "" {
+				t.Errorf("it and %s are one object, %s: kubectl apply -k refuses both", other, key)
+			}
+			names[key] = name
 			object.SetNamespace("default")
 			// Strictly: a field that the schema does not know is refused too.
 			strict := client.WithFieldValidation(server.Client, "Strict")

@@ -128,6 +128,16 @@ func (s *Store) Checkpoint(ctx context.Context, task history.Key, number int64) 
 	return s.keyed.Checkpoint(ctx, task, number)
 }
 
+// CheckpointBoundary returns the turn boundary to which a rewind to a checkpoint moves the
+// conversation.
+func (s *Store) CheckpointBoundary(ctx context.Context, task history.Key, number int64) (history.Position, history.Totals, error) {
+	task, err := s.keyOf(ctx, task)
+	if err != nil {
+		return history.Position{}, history.Totals{}, err
+	}
+	return s.keyed.CheckpointBoundary(ctx, task, number)
+}
+
 // NameCheckpoint records for which checkpoint an object stands.
 func (s *Store) NameCheckpoint(ctx context.Context, task history.Key, named history.NamedCheckpoint) error {
 	task, err := s.keyOf(ctx, task)

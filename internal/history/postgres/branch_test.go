@@ -55,6 +55,23 @@ var _ = Describe("Branches of a conversation", func() {
 		Expect(w.state().CompletedOperations).To(HaveExactElements("op", "op2", "op3"))
 	})
 
+	It("a checkpoint leads to the end of the last turn before it", func(ctx SpecContext) {
+		w.append(user("1"), usage(1, 2, 3), agent("2"), call("x"), checkpoint(1), result("x"), usage(10, 20, 30), agent("5"), checkpoint(2))
+
+		at, sums, err := store.CheckpointBoundary(ctx, w.task.Key(), 1)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(at).To(Equal(history.Position{Branch: "main", Position: 2}), "a call waited for its result")
+		Expect(sums).To(Equal(history.Totals{Messages: 2, InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3}))
+		at, sums, err = store.CheckpointBoundary(ctx, w.task.Key(), 2)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(at).To(Equal(history.Position{Branch: "main", Position: 5, ToolCalls: 1}))
+		Expect(sums).To(Equal(w.state().Totals))
+		Expect(store.CheckpointBoundary(ctx, w.task.Key(), 3)).Error().To(MatchError(history.ErrNotFound))
+		Expect(store.CheckpointBoundary(ctx, history.Key{Namespace: "another", UID: w.task.UID}, 1)).Error().To(MatchError(history.ErrNotFound))
+
+		Expect(w.move("op", 1).Position).To(BeEquivalentTo(2), "a rewind moves there")
+	})
+
 	It("a move may begin anew, without what a fork inherited", func() {
 		w.append(user("prompt"), agent("1"), checkpoint(1))
 		fork := w.fork("forked", 1)

@@ -45,6 +45,27 @@ func checkpointPoint(ctx context.Context, q *sqlc.Queries, taskUID string, numbe
 	return pointAt(ctx, q, b, c.Boundary)
 }
 
+// CheckpointBoundary returns the turn boundary to which a rewind to a checkpoint moves the
+// conversation: where the checkpoint was taken, or, if a tool call was waiting for its result
+// then, the newest boundary before it. Errors: history.ErrNotFound if the checkpoint is not
+// recorded in that namespace.
+func (s *Store) CheckpointBoundary(ctx context.Context, task history.Key, number int64) (history.Position, history.Totals, error) {
+	var p point
+	doing := fmt.Sprintf("find the turn boundary of checkpoint %d of the task with UID %s in namespace %s", number, task.UID, task.Namespace)
+	err := s.snapshot(ctx, doing, func(q *sqlc.Queries) error {
+		c, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: task.UID, Number: narrow(number)})
+		if err == nil && c.Namespace != task.Namespace {
+			err = pgx.ErrNoRows
+		}
+		if err != nil {
+			return err
+		}
+		p, err = checkpointPoint(ctx, q, task.UID, number)
+		return err
+	})
+	return history.Position{Branch: branchName(p.number), Position: p.position, ToolCalls: p.totals.ToolCalls}, totals(p.position, p.totals), err
+}
+
 // basePoint returns the point at which a branch begins.
 func basePoint(b sqlc.Branch) point {
 	return point{

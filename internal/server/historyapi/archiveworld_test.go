@@ -43,6 +43,7 @@ type archive struct {
 	rewound   string // the newest rewind's id
 	integrity map[int64]history.Integrity
 	branches  map[int64]string // of checkpoints that are not on main
+	turns     map[int64]int64  // messages of the turns that had begun when checkpoints were taken
 	// Errors to return.
 	export, claim, remove, record error
 	// removing is the task that is deleted although remove is set.
@@ -128,6 +129,14 @@ func (s *archive) Checkpoint(_ context.Context, task history.Key, number int64) 
 		Commit: commitOf(task.UID, number), Parent: commitOf(task.UID, number-1), Base: "base", Position: history.Position{Branch: cmp.Or(s.branches[number], "main"), Position: 4 * number},
 		Totals: history.Totals{Messages: 4 * number, ToolCalls: number, InputTokens: 100 * number, OutputTokens: 10 * number, CostMicroUSD: 7 * number},
 	}, nil
+}
+
+// CheckpointBoundary is where a checkpoint was taken, less the messages of a turn that had begun.
+func (s *archive) CheckpointBoundary(ctx context.Context, task history.Key, number int64) (history.Position, history.Totals, error) {
+	c, err := s.Checkpoint(ctx, task, number)
+	c.Position.Position -= s.turns[number]
+	c.Totals.Messages -= s.turns[number]
+	return c.Position, c.Totals, err
 }
 
 func (s *archive) CheckpointsAfter(ctx context.Context, uid string, after int64, limit int) ([]history.Checkpoint, error) {

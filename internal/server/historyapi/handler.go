@@ -63,6 +63,7 @@ type Archive interface {
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
 	rewindtarget.Store
+	CheckpointBoundary(ctx context.Context, task history.Key, number int64) (history.Position, history.Totals, error)
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	Export(ctx context.Context, namespace, name, uid string, write func(history.ExportLine) error) error

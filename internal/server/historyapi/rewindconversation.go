@@ -37,10 +37,9 @@ func (p *preview) conversation() (*historyv1alpha1.RewoundConversation, error) {
 	return c, err
 }
 
-// destination returns the position to which the rewind moves the conversation, and its sums
+// destination returns the turn boundary to which the rewind moves the conversation, and its sums
 // there.
 func (p *preview) destination() (history.Position, history.Totals, error) {
-	s := p.decided.Accepted
 	if found := p.observed.RewindPosition.Found; found != nil && p.decided.Operation.Scope == v1alpha1.RewindConversation {
 		return found.Position, found.Totals, nil
 	}
@@ -48,9 +47,12 @@ func (p *preview) destination() (history.Position, history.Totals, error) {
 	if err != nil {
 		return history.Position{}, history.Totals{}, err
 	}
-	to := c.Position
-	to.Position = s.ToPosition
-	return to, c.Totals, nil
+	if to := p.decided.Accepted.ToPosition; to != c.Position.Position {
+		at := c.Position
+		at.Position = to
+		return at, c.Totals, nil
+	}
+	return p.Archive.CheckpointBoundary(p.Context(), p.taskOf().Key(), c.Number)
 }
 
 // message returns the message at a position; nil if it is not there any more.

@@ -120,6 +120,12 @@ var _ = Describe("The preview of a rewind", func() {
 			HaveField("ToolCalls", int64(2)), HaveField("InputTokens", int64(900)), HaveField("OutputTokens", int64(90)), HaveField("CostMicroUSD", int64(63))))
 	})
 
+	It("counts from the turn boundary of a checkpoint that was taken while a tool call waited for its result", func() {
+		f.archive.turns = map[int64]int64{2: 1}
+		Expect(*ask("checkpointNumber=2").Conversation).To(And(
+			HaveField("ToPosition", int64(7)), HaveField("Dropped", int64(2)), HaveField("First.Text", "8")))
+	})
+
 	It("is about the present of a running task, and the work that stops", func() {
 		f.objects.runs()
 		f.archive.state.OpenToolCalls = []string{"call-7"}
