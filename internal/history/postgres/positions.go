@@ -63,7 +63,10 @@ func (s *Store) CheckpointBoundary(ctx context.Context, task history.Key, number
 		p, err = checkpointPoint(ctx, q, task.UID, number)
 		return err
 	})
-	return history.Position{Branch: branchName(p.number), Position: p.position, ToolCalls: p.totals.ToolCalls}, totals(p.position, p.totals), err
+	if err != nil {
+		return history.Position{}, history.Totals{}, err
+	}
+	return history.Position{Branch: branchName(p.number), Position: p.position, ToolCalls: p.totals.ToolCalls}, totals(p.position, p.totals), nil
 }
 
 // basePoint returns the point at which a branch begins.
