@@ -135,34 +135,6 @@ type Rewind struct {
 	Failure *Failure `json:"failure,omitempty"`
 }
 
-// Stages of a Checkout; each is journalled once what it names is done.
-const (
-	// CheckoutBegun: the checkout is accepted; nothing was changed.
-	CheckoutBegun = "Begun"
-	// CheckoutSaved: the previous state is in a checkpoint that gitstore and server have.
-	CheckoutSaved = "Saved"
-	// CheckoutMarked: HEAD and index are those of the branch, and the checkpoint CheckedOut is
-	// taken.
-	CheckoutMarked = "Marked"
-)
-
-// Checkout is a checkout of a branch in progress, with everything needed to finish it.
-type Checkout struct {
-	ID    string `json:"id"`
-	Stage string `json:"stage"`
-	// Branch is the name of the branch in the agent's repository, Commit where it is, and Target
-	// the checkpoint with its files.
-	Branch string `json:"branch"`
-	Commit string `json:"commit"`
-	Target Point  `json:"target"`
-	// Tries is how often it was tried to move HEAD.
-	Tries int `json:"tries,omitempty"`
-	// From is the checkpoint with the state before the checkout, and To the number of the one
-	// after it.
-	From Point `json:"from,omitzero"`
-	To   int64 `json:"to,omitempty"`
-}
-
 // Failure is the reason why an operation failed permanently.
 type Failure struct {
 	// Reason is a reason constant of v1alpha1, Message the explanation for people.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -18,8 +19,9 @@ import (
 
 // A checkout brings the agent's HEAD and index to a branch of a checkpoint, and changes no file: it
 // is refused unless the worktree is what the checkpoint holds. Like a rewind, it is journalled,
-// carried out once, and has a checkpoint before it and one after it. Unlike a rewind, nobody waits
-// for it: what only another try can help is left to the next start of a pod.
+// carried out once, and has a checkpoint before it and one after it; the gitstore has both when it
+// is reported. Unlike a rewind, nobody waits for it: what only another try can help is left to the
+// next start of a pod.
 
 // maxCheckoutWait bounds the time for which a checkout keeps the agent from starting while the
 // gitstore does not answer.
@@ -34,7 +36,7 @@ const maxCheckoutMessage = 512
 // checkOut carries out the pod's checkout, unless an earlier pod has.
 func (p *preparer) checkOut(ctx context.Context) error {
 	c := p.cfg.Pod.Checkout
-	if c == nil || p.cfg.Pod.PrepareOnly || p.checkoutDone(c) || p.awaitsBranch(c) {
+	if c == nil || p.cfg.Pod.PrepareOnly || p.checkoutDone(c) || p.awaitsBranch(c) || p.journal.State().Checkout != nil {
 		return nil
 	}
 	next := &journal.Checkout{ID: c.ID, Stage: journal.CheckoutBegun, Branch: daemonapi.AgentBranchName(c.Name), Target: journal.Point{Number: c.Checkpoint}}
@@ -45,9 +47,9 @@ func (p *preparer) checkOut(ctx context.Context) error {
 	case err != nil && judge(err).permanent:
 		return p.failCheckout(next, err)
 	case err != nil:
-		return p.postpone(ctx, err)
+		return p.postpone(ctx, err, startsWithout)
 	case there:
-		return p.endCheckout(ctx, next)
+		return p.keepCheckedOut(ctx, next)
 	}
 	if err := p.journal.Update(func(s *journal.State) error { s.Checkout = next; return nil }); err != nil {
 		return err
@@ -111,14 +113,16 @@ func (p *preparer) sameFiles(ctx context.Context, c *journal.Checkout) error {
 // finishCheckout runs the journalled checkout from its current stage to the end.
 func (p *preparer) finishCheckout(ctx context.Context) error {
 	steps := map[string]func(context.Context, *journal.Checkout) error{
-		journal.CheckoutBegun:  p.saveBeforeCheckout,
-		journal.CheckoutSaved:  p.tryToMoveHead,
-		journal.CheckoutMarked: p.endCheckout,
+		journal.CheckoutBegun: p.saveBeforeCheckout,
+		journal.CheckoutSaved: p.tryToMoveHead,
 	}
 	for {
 		c := p.journal.State().Checkout
-		if c == nil {
+		switch {
+		case c == nil:
 			return nil
+		case c.Stage == journal.CheckoutMarked:
+			return p.endCheckout(ctx, c)
 		}
 		do, ok := steps[c.Stage]
 		if !ok {
@@ -143,11 +147,8 @@ func (p *preparer) giveUpCheckout(ctx context.Context, c *journal.Checkout, err 
 	case c.Stage == journal.CheckoutBegun && hopeless:
 		return p.failCheckout(c, err)
 	case c.Stage == journal.CheckoutBegun:
-		if err := p.postpone(ctx, err); err != nil {
-			return err
-		}
-		return p.journal.Update(func(s *journal.State) error { s.Checkout = nil; return nil })
-	case c.Stage == journal.CheckoutMarked || !hopeless:
+		return p.dropCheckout(ctx, err)
+	case !hopeless:
 		return err
 	}
 	p.log.Error(err, "the checkout failed, and is taken back", "id", c.ID)
@@ -155,6 +156,15 @@ func (p *preparer) giveUpCheckout(ctx context.Context, c *journal.Checkout, err 
 		return fmt.Errorf("take back the checkout, which failed (%s): %w", err.Error(), restoring)
 	}
 	return p.failCheckout(c, err)
+}
+
+// dropCheckout leaves a checkout that changed nothing to the next start of a pod, where it begins
+// anew.
+func (p *preparer) dropCheckout(ctx context.Context, why error) error {
+	if err := p.postpone(ctx, why, startsWithout); err != nil {
+		return err
+	}
+	return p.journal.Update(func(s *journal.State) error { s.Checkout = nil; return nil })
 }
 
 // restoreHead brings HEAD and index, which are all that a checkout changes, back to what they were
@@ -167,12 +177,21 @@ func (p *preparer) restoreHead(ctx context.Context, c *journal.Checkout) error {
 	return nil
 }
 
-// postpone leaves a checkout to the next start of a pod.
-func (p *preparer) postpone(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+// What is logged of a checkout that is left to the next start of a pod.
+const (
+	startsWithout    = "the agent starts without the branch checked out; the next pod tries again"
+	startsUnreported = "the branch is checked out, and the gitstore lacks the checkpoint that says so; a later pod reports it"
+)
+
+// postpone leaves a checkout to the next start of a pod, unless the agent must not start in this one.
+func (p *preparer) postpone(ctx context.Context, err error, what string) error {
+	switch {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(err, gatewayclient.ErrFenced):
+		return err
 	}
-	p.log.Error(err, "the agent starts without the branch checked out; the next pod tries again")
+	p.log.Error(err, what)
 	return nil
 }
 
@@ -250,14 +269,78 @@ func (p *preparer) makeAgain(ctx context.Context, c *journal.Checkout) error {
 	return err
 }
 
-// endCheckout has the server remember the checkout, and ends it. The agent's HEAD may have been on
-// the branch before.
+// keepCheckedOut journals a checkout of the branch that HEAD is on already, and makes sure that a
+// checkpoint says so.
+func (p *preparer) keepCheckedOut(ctx context.Context, c *journal.Checkout) error {
+	mark := func(s *journal.State, at journal.Point) {
+		marked := *c
+		marked.Stage, marked.To = journal.CheckoutMarked, at.Number
+		s.Checkout, s.Clean = &marked, &at
+	}
+	at, err := p.currentCheckpoint(ctx, journal.Point{})
+	switch {
+	case err != nil:
+	case at != nil:
+		err = p.journal.Update(func(s *journal.State) error { mark(s, *at); return nil })
+	default:
+		_, err = p.taker.Take(ctx, checkpoint.Request{Trigger: triggerCheckedOut, Message: fmt.Sprintf("On the branch %s of checkpoint %d", c.Branch, c.Target.Number), Also: mark})
+	}
+	if err != nil {
+		return p.giveUpCheckout(ctx, c, fmt.Errorf("check out the branch %s: %w", c.Branch, err))
+	}
+	return p.finishCheckout(ctx)
+}
+
+// endCheckout ends a checkout that was carried out, once the gitstore has a checkpoint of it: what
+// is reported must outlive the volume. The agent does not wait for that.
 func (p *preparer) endCheckout(ctx context.Context, c *journal.Checkout) error {
+	pushing, cancel := context.WithTimeout(ctx, maxCheckoutWait)
+	defer cancel()
+	err := p.requireCheckedOut(pushing, c)
+	clean := p.journal.State().Clean
+	untouched := clean != nil && clean.Number == c.To // no agent has run since
+	switch {
+	case err == nil:
+		return p.reportCheckedOut(ctx, c)
+	case !refusedForGood(err) || !untouched:
+		return p.postpone(ctx, err, startsUnreported)
+	case c.From.Number == 0: // HEAD was there before
+		return p.dropCheckout(ctx, err)
+	}
+	p.log.Error(err, "the checkout would not outlive the volume, and is taken back", "id", c.ID)
+	if err := p.restoreHead(ctx, c); err != nil {
+		return err
+	}
+	return p.failCheckout(c, fmt.Errorf("check out the branch %s: %w", c.Branch, err))
+}
+
+// requireCheckedOut makes sure that the gitstore has a checkpoint which says that the branch is
+// checked out, or was.
+func (p *preparer) requireCheckedOut(ctx context.Context, c *journal.Checkout) error {
+	err := p.requirePushed(ctx, c.To)
+	latest := p.journal.State().Latest
+	if refusedForGood(err) && latest != nil && latest.Number > c.To && !p.taker.MissingInGitstore(latest.Number) {
+		return nil // it was taken since
+	}
+	return err
+}
+
+// refusedForGood reports whether an error is that the gitstore will never have a checkpoint.
+func refusedForGood(err error) bool {
+	return err != nil && judge(err) == verdict{reason: v1alpha1.ReasonGitStoreRefused, permanent: true}
+}
+
+// reportCheckedOut has the server remember a checkout, and ends it.
+func (p *preparer) reportCheckedOut(ctx context.Context, c *journal.Checkout) error {
 	key := daemonapi.OperationKey(daemonapi.OperationCheckout, c.ID)
 	if _, err := p.move(ctx, &daemonv1.Move{OperationId: key, Reason: daemonapi.NoteCheckout, KeepPosition: true}); err != nil {
 		return err
 	}
-	return p.concludeCheckout(c, journal.Done{ID: key, From: c.From.Number, To: c.To})
+	done := journal.Done{ID: key}
+	if c.From.Number != 0 {
+		done.From, done.To = c.From.Number, c.To
+	}
+	return p.concludeCheckout(c, done)
 }
 
 // failCheckout ends a checkout that failed and left everything unchanged.
@@ -271,6 +354,9 @@ func (p *preparer) failCheckout(c *journal.Checkout, err error) error {
 func (p *preparer) concludeCheckout(c *journal.Checkout, done journal.Done) error {
 	err := p.journal.Update(func(s *journal.State) error {
 		s.Checkout = nil
+		if done.Failure != nil && c.Stage == journal.CheckoutMarked {
+			s.Clean = &c.From // it was taken back
+		}
 		s.Complete(done)
 		return nil
 	})

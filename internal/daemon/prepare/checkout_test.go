@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/worktree"
 )
@@ -206,4 +207,101 @@ func TestACheckoutThatNeverEndsIsGivenUp(t *testing.T) {
 func agentHas(w *daemontest.World, branch string) bool {
 	_, err := os.Stat(w.Path(".git/refs/heads/" + branch))
 	return err == nil
+}
+
+// TestACheckoutIsReportedOnceItOutlivesTheVolume: the volume may be lost right after the report.
+func TestACheckoutIsReportedOnceItOutlivesTheVolume(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	b := branchFrom(4, "one")
+	r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b), b), made)
+	expect(t, "outcome", r.Checkout, &daemonapi.CheckoutResult{ID: "c", FromCheckpoint: 5, ToCheckpoint: 6})
+	w.LoseVolume()
+	prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b), b), present)
+	onBranch(t, "after the loss", w, "one", r.Branches[0].Commit)
+
+	// The agent itself checks a branch out.
+	agentGit(t, w, "checkout", "--quiet", "--detach")
+	agentGit(t, w, "checkout", "--quiet", "one")
+	r = prepareBranches(t, withBranches(w, 4, nil, checkoutOf("d", b), b), present)
+	expect(t, "outcome of one that is there", r.Checkout, &daemonapi.CheckoutResult{ID: "d"})
+	w.LoseVolume()
+	prepareBranches(t, withBranches(w, 5, nil, checkoutOf("d", b), b), present)
+	onBranch(t, "after the second loss", w, "one", r.Branches[0].Commit)
+}
+
+// TestNobodyWaitsForTheReportOfACheckout: the gitstore goes down when HEAD is moved. The agent runs,
+// and a later pod reports what was carried out, once.
+func TestNobodyWaitsForTheReportOfACheckout(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	w.RetryFor /= 10
+	b := branchFrom(4, "one")
+	c := &crashing{}
+	c.each = func() {
+		if c.log[len(c.log)-1] == "after checkout" {
+			w.Git.SetDown(true)
+		}
+	}
+	cfg := withBranches(w, 2, nil, checkoutOf("c", b), b)
+	r, _ := c.run(t.Context(), cfg, c)
+	expect(t, "reason", r.Reason+r.Message, "Prepared")
+	expect(t, "the report", r.Checkout, nil)
+	onBranch(t, "without a report", w, "one", r.Branches[0].Commit)
+	r = prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b), b), present)
+	expect(t, "the report in another pod", r.Checkout, nil)
+
+	lost := w.Copy(t)
+	lost.LoseVolume()
+	w.Git.SetDown(false)
+	attempt(w, 2, func(a *daemontest.Shim) {
+		agentGit(t, w, "checkout", "--quiet", "--detach")
+		step(w, a, "4", "four", "4\n")
+	})
+	r = prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b), b), present)
+	expect(t, "the report at last", r.Checkout, &daemonapi.CheckoutResult{ID: "c", FromCheckpoint: 5, ToCheckpoint: 6})
+	expect(t, "HEAD is", agentGit(t, w, "rev-parse", "--abbrev-ref", "HEAD"), "HEAD")
+
+	r = prepareBranches(t, withBranches(lost, 3, nil, checkoutOf("c", b), b), present)
+	expect(t, "the reason on a new volume", r.Checkout.Reason, "")
+	onBranch(t, "on a new volume", lost, "one", r.Branches[0].Commit)
+}
+
+// TestACheckoutThatTheGitstoreRefusesIsTakenBack: it would not outlive the volume.
+func TestACheckoutThatTheGitstoreRefusesIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	head, files := agentGit(t, w, "symbolic-ref", "HEAD"), w.Tree()
+	b := branchFrom(4, "one")
+	hook(t, w, "/code/6$", "PushTooLarge: too large")
+	r := prepareBranches(t, withBranches(w, 2, nil, checkoutOf("c", b), b), made)
+	expect(t, "reason", r.Checkout.Reason, "GitStoreRefused")
+	expect(t, "HEAD", agentGit(t, w, "symbolic-ref", "HEAD"), head)
+	expect(t, "files", w.Tree(), files)
+	r = prepareBranches(t, withBranches(w, 3, nil, checkoutOf("c", b), b), present)
+	expect(t, "reason once more", r.Checkout.Reason, "GitStoreRefused")
+	expect(t, "HEAD that was moved", r.MovedHead, nil)
+}
+
+// TestACheckoutOfAWorktreeThatIsGoneBeginsAnew: it was carried out, and not reported.
+func TestACheckoutOfAWorktreeThatIsGoneBeginsAnew(t *testing.T) {
+	t.Parallel()
+	w, c, _ := interruptedCheckout(t, "after checkout")
+	cr := &crashing{}
+	cr.each = func() {
+		if s := state(t, w); s.Checkout != nil && s.Checkout.Stage == journal.CheckoutMarked {
+			panic(crash{})
+		}
+	}
+	if _, killed := cr.run(t.Context(), withBranches(w, 3, nil, c, c.Branch), cr); !killed {
+		t.Fatal("it was not killed again")
+	}
+	if err := os.RemoveAll(w.Path("")); err != nil {
+		t.Fatal(err)
+	}
+	r := prepareBranches(t, withBranches(w, 4, nil, c, c.Branch), present)
+	onBranch(t, "in the new worktree", w, "one", r.Branches[0].Commit)
+	w.LoseVolume()
+	prepareBranches(t, withBranches(w, 5, nil, c, c.Branch), present)
+	onBranch(t, "on a new volume", w, "one", r.Branches[0].Commit)
 }

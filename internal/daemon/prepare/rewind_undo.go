@@ -120,9 +120,7 @@ func (p *preparer) moveForward(ctx context.Context, r *journal.Rewind) error {
 // restored as after the loss of a volume, and a rewind's stage falls back to where it
 // restores the files again.
 func worktreeGone(s *journal.State) {
-	if s.Checkout != nil && s.Checkout.Stage != journal.CheckoutMarked {
-		s.Checkout = nil // it is requested again, and begins anew
-	}
+	s.Checkout = nil // it is requested again, and begins anew unless it was reported
 	r := s.Rewind
 	if r == nil || r.Stage == journal.RewindBegun {
 		s.Layout, s.Clean, s.Rewind = nil, nil, nil

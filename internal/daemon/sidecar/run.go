@@ -252,7 +252,7 @@ func (d *daemon) begin(ctx context.Context) error {
 		return gatewayclient.ErrFenced
 	case state.Seen > attempt:
 		return gatewayclient.Fenced(state.Seen)
-	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || state.Layout == nil || state.Layout.Stage != journal.LayoutReady || state.Rewind != nil || state.Checkout != nil:
+	case state.TaskUID != d.cfg.Pod.TaskUID || state.Attempt < attempt || !state.IsPrepared():
 		return errors.New("the volume is not prepared for this attempt: the container prepare has not completed")
 	}
 	d.cfg.Server.MarkBegun()
