@@ -77,7 +77,7 @@ func (p *plugin) checkpointList(ctx context.Context, taskName string, all bool, 
 		return err
 	}
 	if len(list.Items) == 0 {
-		fmt.Fprintf(p.ErrOut, "No checkpoints found in namespace %s.\n", s.namespace)
+		fmt.Fprintln(p.ErrOut, noCheckpoints(s.namespace, taskName, hidden))
 		return nil
 	}
 	if err := p.checkpointTable(p.Out, list.Items, taskName == "", noHeaders); err != nil {
@@ -87,6 +87,17 @@ func (p *plugin) checkpointList(ctx context.Context, taskName string, all bool, 
 		fmt.Fprintf(p.ErrOut, "%s without an object not listed; add --all to list all of them.\n", plural(hidden, "checkpoint"))
 	}
 	return nil
+}
+
+// noCheckpoints says that there is nothing to list, and, of a task, whether records are left.
+func noCheckpoints(namespace, task string, hidden int64) string {
+	switch {
+	case task == "":
+		return fmt.Sprintf("No checkpoints found in namespace %s.", namespace)
+	case hidden > 0:
+		return fmt.Sprintf("None of the %s of task %s has an object; add --all to list them.", plural(hidden, "checkpoint"), task)
+	}
+	return fmt.Sprintf("Task %s has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`.", task, task, namespace)
 }
 
 // addOthers adds the task's checkpoints that have no object, if all are wanted; otherwise it

@@ -137,8 +137,8 @@ func (o *checkpointPrune) preview(answer retention.Answer, list *v1alpha1.Checkp
 		return err
 	}
 	others := int64(len(list.Items) - len(surplus) - answer.Kept)
-	fmt.Fprintf(o.ErrOut, "%s to delete; the policy keeps %d, and %d are kept whatever it says. Their records and code stay.\n",
-		plural(int64(len(surplus)), "object"), answer.Kept, others)
+	fmt.Fprintf(o.ErrOut, "%s to delete; the policy keeps %d, and %d %s kept whatever it says. Their records and code stay.\n",
+		plural(int64(len(surplus)), "object"), answer.Kept, others, verb(others, "is", "are"))
 	return nil
 }
 

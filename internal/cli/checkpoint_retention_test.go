@@ -168,7 +168,7 @@ func TestCheckpointPrune(t *testing.T) {
 
 	out, errOut := b.must("checkpoint", "prune", "worker", "--dry-run")
 	wantText(t, "output of the dry run", "checkpoint.clew.dev/worker-1 deleted (server dry run)\n", out)
-	wantParts(t, "the preview", errOut, "worker-1", "1 object to delete; the policy keeps 4, and 1 are kept whatever it says.")
+	wantParts(t, "the preview", errOut, "worker-1", "1 object to delete; the policy keeps 4, and 1 is kept whatever it says.")
 	for text, test := range map[string]struct {
 		answer string
 		args   []string

@@ -70,3 +70,14 @@ func TestCheckpointListAndShow(t *testing.T) {
 	_, errOut := b.must("checkpoint", "list", "-n", "default")
 	wantText(t, "message about an empty list", "No checkpoints found in namespace default.\n", errOut)
 }
+
+// What is said of a list without rows depends on what the task has.
+func TestAnEmptyListOfCheckpoints(t *testing.T) {
+	for want, got := range map[string]string{
+		"No checkpoints found in namespace team.":                                                  noCheckpoints("team", "", 0),
+		"Task a has no checkpoints yet: take one with `kubectl clew checkpoint create a -n team`.": noCheckpoints("team", "a", 0),
+		"None of the 3 checkpoints of task a has an object; add --all to list them.":               noCheckpoints("team", "a", 3),
+	} {
+		wantText(t, "message", want, got)
+	}
+}

@@ -203,7 +203,7 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 		}
 		return prefix + strconv.FormatInt(c.Status.Number, 10), nil
 	}
-	return "", fmt.Errorf("task %s has no checkpoint %q; name a checkpoint of `kubectl clew checkpoint list %s`, base, previous, latest or live, or of another task its name and a colon, such as %s:latest", task, text, task, text)
+	return "", fmt.Errorf("task %s has no checkpoint %q; name a checkpoint of `kubectl clew checkpoint list %s -n %s`, base, previous, latest or live, or of another task its name and a colon, such as %s:latest", task, text, task, s.namespace, text)
 }
 
 // pages reads the difference page by page.

@@ -337,7 +337,7 @@ func newerCheckpoints(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target
 	if len(newer) == 0 {
 		return "none: this is the latest checkpoint"
 	}
-	return plural(int64(len(newer)), "checkpoint") + "; all of them are kept"
+	return plural(int64(len(newer)), "checkpoint") + ", all of which are kept"
 }
 
 // preserved describes how the rewind keeps the current state.
@@ -365,7 +365,7 @@ func (o *rewind) afterwards(task *v1alpha1.Task) string {
 	if succeeded != nil && succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) {
 		return "is stopped first, then continues from there (the task is " + succeeded.Reason + " now)"
 	}
-	return "is not running, and stays stopped until `kubectl clew resume " + task.Name + "`"
+	return "is not running, and stays stopped until `kubectl clew resume " + task.Name + " -n " + task.Namespace + "`"
 }
 
 // judgeRewind is done once the rewind with that id is completed.

@@ -76,7 +76,7 @@ func (e rewindEffect) conversation() [][]string {
 	c := e.Conversation
 	text := fmt.Sprintf("keeps %d of %s", c.FromPosition-c.Dropped, plural(c.FromPosition, "message"))
 	if c.Restored > 0 {
-		text += fmt.Sprintf("; %s of before %s back", plural(c.Restored, "message"), verb(c.Restored, "comes", "come"))
+		text += fmt.Sprintf("; %s %s back", plural(c.Restored, "earlier message"), verb(c.Restored, "comes", "come"))
 	}
 	if c.Dropped > 0 && c.Restored == 0 {
 		text += fmt.Sprintf("; %d %s, with %s, %s tokens in and %s out", c.Dropped, verb(c.Dropped, "goes", "go"), plural(c.ToolCalls, "tool call"), count(c.InputTokens), count(c.OutputTokens))

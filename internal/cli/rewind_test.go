@@ -34,7 +34,7 @@ func TestRewind(t *testing.T) {
 	out, errOut, err := b.clew("yes\n", "rewind", "wanderer", "--to", "1", "--scope", "code")
 	b.try(err)
 	wantText(t, "output", "task.clew.dev/wanderer rewound to checkpoint 1; the previous state is kept as checkpoint 4 and branch clew/before-cli-abcdefgh\n", out)
-	wantParts(t, "the preview", errOut, "Rewind of task wanderer", "checkpoint 1 (wanderer-1)", "2 checkpoints; all of them are kept",
+	wantParts(t, "the preview", errOut, "Rewind of task wanderer", "checkpoint 1 (wanderer-1)", "2 checkpoints, all of which are kept",
 		"the files; the agent's own state and the conversation stay as they are", "branch clew/before-cli-abcdefgh",
 		"continues from there (the task is Running now)", "Rewind? [y/N]")
 	b.get(task)

@@ -73,7 +73,7 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	talk.Conversation = &historyv1.RewoundConversation{FromPosition: 5, ToPosition: 8, Dropped: 2, Restored: 5}
 	r.answers["GET tasks/wanderer/diff/rewind"] = talk
 	_, errOut = b.must("rewind", "wanderer", "--to", "1", "--conversation", "--dry-run")
-	wantParts(t, "the preview", errOut, "keeps 3 of 5 messages; 5 messages of before come back\n", "the current state as a checkpoint only\n")
+	wantParts(t, "the preview", errOut, "keeps 3 of 5 messages; 5 earlier messages come back\n", "the current state as a checkpoint only\n")
 }
 
 // What the cluster would refuse is an error before the question.
