@@ -73,7 +73,9 @@ type model struct {
 func (w *world) newModel(ctx context.Context, task string, s script) *model {
 	GinkgoHelper()
 	for _, args := range [][]string{
-		{"apply", "-f", stubManifest},
+		// Several processes do so at once: on a new cluster, two clients that both find nothing
+		// would both create, and one fail; the server applies to what is there by then.
+		{"apply", "--server-side", "--force-conflicts", "--field-manager=clew-e2e", "-f", stubManifest},
 		{"rollout", "status", "deployment/agent-stub", "--timeout=60s"},
 	} {
 		out, err := w.kubectlIn(ctx, nil, append([]string{"--namespace", originNamespace}, args...)...)
