@@ -75,6 +75,9 @@ const (
 	OutcomeNoCommit BranchOutcome = "NoCommit"
 	// OutcomeNotFetched: the checkpoint could not be had in time.
 	OutcomeNotFetched BranchOutcome = "NotFetched"
+	// OutcomeGivenUp: the branches of its checkpoint are not made any more, since Clew's container was
+	// killed while it made them, and no other ones, for the second time.
+	OutcomeGivenUp BranchOutcome = "GivenUp"
 )
 
 // BranchResult is what became of a branch.
@@ -88,7 +91,7 @@ type BranchResult struct {
 // outcomes are in the order of the digits by which a result names them. New ones go to the end:
 // results outlive upgrades.
 func outcomes() []BranchOutcome {
-	return []BranchOutcome{OutcomeMade, OutcomePresent, OutcomeTaken, OutcomeConflicts, OutcomeInvalidName, OutcomeUnsuitedRepository, OutcomeNoCommit, OutcomeNotFetched}
+	return []BranchOutcome{OutcomeMade, OutcomePresent, OutcomeTaken, OutcomeConflicts, OutcomeInvalidName, OutcomeUnsuitedRepository, OutcomeNoCommit, OutcomeNotFetched, OutcomeGivenUp}
 }
 
 // MarshalText abbreviates the result: many of them have to fit into a termination message.

@@ -162,6 +162,8 @@ func becameOf(b daemonapi.Branch, r daemonapi.BranchResult) (v1alpha1.AgentBranc
 		return v1alpha1.AgentBranchRefused, "the agent has no repository of its own that is a folder .git with plain files: such a one gets no branches; fetch the branch from the gitstore"
 	case daemonapi.OutcomeNoCommit:
 		return v1alpha1.AgentBranchRefused, fmt.Sprintf("the agent's commit at checkpoint %d was not stored with it, or there was nothing to commit: fetch the branch from the gitstore", b.Checkpoint)
+	case daemonapi.OutcomeGivenUp:
+		return v1alpha1.AgentBranchRefused, fmt.Sprintf("Clew's container was killed while it made the branches of checkpoint %d, and again while it made no other ones: its files may be too many for the memory of Clew's containers; fetch the branch from the gitstore", b.Checkpoint)
 	case daemonapi.OutcomeNotFetched:
 	}
 	return v1alpha1.AgentBranchPending, "the branch could not be made when the agent started, since the checkpoint could not be had in time: it is tried again at the next start"

@@ -149,7 +149,7 @@ func TestWhatAPodReportsOfBranches(t *testing.T) {
 		daemonapi.OutcomeMade: v1alpha1.AgentBranchMade, daemonapi.OutcomePresent: v1alpha1.AgentBranchMade, daemonapi.OutcomeTaken: v1alpha1.AgentBranchKept,
 		daemonapi.OutcomeConflicts: v1alpha1.AgentBranchRefused, daemonapi.OutcomeInvalidName: v1alpha1.AgentBranchRefused,
 		daemonapi.OutcomeUnsuitedRepository: v1alpha1.AgentBranchRefused, daemonapi.OutcomeNoCommit: v1alpha1.AgentBranchRefused,
-		daemonapi.OutcomeNotFetched: v1alpha1.AgentBranchPending, "Unheard": v1alpha1.AgentBranchPending,
+		daemonapi.OutcomeGivenUp: v1alpha1.AgentBranchRefused, daemonapi.OutcomeNotFetched: v1alpha1.AgentBranchPending, "Unheard": v1alpha1.AgentBranchPending,
 	} {
 		result := daemonapi.BranchResult{Outcome: outcome}
 		if want == v1alpha1.AgentBranchMade {

@@ -33,3 +33,15 @@ type Checkout struct {
 func (s *State) IsPrepared() bool {
 	return s.Layout != nil && s.Layout.Stage == LayoutReady && s.Rewind == nil && (s.Checkout == nil || s.Checkout.Stage == CheckoutMarked)
 }
+
+// BranchTries says which checkpoints' branches could not be made, since the pod's container was
+// killed each time.
+type BranchTries struct {
+	// Begun is set while branches are made: the next start knows by it that this one was killed.
+	Begun bool `json:"begun,omitempty"`
+	// Alone is the checkpoint whose branches, and no other ones, are being made; 0 if those of all
+	// are made together.
+	Alone int64 `json:"alone,omitempty"`
+	// GivenUp are the checkpoints whose branches are not made any more.
+	GivenUp []int64 `json:"givenUp,omitempty"`
+}

@@ -253,6 +253,9 @@ type State struct {
 	// RefsReplaced is set when a checkpoint is restored, until the branches of checkpoints that the
 	// agent's repository had got are in it again.
 	RefsReplaced bool `json:"refsReplaced,omitempty"`
+	// BranchTries is what is known of making branches in the agent's repository; nil if none was
+	// made.
+	BranchTries *BranchTries `json:"branchTries,omitempty"`
 	// Resume is the message being recorded.
 	Resume *Resume `json:"resume,omitempty"`
 	// Done are completed operations, newest last.

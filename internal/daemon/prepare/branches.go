@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/journal"
@@ -23,9 +22,6 @@ import (
 // push, and what it has checked out, Clew publishes. Files that .gitignore names must not get
 // there.
 
-// maxBranchTime bounds the time that branches keep the agent from starting.
-const maxBranchTime = time.Minute
-
 // The author of commits that Clew makes of checkpoints for branches; as in the gitstore, so that a
 // branch which leaves out no file is at the same commit there.
 const (
@@ -41,35 +37,45 @@ func (p *preparer) makeBranches(ctx context.Context) error {
 	if len(branches) == 0 || p.cfg.Pod.PrepareOnly {
 		return nil
 	}
-	making, cancel := context.WithTimeout(ctx, maxBranchTime)
-	defer cancel()
-	results := make([]daemonapi.BranchResult, len(branches))
-	var asked []worktree.AgentBranch
-	var of []int // the number of each in branches
+	p.result.Branches = make([]daemonapi.BranchResult, len(branches))
+	var lacking []int // their numbers in branches
 	for i, b := range branches {
-		if p.isTheAgents(b) {
-			results[i].Outcome = daemonapi.OutcomePresent
-			continue
-		}
-		commit, err := p.publishedAs(making, b.Checkpoint)
-		if err != nil {
-			results[i] = p.notMade(b, err)
-			continue
-		}
-		asked, of = append(asked, worktree.AgentBranch{Name: daemonapi.AgentBranchName(b.Name), Commit: commit}), append(of, i)
-	}
-	for n, became := range p.makeAsked(making, asked) {
-		i := of[n]
-		if results[i] = (daemonapi.BranchResult{Outcome: became.outcome, Commit: asked[n].Commit}); became.err != nil {
-			results[i] = p.notMade(branches[i], became.err)
+		if p.result.Branches[i].Outcome = daemonapi.OutcomePresent; !p.isTheAgents(b) {
+			p.result.Branches[i].Outcome = daemonapi.OutcomeNotFetched
+			lacking = append(lacking, i)
 		}
 	}
-	p.result.Branches = results
-	p.log.Info("looked after the branches of checkpoints in the agent's repository", "branches", len(branches), "asked", len(asked))
+	if err := p.makeLacking(ctx, lacking); err != nil {
+		return err
+	}
+	p.log.Info("looked after the branches of checkpoints in the agent's repository", "branches", len(branches), "asked", len(lacking))
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	return p.branchesAreThere()
+}
+
+// makeTogether makes branches, given by their numbers among the pod's, and adds what became of each
+// to the result.
+func (p *preparer) makeTogether(ctx context.Context, numbers []int) {
+	var asked []worktree.AgentBranch
+	var of []int
+	for _, i := range numbers {
+		b := p.cfg.Pod.Branches[i]
+		commit, err := p.publishedAs(ctx, b.Checkpoint)
+		if err != nil {
+			p.result.Branches[i] = p.notMade(b, err)
+			continue
+		}
+		asked, of = append(asked, worktree.AgentBranch{Name: daemonapi.AgentBranchName(b.Name), Commit: commit}), append(of, i)
+	}
+	for n, became := range p.makeAsked(ctx, asked) {
+		i := of[n]
+		p.result.Branches[i] = daemonapi.BranchResult{Outcome: became.outcome, Commit: asked[n].Commit}
+		if became.err != nil {
+			p.result.Branches[i] = p.notMade(p.cfg.Pod.Branches[i], became.err)
+		}
+	}
 }
 
 // becameOf is what became of a branch: its outcome, unless there is an error.

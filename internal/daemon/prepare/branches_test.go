@@ -1,6 +1,7 @@
 package prepare_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/refname"
+	"github.com/clew-dev/clew/internal/worktree"
 )
 
 // branchFrom returns what prepare is told of the branch of a checkpoint.
@@ -26,6 +28,7 @@ const (
 	conflicts  = daemonapi.OutcomeConflicts
 	unsuited   = daemonapi.OutcomeUnsuitedRepository
 	notFetched = daemonapi.OutcomeNotFetched
+	givenUp    = daemonapi.OutcomeGivenUp
 )
 
 // withBranches is prepare's configuration of a pod that looks after branches.
@@ -144,4 +147,54 @@ func TestNoBranchKeepsTheAgentFromStarting(t *testing.T) {
 		r = prepareBranches(t, withBranches(w, int64(4+n), resume, checkout, one), unsuited)
 		expect(t, "the reason with a link "+name, r.Checkout.Reason, "InvalidState")
 	}
+}
+
+func (c *crashing) PublishCommit(ctx context.Context, r worktree.PublishRequest) (worktree.Publication, error) {
+	c.look("publish " + r.Target.Code)
+	return c.Repo.PublishCommit(ctx, r)
+}
+
+// TestABranchInWhoseMakingContainersAreKilledIsGivenUp, with the branches of no other checkpoint: for
+// example one for whose files the memory does not suffice.
+func TestABranchInWhoseMakingContainersAreKilledIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	one, large, larger := branchFrom(2, "one"), branchFrom(4, "large"), branchFrom(4, "larger")
+	checkout := checkoutOf("c", large)
+	killer := func() *crashing {
+		return &crashing{fine: true, when: "publish " + checkpointRecord(w, 4).GetCommit()}
+	}
+	for n := int64(2); n <= 3; n++ {
+		c := killer()
+		if _, killed := c.run(t.Context(), withBranches(w, n, nil, checkout, one, large, larger), c); !killed {
+			t.Fatalf("attempt %d was not killed", n)
+		}
+		expect(t, fmt.Sprintf("whether the other branch is made in attempt %d", n), agentHas(w, "one"), n == 3)
+	}
+	c := killer()
+	r, _ := c.run(t.Context(), withBranches(w, 4, nil, checkout, one, large, larger), c)
+	expect(t, "reason", r.Reason+r.Message, "Prepared")
+	expect(t, "the checkout", r.Checkout.Reason, "InvalidState")
+	prepareBranches(t, withBranches(w, 5, nil, nil, one, large, larger, branchFrom(1, "last")), present, givenUp, givenUp, made)
+}
+
+// TestAStartThatIsToldToStopIsNoTryOfABranch: it was not the branch that ended it.
+func TestAStartThatIsToldToStopIsNoTryOfABranch(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	b := branchFrom(4, "one")
+	for n := int64(2); n <= 4; n++ {
+		ctx, stop := context.WithCancel(t.Context())
+		c := &crashing{}
+		c.each = func() {
+			if c.log[len(c.log)-1] == "before commits for the agent" {
+				stop()
+			}
+		}
+		r, _ := c.run(ctx, withBranches(w, n, nil, nil, b), c)
+		if ctx.Err() == nil || r.Reason == "Prepared" {
+			t.Fatalf("attempt %d was not told to stop: it ended with %q", n, r.Reason)
+		}
+	}
+	prepareBranches(t, withBranches(w, 5, nil, nil, b), made)
 }

@@ -36,10 +36,14 @@ const maxCheckoutMessage = 512
 // checkOut carries out the pod's checkout, unless an earlier pod has.
 func (p *preparer) checkOut(ctx context.Context) error {
 	c := p.cfg.Pod.Checkout
-	if c == nil || p.cfg.Pod.PrepareOnly || p.checkoutDone(c) || p.awaitsBranch(c) || p.journal.State().Checkout != nil {
+	if c == nil || p.cfg.Pod.PrepareOnly || p.checkoutDone(c) || p.became(c.Branch) == daemonapi.OutcomeNotFetched || p.journal.State().Checkout != nil {
 		return nil
 	}
 	next := &journal.Checkout{ID: c.ID, Stage: journal.CheckoutBegun, Branch: daemonapi.AgentBranchName(c.Name), Target: journal.Point{Number: c.Checkpoint}}
+	if p.became(c.Branch) == daemonapi.OutcomeGivenUp {
+		return p.failCheckout(next, &failure{reason: v1alpha1.ReasonInvalidState, permanent: true, message: fmt.Sprintf(
+			"branches of checkpoint %d are not made in the agent's repository any more, since Clew's container was killed while it made them", c.Checkpoint)})
+	}
 	checking, cancel := context.WithTimeout(ctx, maxCheckoutWait)
 	defer cancel()
 	there, err := p.checkCheckout(checking, next)
@@ -73,10 +77,13 @@ func (p *preparer) checkoutDone(c *daemonapi.Checkout) bool {
 	return true
 }
 
-// awaitsBranch reports whether the branch is to be made, and its commit could not be had.
-func (p *preparer) awaitsBranch(c *daemonapi.Checkout) bool {
-	i := slices.Index(p.cfg.Pod.Branches, c.Branch)
-	return i >= 0 && i < len(p.result.Branches) && p.result.Branches[i].Outcome == daemonapi.OutcomeNotFetched
+// became returns what became of one of the pod's branches; "" if that is unknown.
+func (p *preparer) became(b daemonapi.Branch) daemonapi.BranchOutcome {
+	i := slices.Index(p.cfg.Pod.Branches, b)
+	if i < 0 || i >= len(p.result.Branches) {
+		return ""
+	}
+	return p.result.Branches[i].Outcome
 }
 
 // checkCheckout checks beforehand what would make the checkout fail later. It reports whether HEAD

@@ -36,3 +36,21 @@ func TestAForkOfADamagedCheckpointSaysSo(t *testing.T) {
 	fork = source.Fork("other", daemonapi.Source{TaskUID: source.UID, Checkpoint: 1, Commit: checkpointRecord(source, 1).GetCommit()})
 	fork.Prepare(1, nil)
 }
+
+// TestTheCheckpointThatDriftIsComparedWithIsFetchedAgainIfItIsDamaged: every part of it. What was
+// changed is found nevertheless.
+func TestTheCheckpointThatDriftIsComparedWithIsFetchedAgainIfItIsDamaged(t *testing.T) {
+	t.Parallel()
+	source := three(t)
+	clean := state(t, source).Clean
+	for what, id := range map[string]string{"commit": clean.Code, "tree": clean.Tree, "state": clean.State} {
+		w := source.Copy(t)
+		damage(t, w, id)
+		changed := w.Copy(t)
+		changed.Write("a.txt", "by hand\n")
+		expect(t, "reason, "+what, w.Prepare(2, nil).Reason, "Prepared")
+		r := prepare.Run(t.Context(), changed.PrepareConfig(2, nil))
+		expect(t, "reason with drift, "+what, r.Reason, "DriftDetected")
+		expect(t, "files with drift, "+what, r.DriftedFiles, []string{"a.txt"})
+	}
+}

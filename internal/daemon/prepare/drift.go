@@ -53,12 +53,18 @@ func (p *preparer) checkDrift(ctx context.Context, onDrift v1alpha1.OnDrift) err
 	}
 }
 
-// drift compares the worktree with a checkpoint, unless this run has done so before.
+// drift compares the worktree with a checkpoint of the task, unless this run has done so before. If
+// the checkpoint is damaged on the volume, it is fetched again.
 func (p *preparer) drift(ctx context.Context, from journal.Point) (worktree.Drift, error) {
 	if p.known.drift != nil && p.known.driftFrom == from {
 		return *p.known.drift, nil
 	}
 	drift, err := p.repo.Drift(ctx, target(from))
+	if isDamage(err) {
+		if err = p.verify(ctx, placeGitstore, p.cfg.Pod.TaskUID, from); err == nil {
+			drift, err = p.repo.Drift(ctx, target(from))
+		}
+	}
 	if err == nil {
 		p.known.drift, p.known.driftFrom = &drift, from
 	}

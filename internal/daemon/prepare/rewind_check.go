@@ -83,9 +83,7 @@ func (p *preparer) target(ctx context.Context, number int64, commit string) (jou
 // fetched again.
 func (p *preparer) verify(ctx context.Context, where place, uid string, point journal.Point) error {
 	damaged := p.repo.Verify(ctx, target(point))
-	switch worktree.ReasonOf(damaged) {
-	case worktree.CheckpointCorrupted, worktree.CheckpointNotFound: // the ref of a lost commit is still there
-	default:
+	if !isDamage(damaged) {
 		return damaged
 	}
 	p.log.Info("a checkpoint is damaged on the volume: fetching it again", "checkpoint", point.Number, "damage", damaged.Error())
@@ -101,4 +99,13 @@ func (p *preparer) verify(ctx context.Context, where place, uid string, point jo
 		return damaged
 	}
 	return p.repo.Verify(ctx, target(point))
+}
+
+// isDamage reports whether an error is that an object of a checkpoint is damaged on the volume.
+func isDamage(err error) bool {
+	switch worktree.ReasonOf(err) {
+	case worktree.CheckpointCorrupted, worktree.CheckpointNotFound: // the ref of a lost commit is still there
+		return true
+	}
+	return false
 }
