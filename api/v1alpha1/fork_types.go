@@ -130,8 +130,8 @@ type ForkSpec struct {
 	// adopt says whether the variants' tasks continue those that the last Fork of this name had made,
 	// after that Fork was deleted or the cluster was lost, each where it stood: see spec.adopt of
 	// Tasks. A variant that the last Fork had not made starts from the same moment as the others. If the
-	// last Fork had another source or moment, all tasks start anew: status.adoption says what is
-	// continued. It may be changed later, and counts until the Fork has resolved its source.
+	// last Fork had another source, moment or conversation, all tasks start anew: status.adoption says
+	// what is continued. It may be changed later, and counts until the Fork has resolved its source.
 	// Whoever applies it needs the right to get tasks/conversation of all tasks of the namespace in the
 	// API group history.clew.dev.
 	// +optional
@@ -160,6 +160,20 @@ type ForkedTask struct {
 	UID string `json:"uid,omitempty"`
 }
 
+// AdoptedTask is a former task that a task of a Fork continues.
+type AdoptedTask struct {
+	// name of both tasks.
+	// +required
+	Name string `json:"name"`
+	// formerUID is the UID of the former task.
+	// +optional
+	FormerUID string `json:"formerUID,omitempty"`
+	// operatingMode is that of the former task, and so of the one that continues it: Suspended if
+	// nobody knows.
+	// +optional
+	OperatingMode OperatingMode `json:"operatingMode,omitempty"`
+}
+
 // ForkAdoptionStatus is what a Fork with adopt: Latest found when it was new.
 type ForkAdoptionStatus struct {
 	// tasks are the former tasks that the Fork's tasks of these names continue; none if all start anew.
@@ -167,7 +181,7 @@ type ForkAdoptionStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
-	Tasks []ForkedTask `json:"tasks,omitempty"`
+	Tasks []AdoptedTask `json:"tasks,omitempty"`
 	// message says what is continued, or why nothing is.
 	// +required
 	Message string `json:"message"`

@@ -101,7 +101,10 @@ func checkpointOutcome(c *v1alpha1.Checkpoint) string {
 		text += fmt.Sprintf(", %s changed", plural(int64(c.Status.Code.FilesChanged), "file"))
 	}
 	if c.Status.SkippedCount > 0 {
-		text += fmt.Sprintf(", %s not included (see `kubectl clew checkpoint show %s`)", plural(int64(c.Status.SkippedCount), "file"), c.Name)
+		text += fmt.Sprintf(", %s not included (see `kubectl clew checkpoint show %s -n %s`)", plural(int64(c.Status.SkippedCount), "file"), c.Name, c.Namespace)
+	}
+	if ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady); ready != nil && ready.Reason == v1alpha1.ReasonTaskStopped {
+		text += "; " + ready.Message
 	}
 	return text
 }

@@ -175,6 +175,9 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err := o.preview(o.ErrOut, task, list, target, id, effect); err != nil {
 		return err
 	}
+	if err := effect.fails(); err != nil {
+		return err
+	}
 	if o.dryRun.changes() && !o.yes {
 		if err := o.confirm("Rewind?"); err != nil {
 			return err

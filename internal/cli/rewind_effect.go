@@ -137,6 +137,14 @@ func (e rewindEffect) changes(style style) [][]string {
 	return rows
 }
 
+// fails returns the error with which the rewind is known to end; nil if it may succeed.
+func (e rewindEffect) fails() error {
+	if e.RewindPreview == nil || e.Files == nil || len(e.Files.BlockedPaths) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the rewind would fail, and is not requested: something that has to stay is in the way at %s", clip.Runes(oneLine(strings.Join(e.Files.BlockedPaths, ", ")), 200))
+}
+
 // printFiles prints the first of the files, as the rewind would change them.
 func (e rewindEffect) printFiles(w io.Writer, style style) error {
 	if e.RewindPreview == nil || e.Files == nil {

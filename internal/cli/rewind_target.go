@@ -136,7 +136,7 @@ func (t *rewindTarget) notFound(task *v1alpha1.Task) error {
 		"messagesBack": fmt.Sprintf("the conversation of task %s is too short to go %s", task.Name, t.text),
 		"time":         fmt.Sprintf("the conversation of task %s had no message yet at %s", task.Name, t.text),
 	}[t.field]
-	return fmt.Errorf("%s; `kubectl clew task history %s` shows its messages", problem, task.Name)
+	return fmt.Errorf("%s; `kubectl clew task history %s` shows its messages", problem, task.Name+" -n "+task.Namespace)
 }
 
 // name returns the target's name for a sentence.

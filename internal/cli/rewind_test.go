@@ -287,7 +287,7 @@ func TestRewindToAMissingPositionIsAnError(t *testing.T) {
 		args   []string
 		err    string
 	}{
-		{nil, []string{"--to-message", "99"}, "the conversation of task short has no message 99; `kubectl clew task history short` shows its messages"},
+		{nil, []string{"--to-message", "99"}, "the conversation of task short has no message 99; `kubectl clew task history short -n "},
 		{nil, []string{"--back", "99"}, "the conversation of task short is too short to go 99 messages back"},
 		{historyv1.ConversationPoint{Messages: 4}, []string{"--back", "4"}, "the conversation of task short is too short to go 4 messages back"},
 		{historyv1.ConversationPoint{Messages: 4}, []string{"--to-time", "2020-01-01T00:00:00Z"}, "the conversation of task short had no message yet at 2020-01-01"},

@@ -74,6 +74,9 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 	if err := o.previewUndo(task, target, id, effect); err != nil {
 		return err
 	}
+	if err := effect.fails(); err != nil {
+		return err
+	}
 	if o.dryRun.changes() && !o.yes {
 		if err := o.confirm("Undo?"); err != nil {
 			return err

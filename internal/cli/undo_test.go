@@ -63,11 +63,17 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	files.Files.UnmatchedPaths, files.Files.BlockedPaths = []string{"docs", "**/*.txt"}, []string{"lib"}
 	files.Paths = []string{"src"}
 	r.answers["GET tasks/wanderer/diff/rewind"] = files
-	_, errOut = b.must("rewind", "wanderer", "--to", "1", "--code", "--dry-run", "--", "src")
+	_, errOut, err := b.clew("", "rewind", "wanderer", "--to", "1", "--code", "--dry-run", "--", "src")
+	wantError(t, err, "the rewind would fail, and is not requested: something that has to stay is in the way at lib")
 	wantParts(t, "the preview", errOut, "changes             no file; 3 files stay, which the commit ignores or other repositories have\n",
 		"selects no file     docs, **/*.txt: such a rewind fails, unless it is an empty folder\n",
 		"in the way          lib: something there has to stay, so the rewind fails: move it elsewhere, or name it in the paths, too\n")
 	wantParts(t, "the query", r.query(), "path=src", "scope=Code")
+	_, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--code", "--yes", "--", "src")
+	wantError(t, err, "is not requested")
+	if b.get(task); task.Spec.Rewind != nil {
+		t.Errorf("a rewind that would fail is requested: %+v", task.Spec.Rewind)
+	}
 	talk := effect()
 	talk.Files, talk.Keeps = nil, historyv1.KeptState{Preserve: "Discard"}
 	talk.Conversation = &historyv1.RewoundConversation{FromPosition: 5, ToPosition: 8, Dropped: 2, Restored: 5}

@@ -75,7 +75,7 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(forked)
 		w.Expect(f.Status.Source).To(HaveValue(SatisfyAll(HaveField("Checkpoint", BeEquivalentTo(1)), HaveField("TaskUID", string(w.task("source").UID)))))
-		w.Expect(f.Status.Adoption.Tasks).To(ConsistOf(v1alpha1.ForkedTask{Name: "a", UID: string(a.UID)}))
+		w.Expect(f.Status.Adoption.Tasks).To(ConsistOf(v1alpha1.AdoptedTask{Name: "a", FormerUID: string(a.UID), OperatingMode: v1alpha1.OperatingModeRunning}))
 		w.Expect(f.Status.Adoption.Message).To(ContainSubstring("from checkpoint 1"))
 		w.Eventually(w.eventsOn).WithArguments("Fork", "try").Should(ContainElement(HaveField("Reason", v1alpha1.EventTaskAdopted)))
 		w.pod("a", 2)
@@ -210,6 +210,30 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(forked)
 		w.Expect(w.task("a").Spec.OperatingMode).To(Equal(v1alpha1.OperatingModeSuspended))
+	})
+
+	It("is decided when the Fork resolves its source: what adopt says later changes nothing", func() {
+		w := newWorld()
+		_, a := before(w)
+		lost(w, a)
+		w.running("b")
+		f := try("a", "b")
+		w.create(f)
+		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists))
+		f.Spec.Adopt = ""
+		w.Expect(w.client.Update(w.ctx, f)).To(Succeed())
+		w.Eventually(w.objects.Object(f)).Should(HaveField("Status.ObservedGeneration", BeEquivalentTo(2)))
+		lost(w, w.task("b"))
+		w.Eventually(w.objects.Object(f)).Should(forked)
+		w.Expect(w.task("b").Spec.Adopt).To(Equal(v1alpha1.AdoptLatest))
+
+		g := try("c")
+		g.Name, g.Spec.Adopt, g.Spec.At = "other", "", &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](1)}
+		w.create(g)
+		w.Eventually(w.objects.Object(g)).Should(forked)
+		g.Spec.Adopt = v1alpha1.AdoptLatest
+		w.Expect(w.client.Update(w.ctx, g)).To(Succeed())
+		w.Eventually(w.objects.Object(g)).Should(SatisfyAll(forked, HaveField("Status.ObservedGeneration", BeEquivalentTo(2)), HaveField("Status.Conditions", ConsistOf(HaveField("ObservedGeneration", BeEquivalentTo(2))))))
 	})
 
 	It("is made anew where nothing of it is kept, or a task that no Fork of this name had made has its name", func() {

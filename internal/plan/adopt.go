@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
@@ -20,6 +22,13 @@ import (
 func UndecidedAdoption(task *v1alpha1.Task) bool {
 	s := &task.Status
 	return task.Spec.Adopt == v1alpha1.AdoptLatest && s.Adoption == nil && len(s.Attempts) == 0 && task.DeletionTimestamp == nil
+}
+
+// WillAdopt reports whether a Fork is yet to make a Task of a name which adopts.
+func WillAdopt(f *v1alpha1.Fork, name string) bool {
+	adopts := f.Status.Adoption != nil || f.Status.Source == nil && f.Spec.Adopt == v1alpha1.AdoptLatest
+	return adopts && f.DeletionTimestamp == nil && !meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) &&
+		slices.ContainsFunc(f.Spec.Variants, func(v v1alpha1.ForkVariant) bool { return v.Name == name })
 }
 
 // grantPause is the time between two looks whether a history has been granted.

@@ -8,8 +8,10 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// ForkFrom says in words what a Fork asks for: its source and the moment, as its spec names them. Two
-// Forks that ask for the same have the same words.
+// ForkFrom says in words what a Fork asks for: its source, the moment and whether the conversation is
+// included, as its spec names them. Two Forks that ask for the same have the same words: they are kept
+// in the history of each task that a Fork makes, and compared years later. Changed words here make
+// every Fork that is applied again start its tasks anew.
 func ForkFrom(f *v1alpha1.ForkSpec) string {
 	from := "task " + f.SourceRef.Name
 	if f.TaskUID != "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -229,6 +230,10 @@ func retention(t *testing.T, code codeOf) {
 	adopter := builders.Task("b", builders.InNamespace("kept"))
 	adopter.Spec.Adopt = clewv1alpha1.AdoptLatest
 	create(t, adopter)
+	for name, adopt := range map[string]clewv1alpha1.AdoptPolicy{"c": clewv1alpha1.AdoptLatest, "d": clewv1alpha1.AdoptNever} {
+		create(t, &clewv1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Namespace: "kept", Name: "makes-" + name}, Spec: clewv1alpha1.ForkSpec{
+			SourceRef: clewv1alpha1.NameReference{Name: "a"}, Adopt: adopt, Variants: []clewv1alpha1.ForkVariant{{Name: name}}}})
+	}
 	objects, err := metadata.NewForConfig(kube.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -256,6 +261,8 @@ func retention(t *testing.T, code codeOf) {
 		"a deleted Task":                   {of("kept", "gone", "earlier"), false, false},
 		"one whose name a Task has":        {of("kept", "a", "earlier"), false, false},
 		"one that a Task waits to adopt":   {of("kept", "b", "earlier"), false, true},
+		"one that a Fork waits to adopt":   {of("kept", "c", "earlier"), false, true},
+		"one that a Fork does not adopt":   {of("kept", "d", "earlier"), false, false},
 		"a namespace that was deleted":     {of("gone@uid-of-a-namespace", "a", "earlier"), false, false},
 		"one that waits for being granted": {of("kept@uid-of-a-namespace", "b", "earlier"), false, true},
 	} {

@@ -316,7 +316,7 @@ func (p *parts) taskExists(ctx context.Context, task history.Task) (bool, error)
 	return uid == task.UID, err
 }
 
-// awaited reports whether a Task of the name of a gone one may yet adopt its history.
+// awaited reports whether a Task or Fork may yet adopt the history of a gone one.
 func (p *parts) awaited(ctx context.Context, task history.Task) (bool, error) {
 	if p.code.client.BaseURL == "" {
 		return false, errNoGitstore() // a deletion that cannot be finished must not begin

@@ -72,11 +72,24 @@ func (l liveTasks) liveUIDs(ctx context.Context) (uids []string, err error) {
 	return uids, err
 }
 
-// adopters finds Tasks that may yet adopt a history.
+// pageOfForks is how many Forks are read at once.
+const pageOfForks = 100
+
+// adopters finds Tasks and Forks that may yet adopt a history.
 type adopters struct{ client dynamic.Interface }
 
-// has reports whether the Task of a name exists and has not decided yet what it adopts.
+// has reports whether the Task of a name exists and has not decided yet what it adopts, or a Fork does
+// that is yet to make one which adopts.
 func (a adopters) has(ctx context.Context, namespace, name string) (bool, error) {
+	task, err := a.task(ctx, namespace, name)
+	if err != nil || task {
+		return task, err
+	}
+	return a.fork(ctx, namespace, name)
+}
+
+// task reports whether the Task of a name has not decided yet what it adopts.
+func (a adopters) task(ctx context.Context, namespace, name string) (bool, error) {
 	object, err := a.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if isGone(err, name) {
 		return false, nil
@@ -89,6 +102,30 @@ func (a adopters) has(ctx context.Context, namespace, name string) (bool, error)
 		return false, fmt.Errorf("read the Task %s/%s: %w", namespace, name, err)
 	}
 	return plan.UndecidedAdoption(task), nil
+}
+
+// fork reports whether a Fork is yet to make a Task of a name which adopts.
+func (a adopters) fork(ctx context.Context, namespace, name string) (bool, error) {
+	forks := a.client.Resource(clewv1alpha1.GroupVersion.WithResource("forks")).Namespace(namespace)
+	options := metav1.ListOptions{Limit: pageOfForks}
+	for {
+		list, err := forks.List(ctx, options)
+		if err != nil {
+			return false, fmt.Errorf("list the Forks of the namespace %s: %w", namespace, err)
+		}
+		for i := range list.Items {
+			fork := &clewv1alpha1.Fork{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, fork); err != nil {
+				return false, fmt.Errorf("read the Fork %s/%s: %w", namespace, list.Items[i].GetName(), err)
+			}
+			if plan.WillAdopt(fork, name) {
+				return true, nil
+			}
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return false, nil
+		}
+	}
 }
 
 // codeStore compares, verifies and deletes code in the gitstore.

@@ -81,7 +81,7 @@ func adopted(f *v1alpha1.Fork, found *formers) *v1alpha1.ForkAdoptionStatus {
 	a := &v1alpha1.ForkAdoptionStatus{}
 	for _, v := range f.Spec.Variants {
 		if former, ok := found.same[v.Name]; ok {
-			a.Tasks = append(a.Tasks, v1alpha1.ForkedTask{Name: former.Name, UID: former.UID})
+			a.Tasks = append(a.Tasks, v1alpha1.AdoptedTask{Name: former.Name, FormerUID: former.UID, OperatingMode: formerMode(former)})
 		}
 	}
 	switch {
@@ -95,22 +95,25 @@ func adopted(f *v1alpha1.Fork, found *formers) *v1alpha1.ForkAdoptionStatus {
 	return a
 }
 
-// formerModes returns the operating modes of the tasks that the last Fork of this name had made: one
-// that was suspended does not run again because it is made again. One whose mode is not known is
-// suspended, since what runs costs.
-func (r *Reconciler) formerModes(ctx context.Context, f *v1alpha1.Fork) (map[string]v1alpha1.OperatingMode, *plan.Blocker) {
-	if f.Spec.Adopt != v1alpha1.AdoptLatest {
-		return nil, nil
+// adopt has a variant's task continue the one that the last Fork of this name had made, if any, as the
+// Fork decided when it resolved its source. One that was suspended does not run again because it is
+// made again.
+func adopt(f *v1alpha1.Fork, task *v1alpha1.Task) {
+	if f.Status.Adoption == nil {
+		return
 	}
-	found, blocker := r.findFormers(ctx, f)
-	if blocker != nil {
-		return nil, blocker
+	task.Spec.Adopt = v1alpha1.AdoptLatest
+	for _, former := range f.Status.Adoption.Tasks {
+		if former.Name == task.Name {
+			task.Spec.OperatingMode = former.OperatingMode
+		}
 	}
-	modes := map[string]v1alpha1.OperatingMode{}
-	for name, former := range found.same {
-		modes[name] = cmp.Or(v1alpha1.OperatingMode(former.OperatingMode), v1alpha1.OperatingModeSuspended)
-	}
-	return modes, nil
+}
+
+// formerMode returns the operating mode of a former task. One whose mode is not known is suspended,
+// since what runs costs.
+func formerMode(former history.ForkedTask) v1alpha1.OperatingMode {
+	return cmp.Or(v1alpha1.OperatingMode(former.OperatingMode), v1alpha1.OperatingModeSuspended)
 }
 
 // madeByFormer reports whether a Task that exists was made by an earlier Fork of this name that asked

@@ -69,7 +69,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	for _, reader := range []client.Reader{r.Client, r.Live} {
 		f = &v1alpha1.Fork{}
 		err := reader.Get(ctx, request.NamespacedName, f)
-		if err != nil || f.DeletionTimestamp != nil || meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
+		if err == nil && f.DeletionTimestamp == nil && meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
+			return requeue.Result(logf.FromContext(ctx), r.noteGeneration(ctx, f))
+		}
+		if err != nil || f.DeletionTimestamp != nil {
 			return requeue.Result(logf.FromContext(ctx), err)
 		}
 	}
@@ -78,6 +81,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return requeue.Result(logf.FromContext(ctx), err)
 	}
 	return ctrl.Result{RequeueAfter: after}, nil
+}
+
+// noteGeneration says in the status of a complete Fork that it is about the current spec, of which only
+// adopt can have changed: it counts no more.
+func (r *Reconciler) noteGeneration(ctx context.Context, f *v1alpha1.Fork) error {
+	if f.Status.ObservedGeneration >= f.Generation {
+		return nil
+	}
+	noted := f.DeepCopy()
+	noted.Status.ObservedGeneration = f.Generation
+	meta.FindStatusCondition(noted.Status.Conditions, v1alpha1.ForkComplete).ObservedGeneration = f.Generation
+	return r.Client.Status().Patch(ctx, noted, client.MergeFromWithOptions(f, client.MergeFromWithOptimisticLock{}))
 }
 
 // fork resolves the checkpoint and creates the tasks, and returns when to reconcile again.
@@ -168,13 +183,9 @@ func (r *Reconciler) tellAdoption(f *v1alpha1.Fork) {
 // since is not made again, since its work would be done twice. One that cannot be created does
 // not hold up the others.
 func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (time.Duration, error) {
-	modes, blocked := r.formerModes(ctx, f)
-	if blocked != nil {
-		return r.wait(ctx, f, blocked.Reason, blocked.Message)
-	}
+	var blocked *plan.Blocker
 	for _, variant := range f.Spec.Variants {
 		task := newTask(f, source, variant, r.Stamped)
-		task.Spec.OperatingMode = cmp.Or(modes[task.Name], task.Spec.OperatingMode)
 		if slices.ContainsFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == task.Name }) {
 			continue
 		}
@@ -231,7 +242,7 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 	if by := plan.ForkOf(found); by != nil && by.UID == string(f.UID) {
 		return found, nil, nil
 	}
-	if f.Spec.Adopt == v1alpha1.AdoptLatest {
+	if f.Status.Adoption != nil {
 		if former, blocker := r.madeByFormer(ctx, f, found); former || blocker != nil {
 			return found, blocker, nil
 		}

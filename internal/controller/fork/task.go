@@ -15,15 +15,16 @@ import (
 )
 
 // newTask returns the task of a variant: the source's work, from the resolved checkpoint
-// on. The source's operations (resume, rewind), its acknowledgement, its operating mode and
-// the branch that it publishes to are not inherited. stamped is true when the Fork's requestedBy can be trusted.
+// on, or that of the task that it continues. The source's operations (resume, rewind), its
+// acknowledgement, its operating mode and the branch that it publishes to are not inherited. stamped is
+// true when the Fork's requestedBy can be trusted.
 func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVariant, stamped bool) *v1alpha1.Task {
 	spec := source.Spec.DeepCopy()
 	spec.Resume, spec.Rewind, spec.Publish, spec.Acknowledge, spec.RequestedBy = nil, nil, nil, nil, nil
 	if by := f.Spec.RequestedBy; stamped && by != "" {
 		spec.RequestedBy = &v1alpha1.TaskRequesters{Created: by, OperatingMode: by}
 	}
-	spec.OperatingMode, spec.Adopt = v1alpha1.OperatingModeRunning, f.Spec.Adopt
+	spec.OperatingMode, spec.Adopt = v1alpha1.OperatingModeRunning, ""
 	spec.StartFrom = &v1alpha1.StartFrom{
 		TaskRef:      v1alpha1.NameReference{Name: source.Name},
 		TaskUID:      string(source.UID), // the name may be used again
@@ -36,7 +37,7 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 		},
 	}
 	vary(spec, variant)
-	return &v1alpha1.Task{
+	task := &v1alpha1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: f.Namespace,
 			Name:      variant.Name,
@@ -44,6 +45,8 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 		},
 		Spec: *spec,
 	}
+	adopt(f, task)
+	return task
 }
 
 // vary applies what a variant changes.

@@ -303,9 +303,9 @@ func (a *api) noCheckpoint(c *call, task history.Task, number int64) error {
 	case err != nil:
 		return err
 	case len(newest) == 0:
-		return noMoment(c.access, "task %s has no checkpoint %d: it has none yet", task.Name, number)
+		return noMoment(c.access, "task %s has no checkpoint %d: it has none yet; take one with `kubectl clew checkpoint create %[1]s -n %[3]s`", task.Name, number, task.Namespace)
 	}
-	return noMoment(c.access, "task %s has no checkpoint %d: its newest is %d", task.Name, number, newest[0].Number)
+	return noMoment(c.access, "task %s has no checkpoint %d: its newest is %d; list them with `kubectl clew checkpoint list %[1]s -n %[4]s`", task.Name, number, newest[0].Number, task.Namespace)
 }
 
 // noMoment is the answer that a task has no such moment.
