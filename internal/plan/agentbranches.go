@@ -60,7 +60,9 @@ func (b ofBranch) request() string {
 	return id
 }
 
-// branchesOf returns the branches of Checkpoints that the agent's repository is to have.
+// branchesOf returns the branches of Checkpoints that the agent's repository is to have. They are
+// ordered: a cache lists Checkpoints in another order each time, and what a status says of them must
+// not change with it.
 func branchesOf(checkpoints []v1alpha1.Checkpoint) (list []ofBranch) {
 	for i := range checkpoints {
 		c := &checkpoints[i]
@@ -72,6 +74,9 @@ func branchesOf(checkpoints []v1alpha1.Checkpoint) (list []ofBranch) {
 			}
 		}
 	}
+	slices.SortFunc(list, func(a, b ofBranch) int {
+		return cmp.Or(cmp.Compare(a.checkpoint, b.checkpoint), cmp.Compare(a.spec.Name, b.spec.Name), cmp.Compare(a.spec.ID, b.spec.ID))
+	})
 	return list
 }
 
@@ -249,10 +254,9 @@ func (d *branching) checkout(spec *v1alpha1.CheckpointBranch, was *v1alpha1.Chec
 		return found.Checkout.DeepCopy()
 	}
 	s := &v1alpha1.CheckoutStatus{Request: id, State: v1alpha1.CheckoutPending, Message: "the agent's HEAD is brought to the branch when the agent next starts"}
-	for _, other := range d.o.Checkouts {
-		if other.ID != id {
-			s.Message = statusText(fmt.Sprintf("checkpoint %d asks for a checkout of its branch %s as well: none is checked out until all but one say checkout: Never", other.Checkpoint, other.Name))
-		}
+	if i := slices.IndexFunc(d.o.Checkouts, func(other daemonapi.Checkout) bool { return other.ID != id }); i >= 0 {
+		other := d.o.Checkouts[i]
+		s.Message = statusText(fmt.Sprintf("checkpoint %d asks for a checkout of its branch %s as well: none is checked out until all but one say checkout: Never", other.Checkpoint, other.Name))
 	}
 	return s
 }

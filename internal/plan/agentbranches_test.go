@@ -3,6 +3,7 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -310,6 +311,27 @@ func TestTwoCheckoutsWaitForOneAnother(t *testing.T) {
 	s.o.Checkouts = Checkouts([]v1alpha1.Checkpoint{mine})
 	if s.step(); strings.Contains(s.agent().Checkout.Message, "as well") {
 		t.Errorf("the message is still %q", s.agent().Checkout.Message)
+	}
+}
+
+// TestTheOrderInWhichCheckpointsAreListedChangesNothing: a cache lists them in another one each time,
+// and each change of a status would be another reason to look.
+func TestTheOrderInWhichCheckpointsAreListedChangesNothing(t *testing.T) {
+	two := branched(2, checkedOut("a", ""), checkedOut("c", ""))
+	three, four := branched(3, checkedOut("b", "")), branched(4, checkedOut("a", ""))
+	want := Checkouts([]v1alpha1.Checkpoint{two, three, four})
+	first := agentScene(t, three)
+	first.o.Checkouts = want
+	first.step()
+	for _, list := range [][]v1alpha1.Checkpoint{{two, four, three}, {three, two, four}, {three, four, two}, {four, two, three}, {four, three, two}} {
+		if got := Checkouts(list); len(got) != 4 || !slices.Equal(got, want) {
+			t.Errorf("the checkouts are %v, and in another order of the list %v", want, got)
+		}
+		s := agentScene(t, three)
+		s.o.Checkouts = Checkouts(list)
+		if s.step(); s.agent().Checkout.Message != first.agent().Checkout.Message {
+			t.Errorf("the message is %q, and in another order %q", first.agent().Checkout.Message, s.agent().Checkout.Message)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -36,22 +37,27 @@ func (r *Branches) withBranches(ctx context.Context, task client.Object) []recon
 	return r.requests(ctx, task.GetNamespace(), string(task.GetUID()), func(c *v1alpha1.Checkpoint) bool { return len(c.Status.Branches) > 0 })
 }
 
-// asksForCheckout selects the changes of a Checkpoint that may begin or end a request to check a
-// branch out: others of the task may wait for that.
+// asksForCheckout selects the changes of a Checkpoint that begin or end a request to check a branch
+// out: others of the task may wait for that. What else its status says wakes none of them, or they
+// would keep one another awake.
 func asksForCheckout() predicate.Predicate {
-	asks := func(o client.Object) bool {
-		c, ok := o.(*v1alpha1.Checkpoint)
-		return ok && plan.ChecksOut(c)
+	asks := func(c *v1alpha1.Checkpoint) (ids []string) {
+		for _, request := range plan.Checkouts([]v1alpha1.Checkpoint{*c}) {
+			ids = append(ids, request.ID)
+		}
+		return ids
 	}
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, ok := e.ObjectOld.(*v1alpha1.Checkpoint)
 			after, is := e.ObjectNew.(*v1alpha1.Checkpoint)
-			return ok && is && (asks(before) || asks(after)) &&
-				(before.Generation != after.Generation || !equality.Semantic.DeepEqual(before.Status.Branches, after.Status.Branches))
+			return ok && is && !slices.Equal(asks(before), asks(after))
 		},
-		DeleteFunc:  func(e event.DeleteEvent) bool { return asks(e.Object) },
+		DeleteFunc: func(e event.DeleteEvent) bool {
+			c, ok := e.Object.(*v1alpha1.Checkpoint)
+			return ok && plan.ChecksOut(c)
+		},
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
 }

@@ -117,12 +117,12 @@ func (p *preparer) moveForward(ctx context.Context, r *journal.Rewind) error {
 }
 
 // worktreeGone adapts the journal to a volume whose worktree folder is missing: it is
-// restored as after the loss of a volume, and a rewind's stage falls back to where it
-// restores the files again.
+// restored as after the loss of a volume. A rewind that had changed nothing yet begins anew, and the
+// stage of any other falls back to where it restores the files again.
 func worktreeGone(s *journal.State) {
 	s.Checkout = nil // it is requested again, and begins anew unless it was reported
 	r := s.Rewind
-	if r == nil || r.Stage == journal.RewindBegun {
+	if r == nil || r.Stage == journal.RewindBegun || r.Stage == journal.RewindSaved && r.From.Number != 0 {
 		s.Layout, s.Clean, s.Rewind = nil, nil, nil
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -300,7 +301,7 @@ func TestAWorktreeThatGoesInMidRewind(t *testing.T) {
 	}
 	t.Parallel()
 	for _, scope := range []string{"Both", "Conversation"} {
-		for _, when := range []string{"after checkpoint", "before restore", "before move Rewind/r", "before move Rewind/r/done"} {
+		for _, when := range []string{"after checkpoint", "after push", "before restore", "before move Rewind/r", "before move Rewind/r/done"} {
 			t.Run(scope+" "+when, func(t *testing.T) {
 				w := three(t)
 				before := w.Tree()
@@ -309,6 +310,9 @@ func TestAWorktreeThatGoesInMidRewind(t *testing.T) {
 				op.ID = "r"
 				if _, done := prepareCrashing(t, w, 2, op, &crashing{when: when}); done {
 					t.Fatal("it was not killed")
+				}
+				if when == "after push" {
+					journalStage(t, w, journal.RewindSaved) // killed while the target is fetched
 				}
 				if err := os.RemoveAll(filepath.Join(w.Root, "worktree")); err != nil {
 					t.Fatal(err)
@@ -327,5 +331,17 @@ func TestAWorktreeThatGoesInMidRewind(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// journalStage writes the next stage of the rewind to the journal of a volume at rest.
+func journalStage(t *testing.T, w *daemontest.World, stage string) {
+	t.Helper()
+	j, err := journal.Open(filepath.Join(w.Root, "clew", "journal.json"), nil)
+	if err == nil {
+		err = j.Update(func(s *journal.State) error { s.Rewind.Stage = stage; return nil })
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
