@@ -1,7 +1,7 @@
 package v1alpha1
 
 // AgentBranchState says what became of a branch in the agent's repository.
-// +kubebuilder:validation:Enum=Pending;Made;Kept;Refused
+// +kubebuilder:validation:Enum=Pending;Made;NameTaken;Refused
 type AgentBranchState string
 
 const (
@@ -10,9 +10,9 @@ const (
 	// AgentBranchMade: the agent's repository got it, or had it already. From then on it is the
 	// agent's, who may move or delete it.
 	AgentBranchMade AgentBranchState = "Made"
-	// AgentBranchKept: the agent's repository has something else of that name, which Clew
+	// AgentBranchNameTaken: the agent's repository has something else of that name, which Clew
 	// leaves as it is.
-	AgentBranchKept AgentBranchState = "Kept"
+	AgentBranchNameTaken AgentBranchState = "NameTaken"
 	// AgentBranchRefused: it cannot be made there.
 	AgentBranchRefused AgentBranchState = "Refused"
 )
@@ -62,7 +62,7 @@ type CheckoutStatus struct {
 	// state is its outcome; Pending before that.
 	// +required
 	State CheckoutState `json:"state"`
-	// reason says why it was refused, in one word.
+	// reason is the constant that says why it was refused.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Reason string `json:"reason,omitempty"`

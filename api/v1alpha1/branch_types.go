@@ -69,7 +69,8 @@ type CheckpointBranch struct {
 	// checkout says whether the HEAD of the agent's repository, and its index, is brought to the
 	// branch. NextStart does so when the agent next starts; a running one is not stopped for it.
 	// No file is changed: it is refused unless the worktree is then exactly what the checkpoint
-	// holds, for example after a rewind to it. It is carried out or refused once, and a rewind to
+	// holds, for example after a rewind to it. No start waits for a branch that the gitstore has yet
+	// to make: request the rewind or resume once status.branches says that it is Made. It is carried out or refused once, and a rewind to
 	// the checkpoint that is taken before it takes it back; a new id asks for it again. Only one
 	// branch of a task can be checked out at a time. Whoever sets it needs the right to patch the
 	// Task.

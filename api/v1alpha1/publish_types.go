@@ -160,8 +160,9 @@ type PublishTryOutcome string
 // PublishTryUnknown: a pod that was to push it has ended, and nobody knows whether it had pushed.
 const PublishTryUnknown PublishTryOutcome = "Unknown"
 
-// PublishTry is a push that may have been made. It is written before the pod starts that may make
-// it: if that pod is lost, the next one knows by this what the ref has of the task.
+// PublishTry is a push that may have been made, or, without a commit, says that all pushes of its
+// checkpoint to the ref are among the tries. It is written before the pod starts that may make it: if
+// that pod is lost, the next one knows by this what the ref has of the task.
 type PublishTry struct {
 	// ref is the full name of the ref.
 	// +required
@@ -252,7 +253,7 @@ type PublishStatus struct {
 	// publishedTime is when the pod reported it.
 	// +optional
 	PublishedTime *metav1.Time `json:"publishedTime,omitempty"`
-	// tries are the pushes since the last one that was reported, the newest last.
+	// tries are the last push that was reported and those since, the newest last.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20

@@ -193,6 +193,14 @@ const (
 	// ReasonInvalidState: something that the operation needs does not exist, for example a
 	// checkpoint.
 	ReasonInvalidState = "InvalidState"
+	// ReasonWorktreeDiffers: a branch is not checked out, since the worktree is not what its
+	// checkpoint holds.
+	ReasonWorktreeDiffers = "WorktreeDiffers"
+	// ReasonUnfinishedWork: a branch is not checked out, since the agent is in the middle of a merge
+	// or the like.
+	ReasonUnfinishedWork = "UnfinishedWork"
+	// ReasonRepositoryUnsuited: the agent's repository is none in which branches are made.
+	ReasonRepositoryUnsuited = "RepositoryUnsuited"
 	// ReasonCommitNotFound: the task knows no such commit.
 	ReasonCommitNotFound = "CommitNotFound"
 	// ReasonPathNotFound: a path of a rewind selects no file.

@@ -123,7 +123,7 @@ var _ = Describe("branches in the agent's repository", func() {
 		p = w.resumed("work", 2)
 		w.Expect(w.config(p).Checkout).To(BeNil())
 		w.preparedWith(p, nil, made, taken)
-		w.eventuallyAgent("work-2", state(v1alpha1.AgentBranchKept), HaveField("Attempt", BeEquivalentTo(2)))
+		w.eventuallyAgent("work-2", state(v1alpha1.AgentBranchNameTaken), HaveField("Attempt", BeEquivalentTo(2)))
 		w.Eventually(func() map[string]string { return w.actors("work") }).Should(And(
 			HaveKeyWithValue(v1alpha1.EventAgentBranchMade, "ann"), HaveKeyWithValue(v1alpha1.EventAgentBranchNotMade, "ann"),
 		))

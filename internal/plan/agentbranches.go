@@ -158,7 +158,7 @@ func becameOf(b daemonapi.Branch, r daemonapi.BranchResult) (v1alpha1.AgentBranc
 	case daemonapi.OutcomeMade, daemonapi.OutcomePresent:
 		return v1alpha1.AgentBranchMade, fmt.Sprintf("the agent's repository got the branch %s at %s; from then on it is the agent's", name, r.Commit)
 	case daemonapi.OutcomeTaken:
-		return v1alpha1.AgentBranchKept, fmt.Sprintf("the agent's repository has a branch %s of its own, which is left as it is: use another name for this one, or have the agent rename or delete its own", name)
+		return v1alpha1.AgentBranchNameTaken, fmt.Sprintf("the agent's repository has a branch %s of its own, which is left as it is: use another name for this one, or have the agent rename or delete its own", name)
 	case daemonapi.OutcomeConflicts:
 		return v1alpha1.AgentBranchRefused, fmt.Sprintf("the agent's repository has a branch beside which git can have no branch %s: use another name", name)
 	case daemonapi.OutcomeInvalidName:

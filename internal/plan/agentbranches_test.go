@@ -73,7 +73,7 @@ func TestWhichBranchesAPodLooksAfter(t *testing.T) {
 		"no ref that is no branch":    {[]v1alpha1.Checkpoint{branched(2, plain("refs/for/main", "refs/heads/x")...)}, []string{"refs/heads/x"}},
 		"one of two checkpoints":      {[]v1alpha1.Checkpoint{branched(2, plain("a")...), branched(3, plain("a")...)}, []string{"a"}},
 		"the lacking ones first": {[]v1alpha1.Checkpoint{
-			agent(branched(2, plain("a")...), 0, v1alpha1.AgentBranchMade, 7), agent(branched(3, plain("b")...), 0, v1alpha1.AgentBranchPending, 8), agent(branched(4, plain("c")...), 0, v1alpha1.AgentBranchKept, 5),
+			agent(branched(2, plain("a")...), 0, v1alpha1.AgentBranchMade, 7), agent(branched(3, plain("b")...), 0, v1alpha1.AgentBranchPending, 8), agent(branched(4, plain("c")...), 0, v1alpha1.AgentBranchNameTaken, 5),
 		}, []string{"b", "c", "a"}},
 		"the one to check out before all": {[]v1alpha1.Checkpoint{branched(2, plain("a")...), branched(3, checkedOut("b", ""))}, []string{"b", "a"}},
 	} {
@@ -147,7 +147,7 @@ func TestWhatAPodReportsOfBranches(t *testing.T) {
 	made := daemonapi.BranchResult{Outcome: daemonapi.OutcomeMade, Commit: branchCommit}
 	checkout := &daemonapi.Checkout{ID: "c", Branch: a}
 	for outcome, want := range map[daemonapi.BranchOutcome]v1alpha1.AgentBranchState{
-		daemonapi.OutcomeMade: v1alpha1.AgentBranchMade, daemonapi.OutcomePresent: v1alpha1.AgentBranchMade, daemonapi.OutcomeTaken: v1alpha1.AgentBranchKept,
+		daemonapi.OutcomeMade: v1alpha1.AgentBranchMade, daemonapi.OutcomePresent: v1alpha1.AgentBranchMade, daemonapi.OutcomeTaken: v1alpha1.AgentBranchNameTaken,
 		daemonapi.OutcomeConflicts: v1alpha1.AgentBranchRefused, daemonapi.OutcomeInvalidName: v1alpha1.AgentBranchRefused,
 		daemonapi.OutcomeUnsuitedRepository: v1alpha1.AgentBranchRefused, daemonapi.OutcomeNoCommit: v1alpha1.AgentBranchRefused,
 		daemonapi.OutcomeGivenUp: v1alpha1.AgentBranchRefused, daemonapi.OutcomeNotFetched: v1alpha1.AgentBranchPending, "Unheard": v1alpha1.AgentBranchPending,
@@ -235,7 +235,7 @@ func TestTheStatusFollowsTheAgentsRepository(t *testing.T) {
 	if got := s.agent().Checkout; got.State != v1alpha1.CheckoutPending || got.Request == request {
 		t.Errorf("with a new id the checkout is %+v", got)
 	}
-	s.reports(6, v1alpha1.AgentBranchKept, &v1alpha1.CheckoutStatus{Request: s.agent().Checkout.Request, State: v1alpha1.CheckoutRefused, Reason: "BranchExists"})
+	s.reports(6, v1alpha1.AgentBranchNameTaken, &v1alpha1.CheckoutStatus{Request: s.agent().Checkout.Request, State: v1alpha1.CheckoutRefused, Reason: "BranchExists"})
 	s.o.Checkpoint.Spec.Branches[0].Checkout = v1alpha1.CheckoutNever
 	if s.step(); s.agent().Checkout != nil {
 		t.Errorf("without a request the checkout is %+v", s.agent().Checkout)
@@ -252,7 +252,7 @@ func TestABranchThatWasMadeIsTheAgents(t *testing.T) {
 	request := daemonapi.CheckoutID(2, "a", "")
 	s := agentScene(t, branched(2, checkedOut("a", ""))).reports(3, v1alpha1.AgentBranchMade, &v1alpha1.CheckoutStatus{Request: request, State: v1alpha1.CheckoutDone})
 	was, events := s.agent().DeepCopy(), len(s.events)
-	s.reports(4, v1alpha1.AgentBranchMade, nil).reports(5, v1alpha1.AgentBranchKept, nil).reports(6, v1alpha1.AgentBranchPending, nil)
+	s.reports(4, v1alpha1.AgentBranchMade, nil).reports(5, v1alpha1.AgentBranchNameTaken, nil).reports(6, v1alpha1.AgentBranchPending, nil)
 	s.o.Task.Status.AgentBranches = nil
 	if diff := cmp.Diff(was, s.step().agent()); diff != "" || len(s.events) != events {
 		t.Errorf("later the status is (-was +is):\n%s, with %v", diff, s.reasons())
@@ -266,8 +266,8 @@ func TestABranchThatWasMadeIsTheAgents(t *testing.T) {
 // TestABranchThatCouldNotBeMadeIsSaidOnce: until it is made, or something else is in the way.
 func TestABranchThatCouldNotBeMadeIsSaidOnce(t *testing.T) {
 	s := agentScene(t, branched(2, v1alpha1.CheckpointBranch{Name: "a"}))
-	s.reports(3, v1alpha1.AgentBranchKept, nil).reports(4, v1alpha1.AgentBranchKept, nil)
-	if a := s.agent(); a.State != v1alpha1.AgentBranchKept || a.Attempt != 3 {
+	s.reports(3, v1alpha1.AgentBranchNameTaken, nil).reports(4, v1alpha1.AgentBranchNameTaken, nil)
+	if a := s.agent(); a.State != v1alpha1.AgentBranchNameTaken || a.Attempt != 3 {
 		t.Errorf("the status is %+v", a)
 	}
 	s.reports(5, v1alpha1.AgentBranchRefused, nil).reports(6, v1alpha1.AgentBranchMade, nil)

@@ -36,7 +36,10 @@ func ofHistory() []Reason {
 func ofOperations() []Reason {
 	return []Reason{
 		{Name: v1alpha1.ReasonInvalidOperation, On: operation(), Meaning: "The task's state does not allow the operation.", Todo: "Apply it with a new id once the task is in another state."},
-		{Name: v1alpha1.ReasonInvalidState, On: operation(), Meaning: "Something that the operation needs does not exist, such as a checkpoint.", Todo: "The message says what; apply it with a new id."},
+		{Name: v1alpha1.ReasonInvalidState, On: append(operation(), agentCheckout()...), Meaning: "Something that the operation needs does not exist, such as a checkpoint.", Todo: "The message says what; apply it with a new id."},
+		{Name: v1alpha1.ReasonWorktreeDiffers, On: agentCheckout(), Meaning: "The worktree is not what the branch's checkpoint holds, and a checkout changes no file.", Todo: "Rewind the task to the checkpoint, and ask for the checkout with a new id."},
+		{Name: v1alpha1.ReasonUnfinishedWork, On: agentCheckout(), Meaning: "The agent is in the middle of a merge, a rebase or the like.", Todo: "Have the agent finish or abort it, and ask for the checkout with a new id."},
+		{Name: v1alpha1.ReasonRepositoryUnsuited, On: agentCheckout(), Meaning: "The agent has no repository of its own that is a folder .git with plain files.", Todo: "Fetch the branch from the gitstore instead."},
 		{Name: v1alpha1.ReasonInvalidBranch, On: preparing(), Meaning: "The name of the branch for the current state, or of the branch to start on, is not valid.", Todo: "Choose another name, and a new id or a new Fork."},
 		{Name: v1alpha1.ReasonBranchExists, On: preparing(), Meaning: "The agent's repository has a branch of that name, or one that conflicts with it.", Todo: "Choose another name, and a new id or a new Fork."},
 		{Name: v1alpha1.ReasonRewindUndone, On: operation(), Meaning: "A rewind failed and was undone; its cause was lost.", Todo: "Apply it with a new id."},

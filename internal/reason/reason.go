@@ -109,9 +109,9 @@ func At(kind, condition string) []Reason {
 func succeeded() []Place { return []Place{{"Task", v1alpha1.TaskSucceeded}} }
 
 // preparing are the places of reasons why a workspace cannot be prepared: an operation that
-// needs it fails for them as well.
+// needs it, or a checkout, fails for them as well.
 func preparing() []Place {
-	return append([]Place{{"Task", v1alpha1.TaskSucceeded}, {"Task", v1alpha1.TaskWorkspaceReady}}, operation()...)
+	return slices.Concat([]Place{{"Task", v1alpha1.TaskSucceeded}, {"Task", v1alpha1.TaskWorkspaceReady}}, operation(), agentCheckout())
 }
 
 // source are the places of reasons why a task cannot start from another one.
@@ -122,6 +122,13 @@ func fork() []Place { return []Place{{"Fork", v1alpha1.ForkComplete}} }
 
 // operation is the place of the reasons of resumes and rewinds.
 func operation() []Place { return []Place{{"Task", Operation}} }
+
+// AgentCheckout is the outcome of a request to check out a Checkpoint's branch in the agent's
+// repository.
+const AgentCheckout = "status.branches[].agent.checkout"
+
+// agentCheckout is the place of the reasons of checkouts.
+func agentCheckout() []Place { return []Place{{"Checkpoint", AgentCheckout}} }
 
 // OriginBranch is the status of a Checkpoint's branch at the repository.
 const OriginBranch = "status.branches[].origin"

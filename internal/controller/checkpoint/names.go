@@ -83,7 +83,7 @@ func (n *names) remove(c *v1alpha1.Checkpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.kept, c.UID)
-	if !named(c) || c.Status.TaskUID == "" || n.waiting >= maxDeleted {
+	if !keepsName(c) || c.Status.TaskUID == "" || n.waiting >= maxDeleted {
 		return
 	}
 	if n.deleted == nil {
@@ -113,9 +113,9 @@ func (n *names) givenUp(key types.NamespacedName, uid types.UID) {
 	}
 }
 
-// named reports whether the history keeps the name of an object: a person has applied it without a
+// keepsName reports whether the history keeps the name of an object: a person has applied it without a
 // number.
-func named(c *v1alpha1.Checkpoint) bool {
+func keepsName(c *v1alpha1.Checkpoint) bool {
 	_, _, ours := resources.CheckpointNumber(c)
 	return !ours && c.Spec.Number == nil
 }
@@ -123,7 +123,7 @@ func named(c *v1alpha1.Checkpoint) bool {
 // recordName records for which checkpoint an object stands, once for each task that has the history,
 // and again whenever this process cannot know that the history store has it.
 func (r *Reconciler) recordName(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string, number int64) error {
-	if !named(c) || r.names.has(c, taskUID) {
+	if !keepsName(c) || r.names.has(c, taskUID) {
 		return nil
 	}
 	err := r.Store.NameCheckpoint(ctx, history.Key{Namespace: c.Namespace, UID: taskUID},

@@ -145,7 +145,7 @@ func TestNoBranchKeepsTheAgentFromStarting(t *testing.T) {
 		resume := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: fmt.Sprint("r", n), OnDrift: "Preserve"}
 		checkout.ID = name
 		r = prepareBranches(t, withBranches(w, int64(4+n), resume, checkout, one), unsuited)
-		expect(t, "the reason with a link "+name, r.Checkout.Reason, "InvalidState")
+		expect(t, "the reason with a link "+name, r.Checkout.Reason, "RepositoryUnsuited")
 	}
 }
 

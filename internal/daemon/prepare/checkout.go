@@ -112,7 +112,7 @@ func (p *preparer) sameFiles(ctx context.Context, c *journal.Checkout) error {
 	if drift.Count == 1 {
 		files = "file differs"
 	}
-	return &failure{reason: v1alpha1.ReasonInvalidState, permanent: true, message: fmt.Sprintf(
+	return &failure{reason: v1alpha1.ReasonWorktreeDiffers, permanent: true, message: fmt.Sprintf(
 		"the worktree is not what checkpoint %d holds, and a checkout changes no file: rewind to it first, then ask for the checkout with a new id (%d %s, for example %q)",
 		c.Target.Number, drift.Count, files, drift.Files[0].Path)}
 }
@@ -353,6 +353,12 @@ func (p *preparer) reportCheckedOut(ctx context.Context, c *journal.Checkout) er
 // failCheckout ends a checkout that failed and left everything unchanged.
 func (p *preparer) failCheckout(c *journal.Checkout, err error) error {
 	f := failureOf(err)
+	switch worktree.ReasonOf(err) {
+	case worktree.UnfinishedWork:
+		f.Reason = v1alpha1.ReasonUnfinishedWork
+	case worktree.RepositoryUnsuited:
+		f.Reason = v1alpha1.ReasonRepositoryUnsuited
+	}
 	p.log.Info("the branch was not checked out", "id", c.ID, "branch", c.Branch, "reason", f.Reason, "message", f.Message)
 	return p.concludeCheckout(c, journal.Done{ID: daemonapi.OperationKey(daemonapi.OperationCheckout, c.ID), Failure: &f})
 }

@@ -99,7 +99,7 @@ func TestACheckoutChangesNoFile(t *testing.T) {
 	b := branchFrom(1, "one")
 	for n := int64(2); n <= 3; n++ {
 		r := prepareBranches(t, withBranches(w, n, nil, checkoutOf("c", b), b), []daemonapi.BranchOutcome{"", made, present}[n-1])
-		expect(t, "reason", r.Checkout.Reason, "InvalidState")
+		expect(t, "reason", r.Checkout.Reason, "WorktreeDiffers")
 		if want := "not what checkpoint 1 holds"; !strings.Contains(r.Checkout.Message, want) || !strings.Contains(r.Checkout.Message, "rewind to it first") {
 			t.Errorf("the message is %q", r.Checkout.Message)
 		}
@@ -124,7 +124,7 @@ func TestWhyNothingIsCheckedOut(t *testing.T) {
 		"a branch of the agent": {func(t *testing.T, w *daemontest.World) { agentGit(t, w, "branch", "one") }, taken, "BranchExists", "left as it is"},
 		"a merge": {func(t *testing.T, w *daemontest.World) {
 			w.Write(".git/MERGE_HEAD", agentGit(t, w, "rev-parse", "HEAD")+"\n")
-		}, made, "InvalidState", "in the middle of"},
+		}, made, "UnfinishedWork", "in the middle of"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

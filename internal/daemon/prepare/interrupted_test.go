@@ -197,7 +197,7 @@ func TestAnInterruptedCheckoutLeavesDriftAlone(t *testing.T) {
 			expect(t, "the journal's checkout", state(t, w).Checkout, nil)
 			kept := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "keep", OnDrift: "Preserve"}
 			r = prepare.Run(t.Context(), withBranches(w.Copy(t), 4, kept, c, c.Branch))
-			expect(t, "reason of the checkout of other files", r.Checkout.Reason, "InvalidState")
+			expect(t, "reason of the checkout of other files", r.Checkout.Reason, "WorktreeDiffers")
 
 			over := &daemonapi.Operation{Kind: daemonapi.OperationResume, ID: "over", OnDrift: "Override"}
 			r = prepare.Run(t.Context(), withBranches(w, 4, over, c, c.Branch))
