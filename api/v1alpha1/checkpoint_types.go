@@ -97,9 +97,10 @@ type CheckpointSpec struct {
 	// +optional
 	Retention CheckpointKeep `json:"retention,omitempty"`
 	// branches that hold the checkpoint's files: in the gitstore all of them, also those that
-	// .gitignore names, and in the agent's and the task's repository without these. They may be changed at any time, also while the task is stopped or gone. An entry that is
-	// removed takes its branch in the gitstore with it, if that is still where it was made, and
-	// leaves those in the agent's repository and at the task's; deleting the Checkpoint leaves all branches.
+	// .gitignore names, and in the agent's and the task's repository without these. They may be
+	// changed at any time, also while the task is stopped or gone. An entry that is removed takes its
+	// branch in the gitstore with it, if that is still where it was made, and leaves those in the
+	// agent's repository and at the task's; deleting the Checkpoint leaves all branches.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

@@ -1,9 +1,11 @@
 package v1alpha1_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -81,8 +83,39 @@ func TestSpecsOfTheOtherKindsAreImmutable(t *testing.T) {
 	expectRefused(t, server.Client.Update(t.Context(), checkpoint), `supported values: "ByPolicy", "Keep"`)
 	snapshot.Spec.CheckpointRef = &v1alpha1.NameReference{Name: "c"}
 	expectRefused(t, server.Client.Update(t.Context(), snapshot), "a ConversationSnapshot's spec is immutable")
-	fork.Spec.Conversation = v1alpha1.ConversationExclude
-	expectRefused(t, server.Client.Update(t.Context(), fork), "a Fork's spec is immutable but for adopt")
-	fork.Spec.Conversation, fork.Spec.Adopt = v1alpha1.ConversationInclude, v1alpha1.AdoptLatest
+	forkIsImmutable(t, fork)
+	fork.Spec.Adopt = v1alpha1.AdoptLatest
 	must(t, server.Client.Update(t.Context(), fork))
+}
+
+// forkIsImmutable expects that no field of a Fork's spec but adopt may be changed.
+func forkIsImmutable(t *testing.T, fork *v1alpha1.Fork) {
+	t.Helper()
+	changes := map[string]func(*v1alpha1.ForkSpec){
+		"SourceRef":     func(s *v1alpha1.ForkSpec) { s.SourceRef.Name = "other" },
+		"TaskUID":       func(s *v1alpha1.ForkSpec) { s.TaskUID = "uid" },
+		"CheckpointRef": func(s *v1alpha1.ForkSpec) { s.CheckpointRef = &v1alpha1.NameReference{Name: "c"} },
+		"At":            func(s *v1alpha1.ForkSpec) { s.At = &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](1)} },
+		"Conversation":  func(s *v1alpha1.ForkSpec) { s.Conversation = v1alpha1.ConversationExclude },
+		"Variants":      func(s *v1alpha1.ForkSpec) { s.Variants = append(s.Variants, v1alpha1.ForkVariant{Name: "w"}) },
+		"RequestedBy":   func(s *v1alpha1.ForkSpec) { s.RequestedBy = "ann" },
+	}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[v1alpha1.ForkSpec]()) {
+		if field.Name == "Adopt" {
+			continue
+		}
+		change, ok := changes[field.Name]
+		if !ok {
+			t.Errorf("nobody tries to change the field %s of a Fork: add it here, and to the rule of the type", field.Name)
+			continue
+		}
+		changed := fork.DeepCopy()
+		change(&changed.Spec)
+		err := server.Client.Update(t.Context(), changed)
+		if err == nil && equality.Semantic.DeepEqual(changed.Spec, fork.Spec) {
+			fork.ResourceVersion = changed.ResourceVersion // admission has put the field back
+			continue
+		}
+		expectRefused(t, err, "a Fork's spec is immutable but for adopt")
+	}
 }

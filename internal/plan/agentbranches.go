@@ -13,12 +13,13 @@ import (
 )
 
 // What bounds the branches that one pod looks after in the agent's repository: their number, and so
-// the pod's report and the status of the Task, and their bytes in the pod's configuration, a variable that may have
-// 128 KiB and has long prompts as well.
+// the pod's report and the status of the Task; and their bytes in the pod's configuration, a variable
+// that may have 128 KiB and has long prompts as well.
 const (
-	maxAgentBranches     = 64
-	maxAgentBranchBytes  = 16 << 10
-	agentBranchOtherText = 48 // of one as JSON, beside its name
+	maxAgentBranches    = 64
+	maxAgentBranchBytes = 16 << 10
+	// agentBranchOtherText is what a branch takes there besides its name.
+	agentBranchOtherText = 48
 )
 
 // ofBranch is a branch of a Checkpoint that the gitstore has.
@@ -104,8 +105,7 @@ func checkouts(list []ofBranch) (pending []ofBranch) {
 // AgentBranches returns the branches of a task's Checkpoints that its next pod looks after in the
 // agent's repository, and the one that it checks out. Those come first that are yet to be made
 // there, then those that could not be, and then those that were: they are made again only after a
-// rewind. None is checked out if several are
-// requested: they wait until only one is.
+// rewind. None is checked out if several are requested: they wait until only one is.
 func AgentBranches(checkpoints []v1alpha1.Checkpoint) (branches []daemonapi.Branch, checkout *daemonapi.Checkout) {
 	list := branchesOf(checkpoints)
 	if pending := checkouts(list); len(pending) == 1 {

@@ -86,12 +86,13 @@ const (
 	maxPushes = 3
 )
 
-// PushOrigin pushes a commit to the origin, unless that has to be announced first. It never discards commits that others have
-// pushed, unless Force allows it, and then only those that were there when it looked. It
-// sends the credentials to the host of URL only.
+// PushOrigin pushes a commit to the origin, unless that has to be announced first. It never discards
+// commits that others have pushed, unless Force allows it, and then only those that were there when it
+// looked. It sends the credentials to the host of URL only.
 //
-// Errors: Diverged (with a DivergedError), Protected (with a ProtectedError), Rejected (with a PushRefusedError), AuthenticationFailed, InvalidURL,
-// InvalidReference, RepositoryNotFound, Unreachable (a retry may succeed), GitFailed.
+// Errors: Diverged (with a DivergedError), Protected (with a ProtectedError), Rejected (with a
+// PushRefusedError), AuthenticationFailed, InvalidURL, InvalidReference, RepositoryNotFound, Unreachable
+// (a retry may succeed), GitFailed.
 func (r *Repo) PushOrigin(ctx context.Context, p OriginPush) (OriginPushed, error) {
 	r.packs.RLock()
 	defer r.packs.RUnlock()
