@@ -179,8 +179,11 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		By("adopting what has completed, with its code, though no pod asks for that")
 		second := w.task("work")
 		remove(w, second, p)
-		w.branches.answer(gitstoreapi.New(gitstoreapi.Unavailable, "the gitstore is down"))
+		w.branches.answer(gitstoreapi.New(gitstoreapi.QuotaExceeded, "ask for a larger one"))
 		w.apply("work", again...)
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Conditions", ContainElement(SatisfyAll(
+			HaveField("Type", v1alpha1.TaskSucceeded), HaveField("Status", metav1.ConditionUnknown), HaveField("Message", HaveSuffix("QuotaExceeded: ask for a larger one")),
+		))))
 		w.Eventually(w.branches.refusals).Should(BeNumerically(">", 1))
 		w.Expect(w.task("work").Status.Adoption).To(BeNil())
 		w.branches.answer(nil)

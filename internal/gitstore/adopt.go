@@ -19,7 +19,7 @@ import (
 
 // serveAdoption serves POST /{namespace}/tasks/{uid}/adopt?former=<uid>&namespaceUID=<uid>: it shuts
 // the fence of the former task, and gives the task a ref for each of the former one's checkpoints,
-// in all repositories of the namespace. The former refs stay, for tasks that started from them, and
+// in all repositories of the namespace, as far as there is room for them. The former refs stay, for tasks that started from them, and
 // go with the deletion of the adopting task. namespaceUID, which is optional, says whose both tasks
 // are if that is not recorded. The request may be repeated.
 func (h *Handler) serveAdoption(w *statusRecorder, r *http.Request, namespace, uid string) {
@@ -53,7 +53,11 @@ func (h *Handler) adoption(c *call, namespace string, a gitstoreapi.TaskAdoption
 		return gitstoreapi.Adoption{}, refused
 	}
 	defer release()
-	adoption, err := h.adoptTask(r.Context(), namespace, a)
+	adoption, err := h.adoptTask(c, namespace, a)
+	if refused := (*gitstoreapi.Refusal)(nil); errors.As(err, &refused) {
+		c.log.Info("the adoption was refused", "reason", refused.Reason)
+		return gitstoreapi.Adoption{}, refused
+	}
 	if err != nil {
 		c.log.Error(err, "the adoption failed")
 		return gitstoreapi.Adoption{}, h.storageRefusal(err, "the checkpoints of the former task could not be given to the new one; try again, and see the gitstore's log")
@@ -74,7 +78,8 @@ func (h *Handler) authenticateAdopter(c *call) *gitstoreapi.Refusal {
 }
 
 // adoptTask gives the former task's checkpoints to another one.
-func (h *Handler) adoptTask(ctx context.Context, namespace string, a gitstoreapi.TaskAdoption) (adoption gitstoreapi.Adoption, err error) {
+func (h *Handler) adoptTask(c *call, namespace string, a gitstoreapi.TaskAdoption) (adoption gitstoreapi.Adoption, err error) {
+	ctx := c.request.Context()
 	fences, err := h.store.fences(namespace)
 	if err != nil {
 		return adoption, err
@@ -90,14 +95,17 @@ func (h *Handler) adoptTask(ctx context.Context, namespace string, a gitstoreapi
 	if record, err := fences.read(a.UID); err != nil || record.Deleted {
 		return adoption, err
 	}
+	if c.caller.NamespaceUID, err = h.store.namespaceOf(namespace, a.UID); err != nil {
+		return adoption, err
+	}
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
 		return adoption, err
 	}
-	for _, repository := range repositories {
-		refs, err := h.store.adoptRefs(ctx, repository, a.UID, a.Former)
+	for _, c.repository = range repositories {
+		refs, err := h.adoptRefs(c, a.UID, a.Former)
 		if err != nil {
-			return adoption, fmt.Errorf("refs of the repository %s: %w", repository.Name, err)
+			return adoption, fmt.Errorf("refs of the repository %s: %w", c.repository.Name, err)
 		}
 		adoption.Refs += refs
 	}
@@ -109,19 +117,24 @@ func (h *Handler) adoptTask(ctx context.Context, namespace string, a gitstoreapi
 	return adoption, fences.markAdopted(ctx, a.UID, a.Former)
 }
 
-// adoptPortion is how many refs are created at once: each is written through to the disk, and a
-// request that ends too early is repeated, and goes on.
-const adoptPortion = 500
+const (
+	// adoptPortion is how many refs are created at once: each is written through to the disk, and a
+	// request that ends too early is repeated, and goes on.
+	adoptPortion = 500
+	// looseRefBytes is what a ref takes until it is packed, in a file of its own.
+	looseRefBytes = 4 << 10
+)
 
-// adoptRefs creates, in one repository, all refs of a task that stand for those of a former one, and
-// returns how many there are. Its live ref is no checkpoint's.
-func (s *Store) adoptRefs(ctx context.Context, repository Repository, uid, former string) (int, error) {
+// adoptRefs creates, in the call's repository, all refs of a task that stand for those of a former
+// one, and returns how many there are. Its live ref is no checkpoint's.
+func (h *Handler) adoptRefs(c *call, uid, former string) (int, error) {
+	ctx, repository := c.request.Context(), c.repository
 	used, err := repository.use(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer used.Close()
-	listed, err := s.gitFor(repository).run(ctx, repository.Path, "--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(former), refname.OfTask(uid))
+	listed, err := h.store.gitFor(repository).run(ctx, repository.Path, "--git-dir=.", "for-each-ref", "--format=%(objectname) %(refname)", refname.OfTask(former), refname.OfTask(uid))
 	if err != nil {
 		return 0, err
 	}
@@ -130,12 +143,29 @@ func (s *Store) adoptRefs(ctx context.Context, repository Repository, uid, forme
 		return 0, nil
 	}
 	for portion := range slices.Chunk(lacking, adoptPortion) {
-		_, err = s.gitFor(repository).runWith(ctx, []*os.File{used}, strings.NewReader(strings.Join(portion, "")), repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
-		if err != nil {
+		if err := h.adoptPortion(c, used, portion); err != nil {
 			return 0, err
 		}
 	}
 	return count, syncFolders(filepath.Join(repository.Path, "refs"))
+}
+
+// adoptPortion carries out git's commands that create refs, if there is room for these: whoever makes
+// and deletes a task again and again would otherwise fill the volume with them.
+func (h *Handler) adoptPortion(c *call, used *os.File, commands []string) error {
+	if refused := h.checkSpace(c); refused != nil {
+		return refused
+	}
+	bytes := int64(len(commands)) * looseRefBytes
+	if !h.usage.begin(c.repository, bytes, c.quota) {
+		return gitstoreapi.New(gitstoreapi.QuotaExceeded, "the checkpoints of the former task do not fit into the rest of namespace %s's quota of %d bytes%s; %s",
+			c.repository.Namespace, h.limits.NamespaceBytes, h.beside(c.quota), quotaAdvice)
+	}
+	_, err := h.store.gitFor(c.repository).runWith(c.request.Context(), []*os.File{used}, strings.NewReader(strings.Join(commands, "")), c.repository.Path, "--git-dir=.", "update-ref", "--stdin", "-z")
+	// Some of them may be there although git failed.
+	h.usage.end(c.repository, bytes, true)
+	h.onPush(c.repository)
+	return err
 }
 
 // lackingRefs returns, from a list of the refs of a task and of a former one, how many of the latter

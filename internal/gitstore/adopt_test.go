@@ -65,15 +65,7 @@ func TestAnAdoptionOfManyCheckpointsGoesOnWhereItEnded(t *testing.T) {
 	first.push(one + ":refs/clew/uid-1/code/1")
 	bare := server.bare(repository)
 	const count = adoptPortion + 99
-	var refs strings.Builder
-	for n := range count {
-		fmt.Fprintf(&refs, "create refs/clew/uid-1/code/%d %s\n", n+2, one)
-	}
-	cmd := exec.CommandContext(t.Context(), "git", "--git-dir", bare, "-c", "core.fsync=none", "update-ref", "--stdin")
-	cmd.Stdin = strings.NewReader(refs.String())
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	addCheckpoints(t, bare, one, count)
 	code := filepath.Join(bare, "refs", "clew", "uid-2", "code")
 	lock := filepath.Join(code, "99.lock") // the last one in their order
 	if err := errors.Join(os.MkdirAll(code, 0o755), os.WriteFile(lock, nil, 0o644)); err != nil {
@@ -91,6 +83,60 @@ func TestAnAdoptionOfManyCheckpointsGoesOnWhereItEnded(t *testing.T) {
 	}
 	if code, body := server.adopt(serverToken, "uid-2", "uid-1"); code != http.StatusOK || strings.TrimSpace(body) != fmt.Sprintf(`{"refs":%d}`, count+1) {
 		t.Errorf("code %d, %s", code, body)
+	}
+}
+
+// addCheckpoints gives the task uid-1, which has one checkpoint, more of the same commit.
+func addCheckpoints(t *testing.T, bare, commit string, count int) {
+	t.Helper()
+	var refs strings.Builder
+	for n := range count {
+		fmt.Fprintf(&refs, "create refs/clew/uid-1/code/%d %s\n", n+2, commit)
+	}
+	cmd := exec.CommandContext(t.Context(), "git", "--git-dir", bare, "-c", "core.fsync=none", "update-ref", "--stdin")
+	cmd.Stdin = strings.NewReader(refs.String())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestAnAdoptionNeedsRoomLikeAPush: it is refused portion by portion, and goes on when there is room.
+func TestAnAdoptionNeedsRoomLikeAPush(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one + ":refs/clew/uid-1/code/1")
+	bare := server.bare(repository)
+	addCheckpoints(t, bare, one, adoptPortion)
+	used := must(diskUse(bare))
+	adopts := func(limits Limits, free int64, want gitstoreapi.Reason, has int) (packs int) {
+		t.Helper()
+		strict := server.again(limits)
+		strict.handler.free = func() (int64, error) { return free, nil }
+		strict.handler.onPush = func(Repository) { packs++ }
+		_, err := strict.as(managerToken).AdoptTask(t.Context(), gitstoreapi.TaskAdoption{Namespace: "team", UID: "uid-2", Former: "uid-1"})
+		var refused *gitstoreapi.Refusal
+		if errors.As(err, &refused) != (want != "") || refused != nil && (refused.Reason != want || !refused.Retryable()) {
+			t.Errorf("the answer is %v, want %q", err, want)
+		}
+		if adopted := strings.Count(everything(t, bare), "refs/clew/uid-2/code/"); adopted != has {
+			t.Errorf("the task has %d refs, want %d", adopted, has)
+		}
+		return packs
+	}
+	const room = 1 << 30
+	adopts(Limits{NamespaceBytes: used / 2}, room, gitstoreapi.QuotaExceeded, 0)
+	adopts(Limits{NamespaceBytes: used + adoptPortion*looseRefBytes/2}, room, gitstoreapi.QuotaExceeded, 0)
+	adopts(Limits{FreeBytes: 1 << 20}, 1<<20, gitstoreapi.VolumeFull, 0)
+	if adopts(Limits{NamespaceBytes: used + adoptPortion*looseRefBytes}, room, gitstoreapi.QuotaExceeded, adoptPortion) == 0 {
+		t.Error("nobody is told to pack the refs of the first portion")
+	}
+	if adopts(Limits{NamespaceBytes: room}, room, "", adoptPortion+1) == 0 {
+		t.Error("nobody is told to pack the refs of the second portion")
+	}
+	// What is there needs no room.
+	if adopts(Limits{NamespaceBytes: used / 2}, room, "", adoptPortion+1) > 0 {
+		t.Error("the repository is to be packed though nothing was added")
 	}
 }
 

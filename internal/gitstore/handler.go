@@ -83,7 +83,7 @@ type Handler struct {
 	// by name.
 	telling sync.Mutex
 	told    map[string][]gitstoreapi.Namespace
-	// onPush is called with each repository that has received a push.
+	// onPush is called with each repository that has received a push, or refs of an adoption.
 	onPush func(Repository)
 	// slotTimeout is how long a request waits for a slot.
 	slotTimeout time.Duration

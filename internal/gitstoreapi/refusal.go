@@ -6,6 +6,7 @@
 package gitstoreapi
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -122,6 +123,16 @@ func (r *Refusal) Retryable() bool {
 	default:
 		return false
 	}
+}
+
+// NoRoom returns the refusal to store more than there is room for; nil if err is anything else. Others
+// of the same namespace would be refused likewise.
+func NoRoom(err error) *Refusal {
+	var refused *Refusal
+	if errors.As(err, &refused) && (refused.Reason == QuotaExceeded || refused.Reason == VolumeFull) {
+		return refused
+	}
+	return nil
 }
 
 // written matches a line that is a refusal of the gitstore.

@@ -56,6 +56,10 @@ func (d *decision) considerAdoption() bool {
 		d.s.Adoption = &v1alpha1.AdoptionStatus{Message: fmt.Sprintf("no history of a former task named %s is kept in this namespace: the task starts anew", d.task.Name)}
 		d.addEntry(v1alpha1.EventNothingAdopted, actorOf(d.adoptRequester()), d.s.Adoption.Message)
 		return true
+	case found.Code != nil:
+		d.wait(v1alpha1.ReasonPending, d.codeWaits(*found.Code))
+		d.requeue(d.o.Limits.RetryBase)
+		return false
 	case !found.Done:
 		d.plan.Adopt = found.Former
 		d.wait(v1alpha1.ReasonPending, "the history of a former task is being adopted")
@@ -65,6 +69,20 @@ func (d *decision) considerAdoption() bool {
 		d.adopted(found.Former)
 		return true
 	}
+}
+
+// codeWaits says why a task waits for the checkpoints of what it has adopted. It keeps the first message
+// of a reason: the gitstore's has numbers that change with every try, and each change would be a write.
+func (d *decision) codeWaits(p CodeProblem) string {
+	const waits = "the task waits for the checkpoints of the former one: the gitstore "
+	if p.Reason == "" {
+		return waits + "does not answer, or has not finished"
+	}
+	refuses := waits + "refuses to give them: " + p.Reason + ": "
+	if c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); c != nil && strings.HasPrefix(c.Message, refuses) {
+		return c.Message
+	}
+	return refuses + p.Message
 }
 
 // madeForSameFork reports whether a task that is made for a Fork may continue a former one: not if

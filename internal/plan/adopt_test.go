@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -83,6 +84,31 @@ func TestAHistoryIsAdoptedBeforeAnythingElse(t *testing.T) {
 	p := Decide(s.o, s.now)
 	if p.Adopt != "former" || p.StartPod != nil || p.CreateClaim || p.RequeueAfter == 0 {
 		t.Errorf("the plan is %+v", p)
+	}
+}
+
+// The gitstore is not asked again at once, nor is the status written each time that its sentence has
+// other numbers.
+func TestATaskWaitsForTheCheckpointsOfWhatItHasAdopted(t *testing.T) {
+	s := newScene(t, adopting)
+	waits := func(reason, message, want string) {
+		t.Helper()
+		s.o.Adoption = Adoption{Known: true, Adoption: history.Adoption{Former: "former"}, Code: &CodeProblem{Reason: reason, Message: message}}
+		if p := Decide(s.o, s.now); p.Adopt != "" || p.RequeueAfter != s.o.Limits.RetryBase {
+			t.Errorf("%+v", p)
+		}
+		s.step()
+		s.wantState(v1alpha1.ReasonPending)
+		if c := meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskSucceeded); !strings.HasSuffix(c.Message, want) {
+			t.Errorf("the message is %q, want %q", c.Message, want)
+		}
+	}
+	waits("QuotaExceeded", "they take 7 bytes", "QuotaExceeded: they take 7 bytes")
+	waits("QuotaExceeded", "they take 8 bytes", "QuotaExceeded: they take 7 bytes")
+	waits("VolumeFull", "9 bytes are free", "VolumeFull: 9 bytes are free")
+	waits("", "", "does not answer, or has not finished")
+	if len(s.o.Pods) > 0 || s.status().Adoption != nil {
+		t.Error("the task has started")
 	}
 }
 

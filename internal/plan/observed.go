@@ -104,8 +104,19 @@ type Adoption struct {
 	// Elsewhere reports that nothing can be adopted, but that an earlier namespace of the same
 	// name has left a history of this task's name.
 	Elsewhere bool
+	// Code is why the gitstore has not given the task the checkpoints of what it has adopted; Done is
+	// false then. nil if it has, or was not asked.
+	Code *CodeProblem
 	// Operations are those of OperationKeys that the history has.
 	Operations []string
+}
+
+// CodeProblem is why the gitstore does not do what it was asked for.
+type CodeProblem struct {
+	// Reason is the gitstore's reason for a refusal; "" if it does not answer, or has not finished.
+	Reason string
+	// Message is a sentence for users about the refusal.
+	Message string
 }
 
 // Publication is what a task has pushed last to the ref that it publishes to.

@@ -8,9 +8,11 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/codeadoption"
 	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // adoption asks the history store what a new task adopts, until that is decided. That it was
@@ -28,8 +30,9 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 	if err == nil {
 		answer.Adoption, err = r.Store.Adoption(ctx, id)
 	}
-	if err == nil && answer.Done && r.adoptCode(ctx, task) != nil {
-		answer.Done = false
+	if err == nil && answer.Done {
+		answer.Code = codeProblem(r.adoptCode(ctx, task))
+		answer.Done = answer.Code == nil
 	}
 	found := answer.Adoption
 	answer.Known = err == nil
@@ -42,6 +45,22 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 	}
 	return answer
 }
+
+// codeProblem says why the gitstore did not give a task the checkpoints of former ones; nil if it did.
+func codeProblem(err error) *plan.CodeProblem {
+	var refused *gitstoreapi.Refusal
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &refused):
+		return &plan.CodeProblem{Reason: string(refused.Reason), Message: resources.PlainText(refused.Message, maxCodeProblem)}
+	default:
+		return &plan.CodeProblem{}
+	}
+}
+
+// maxCodeProblem is how many characters of a refusal are shown.
+const maxCodeProblem = 512
 
 // adopt gives the history of a former task to this one, and its checkpoints. If that history has
 // gone or changed hands meanwhile, the next decision finds out.

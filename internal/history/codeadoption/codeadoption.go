@@ -7,6 +7,7 @@
 package codeadoption
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,9 +51,11 @@ func Adopt(ctx context.Context, store Store, code Code, task history.Key, log lo
 			return err
 		}
 		for _, a := range lacking {
-			if err := adopt(ctx, code, a, log); err != nil && failed == nil {
-				failed = err
+			err := adopt(ctx, code, a, log)
+			if gitstoreapi.NoRoom(err) != nil {
+				return err // there is none for the others either
 			}
+			failed = cmp.Or(failed, err)
 		}
 	}
 	return failed

@@ -31,6 +31,8 @@ type gitstore struct {
 	has   map[gitstoreapi.TaskAdoption]bool
 	asked int
 	down  bool
+	// full: it has no room for adoptions.
+	full bool
 	// fails is an adoption that cannot be carried out.
 	fails gitstoreapi.TaskAdoption
 }
@@ -47,6 +49,9 @@ func (g *gitstore) LackingAdoptions(_ context.Context, known []gitstoreapi.TaskA
 
 func (g *gitstore) AdoptTask(_ context.Context, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error) {
 	g.asked++
+	if g.full {
+		return gitstoreapi.Adoption{}, gitstoreapi.New(gitstoreapi.QuotaExceeded, "ask for a larger one")
+	}
 	if a == g.fails {
 		return gitstoreapi.Adoption{}, errors.New("the record is damaged")
 	}
@@ -125,6 +130,16 @@ func TestAnAdoptionThatFailsKeepsNoOtherFromBeingCarriedOutAgain(t *testing.T) {
 	code.fails = gitstoreapi.TaskAdoption{}
 	if err := keeper.Keep(t.Context()); err != nil || len(code.has) != 3 {
 		t.Errorf("once it can be carried out, the gitstore has %v: %v", code.has, err)
+	}
+}
+
+// It asks for nothing more once the gitstore has no room.
+func TestATaskAdoptsNothingMoreWithoutRoom(t *testing.T) {
+	all, code := three()
+	code.full = true
+	err := codeadoption.Adopt(t.Context(), all, code, all[0].Task, testr.New(t))
+	if !errors.Is(err, history.ErrUnavailable) || gitstoreapi.NoRoom(err) == nil || code.asked != 1 {
+		t.Errorf("%d were asked for, and the error is %v", code.asked, err)
 	}
 }
 

@@ -19,6 +19,8 @@ import (
 // adoptingCode is a gitstore that notes what it is asked to adopt.
 type adoptingCode struct {
 	down bool
+	// refuse is what it answers to adoptions; nil for none.
+	refuse error
 	// asked is what it was asked to adopt, and has what it still has of that.
 	asked, has []gitstoreapi.TaskAdoption
 }
@@ -36,6 +38,9 @@ func (c *adoptingCode) LackingAdoptions(_ context.Context, known []gitstoreapi.T
 }
 
 func (c *adoptingCode) AdoptTask(_ context.Context, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error) {
+	if c.refuse != nil {
+		return gitstoreapi.Adoption{}, c.refuse
+	}
 	c.asked, c.has = append(c.asked, a), append(c.has, a)
 	return gitstoreapi.Adoption{}, nil
 }
@@ -52,6 +57,10 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 		_, err := f.tryBegin("a2", nil)
 		Expect(err).To(beRefused(connect.CodeUnavailable))
 		code.down = false
+		code.refuse = gitstoreapi.New(gitstoreapi.QuotaExceeded, "ask for a larger one")
+		_, err = f.tryBegin("a2", nil)
+		Expect(err).To(SatisfyAll(beRefused(connect.CodeUnavailable), MatchError(ContainSubstring("QuotaExceeded: ask for a larger one"))))
+		code.refuse = nil
 		for range 2 {
 			Expect(f.begin("a2").GetAttempt()).To(BeEquivalentTo(2))
 		}

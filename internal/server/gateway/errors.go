@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -48,6 +49,9 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeDeadlineExceeded, errTooLong)
 	case ctx.Err() != nil:
 		return connect.NewError(connect.CodeCanceled, ctx.Err())
+	case gitstoreapi.NoRoom(err) != nil:
+		refused := gitstoreapi.NoRoom(err)
+		return connect.NewError(connect.CodeUnavailable, fmt.Errorf("the gitstore has no room for the checkpoints of a former task: %s: %s", refused.Reason, refused.Message))
 	case errors.Is(err, history.ErrUnavailable):
 		if g.outage.due(time.Now()) {
 			g.log.Info("the history store cannot be reached; daemons buffer their records", "error", err.Error())
