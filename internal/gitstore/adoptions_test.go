@@ -1,6 +1,8 @@
 package gitstore
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -160,19 +162,38 @@ func TestADeletedTaskLeavesNothingOfItsFormersInARestoredGitstore(t *testing.T) 
 	one := first.commit("a", "one")
 	first.push(one+":refs/clew/uid-1/code/1", one+":refs/clew/uid-1/live")
 	first.push(first.commit("a", "two") + ":refs/heads/clew/fix/kept")
-	restored := server.restored(server.copied())
-
-	for range 2 { // it may be repeated
-		if _, err := restored.as(serverToken).DeleteTask(t.Context(), "team", "uid-2", "fix", []string{"uid-1"}); err != nil {
-			t.Fatal(err)
-		}
-		if left := everything(t, restored.bare(repository)); left != "" {
-			t.Errorf("after the deletion the repository has\n%s", left)
-		}
+	// By more formers than fit into the headers of a request, and as an older server asks for it.
+	var formers []string
+	for n := range gitstoreapi.MaxFormers {
+		formers = append(formers, fmt.Sprintf("former-%029d", n))
 	}
-	former := restored.client("task:team:fix:uid-1:1")
-	late := former.commit("a", "late")
-	former.refusedPush(gitstoreapi.TaskDeleted, "can no longer push", late+":refs/clew/uid-1/code/2")
+	for how, ask := range map[string]func(*testServer) error{
+		"in pages": func(server *testServer) error {
+			_, err := server.as(serverToken).DeleteTask(t.Context(), "team", "uid-2", "fix", append(formers, "uid-1"))
+			return err
+		},
+		"in the query": func(server *testServer) error {
+			if code, body := server.ask(http.MethodDelete, "/team/tasks/uid-2?name=fix&former=uid-1", serverToken); code != http.StatusOK {
+				return errors.New(body)
+			}
+			return nil
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			restored := server.restored(server.copied())
+			for range 2 { // it may be repeated
+				if err := ask(restored); err != nil {
+					t.Fatal(err)
+				}
+				if left := everything(t, restored.bare(repository)); left != "" {
+					t.Errorf("after the deletion the repository has\n%s", left)
+				}
+			}
+			former := restored.client("task:team:fix:uid-1:1")
+			late := former.commit("a", "late")
+			former.refusedPush(gitstoreapi.TaskDeleted, "can no longer push", late+":refs/clew/uid-1/code/2")
+		})
+	}
 }
 
 // The server may have listed the adoptions before the task's history was deleted.

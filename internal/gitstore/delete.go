@@ -30,8 +30,8 @@ const (
 // serveDeletion serves DELETE /{namespace}/tasks/{uid}?name=<task>&former=<uid>: it shuts
 // the task's fence, deletes its refs in all repositories of the namespace, and
 // removes the objects that no ref reaches any more. The same goes for the former tasks that the
-// task has adopted: those given, of which there may be any number, and those that are recorded.
-// The request may be repeated: it continues where it was interrupted.
+// task has adopted: those that are recorded (see serveFormers), and those given, as an older server
+// does. The request may be repeated: it continues where it was interrupted.
 func (h *Handler) serveDeletion(w *statusRecorder, r *http.Request, namespace, uid string) {
 	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "delete")
 	defer func() {
@@ -56,8 +56,8 @@ func (h *Handler) deletion(c *call, namespace, uid string) (gitstoreapi.Deletion
 		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "%q is not a valid task name", clip.Marked(name, maxShown))
 	}
 	formers := r.URL.Query()["former"]
-	if slices.ContainsFunc(formers, func(former string) bool { return !taskUID.MatchString(former) }) {
-		return gitstoreapi.Deletion{}, gitstoreapi.New(gitstoreapi.BadRequest, "each former must be the UID of a task")
+	if refused := checkFormers(formers); refused != nil {
+		return gitstoreapi.Deletion{}, refused
 	}
 	release, refused := h.slot(r.Context(), h.fetches, "")
 	if refused != nil {

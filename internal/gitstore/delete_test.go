@@ -264,6 +264,9 @@ func TestOnlyTheServerDeletes(t *testing.T) {
 		"another method":   {"GET", "/team/tasks/uid-fix", serverToken, 400, "must be DELETE"},
 		"no name":          {"DELETE", "/team/tasks/uid-fix?name=-x", serverToken, 400, "not a valid task name"},
 		"no former":        {"DELETE", "/team/tasks/uid-fix?former=..%2Fx", serverToken, 400, "the UID of a task"},
+		"a task's formers": {"POST", "/team/tasks/uid-fix/formers", taskToken("fix", 1), 403, "only Clew's server"},
+		"formers got":      {"GET", "/team/tasks/uid-fix/formers", serverToken, 400, "must be POST"},
+		"formers nowhere":  {"POST", "/team/tasks/uid-fix/formers", serverToken, 400, "cannot be read"},
 		"no UID":           {"DELETE", "/team/tasks/-x", serverToken, 404, "there is nothing at this URL"},
 		"a path that ends": {"DELETE", "/team/tasks/a/b", serverToken, 404, "there is nothing at this URL"},
 	} {

@@ -225,6 +225,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.serveVerification(recorder, r, namespace, uid)
 		case "adopt":
 			h.serveAdoption(recorder, r, namespace, uid)
+		case "formers":
+			h.serveFormers(recorder, r, namespace, uid)
 		default:
 			h.serveDeletion(recorder, r, namespace, uid)
 		}

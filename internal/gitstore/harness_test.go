@@ -190,7 +190,9 @@ func serveNamespace(t testing.TB, store *Store, limits Limits, of Authenticator)
 		t.Fatal(err)
 	}
 	handler.verified.pause = 0
-	server := httptest.NewTLSServer(handler)
+	server := httptest.NewUnstartedServer(handler)
+	server.Config.MaxHeaderBytes = maxHeaderBytes
+	server.StartTLS()
 	t.Cleanup(server.Close)
 	return &testServer{
 		Server: server, t: t, store: store, handler: handler, registry: registry,

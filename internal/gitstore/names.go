@@ -31,7 +31,7 @@ func isObjectID(text string) bool {
 
 var (
 	urlPath  = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
-	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*?)(?:/(branch|diff|verify|adopt))?$`)
+	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*?)(?:/(branch|diff|verify|adopt|formers))?$`)
 )
 
 // parsePath parses the URL path of a repository's operation. Only the three operations of
@@ -45,7 +45,7 @@ func parsePath(path string) (namespace, repository, operation string, ok bool) {
 }
 
 // parseTaskPath parses the URL path of an operation on what a task has stored: "branch", "diff",
-// "verify", "adopt", or "" for its deletion.
+// "verify", "adopt", "formers", or "" for its deletion.
 func parseTaskPath(path string) (namespace, uid, operation string, ok bool) {
 	match := taskPath.FindStringSubmatch(path)
 	if match == nil || !namespaceName.MatchString(match[1]) || !taskUID.MatchString(match[2]) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,13 +53,18 @@ const (
 
 // DeleteTask deletes what a task has stored in a namespace, and what the former tasks have whose
 // history it has adopted: the gitstore may have been restored from a copy that is older than the
-// adoption. name selects the task's branches. The request may be repeated. A refusal of the gitstore
-// is returned as a *Refusal.
+// adoption. There may be any number of them. name selects the task's branches. The request may be
+// repeated. A refusal of the gitstore is returned as a *Refusal.
 func (c Client) DeleteTask(ctx context.Context, namespace, uid, name string, formers []string) (Deletion, error) {
 	var deletion Deletion
 	ctx, cancel := context.WithTimeout(ctx, deletionTimeout)
 	defer cancel()
-	err := c.do(ctx, http.MethodDelete, taskPath(namespace, uid), url.Values{"name": {name}, "former": formers}, maxDeletionBytes, &deletion)
+	for page := range slices.Chunk(formers, MaxFormers) {
+		if err := c.tellFormers(ctx, namespace, uid, page); err != nil {
+			return deletion, err
+		}
+	}
+	err := c.do(ctx, http.MethodDelete, taskPath(namespace, uid), url.Values{"name": {name}}, maxDeletionBytes, &deletion)
 	return deletion, err
 }
 
