@@ -95,6 +95,11 @@ func (h *Handler) adoptTask(c *call, namespace string, a gitstoreapi.TaskAdoptio
 	if record, err := fences.read(a.UID); err != nil || record.Deleted {
 		return adoption, err
 	}
+	// Read before its refs are listed: what it says that the former task has adopted is among these.
+	former, err := fences.read(a.Former)
+	if err != nil {
+		return adoption, err
+	}
 	if c.caller.NamespaceUID, err = h.store.namespaceOf(namespace, a.UID); err != nil {
 		return adoption, err
 	}
@@ -109,12 +114,8 @@ func (h *Handler) adoptTask(c *call, namespace string, a gitstoreapi.TaskAdoptio
 		}
 		adoption.Refs += refs
 	}
-	record, err := fences.read(a.Former)
-	if err != nil {
-		return adoption, err
-	}
-	adoption.Unknown = adoption.Refs == 0 && record.Attempt == 0 && len(record.Formers) == 0
-	return adoption, fences.markAdopted(ctx, a.UID, a.Former)
+	adoption.Unknown = adoption.Refs == 0 && former.Attempt == 0 && len(former.Formers) == 0
+	return adoption, fences.markAdopted(ctx, a.UID, append(former.Adopted, a.Former))
 }
 
 const (

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"strconv"
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
@@ -40,15 +39,40 @@ func (h *Handler) lackingAdoptions(c *call) (lacking gitstoreapi.Adoptions, refu
 		return lacking, gitstoreapi.New(gitstoreapi.BadRequest, "a request is about at most %d adoptions, not %d", gitstoreapi.MaxAdoptions, len(asked.Adoptions))
 	}
 	lacking.Adoptions = []gitstoreapi.TaskAdoption{}
+	carriedOut := h.store.carriedOut()
 	for _, a := range asked.Adoptions {
 		if !namespaceName.MatchString(a.Namespace) || !taskUID.MatchString(a.UID) || !taskUID.MatchString(a.Former) {
 			return lacking, gitstoreapi.New(gitstoreapi.BadRequest, "an adoption needs the name of a namespace and the UIDs of two tasks")
 		}
-		// A record that cannot be read says nothing; the adoption then says why.
-		record, err := fences{folder: filepath.Join(h.store.namespace(a.Namespace), "fences")}.read(a.UID)
-		if err != nil || !slices.Contains(record.Adopted, a.Former) {
+		if !carriedOut(a) {
 			lacking.Adoptions = append(lacking.Adoptions, a)
 		}
 	}
 	return lacking, nil
+}
+
+// carriedOut returns what tells whether an adoption was carried out, or need not be: a task that was
+// deleted, or is a former one itself, adopts nothing. The record of each task is read once.
+func (s *Store) carriedOut() func(gitstoreapi.TaskAdoption) bool {
+	type task struct{ namespace, uid string }
+	type known struct {
+		adopted map[string]bool
+		deleted bool
+	}
+	records := map[task]known{}
+	return func(a gitstoreapi.TaskAdoption) bool {
+		of := task{a.Namespace, a.UID}
+		is, seen := records[of]
+		if !seen {
+			// A record that cannot be read says nothing; the adoption then says why.
+			if record, err := (fences{folder: filepath.Join(s.namespace(a.Namespace), "fences")}).read(a.UID); err == nil {
+				is = known{adopted: map[string]bool{}, deleted: record.Deleted}
+				for _, former := range record.Adopted {
+					is.adopted[former] = true
+				}
+			}
+			records[of] = is
+		}
+		return is.deleted || is.adopted[a.Former]
+	}
 }

@@ -210,6 +210,42 @@ func TestADeletedTaskAdoptsNothing(t *testing.T) {
 	if refs := everything(t, server.bare(repository)); strings.Contains(refs, "uid-2") {
 		t.Errorf("the refs are\n%s", refs)
 	}
+	server.wantLacking([]gitstoreapi.TaskAdoption{{Namespace: "team", UID: "uid-2", Former: "uid-1"}}) // it would be asked for again and again
+}
+
+// TestAnAdoptionBringsWhatTheFormerTaskHadAdopted: it needs no requests of its own.
+func TestAnAdoptionBringsWhatTheFormerTaskHadAdopted(t *testing.T) {
+	server := newTestServer(t, Limits{})
+	first := server.client("task:team:fix:uid-1:1")
+	one := first.commit("a", "one")
+	first.push(one + ":refs/clew/uid-1/code/1")
+	of := func(uid, former string) gitstoreapi.TaskAdoption {
+		return gitstoreapi.TaskAdoption{Namespace: "team", UID: uid, Former: former}
+	}
+	fences, err := server.store.fences("team")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := fences.adopt(t.Context(), "uid-2", "uid-1", uidOfTeam); err != nil { // and then it is killed
+		t.Fatal(err)
+	}
+	during := server.copied()
+	for _, a := range []gitstoreapi.TaskAdoption{of("uid-2", "uid-1"), of("uid-3", "uid-2")} {
+		if _, err := server.as(serverToken).AdoptTask(t.Context(), a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	known := []gitstoreapi.TaskAdoption{of("uid-3", "uid-1"), of("uid-3", "uid-2")}
+	server.wantLacking(known)
+	if refs := everything(t, server.bare(repository)); !strings.Contains(refs, "refs/clew/uid-3/code/1") {
+		t.Errorf("the refs are\n%s", refs)
+	}
+	// What the former task had not got is still lacking.
+	restored := server.restored(during)
+	if _, err := restored.as(serverToken).AdoptTask(t.Context(), of("uid-3", "uid-2")); err != nil {
+		t.Fatal(err)
+	}
+	restored.wantLacking(known, known[0])
 }
 
 func TestWhoMayAskForLackingAdoptions(t *testing.T) {

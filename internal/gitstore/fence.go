@@ -163,13 +163,15 @@ func (f fences) adopt(ctx context.Context, uid, former, owner string) error {
 	})
 }
 
-// markAdopted records that the adoption of a former task is complete.
-func (f fences) markAdopted(ctx context.Context, uid, former string) error {
+// markAdopted records that the adoptions of former tasks are complete.
+func (f fences) markAdopted(ctx context.Context, uid string, formers []string) error {
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
 	defer cancel()
 	return f.change(ctx, uid, func(record *fenceRecord) {
-		if !slices.Contains(record.Adopted, former) {
-			record.Adopted = append(record.Adopted, former)
+		for _, former := range formers {
+			if !slices.Contains(record.Adopted, former) {
+				record.Adopted = append(record.Adopted, former)
+			}
 		}
 	})
 }

@@ -41,7 +41,8 @@ func Adopt(ctx context.Context, store Store, code Code, task history.Key, log lo
 		return err
 	}
 	known := make([]gitstoreapi.TaskAdoption, 0, len(formers))
-	for _, former := range formers {
+	// The newest first: it brings what the gitstore has given it of the earlier ones.
+	for _, former := range slices.Backward(formers) {
 		known = append(known, gitstoreapi.TaskAdoption{Namespace: task.Namespace, UID: task.UID, Former: former.UID, NamespaceUID: former.NamespaceUID})
 	}
 	var failed error // the first one; each of the others is tried all the same
@@ -50,12 +51,15 @@ func Adopt(ctx context.Context, store Store, code Code, task history.Key, log lo
 		if err != nil {
 			return err
 		}
-		for _, a := range lacking {
-			err := adopt(ctx, code, a, log)
+		for len(lacking) > 0 {
+			err := adopt(ctx, code, lacking[0], log)
 			if gitstoreapi.NoRoom(err) != nil {
 				return err // there is none for the others either
 			}
 			failed = cmp.Or(failed, err)
+			if lacking, err = restOf(ctx, code, lacking, err == nil); err != nil {
+				return err
+			}
 		}
 	}
 	return failed
@@ -68,6 +72,16 @@ func lackingOf(ctx context.Context, code Code, known []gitstoreapi.TaskAdoption)
 		return nil, fmt.Errorf("%w: the gitstore could not tell which checkpoints of former tasks it lacks: %w", history.ErrUnavailable, err)
 	}
 	return lacking, nil
+}
+
+// restOf returns which adoptions the gitstore still lacks after the first of those was asked for, and
+// done or not: that may have brought others of the same task.
+func restOf(ctx context.Context, code Code, lacking []gitstoreapi.TaskAdoption, done bool) ([]gitstoreapi.TaskAdoption, error) {
+	first, rest := lacking[0], lacking[1:]
+	if !done || !slices.ContainsFunc(rest, func(a gitstoreapi.TaskAdoption) bool { return a.Namespace == first.Namespace && a.UID == first.UID }) {
+		return rest, nil
+	}
+	return lackingOf(ctx, code, rest)
 }
 
 // adopt has the gitstore carry out one adoption.

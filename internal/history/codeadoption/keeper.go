@@ -74,25 +74,31 @@ func (k *Keeper) Keep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, a := range lacking {
+		for len(lacking) > 0 {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			k.carryOut(ctx, a, before[a])
+			done := k.carryOut(ctx, lacking[0], before[lacking[0]])
+			if lacking, err = restOf(ctx, k.Code, lacking, done); err != nil {
+				return err
+			}
 		}
 		after = page[len(page)-1].Former.UID
 	}
 }
 
-// carryOut has the gitstore carry out an adoption, unless it is left out after it has failed.
-func (k *Keeper) carryOut(ctx context.Context, a gitstoreapi.TaskAdoption, p pause) {
+// carryOut has the gitstore carry out an adoption, unless it is left out after it has failed. It
+// reports whether that was done.
+func (k *Keeper) carryOut(ctx context.Context, a gitstoreapi.TaskAdoption, p pause) (done bool) {
 	if p.left > 0 {
 		k.failed[a] = pause{left: p.left - 1, length: p.length}
-		return
+		return false
 	}
-	if err := adopt(ctx, k.Code, a, k.Log); err != nil {
+	err := adopt(ctx, k.Code, a, k.Log)
+	if err != nil {
 		length := min(2*p.length+1, maxPause)
 		k.failed[a] = pause{left: length, length: length}
 		k.Log.Info("an adoption cannot be carried out; trying again", "error", err.Error(), "namespace", a.Namespace, "after", (time.Duration(length+1) * keepEvery).String())
 	}
+	return err == nil
 }

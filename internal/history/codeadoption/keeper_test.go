@@ -33,6 +33,8 @@ type gitstore struct {
 	down  bool
 	// full: it has no room for adoptions.
 	full bool
+	// brings: an adoption brings those of the tasks before the former one.
+	brings bool
 	// fails is an adoption that cannot be carried out.
 	fails gitstoreapi.TaskAdoption
 }
@@ -55,7 +57,12 @@ func (g *gitstore) AdoptTask(_ context.Context, a gitstoreapi.TaskAdoption) (git
 	if a == g.fails {
 		return gitstoreapi.Adoption{}, errors.New("the record is damaged")
 	}
-	g.has[a] = true
+	for a := a; ; a.Former = fmt.Sprintf("former-%d", a.Former[len(a.Former)-1]-'0'-1) {
+		g.has[a] = true
+		if !g.brings || a.Former == "former-0" {
+			break
+		}
+	}
 	return gitstoreapi.Adoption{Refs: 1}, nil
 }
 
@@ -131,6 +138,32 @@ func TestAnAdoptionThatFailsKeepsNoOtherFromBeingCarriedOutAgain(t *testing.T) {
 	if err := keeper.Keep(t.Context()); err != nil || len(code.has) != 3 {
 		t.Errorf("once it can be carried out, the gitstore has %v: %v", code.has, err)
 	}
+}
+
+// One adoption brings what the former task had adopted itself, so that one request is enough.
+func TestAChainOfFormersNeedsOneAdoption(t *testing.T) {
+	all, code := three()
+	code.brings, code.fails = true, gitstoreapi.TaskAdoption{}
+	if err := codeadoption.Adopt(t.Context(), all, code, all[0].Task, testr.New(t)); err != nil || code.asked != 1 || len(code.has) != 3 {
+		t.Errorf("%d were asked for, the gitstore has %v: %v", code.asked, code.has, err)
+	}
+	// The keeper does not know which is the newest.
+	code = &gitstore{has: map[gitstoreapi.TaskAdoption]bool{}, brings: true}
+	slices.Reverse(all)
+	keeper := codeadoption.Keeper{Store: page(all), Code: code, Log: testr.New(t)}
+	if err := keeper.Keep(t.Context()); err != nil || code.asked != 1 || len(code.has) != 3 {
+		t.Errorf("%d were asked for, the gitstore has %v: %v", code.asked, code.has, err)
+	}
+}
+
+// page are adoptions that are listed once, in any order.
+type page []history.TaskAdoption
+
+func (p page) Adoptions(_ context.Context, after string, _ int) ([]history.TaskAdoption, error) {
+	if after != "" {
+		return nil, nil
+	}
+	return p, nil
 }
 
 // It asks for nothing more once the gitstore has no room.
