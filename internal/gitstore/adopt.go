@@ -1,6 +1,7 @@
 package gitstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,9 +101,12 @@ func (h *Handler) adoptTask(c *call, namespace string, a gitstoreapi.TaskAdoptio
 	if err != nil {
 		return adoption, err
 	}
-	if c.caller.NamespaceUID, err = h.store.namespaceOf(namespace, a.UID); err != nil {
+	recorded, err := h.store.namespaceOf(namespace, a.UID)
+	if err != nil {
 		return adoption, err
 	}
+	// Whose quota it is: the newest namespace whose histories these are.
+	c.caller.NamespaceUID = cmp.Or(a.NamespaceUID, recorded)
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
 		return adoption, err

@@ -26,17 +26,20 @@ const (
 	leftKept, leftShare = 10 * time.Minute, 100
 	// leftTimeout is how long one measurement may take.
 	leftTimeout = 10 * time.Minute
+	// leftPatience is how long a request waits for the first measurement. Most take less.
+	leftPatience = time.Second
 )
 
 // errMeasuring is returned while a measurement goes on.
-var errMeasuring = errors.New("how much earlier namespaces of this name have left in its repositories is being measured; try again in a minute")
+var errMeasuring = errors.New("how much earlier namespaces of this name have left in its repositories is being measured")
 
 // left is how much other namespaces of a name have left, measured in the background, one at a time: a
 // measurement reads all repositories of a name, and many names may be made anew at once. The zero value
 // is ready for use.
 type left struct {
-	turn  sync.Mutex
-	mu    sync.Mutex
+	mu sync.Mutex
+	// turn has room for the one measurement whose turn it is; nil before the first one.
+	turn  chan struct{}
 	known map[namespaceOf]*leaving
 }
 
@@ -44,12 +47,15 @@ type left struct {
 type namespaceOf struct{ name, uid string }
 
 // leaving is what others have left to a namespace. measured is zero before the first measurement, and
-// running is closed when the one in progress ends; nil if there is none.
+// running is closed when the one in progress ends; nil if there is none. wanted ends, by drop, when
+// nobody asks for the namespace any more.
 type leaving struct {
 	bytes    int64
 	measured time.Time
 	until    time.Time
 	running  chan struct{}
+	wanted   context.Context
+	drop     context.CancelFunc
 }
 
 // of returns how many bytes others have left. It waits for the first measurement until ctx ends, and
@@ -57,21 +63,24 @@ type leaving struct {
 func (l *left) of(ctx context.Context, who namespaceOf, measure func(context.Context) int64) (int64, error) {
 	known, running := l.begin(ctx, who, measure)
 	if running == nil {
-		return l.bytes(known), nil
+		return l.bytes(known)
 	}
 	select {
 	case <-running:
-		return l.bytes(known), nil
+		return l.bytes(known)
 	case <-ctx.Done():
 		return 0, errMeasuring
 	}
 }
 
 // bytes returns what was measured last.
-func (l *left) bytes(known *leaving) int64 {
+func (l *left) bytes(known *leaving) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return known.bytes
+	if known.measured.IsZero() {
+		return 0, errMeasuring // it was dropped before its turn came
+	}
+	return known.bytes, nil
 }
 
 // begin returns what is known, and begins a measurement if that is old. It returns what to wait for if
@@ -80,17 +89,17 @@ func (l *left) begin(ctx context.Context, who namespaceOf, measure func(context.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.known == nil {
-		l.known = map[namespaceOf]*leaving{}
+		l.known, l.turn = map[namespaceOf]*leaving{}, make(chan struct{}, 1)
 	}
 	if known = l.known[who]; known == nil {
-		// Who had the name before asks no more.
-		maps.DeleteFunc(l.known, func(other namespaceOf, _ *leaving) bool { return other.name == who.name })
+		l.drop(who.name)
 		known = &leaving{}
+		known.wanted, known.drop = context.WithCancel(context.WithoutCancel(ctx))
 		l.known[who] = known
 	}
 	if known.running == nil && !time.Now().Before(known.until) {
 		known.running = make(chan struct{})
-		go l.measure(context.WithoutCancel(ctx), known, measure)
+		go l.measure(known, measure)
 	}
 	if known.measured.IsZero() {
 		return known, known.running
@@ -98,18 +107,35 @@ func (l *left) begin(ctx context.Context, who namespaceOf, measure func(context.
 	return known, nil
 }
 
-// measure measures what is to be known when it is its turn.
-func (l *left) measure(ctx context.Context, known *leaving, measure func(context.Context) int64) {
-	l.turn.Lock()
-	defer l.turn.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
-	defer cancel()
-	began := time.Now()
-	bytes := measure(ctx)
+// drop forgets who had a name before, and asks no more: a measurement for nobody would keep those of
+// others waiting. The caller holds the lock.
+func (l *left) drop(name string) {
+	maps.DeleteFunc(l.known, func(other namespaceOf, known *leaving) bool {
+		if other.name == name {
+			known.drop()
+		}
+		return other.name == name
+	})
+}
+
+// measure measures what is to be known when it is its turn, unless nobody wants it any more.
+func (l *left) measure(known *leaving, measure func(context.Context) int64) {
+	var bytes int64
+	var began time.Time
+	select {
+	case l.turn <- struct{}{}:
+		ctx, cancel := context.WithTimeout(known.wanted, leftTimeout)
+		began, bytes = time.Now(), measure(ctx)
+		cancel()
+		<-l.turn
+	case <-known.wanted.Done():
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known.bytes, known.measured = bytes, time.Now()
-	known.until = known.measured.Add(max(leftKept, leftShare*known.measured.Sub(began)))
+	if known.wanted.Err() == nil {
+		known.bytes, known.measured = bytes, time.Now()
+		known.until = known.measured.Add(max(leftKept, leftShare*known.measured.Sub(began)))
+	}
 	close(known.running)
 	known.running = nil
 }
@@ -121,12 +147,14 @@ func (h *Handler) quota(c *call) (int64, *gitstoreapi.Refusal) {
 	if quota <= 0 {
 		return 0, nil
 	}
-	waiting, cancel := context.WithTimeout(c.request.Context(), h.slotTimeout)
+	waiting, cancel := context.WithTimeout(c.request.Context(), leftPatience)
 	defer cancel()
 	others, err := h.leftTo(waiting, c.log, namespaceOf{c.repository.Namespace, c.caller.NamespaceUID})
 	switch {
 	case errors.Is(err, errMeasuring):
-		return 0, gitstoreapi.New(gitstoreapi.Unavailable, "%v", err)
+		// It can allow no more than that. Others whose repositories take long to measure keep nobody
+		// from storing what is their own.
+		others = quota
 	case err != nil:
 		return 0, h.unavailable(c, err)
 	}
@@ -184,7 +212,9 @@ func (h *Handler) leftTo(ctx context.Context, log logr.Logger, who namespaceOf) 
 		bytes, err := h.store.leftBy(ctx, who.name, owned)
 		if err != nil {
 			// Nobody is refused what is its own because something of others is damaged.
-			log.Error(err, "what earlier namespaces of a name have left cannot be measured", "namespace", who.name)
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				log.Error(err, "what earlier namespaces of a name have left cannot be measured", "namespace", who.name)
+			}
 			return h.limits.NamespaceBytes
 		}
 		return bytes

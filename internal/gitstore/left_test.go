@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -130,4 +131,62 @@ func TestWhatIsLeftIsMeasuredForOneNamespaceAtATime(t *testing.T) {
 	if most.Load() != 1 {
 		t.Errorf("%d measurements ran at once, want one", most.Load())
 	}
+}
+
+// TestNobodyWaitsForTheMeasurementsOfOthers: until it is a namespace's turn, it may store what it may
+// at most afterwards.
+func TestNobodyWaitsForTheMeasurementsOfOthers(t *testing.T) {
+	limits := Limits{NamespaceBytes: 1 << 20}
+	first := newTestServer(t, limits)
+	first.tell(team(uidOfTeam, "team"))
+	old := first.client("task:team:fix:uid-old:1")
+	old.commit("a", noise(800_000))
+	old.push("HEAD:refs/clew/uid-old/code/1")
+
+	server := serveNamespace(t, first.store, limits, wordOfToken{uid: uidAnew})
+	server.tell(team(uidOfTeam, "team"), team(uidAnew, "team@"+uidAnew))
+	hurried, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, _ = server.handler.left.of(hurried, namespaceOf{"slow", uidAnew}, func(context.Context) int64 { <-t.Context().Done(); return 0 })
+	task := server.client("task:team:fix:uid-new:1")
+	task.commit("a", noise(1_600_000))
+	task.push("HEAD:refs/clew/uid-new/code/1")
+	task.commit("b", noise(2_000_000))
+	task.refusedPush(gitstoreapi.QuotaExceeded, "beside what earlier namespaces of this name have left", "HEAD:refs/clew/uid-new/code/2")
+}
+
+// TestNothingIsMeasuredForANamespaceThatIsGone: neither one whose turn has yet to come, nor one in progress.
+func TestNothingIsMeasuredForANamespaceThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l left
+		var measured []string
+		ask := func(name, uid string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := l.of(ctx, namespaceOf{name, uid}, func(ctx context.Context) int64 {
+				measured = append(measured, name+" "+uid)
+				<-ctx.Done()
+				return 7
+			})
+			if !errors.Is(err, errMeasuring) {
+				t.Errorf("%s %s: %v", name, uid, err)
+			}
+		}
+		ask("slow", "1")
+		ask("team", "1")
+		ask("team", "2")
+		ask("slow", "2")
+		time.Sleep(2 * leftTimeout)
+		synctest.Wait()
+		slices.Sort(measured[1:])
+		if want := []string{"slow 1", "slow 2", "team 2"}; !slices.Equal(measured, want) {
+			t.Errorf("it was measured for %v, want %v", measured, want)
+		}
+		for _, who := range []namespaceOf{{"slow", "2"}, {"team", "2"}} {
+			if bytes, err := l.bytes(l.known[who]); bytes != 7 || err != nil {
+				t.Errorf("%v: %d, %v", who, bytes, err)
+			}
+		}
+	})
 }
