@@ -20,9 +20,9 @@ import (
 
 // serveAdoption serves POST /{namespace}/tasks/{uid}/adopt?former=<uid>&namespaceUID=<uid>: it shuts
 // the fence of the former task, and gives the task a ref for each of the former one's checkpoints,
-// in all repositories of the namespace, as far as there is room for them. The former refs stay, for tasks that started from them, and
-// go with the deletion of the adopting task. namespaceUID, which is optional, says whose both tasks
-// are if that is not recorded. The request may be repeated.
+// in all repositories of the namespace, as far as there is room for them. The former refs stay, for
+// tasks that started from them, and go with the deletion of the adopting task. namespaceUID, which is
+// optional, says whose both tasks are if that is not recorded. The request may be repeated.
 func (h *Handler) serveAdoption(w *statusRecorder, r *http.Request, namespace, uid string) {
 	former, owner := r.URL.Query().Get("former"), r.URL.Query().Get("namespaceUID")
 	log := h.log.WithValues("namespace", namespace, "uid", uid, "operation", "adopt", "former", former)
