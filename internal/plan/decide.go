@@ -205,8 +205,8 @@ func (d *decision) stopAll() bool {
 
 // stop deletes the pod, unless it is being deleted already.
 func (d *decision) stop(v *podView) {
-	if !v.deleting {
-		d.plan.StopPods = append(d.plan.StopPods, PodRef{Name: v.pod.Name, UID: string(v.pod.UID)})
+	if ref := (PodRef{Name: v.pod.Name, UID: string(v.pod.UID)}); !v.deleting && !slices.Contains(d.plan.StopPods, ref) {
+		d.plan.StopPods = append(d.plan.StopPods, ref)
 	}
 }
 

@@ -58,6 +58,11 @@ func inspect(pod *corev1.Pod) *podView {
 	return v
 }
 
+// ending reports whether the pod is about to end by itself, since what it was for has ended.
+func (v *podView) ending() bool {
+	return v.agent != nil || v.prepareOnly && v.prepare != nil
+}
+
 // containerStatus returns the status of a container or init container; nil if it has none.
 func containerStatus(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {

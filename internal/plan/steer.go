@@ -77,12 +77,14 @@ func (d *decision) steer() {
 
 // stopStrays deletes pods that carry the task's labels but belong to no attempt: a
 // manager that had lost its lease created them, or somebody forged them. It also deletes those of
-// attempts that have ended because another one followed: a manager may have been killed before.
+// attempts that have ended, unless they are about to end by themselves: a manager may have been
+// killed before it did, or have created them only after another one had ended the attempt.
 func (d *decision) stopStrays() {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
 		a := d.attemptOf(v.pod)
-		if !v.finished && (a == nil || a.Outcome == v1alpha1.AttemptPodLost && a.Number < d.last().Number) {
+		unprepared := v.prepare != nil && v.prepare.ExitCode != 0 // its agent does not start
+		if !v.finished && (a == nil || a.Outcome != "" && !v.ending() && !unprepared) {
 			d.stop(v)
 		}
 	}
@@ -142,8 +144,7 @@ func (d *decision) waitForPods() bool {
 		if v.finished {
 			continue
 		}
-		ending := v.agent != nil || (v.prepareOnly && v.prepare != nil)
-		if !ending {
+		if !v.ending() {
 			d.stop(v)
 		}
 		d.wait(v1alpha1.ReasonPreparing, fmt.Sprintf(
