@@ -229,7 +229,7 @@ func (d *branching) startNext() {
 		}
 		s.Origin.Request, s.Origin.RetryTime = branchRequest(spec), nil
 		try := v1alpha1.PublishTry{Ref: resources.PublishRef(s.Name), Checkpoint: d.o.Checkpoint.Status.Number}
-		s.Origin.Tries = begin(s.Origin.Tries, try, s.Origin.Number == 0)
+		s.Origin.Tries = begin(s.Origin.Tries, try, d.firstPod())
 		d.plan.Pushes++
 		s.Origin.Number = d.plan.Pushes
 		if spec.ApprovedCommit != "" {
@@ -239,6 +239,13 @@ func (d *branching) startNext() {
 			return
 		}
 	}
+}
+
+// firstPod reports whether there was certainly no pod of the checkpoint before. Whether there was one of
+// a branch that was taken out of the spec meanwhile, only the number of all pushes tells.
+func (d *branching) firstPod() bool {
+	c := &d.o.Checkpoint.Status
+	return d.plan.Pushes == 0 && c.Time != nil && d.o.Task != nil && knowsPods(d.o.Task.Status.Attempts, c.Attempt, c.Time.Time, d.now)
 }
 
 // create plans the pod that pushes a branch, if the task can push at all.

@@ -31,12 +31,15 @@ func pushing(t *testing.T, branches ...string) *branchScene {
 	task := builders.Task("fix", builders.WithUID("uid"))
 	task.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"}
 	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix-4", UID: "c4"}}
+	now := time.Unix(1_700_000_000, 0)
 	c.Spec.TaskRef.Name, c.Status.TaskUID, c.Status.Number = "fix", "uid", 4
+	c.Status.Attempt, c.Status.Time = 1, &metav1.Time{Time: now}
+	task.Status.Attempts = []v1alpha1.Attempt{{Number: 1, StartTime: c.Status.Time}}
 	for _, name := range branches {
 		c.Spec.Branches = append(c.Spec.Branches, v1alpha1.CheckpointBranch{Name: name, Push: v1alpha1.PushOrigin})
 		c.Status.Branches = append(c.Status.Branches, v1alpha1.CheckpointBranchStatus{Name: name, State: v1alpha1.BranchMade})
 	}
-	return &branchScene{T: t, now: time.Unix(1_700_000_000, 0), o: ObservedBranches{Checkpoint: c, Task: task, Limits: DefaultLimits()}}
+	return &branchScene{T: t, now: now, o: ObservedBranches{Checkpoint: c, Task: task, Limits: DefaultLimits()}}
 }
 
 // step decides, and does what was decided.

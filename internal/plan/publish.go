@@ -85,6 +85,7 @@ func (d *decision) followPublisher(p *v1alpha1.PublishStatus) (trouble string) {
 		d.published(p, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.PublisherRefused, Retryable: true, NotPushed: true})
 	case pod == nil && d.task.Spec.Publish == nil:
 		p.PodName, p.PodUID, p.StartTime = "", "", nil
+		p.Tries = afterPod(p.Tries, daemonapi.PublishResult{}) // nobody will learn what it has pushed
 	case pod == nil && p.PodUID == "" && !d.o.Publication.Known:
 		d.requeue(d.o.Limits.RetryBase)
 	case pod == nil && p.PodUID == "": // it has yet to be created
@@ -345,8 +346,11 @@ func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 	if !request.isOf(p) {
 		p.Failures, p.FailingSince, p.Refusals = 0, nil, 0
 	}
+	if d.olderCopy(p) {
+		p.Tries = ofOlderCopy(p.Tries)
+	}
 	try := v1alpha1.PublishTry{Ref: resources.PublishRef(d.task.Spec.Publish.Branch), Checkpoint: checkpoint}
-	p.Tries = begin(p.Tries, try, p.Number == 0 || p.Checkpoint != checkpoint)
+	p.Tries = begin(p.Tries, try, d.firstPod(p, checkpoint))
 	p.Number = d.nextPublisher(p)
 	p.PodName, p.PodUID = resources.PublisherName(d.task.Name, p.Number), ""
 	p.Checkpoint, p.Request, p.Reason, p.Message = checkpoint, request.String(), "", ""
@@ -355,6 +359,19 @@ func (d *decision) startPublishing(checkpoint int64, request publishRequest) {
 		p.EarliestTime = d.nextPublishing(p, d.now)
 	}
 	d.plan.StartPublisher = d.publisher(p)
+}
+
+// olderCopy reports whether the history store knows of a pod that the status does not know.
+func (d *decision) olderCopy(p *v1alpha1.PublishStatus) bool {
+	found := d.o.Publication.Found
+	return found != nil && found.Number > p.Number
+}
+
+// firstPod reports whether there was certainly no pod of a checkpoint before.
+func (d *decision) firstPod(p *v1alpha1.PublishStatus, checkpoint int64) bool {
+	latest := d.o.History.State.Latest
+	return (p.Number == 0 || p.Checkpoint != checkpoint) && !d.olderCopy(p) &&
+		latest != nil && latest.Number == checkpoint && knowsPods(d.s.Attempts, latest.Attempt, latest.Time, d.now)
 }
 
 // nextPublisher returns the number of the next pod. What was pushed last to a ref is known by the

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"slices"
+	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -16,10 +17,23 @@ const (
 	maxAnnouncements = 3
 )
 
+// takenLately is how old a checkpoint may be when its first pod is started, for its status to show that
+// it is the first. One that is restored from an older copy is put back only after some time.
+const takenLately = 10 * time.Minute
+
+// knowsPods reports whether a status that lists no pod of a checkpoint shows that there was none. It may
+// be that of a Task that has adopted the checkpoint, or an older copy: then pods of which it does not
+// know may have announced pushes, and made them. So an attempt that the Task has started itself must
+// have taken the checkpoint, a short time ago.
+func knowsPods(attempts []v1alpha1.Attempt, attempt int64, taken, now time.Time) bool {
+	started := slices.ContainsFunc(attempts, func(a v1alpha1.Attempt) bool { return a.Number == attempt && a.StartTime != nil })
+	return started && now.Sub(taken) < takenLately
+}
+
 // begin adds the try of the first pod that is started for a checkpoint. If there is none of the
-// checkpoint although other pods were started for it, an earlier version of Clew has started them,
-// which announced nothing, or the tries were too many: what they have kept cannot be told, so none is
-// added.
+// checkpoint although other pods were started for it, or may have been, an earlier version of Clew has
+// started them, which announced nothing, or the status was lost, or the tries were too many: what they
+// have kept cannot be told, so none is added.
 func begin(tries []v1alpha1.PublishTry, try v1alpha1.PublishTry, first bool) []v1alpha1.PublishTry {
 	onRecord := slices.ContainsFunc(tries, func(t v1alpha1.PublishTry) bool { return t.Checkpoint == try.Checkpoint && t.Commit == "" })
 	if !first && !onRecord {
@@ -72,6 +86,13 @@ func afterPod(tries []v1alpha1.PublishTry, result daemonapi.PublishResult) []v1a
 		}
 	}
 	return tries
+}
+
+// ofOlderCopy returns the tries of a status that is an older copy: pods of which it does not know may
+// have made any push, announced or not.
+func ofOlderCopy(tries []v1alpha1.PublishTry) []v1alpha1.PublishTry {
+	pushes := slices.DeleteFunc(tries, func(t v1alpha1.PublishTry) bool { return t.Commit == "" })
+	return afterPod(pushes, daemonapi.PublishResult{})
 }
 
 // announce adds the push that a pod has announced, and reports whether another pod may make it at

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
 )
 
 // told returns what the only pod is told that publishes.
@@ -222,4 +223,82 @@ func TestABranchThatOthersKeepMovingIsGivenTime(t *testing.T) {
 	}
 	s.wantNoPod()
 	s.want(0, v1alpha1.ReasonPublishFailed, "others keep pushing")
+}
+
+// A status that was lost knows of no pod that announced a push, and of none that made it.
+func TestATryIsOnRecordOnlyIfTheStatusWouldKnowOfOthers(t *testing.T) {
+	first := v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 1}
+	for name, tt := range map[string]struct {
+		change func(*scene)
+		want   []v1alpha1.PublishTry
+	}{
+		"its own checkpoint":            {func(*scene) {}, []v1alpha1.PublishTry{first}},
+		"a checkpoint of a former task": {func(s *scene) { s.o.History.State.Latest.Attempt = 7 }, nil},
+		"an older copy, of an earlier pod": {func(s *scene) {
+			s.o.Publication.Found = &history.Publication{Ref: somewhere, Commit: "c0", Number: 3}
+		}, nil},
+		"an older copy, of the same attempt": {func(s *scene) { s.after(time.Hour) }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t, publishes(everyCheckpoint))
+			s.record(v1alpha1.TriggerToolCalls)
+			tt.change(s)
+			s.step()
+			wantTries(t, s.status().Publish.Tries, s.told(), tt.want...)
+		})
+	}
+}
+
+func TestAnAdoptedCheckpointIsNotTakenForNeverPublished(t *testing.T) {
+	s := newScene(t, adopting, publishes()).adoptedFrom("former", v1alpha1.TriggerCompletion)
+	s.o.History.State.Latest.Time = s.now
+	s.step()
+	wantTries(t, s.status().Publish.Tries, s.told())
+}
+
+func TestTheTriesOfAnOlderCopyMayBeMoreThanItKnows(t *testing.T) {
+	s := beingPublished(t)
+	s.publisherEnds(announced("c1", "theirs"))
+	s.publisherEnds(daemonapi.PublishResult{Reason: v1alpha1.ReasonRepositoryUnreachable, NotPushed: true, Retryable: true, Ref: somewhere})
+	s.o.Publication.Found = &history.Publication{Ref: somewhere, Commit: "c0", Number: 5}
+	s.after(time.Minute).step()
+	wantTries(t, s.status().Publish.Tries, s.told(), v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 1, Commit: "c1", Onto: "theirs", Outcome: v1alpha1.PublishTryUnknown})
+}
+
+func TestAPodThatIsForgottenMayHavePushed(t *testing.T) {
+	s := beingPublished(t)
+	s.publisherEnds(announced("c1", "theirs"))
+	s.step() // it is seen
+	s.o.Publishers = nil
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish = nil }).step()
+	want := []v1alpha1.PublishTry{{Ref: somewhere, Checkpoint: 1}, {Ref: somewhere, Checkpoint: 1, Commit: "c1", Onto: "theirs", Outcome: v1alpha1.PublishTryUnknown}}
+	if diff := cmp.Diff(want, s.status().Publish.Tries); diff != "" {
+		t.Errorf("the tries of the status (-want +got):\n%s", diff)
+	}
+}
+
+func TestATryOfABranchIsOnRecordOnlyIfTheStatusWouldKnowOfOthers(t *testing.T) {
+	first := v1alpha1.PublishTry{Ref: "refs/heads/a", Checkpoint: 4}
+	for name, tt := range map[string]struct {
+		change func(*branchScene)
+		want   []v1alpha1.PublishTry
+	}{
+		"its own checkpoint":            {func(*branchScene) {}, []v1alpha1.PublishTry{first}},
+		"a checkpoint of a former task": {func(s *branchScene) { s.o.Task.Status.Attempts = nil }, nil},
+		"a checkpoint of long ago":      {func(s *branchScene) { s.now = s.now.Add(time.Hour) }, nil},
+		"a branch that was taken away meanwhile": {func(s *branchScene) {
+			s.step().told()
+			branches := s.o.Checkpoint.Spec.Branches
+			s.o.Checkpoint.Spec.Branches = nil
+			s.step().wantNoPod()
+			s.o.Checkpoint.Spec.Branches = branches
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := pushing(t, "a")
+			tt.change(s)
+			s.step()
+			wantTries(t, s.origin(0).Tries, s.told(), tt.want...)
+		})
+	}
 }
