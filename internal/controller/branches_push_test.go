@@ -87,6 +87,17 @@ var _ = Describe("branches at the repository", func() {
 		)), "the timeline says who asked")
 	})
 
+	It("are pushed although nobody knows whether a pod was created", func() {
+		w := newWorld()
+		w.running("fix", cloned)
+		w.recordMany("fix", 1)
+		w.loseAnswer(resources.BranchPublisherName(w.checkpoint("fix-1"), "clew/one", 1))
+		w.pushedTo("fix-1", origin(v1alpha1.CheckpointBranch{Name: "clew/one"}))
+		pod, config := w.branchPublisher("fix-1", "clew/one", 2)
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: config.Ref, Commit: commit})
+		w.Expect(w.eventuallyAtOrigin("fix-1", v1alpha1.ReasonPublished).Commit).To(Equal(commit))
+	})
+
 	It("are not pushed any more once the entry is gone", func() {
 		w := newWorld()
 		w.running("fix", cloned)

@@ -1,7 +1,12 @@
 package controller_test
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -38,6 +43,21 @@ func (w *world) publishEnds(p *corev1.Pod, result daemonapi.PublishResult) {
 	w.Expect(w.client.Status().Update(w.ctx, p)).To(Succeed())
 }
 
+// loseAnswer makes the creation of this pod fail in such a way that the pod may have been created.
+func (w *world) loseAnswer(pod string) {
+	w.requests.setSpoil(func(r *http.Request) error {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {
+			return nil
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if err == nil && bytes.Contains(body, []byte(pod)) {
+			return errors.New("the answer was lost")
+		}
+		return err
+	})
+}
+
 var _ = Describe("publishing", func() {
 	It("takes one pod for a completed task, whoever restarts, and none is left", func() {
 		w := newWorld()
@@ -65,5 +85,40 @@ var _ = Describe("publishing", func() {
 		w.untilRecorded("fix")
 		w.Expect(w.reasons("fix")).To(ContainElements(v1alpha1.EventTaskNotPublished, v1alpha1.EventTaskPublished))
 		w.Expect(w.task("fix").Status.Attempts).To(HaveLen(1), "the pods that publish are no attempts")
+	})
+
+	// It may have pushed before.
+	It("is done by another pod if one has vanished before it was recorded", func() {
+		w := newWorld()
+		p := w.running("fix", func(t *v1alpha1.Task) { t.Spec.Publish = &v1alpha1.Publish{Branch: "clew/fix"} })
+		By("losing each status that the manager writes once the pod is there")
+		w.requests.setSpoil(func(r *http.Request) error {
+			pod := &corev1.Pod{}
+			key := client.ObjectKey{Namespace: w.namespace, Name: resources.PublisherName("fix", 1)}
+			if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") && w.client.Get(w.ctx, key, pod) == nil {
+				return errors.New("the manager dies here")
+			}
+			return nil
+		})
+		w.complete("fix", p)
+		pod, _ := w.publisher("fix", 1)
+		w.stop()
+		w.Expect(w.task("fix").Status.Publish.PodUID).To(BeEmpty())
+		w.Expect(w.kubelet.Vanish(w.ctx, pod)).To(Succeed())
+		w.requests.setSpoil(nil)
+		w.startManager()
+		pod, config := w.publisher("fix", 2)
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: config.Ref, Commit: "0123456789012345678901234567890123456789"})
+		w.Eventually(w.objects.Object(w.task("fix"))).Should(HaveCondition(v1alpha1.TaskPublished, metav1.ConditionTrue))
+	})
+
+	It("goes on although nobody knows whether a pod was created", func() {
+		w := newWorld()
+		w.loseAnswer(resources.PublisherName("fix", 1))
+		p := w.running("fix", func(t *v1alpha1.Task) { t.Spec.Publish = &v1alpha1.Publish{Branch: "clew/fix"} })
+		w.complete("fix", p)
+		pod, config := w.publisher("fix", 2)
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: config.Ref, Commit: "0123456789012345678901234567890123456789"})
+		w.Eventually(w.objects.Object(w.task("fix"))).Should(HaveCondition(v1alpha1.TaskPublished, metav1.ConditionTrue))
 	})
 })

@@ -41,6 +41,9 @@ type ObservedBranches struct {
 	// Refused is why the API server refused to create the pod that the status names; "" if it
 	// did not.
 	Refused string
+	// Reserved is the name of the pod that this process has reserved and has certainly not created; ""
+	// for none. Another process may have created one that the status names.
+	Reserved string
 	// Limits are the pauses to use.
 	Limits Limits
 }
@@ -181,8 +184,11 @@ func (d *branching) follow(s *v1alpha1.CheckpointBranchStatus) {
 	switch {
 	case d.o.Refused != "":
 		d.ended(s, daemonapi.PublishResult{Reason: v1alpha1.ReasonPodRefused, Message: d.o.Refused, Retryable: true, NotPushed: true})
-	case i < 0 && s.Origin.PodUID == "": // it has yet to be created
+	case i < 0 && s.Origin.PodUID == "" && s.Origin.PodName == d.o.Reserved: // it has yet to be created
 		d.create(s, pushedBranch(d.o.Checkpoint, s))
+	case i < 0 && s.Origin.PodUID == "": // it may have pushed, and is gone: its number is not given again
+		s.Origin.PodName, s.Origin.RetryTime = "", ptr.To(metav1.NewTime(d.now))
+		s.Origin.Tries = afterPod(s.Origin.Tries, daemonapi.PublishResult{})
 	case i < 0 || s.Origin.PodUID != "" && s.Origin.PodUID != string(d.o.Publishers[i].UID):
 		d.ended(s, publishFailed("the pod that publishes is gone"))
 	default:

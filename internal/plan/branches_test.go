@@ -46,7 +46,7 @@ func pushing(t *testing.T, branches ...string) *branchScene {
 func (s *branchScene) step() *branchScene {
 	s.Helper()
 	p := DecideBranches(s.o, s.now)
-	s.o.Refused, s.after, s.o.Checkpoint.Status.Branches, s.o.Checkpoint.Status.BranchPushes = "", p.RequeueAfter, p.Branches, p.Pushes
+	s.o.Refused, s.o.Reserved, s.after, s.o.Checkpoint.Status.Branches, s.o.Checkpoint.Status.BranchPushes = "", "", p.RequeueAfter, p.Branches, p.Pushes
 	s.events = append(s.events, p.Events...)
 	for _, ref := range p.StopPods {
 		for i := range s.o.Publishers {

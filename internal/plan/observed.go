@@ -21,6 +21,10 @@ type Observed struct {
 	// PublisherRefused is why the API server refused to create the one that the status names;
 	// "" if it did not.
 	PublisherRefused string
+	// ReservedPublisher is the number of the pod that this process has reserved last to publish the
+	// task's work, if it has certainly not created it; 0 for none. Another process may have created
+	// one that the status names.
+	ReservedPublisher int64
 	// Claim is the PersistentVolumeClaim with the name that the task's claim has,
 	// whoever created it; nil if there is none.
 	Claim *corev1.PersistentVolumeClaim

@@ -86,6 +86,8 @@ func (d *decision) followPublisher(p *v1alpha1.PublishStatus) (trouble string) {
 	case pod == nil && d.task.Spec.Publish == nil:
 		p.PodName, p.PodUID, p.StartTime = "", "", nil
 		p.Tries = afterPod(p.Tries, daemonapi.PublishResult{}) // nobody will learn what it has pushed
+	case pod == nil && p.PodUID == "" && d.o.ReservedPublisher != p.Number:
+		d.passOverPublisher(p)
 	case pod == nil && p.PodUID == "" && !d.o.Publication.Known:
 		d.requeue(d.o.Limits.RetryBase)
 	case pod == nil && p.PodUID == "": // it has yet to be created
@@ -96,6 +98,13 @@ func (d *decision) followPublisher(p *v1alpha1.PublishStatus) (trouble string) {
 		return d.observePublisher(p, pod)
 	}
 	return ""
+}
+
+// passOverPublisher lets another pod follow one that may have been created, may have pushed, and is
+// gone: its number is not given again.
+func (d *decision) passOverPublisher(p *v1alpha1.PublishStatus) {
+	p.PodName, p.StartTime, p.RetryTime = "", nil, ptr.To(metav1.NewTime(d.now))
+	p.Tries = afterPod(p.Tries, daemonapi.PublishResult{})
 }
 
 // observePublisher reports the outcome of the pod, or why it does not start.

@@ -43,7 +43,7 @@ func (s *scene) startPublisher(p *Publisher) {
 		s.Fatal(err)
 	}
 	pod.UID, pod.CreationTimestamp, pod.Status.Phase = types.UID("uid-of-"+pod.Name), metav1.NewTime(s.now), corev1.PodPending
-	s.o.Publishers = append(s.o.Publishers, *pod)
+	s.o.Publishers, s.o.ReservedPublisher = append(s.o.Publishers, *pod), 0
 }
 
 // publisherEnds ends the pod that publishes, with a result, and decides again.
@@ -287,7 +287,7 @@ func TestAPublisherThatIsLostIsFollowedByAnother(t *testing.T) {
 
 func TestAPublisherThatWasNeverCreatedIsCreated(t *testing.T) {
 	s := completedTask(t, publishes())
-	s.o.Publishers = nil
+	s.o.Publishers, s.o.ReservedPublisher = nil, 1 // the API server did not take it
 	s.step()
 	s.wantPublisher(1, 1, "")
 }

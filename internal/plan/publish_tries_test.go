@@ -302,3 +302,45 @@ func TestATryOfABranchIsOnRecordOnlyIfTheStatusWouldKnowOfOthers(t *testing.T) {
 		})
 	}
 }
+
+// The manager is killed after it has created the pod, which pushes, and is deleted before the next
+// manager looks.
+func TestThePodOfAnotherManagerThatIsGoneMayHavePushed(t *testing.T) {
+	s := beingPublished(t)
+	first := v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 1}
+	push := v1alpha1.PublishTry{Ref: somewhere, Checkpoint: 1, Commit: "c1", Onto: "theirs", Outcome: v1alpha1.PublishTryUnknown}
+	s.publisherEnds(announced("c1", "theirs"))
+	s.status().Publish.PodUID, s.o.Publishers = "", nil
+	s.managerRestarts().step()
+	s.wantPublisher(3, 1, "")
+	wantTries(t, s.status().Publish.Tries, s.told(), first, push)
+	if p := s.status().Publish; p.Failures != 0 {
+		t.Errorf("it counts as %d failures", p.Failures)
+	}
+}
+
+func TestThePodOfABranchThatIsGoneMayHavePushed(t *testing.T) {
+	first := v1alpha1.PublishTry{Ref: "refs/heads/a", Checkpoint: 4}
+	push := v1alpha1.PublishTry{Ref: "refs/heads/a", Checkpoint: 4, Commit: "c1", Onto: "theirs"}
+	begun := func(t *testing.T) *branchScene {
+		s := pushing(t, "a").step()
+		s.ends(daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishPending, NotPushed: true, Ref: push.Ref, Commit: "c1", Onto: "theirs"})
+		s.o.Publishers = nil
+		return s
+	}
+	t.Run("unless this process knows that it was never created", func(t *testing.T) {
+		s := begun(t)
+		s.o.Reserved = s.origin(0).PodName
+		s.step()
+		wantTries(t, s.origin(0).Tries, s.told(), first, push)
+		if got := s.origin(0).Number; got != 2 {
+			t.Errorf("it is pod %d, want the same", got)
+		}
+	})
+	s := begun(t).step()
+	push.Outcome = v1alpha1.PublishTryUnknown
+	wantTries(t, s.origin(0).Tries, s.told(), first, push)
+	if o := s.origin(0); o.Number != 3 || o.Failures != 0 {
+		t.Errorf("it is pod %d, after %d failures", o.Number, o.Failures)
+	}
+}

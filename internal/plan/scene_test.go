@@ -142,6 +142,9 @@ func (s *scene) carryOut(p Plan) {
 		if n := newest(p.Status); n != newest(s.o.Task.Status) {
 			s.o.ReservedAttempt, s.o.MadePodUID = n, ""
 		}
+		if n := newestPublisher(p.Status); n != newestPublisher(s.o.Task.Status) {
+			s.o.ReservedPublisher = n
+		}
 		s.o.Task.Status = p.Status
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
 	}
@@ -161,6 +164,13 @@ func newest(s v1alpha1.TaskStatus) int64 {
 		return s.Attempts[n-1].Number
 	}
 	return 0
+}
+
+func newestPublisher(s v1alpha1.TaskStatus) int64 {
+	if s.Publish == nil {
+		return 0
+	}
+	return s.Publish.Number
 }
 
 func (s *scene) startPod(p *Pod) {
@@ -357,7 +367,7 @@ func (s *scene) rewind(id string, number int64) *scene {
 
 // managerRestarts makes a new process responsible for the task from here on.
 func (s *scene) managerRestarts() *scene {
-	s.o.MadePodUID, s.o.ReservedAttempt = "", 0
+	s.o.MadePodUID, s.o.ReservedAttempt, s.o.ReservedPublisher = "", 0, 0
 	return s
 }
 

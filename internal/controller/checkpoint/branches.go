@@ -72,6 +72,9 @@ type Branches struct {
 	mu sync.Mutex
 	// asked is when it was last asked for those of a Checkpoint.
 	asked map[types.NamespacedName]time.Time
+	// reserved is the name of a Checkpoint's pod that the status names and that this process has
+	// certainly not created.
+	reserved map[types.NamespacedName]string
 }
 
 // The controller's permissions.
@@ -174,6 +177,24 @@ func (r *Branches) forget(c types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.asked, c)
+	delete(r.reserved, c)
+}
+
+// reserve notes that this process is about to create a pod of the Checkpoint; "" if it may have.
+func (r *Branches) reserve(c *v1alpha1.Checkpoint, pod string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.reserved == nil {
+		r.reserved = map[types.NamespacedName]string{}
+	}
+	r.reserved[client.ObjectKeyFromObject(c)] = pod
+}
+
+// reservedOf returns the name of the Checkpoint's pod that is reserved; "" for none.
+func (r *Branches) reservedOf(c *v1alpha1.Checkpoint) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reserved[client.ObjectKeyFromObject(c)]
 }
 
 // isMade reports whether the gitstore has had the branch.

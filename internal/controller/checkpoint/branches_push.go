@@ -106,7 +106,7 @@ func (r *Branches) waiting(ctx context.Context, pod client.Object) []reconcile.R
 
 // observe gathers what a decision about the pushes of branches depends on.
 func (r *Branches) observe(ctx context.Context, reader client.Reader, old, c *v1alpha1.Checkpoint) (plan.ObservedBranches, error) {
-	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits}
+	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits, Reserved: r.reservedOf(c)}
 	var err error
 	if len(c.Spec.Branches) > 0 || plan.PushesBranches(old) {
 		if observed.Task, err = namedTask(ctx, reader, c); err != nil {
@@ -147,6 +147,9 @@ func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed
 		if err := r.Client.Status().Patch(ctx, c, patch); err != nil {
 			return 0, fmt.Errorf("write the branches of Checkpoint %s: %w", c.Name, err)
 		}
+	}
+	if p.Start != nil {
+		r.reserve(c, resources.BranchPublisherName(c, p.Start.Branch.Name, p.Start.Number))
 	}
 	r.tell(c, happened)
 	for _, ref := range p.StopPods {
@@ -194,7 +197,10 @@ func (r *Branches) start(ctx context.Context, task *v1alpha1.Task, c *v1alpha1.C
 		return "", err
 	}
 	err = r.Client.Create(ctx, pod)
-	if requeue.Refused(err) || apierrors.IsAlreadyExists(err) {
+	if err == nil || apierrors.IsAlreadyExists(err) || requeue.Unanswered(err) {
+		r.reserve(c, "") // if it is not seen next time, it may have existed for a moment
+	}
+	if requeue.Refused(err) {
 		return "the pod that publishes was refused: " + err.Error(), nil
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clew-dev/clew/internal/history"
@@ -48,4 +49,10 @@ func Result(log logr.Logger, err error) (reconcile.Result, error) {
 func Refused(err error) bool {
 	return (apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)) ||
 		apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)
+}
+
+// Unanswered reports whether the API server may have carried out the request in spite of
+// the error.
+func Unanswered(err error) bool {
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }

@@ -45,13 +45,16 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	}
 	unmade := r.makeObjects(ctx, task, &p)
 	if p.Write {
-		before := newestAttempt(task)
+		before, publisher := newestAttempt(task), newestPublisher(task)
 		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
 			return err
 		}
 		m.publisherRefused = "" // the status says so now
 		if number := newestAttempt(task); number != before {
 			m.reserved, m.attempts.Highest = number, max(number, m.attempts.Highest)
+		}
+		if number := newestPublisher(task); number != publisher {
+			m.publisher = number
 		}
 	}
 	for _, ref := range p.StopPods {
@@ -103,6 +106,14 @@ func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *pl
 func newestAttempt(task *v1alpha1.Task) int64 {
 	if n := len(task.Status.Attempts); n > 0 {
 		return task.Status.Attempts[n-1].Number
+	}
+	return 0
+}
+
+// newestPublisher returns the number of the newest pod that publishes; 0 for none.
+func newestPublisher(task *v1alpha1.Task) int64 {
+	if p := task.Status.Publish; p != nil {
+		return p.Number
 	}
 	return 0
 }
@@ -180,7 +191,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 		logf.FromContext(ctx).Info("the API server refused the pod", "pod", pod.Name, "error", err.Error())
 		return nil
 	default:
-		if unanswered(err) {
+		if requeue.Unanswered(err) {
 			// The pod may have been created all the same. If it is not seen next time, it
 			// may have existed for a moment: the number must not be used again.
 			m.reserved = 0
@@ -189,12 +200,6 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	}
 	m.podAttempt, m.podUID, m.blocker = want.Attempt, pod.UID, nil
 	return nil
-}
-
-// unanswered reports whether the API server may have carried out the request in spite of
-// the error.
-func unanswered(err error) bool {
-	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }
 
 // finishDeletion records the remaining entries of a task that is being deleted, and removes

@@ -192,7 +192,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	o := plan.Observed{
 		Task: task, Limits: r.Limits, Blocker: m.blocker, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
 		Stamped: r.Stamped, Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
-		PublisherRefused: m.publisherRefused,
+		PublisherRefused: m.publisherRefused, ReservedPublisher: m.publisher,
 	}
 	var err error
 	if o.Pods, err = v.pods(ctx, task); err != nil {

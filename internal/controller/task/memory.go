@@ -52,6 +52,9 @@ type known struct {
 	// publisherRefused is why the pod that publishes could not be created; "" if it could, or
 	// if the status says so.
 	publisherRefused string
+	// publisher is the number of the pod that publishes which this process reserved last; 0 if it is
+	// unknown whether a pod was created for it, or known that one was.
+	publisher int64
 	// lastWrite is when the status was last written.
 	lastWrite time.Time
 }

@@ -57,8 +57,11 @@ func (r *Reconciler) startPublisher(ctx context.Context, task *v1alpha1.Task, wa
 		return err
 	}
 	err = r.Client.Create(ctx, pod)
-	if requeue.Refused(err) || apierrors.IsAlreadyExists(err) {
+	if requeue.Refused(err) {
 		m.publisherRefused = "the pod that publishes was refused: " + err.Error()
+	}
+	if err == nil || apierrors.IsAlreadyExists(err) || requeue.Unanswered(err) {
+		m.publisher = 0 // if it is not seen next time, it may have existed for a moment
 	}
 	if err != nil {
 		return fmt.Errorf("create pod %s: %w", pod.Name, err)
