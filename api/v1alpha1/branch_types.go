@@ -140,8 +140,9 @@ type CheckpointBranchStatus struct {
 
 // OriginBranchStatus is what is known of a branch at the task's repository.
 type OriginBranchStatus struct {
-	// reason is Published if the repository has the branch, PublishPending or Publishing before
-	// that, and otherwise why it does not: one of the reasons of a Task's condition Published.
+	// reason is Published if the repository has the branch, PublishPending, PushAnnounced or
+	// Publishing before that, and otherwise why it does not: one of the reasons of a Task's
+	// condition Published.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Reason string `json:"reason"`

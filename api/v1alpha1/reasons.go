@@ -161,10 +161,12 @@ const (
 const (
 	ReasonPublished = "Published"
 	// ReasonPublishPending: the task is not in the state in which it is published, or its newest
-	// checkpoint has yet to be published. A pod that publishes says by it that it has announced its
-	// push.
+	// checkpoint has yet to be published.
 	ReasonPublishPending = "PublishPending"
-	ReasonPublishing     = "Publishing"
+	// ReasonPushAnnounced: a pod has announced what it will push, and the next one pushes it. Pods of
+	// an earlier version of Clew announce by ReasonPublishPending.
+	ReasonPushAnnounced = "PushAnnounced"
+	ReasonPublishing    = "Publishing"
 	// ReasonNothingToPublish: the task has changed nothing.
 	ReasonNothingToPublish = "NothingToPublish"
 	// ReasonDiverged: others have pushed to the branch.

@@ -54,7 +54,7 @@ func newPublish(logs *logOptions) *cobra.Command {
 			if err := os.WriteFile(termination, message, 0o644); err != nil {
 				log.Error(err, "the result could not be written", "result", string(message))
 			}
-			if result.Reason != v1alpha1.ReasonPublished && result.Reason != v1alpha1.ReasonPublishPending {
+			if result.Reason != v1alpha1.ReasonPublished && result.Reason != v1alpha1.ReasonPushAnnounced {
 				return exitError(1)
 			}
 			return nil

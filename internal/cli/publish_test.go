@@ -71,3 +71,17 @@ func TestPublish(t *testing.T) {
 	_, _, err = b.clew("", "publish", "worker", "--branch", "clew/fix-3")
 	wantError(t, err, "the work was not published: others have pushed to it (Diverged)")
 }
+
+func TestPublishWaitsForAPushThatIsAnnounced(t *testing.T) {
+	for reason, want := range map[string]verdict{
+		v1alpha1.ReasonPublishPending: {done: true}, // it has to wait for the task
+		v1alpha1.ReasonPublishing:     {state: "soon"},
+		v1alpha1.ReasonPushAnnounced:  {state: "soon"},
+	} {
+		task := &v1alpha1.Task{}
+		apimeta.SetStatusCondition(&task.Status.Conditions, metav1.Condition{Type: v1alpha1.TaskPublished, Status: metav1.ConditionUnknown, Reason: reason, Message: "soon"})
+		if got := (&publish{}).judge(task); got != want {
+			t.Errorf("with %s it is %+v, want %+v", reason, got, want)
+		}
+	}
+}

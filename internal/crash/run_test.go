@@ -98,7 +98,7 @@ func (r *run) startKubelet() {
 func published(c daemonapi.PublishConfig) daemonapi.PublishResult {
 	result := daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: c.Ref, Commit: "0123456789012345678901234567890123456789"}
 	if c.Announce && !slices.Contains(c.Announced, daemonapi.OwnPush{Commit: result.Commit}) {
-		result.Reason, result.Message, result.NotPushed = v1alpha1.ReasonPublishPending, "it is about to be pushed", true
+		result.Reason, result.Message, result.NotPushed = v1alpha1.ReasonPushAnnounced, "it is about to be pushed", true
 	}
 	return result
 }

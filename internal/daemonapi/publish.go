@@ -75,7 +75,7 @@ type OwnPush struct {
 // PublishResult is the termination message of the container publish, as JSON of at most 4096
 // bytes.
 type PublishResult struct {
-	// Reason is Published, or why not: a reason constant of v1alpha1. PublishPending announces a
+	// Reason is Published, or why not: a reason constant of v1alpha1. PushAnnounced announces a
 	// push of Commit that keeps Onto, which another pod may make once that is on record.
 	Reason string `json:"reason"`
 	// Message is a sentence for users; empty if it was published.

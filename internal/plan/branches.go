@@ -299,11 +299,11 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 		o.HeldCommit = resources.PlainText(result.Commit, 64)
 	}
 	o.Tries = afterPod(o.Tries, result)
-	if result.Reason == v1alpha1.ReasonPublishPending {
+	if announcing(result.Reason) {
 		var atOnce bool
 		if o.Tries, atOnce = announce(o.Tries, d.o.Checkpoint.Status.Number, result); atOnce {
 			o.RetryTime = ptr.To(metav1.NewTime(d.now))
-			d.tell(s, result.Reason, result.Message)
+			d.tell(s, v1alpha1.ReasonPushAnnounced, result.Message)
 			return
 		}
 		result = publishFailed(stillMoving)

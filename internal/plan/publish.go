@@ -199,9 +199,12 @@ func (d *decision) published(p *v1alpha1.PublishStatus, result daemonapi.Publish
 		p.ProtectedFiles = append(p.ProtectedFiles, resources.PlainText(file, 256))
 	}
 	p.Reason, p.Message = result.Reason, statusText(result.Message)
+	if announcing(p.Reason) {
+		p.Reason = v1alpha1.ReasonPushAnnounced
+	}
 	p.Tries = afterPod(p.Tries, result)
 	switch {
-	case result.Reason == v1alpha1.ReasonPublishPending:
+	case announcing(result.Reason):
 		d.publishingAnnounced(p, result)
 	case result.Retryable:
 		d.publishingFailed(p)
@@ -334,7 +337,7 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 		d.requeue(d.o.Limits.RetryBase)
 		return
 	}
-	if p != nil && p.Reason == v1alpha1.ReasonPublishPending && request.isOf(p) && !d.withdrawn(p.Checkpoint) {
+	if p != nil && announcing(p.Reason) && request.isOf(p) && !d.withdrawn(p.Checkpoint) {
 		due = p.Checkpoint // the push of this one is announced
 	}
 	d.startPublishing(due, request)

@@ -44,8 +44,8 @@ func (d *decision) reportAnswer(spec *v1alpha1.Publish, p *v1alpha1.PublishStatu
 		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionTrue, v1alpha1.ReasonPublished, whereabouts(p))
 	case p != nil && request.answered(p, selected) && p.Reason == v1alpha1.ReasonNothingToPublish:
 		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionTrue, p.Reason, p.Message)
-	case p != nil && request.isOf(p) && p.Reason == v1alpha1.ReasonPublishPending:
-		d.publishPending(p.Message, p)
+	case p != nil && request.isOf(p) && announcing(p.Reason):
+		d.publishUnknown(v1alpha1.ReasonPushAnnounced, p.Message, p)
 	case p != nil && request.isOf(p) && !succeeded(p.Reason):
 		message := p.Message
 		if p.RetryTime != nil {
@@ -59,12 +59,17 @@ func (d *decision) reportAnswer(spec *v1alpha1.Publish, p *v1alpha1.PublishStatu
 	}
 }
 
-// publishPending sets the condition Published to Unknown, and says what is at the repository.
+// publishPending says why publishing waits.
 func (d *decision) publishPending(message string, p *v1alpha1.PublishStatus) {
+	d.publishUnknown(v1alpha1.ReasonPublishPending, message, p)
+}
+
+// publishUnknown sets the condition Published to Unknown, and says what is at the repository.
+func (d *decision) publishUnknown(reason, message string, p *v1alpha1.PublishStatus) {
 	if p != nil && p.Ref != "" {
 		message += "; " + whereabouts(p)
 	}
-	d.setCondition(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPublishPending, message)
+	d.setCondition(v1alpha1.TaskPublished, metav1.ConditionUnknown, reason, message)
 }
 
 // whereabouts says what was published last, and where it is.

@@ -110,6 +110,12 @@ func announce(tries []v1alpha1.PublishTry, checkpoint int64, result daemonapi.Pu
 	return addTry(tries, try), n < maxAnnouncements
 }
 
+// announcing reports whether a pod has ended with this reason to announce its push. One of an earlier
+// version of Clew has no reason of its own for that, nor has a status that such a version has written.
+func announcing(reason string) bool {
+	return reason == v1alpha1.ReasonPushAnnounced || reason == v1alpha1.ReasonPublishPending
+}
+
 // announces reports whether any of the tries is a push that was announced.
 func announces(tries []v1alpha1.PublishTry) bool {
 	return slices.ContainsFunc(tries, func(t v1alpha1.PublishTry) bool { return t.Commit != "" })

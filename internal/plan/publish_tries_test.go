@@ -28,7 +28,7 @@ func (s *scene) told() daemonapi.PublishConfig {
 }
 
 func announced(commit, onto string) daemonapi.PublishResult {
-	return daemonapi.PublishResult{NotPushed: true, Reason: v1alpha1.ReasonPublishPending, Message: "it is about to be pushed", Ref: somewhere, Commit: commit, Onto: onto}
+	return daemonapi.PublishResult{NotPushed: true, Reason: v1alpha1.ReasonPushAnnounced, Message: "it is about to be pushed", Ref: somewhere, Commit: commit, Onto: onto}
 }
 
 // wantTries fails unless these are the tries in the status, and what the pod is told of them.
@@ -202,7 +202,7 @@ func TestWhatAPodMayPushOfABranchIsOnRecordBeforeItStarts(t *testing.T) {
 	s.step()
 	wantTries(t, s.origin(0).Tries, s.told(), first)
 
-	push := daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishPending, NotPushed: true, Ref: "refs/heads/a", Commit: "c1", Onto: "theirs"}
+	push := daemonapi.PublishResult{Reason: v1alpha1.ReasonPushAnnounced, NotPushed: true, Ref: "refs/heads/a", Commit: "c1", Onto: "theirs"}
 	s.ends(push)
 	wantTries(t, s.origin(0).Tries, s.told(), first, v1alpha1.PublishTry{Ref: "refs/heads/a", Checkpoint: 4, Commit: "c1", Onto: "theirs"})
 	s.ends(at("refs/heads/a", "c1"))
@@ -219,7 +219,7 @@ func TestWhatAPodMayPushOfABranchIsOnRecordBeforeItStarts(t *testing.T) {
 func TestABranchThatOthersKeepMovingIsGivenTime(t *testing.T) {
 	s := pushing(t, "a").step()
 	for n := range maxAnnouncements + 1 {
-		s.ends(daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishPending, Ref: "refs/heads/a", Commit: "c1", Onto: fmt.Sprintf("theirs-%d", n)})
+		s.ends(daemonapi.PublishResult{Reason: v1alpha1.ReasonPushAnnounced, Ref: "refs/heads/a", Commit: "c1", Onto: fmt.Sprintf("theirs-%d", n)})
 	}
 	s.wantNoPod()
 	s.want(0, v1alpha1.ReasonPublishFailed, "others keep pushing")
@@ -324,7 +324,7 @@ func TestThePodOfABranchThatIsGoneMayHavePushed(t *testing.T) {
 	push := v1alpha1.PublishTry{Ref: "refs/heads/a", Checkpoint: 4, Commit: "c1", Onto: "theirs"}
 	begun := func(t *testing.T) *branchScene {
 		s := pushing(t, "a").step()
-		s.ends(daemonapi.PublishResult{Reason: v1alpha1.ReasonPublishPending, NotPushed: true, Ref: push.Ref, Commit: "c1", Onto: "theirs"})
+		s.ends(daemonapi.PublishResult{Reason: v1alpha1.ReasonPushAnnounced, NotPushed: true, Ref: push.Ref, Commit: "c1", Onto: "theirs"})
 		s.o.Publishers = nil
 		return s
 	}
@@ -342,5 +342,24 @@ func TestThePodOfABranchThatIsGoneMayHavePushed(t *testing.T) {
 	wantTries(t, s.origin(0).Tries, s.told(), first, push)
 	if o := s.origin(0); o.Number != 3 || o.Failures != 0 {
 		t.Errorf("it is pod %d, after %d failures", o.Number, o.Failures)
+	}
+}
+
+// Between the two pods the history store may not answer.
+func TestAPushThatIsAnnouncedIsAboutToBeMade(t *testing.T) {
+	for _, reason := range []string{v1alpha1.ReasonPushAnnounced, v1alpha1.ReasonPublishPending} { // that of an earlier version's pod
+		t.Run(reason, func(t *testing.T) {
+			s := beingPublished(t)
+			s.o.Publication.Known = false
+			result := announced("c1", "theirs")
+			result.Reason = reason
+			s.publisherEnds(result)
+			s.wantNoPublisher()
+			s.wantStatus(v1alpha1.TaskPublished, metav1.ConditionUnknown, v1alpha1.ReasonPushAnnounced, "about to be pushed")
+			s.status().Publish.Reason = reason // an earlier version has written it
+			s.o.Publication.Known = true
+			s.step()
+			s.wantPublisher(2, 1, "")
+		})
 	}
 }

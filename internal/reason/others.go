@@ -55,7 +55,8 @@ func ofPublishing() []Reason {
 	const newID = "Remove the cause, then change `publish.id`."
 	return []Reason{
 		{Name: v1alpha1.ReasonPublished, On: published(), Meaning: "The task's work is at the repository; `status.publish` says where."},
-		{Name: v1alpha1.ReasonPublishPending, On: published(), Meaning: "The task is not in the state that `publish.when` names, or its newest checkpoint has yet to be published; or a pod has announced what it will push, and the next one pushes it. For a branch of a Checkpoint: another one is being pushed."},
+		{Name: v1alpha1.ReasonPublishPending, On: published(), Meaning: "The task is not in the state that `publish.when` names, or its newest checkpoint has yet to be published. For a branch of a Checkpoint: it will be pushed, once no other one is."},
+		{Name: v1alpha1.ReasonPushAnnounced, On: published(), Meaning: "A pod has announced what it will push, so that it is known later whose that is, and the next pod pushes it."},
 		{Name: v1alpha1.ReasonPublishing, On: published(), Meaning: "A pod pushes the task's work to the repository."},
 		{Name: v1alpha1.ReasonNothingToPublish, On: published(), Meaning: "The task has changed nothing since it started. The condition is True."},
 		{Name: v1alpha1.ReasonDiverged, On: published(), Meaning: "Others have pushed to the branch, and nothing of theirs was discarded.", Todo: "Set `publish.branch` to another branch, or `publish.onDiverged` to ForceWithLease to discard theirs."},

@@ -84,7 +84,7 @@ func TestEveryFailureSaysWhatToDo(t *testing.T) {
 // What a resume or a rewind would do about it, it does not do about publishing.
 func TestEveryReasonNotToBePublishedNamesAFieldOfPublish(t *testing.T) {
 	place := reason.Place{Kind: "Task", Condition: v1alpha1.TaskPublished}
-	notFalse := []string{v1alpha1.ReasonPublished, v1alpha1.ReasonPublishPending, v1alpha1.ReasonPublishing, v1alpha1.ReasonNothingToPublish}
+	notFalse := []string{v1alpha1.ReasonPublished, v1alpha1.ReasonPublishPending, v1alpha1.ReasonPushAnnounced, v1alpha1.ReasonPublishing, v1alpha1.ReasonNothingToPublish}
 	for _, r := range reason.At(place.Kind, place.Condition) {
 		todo := r.TodoAt(place)
 		switch {

@@ -159,7 +159,7 @@ func (s *stage) pods(checkpoint int64, killed bool) daemonapi.PublishResult {
 			return *got
 		case !got.NotPushed:
 			s.Fatalf("a pod that has pushed nothing does not report that: %+v", *got)
-		case got.Reason != v1alpha1.ReasonPublishPending:
+		case got.Reason != v1alpha1.ReasonPushAnnounced:
 			return *got
 		}
 		if after := s.origin("for-each-ref"); after != before {
@@ -282,7 +282,7 @@ func TestACommitThatOthersHavePushedIsNotTheTasksForHavingBeenAnnounced(t *testi
 	pod := &s.cfg.Pod
 	pod.Announce, pod.Checkpoint, pod.Tries, pod.Replaces = true, 2, []int64{2}, base
 	got := s.run(t.Context())
-	if got.Reason != v1alpha1.ReasonPublishPending || got.Commit != theirs || !got.NotPushed {
+	if got.Reason != v1alpha1.ReasonPushAnnounced || got.Commit != theirs || !got.NotPushed {
 		t.Fatalf("the first pod reports %+v", got)
 	}
 	pod.Announced = []daemonapi.OwnPush{{Commit: got.Commit, Onto: got.Onto}}

@@ -193,7 +193,7 @@ func (p *publisher) send(ctx context.Context, push worktree.OriginPush) error {
 		pushed, err := p.repo.PushOrigin(ctx, push)
 		p.unsure = p.unsure || pushed.Unsure
 		if err == nil && pushed.Unannounced {
-			p.result.Reason, p.result.Onto = v1alpha1.ReasonPublishPending, pushed.Onto
+			p.result.Reason, p.result.Onto = v1alpha1.ReasonPushAnnounced, pushed.Onto
 			p.result.Message = fmt.Sprintf("checkpoint %d is about to be pushed as %s", p.Pod.Checkpoint, push.Commit)
 			p.Log.Info("the push is announced; another pod makes it", "checkpoint", p.Pod.Checkpoint, "ref", push.Ref, "commit", push.Commit, "onto", pushed.Onto)
 			return nil
