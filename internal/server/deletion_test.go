@@ -230,6 +230,11 @@ func retention(t *testing.T, code codeOf) {
 	adopter := builders.Task("b", builders.InNamespace("kept"))
 	adopter.Spec.Adopt = clewv1alpha1.AdoptLatest
 	create(t, adopter)
+	continuing := newTask(t, "kept", "e")
+	continuing.Status.Adoption = &clewv1alpha1.AdoptionStatus{TaskUID: "former", Message: "the task continues it"}
+	if err := kube.Client.Status().Update(t.Context(), continuing); err != nil {
+		t.Fatal(err)
+	}
 	for name, adopt := range map[string]clewv1alpha1.AdoptPolicy{"c": clewv1alpha1.AdoptLatest, "d": clewv1alpha1.AdoptNever} {
 		create(t, &clewv1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Namespace: "kept", Name: "makes-" + name}, Spec: clewv1alpha1.ForkSpec{
 			SourceRef: clewv1alpha1.NameReference{Name: "a"}, Adopt: adopt, Variants: []clewv1alpha1.ForkVariant{{Name: name}}}})
@@ -255,18 +260,22 @@ func retention(t *testing.T, code codeOf) {
 	p.code = codeStore{gitstoreapi.Client{BaseURL: code.options.URL, CAFile: code.options.CAFile, TokenFile: code.options.TokenFile}}
 	for name, test := range map[string]struct {
 		task            history.Task
+		formers         []string
 		exists, awaited bool
 	}{
-		"an existing Task":                 {of("kept", "a", string(task.UID)), true, false},
-		"a deleted Task":                   {of("kept", "gone", "earlier"), false, false},
-		"one whose name a Task has":        {of("kept", "a", "earlier"), false, false},
-		"one that a Task waits to adopt":   {of("kept", "b", "earlier"), false, true},
-		"one that a Fork waits to adopt":   {of("kept", "c", "earlier"), false, true},
-		"one that a Fork does not adopt":   {of("kept", "d", "earlier"), false, false},
-		"a namespace that was deleted":     {of("gone@uid-of-a-namespace", "a", "earlier"), false, false},
-		"one that waits for being granted": {of("kept@uid-of-a-namespace", "b", "earlier"), false, true},
+		"an existing Task":                  {of("kept", "a", string(task.UID)), nil, true, false},
+		"a deleted Task":                    {of("kept", "gone", "earlier"), nil, false, false},
+		"one whose name a Task has":         {of("kept", "a", "earlier"), nil, false, false},
+		"one that a Task waits to adopt":    {of("kept", "b", "earlier"), nil, false, true},
+		"one that a Fork waits to adopt":    {of("kept", "c", "earlier"), nil, false, true},
+		"one that a Fork does not adopt":    {of("kept", "d", "earlier"), nil, false, false},
+		"a namespace that was deleted":      {of("gone@uid-of-a-namespace", "a", "earlier"), nil, false, false},
+		"one whose former Task is back":     {of("kept", "a", "later"), []string{"earlier", string(task.UID)}, true, false},
+		"one that a Task says it adopted":   {of("kept", "e", "former"), nil, true, false},
+		"one adopted by it that it adopted": {of("kept", "e", "between"), []string{"former"}, true, false},
+		"one that waits for being granted":  {of("kept@uid-of-a-namespace", "b", "earlier"), nil, false, true},
 	} {
-		exists, err := p.taskExists(t.Context(), test.task)
+		exists, err := p.taskExists(t.Context(), test.task, test.formers)
 		if exists != test.exists || err != nil {
 			t.Errorf("%s exists: %v, %v; want %v", name, exists, err, test.exists)
 		}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -310,10 +311,9 @@ func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept Retent
 	}
 }
 
-// taskExists reports whether the Task object of a history still exists.
-func (p *parts) taskExists(ctx context.Context, task history.Task) (bool, error) {
-	uid, err := p.tasks.TaskUID(ctx, namespaced.Name(task.Namespace), task.Name)
-	return uid == task.UID, err
+// taskExists reports whether a Task object exists that a history is of.
+func (p *parts) taskExists(ctx context.Context, task history.Task, formers []string) (bool, error) {
+	return p.adopters.continues(ctx, namespaced.Name(task.Namespace), task.Name, append(slices.Clone(formers), task.UID))
 }
 
 // awaited reports whether a Task or Fork may yet adopt the history of a gone one.

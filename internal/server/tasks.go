@@ -75,7 +75,7 @@ func (l liveTasks) liveUIDs(ctx context.Context) (uids []string, err error) {
 // pageOfForks is how many Forks are read at once.
 const pageOfForks = 100
 
-// adopters finds Tasks and Forks that may yet adopt a history.
+// adopters finds Tasks that continue a history, and Tasks and Forks that may yet adopt one.
 type adopters struct{ client dynamic.Interface }
 
 // has reports whether the Task of a name exists and has not decided yet what it adopts, or a Fork does
@@ -88,20 +88,37 @@ func (a adopters) has(ctx context.Context, namespace, name string) (bool, error)
 	return a.fork(ctx, namespace, name)
 }
 
+// continues reports whether the Task of a name has one of the UIDs of a history, or says that it has
+// adopted the history of one.
+func (a adopters) continues(ctx context.Context, namespace, name string, uids []string) (bool, error) {
+	task, err := a.get(ctx, namespace, name)
+	if err != nil || task == nil {
+		return false, err
+	}
+	adopted := task.Status.Adoption
+	return slices.Contains(uids, string(task.UID)) || adopted != nil && slices.Contains(uids, adopted.TaskUID), nil
+}
+
 // task reports whether the Task of a name has not decided yet what it adopts.
 func (a adopters) task(ctx context.Context, namespace, name string) (bool, error) {
+	task, err := a.get(ctx, namespace, name)
+	return task != nil && plan.UndecidedAdoption(task), err
+}
+
+// get reads the Task of a name; nil if there is none.
+func (a adopters) get(ctx context.Context, namespace, name string) (*clewv1alpha1.Task, error) {
 	object, err := a.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if isGone(err, name) {
-		return false, nil
+		return nil, nil
 	}
 	task := &clewv1alpha1.Task{}
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, task)
 	}
 	if err != nil {
-		return false, fmt.Errorf("read the Task %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("read the Task %s/%s: %w", namespace, name, err)
 	}
-	return plan.UndecidedAdoption(task), nil
+	return task, nil
 }
 
 // fork reports whether a Fork is yet to make a Task of a name which adopts.

@@ -125,9 +125,17 @@ func (m *maintainer) finishDeletion(ctx context.Context, task history.Task) erro
 	return nil
 }
 
-// exists reports whether the Task of a history exists.
+// exists reports whether a Task exists that the history is of.
 func (m *maintainer) exists(ctx context.Context, task history.Task) (bool, error) {
-	exists, err := m.options.TaskExists(ctx, task)
+	known, err := m.store.FormerTasks(ctx, task.UID)
+	if err != nil {
+		return false, err
+	}
+	formers := make([]string, 0, len(known))
+	for _, former := range known {
+		formers = append(formers, former.UID)
+	}
+	exists, err := m.options.TaskExists(ctx, task, formers)
 	if err != nil {
 		err = fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
 	}

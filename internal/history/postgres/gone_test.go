@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -20,6 +21,7 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 		options postgres.MaintenanceOptions
 		live    []string // the UIDs of the Tasks that exist
 		coded   []string // of which tasks the code was deleted
+		back    string   // the UID of a former Task that exists again
 	)
 	gone, next := taskNamed("gone"), history.Task{Namespace: "team", Name: "gone", UID: "uid-of-next"}
 	kept := func(ctx context.Context) (names []string) {
@@ -38,15 +40,15 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 	BeforeEach(func(ctx SpecContext) {
 		dsn = pg.Database(GinkgoTB())
 		store = openAt(GinkgoTB(), dsn)
-		live, coded = []string{"uid-of-there"}, nil
+		live, coded, back = []string{"uid-of-there"}, nil, ""
 		options = postgres.MaintenanceOptions{
 			MessageRetention: 10 * 24 * time.Hour,
 			LiveTasks:        func(context.Context) ([]string, error) { return live, nil },
-			TaskExists: func(_ context.Context, task history.Task) (bool, error) {
+			TaskExists: func(_ context.Context, task history.Task, formers []string) (bool, error) {
 				if task.Name == "unclear" {
 					return false, errors.New("nobody knows")
 				}
-				return task.Name == "there", nil
+				return task.Name == "there" || slices.Contains(formers, back), nil
 			},
 			Awaited: func(context.Context, history.Task) (bool, error) { return false, nil },
 			DeleteCode: func(_ context.Context, task history.Task, formers []string) error {
@@ -87,6 +89,31 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 		Expect(store.Adopt(ctx, next, gone.UID)).To(Succeed())
 		later(ctx, 11, "updated_at")
 		clean(GinkgoTB(), store, options)
+		Expect(kept(ctx)).To(ContainElement("gone"))
+	})
+
+	It("a history whose former Task is there again, in an older copy of the cluster, is not gone", func(ctx SpecContext) {
+		Expect(store.Adopt(ctx, next, gone.UID)).To(Succeed())
+		clean(GinkgoTB(), store, options)
+		later(ctx, 11, "gone_since")
+		later(ctx, 11, "updated_at")
+		back = gone.UID
+		live = append(live, back)
+		clean(GinkgoTB(), store, options)
+		Expect(coded).To(BeEmpty())
+		back, live = "", live[:1]
+		clean(GinkgoTB(), store, options)
+		Expect(kept(ctx)).To(ContainElement("gone"), "the time begins anew")
+	})
+
+	It("a history whose former Task comes back just before it is deleted is kept", func(ctx SpecContext) {
+		Expect(store.Adopt(ctx, next, gone.UID)).To(Succeed())
+		clean(GinkgoTB(), store, options)
+		later(ctx, 11, "gone_since")
+		later(ctx, 11, "updated_at")
+		back = gone.UID
+		clean(GinkgoTB(), store, options)
+		Expect(coded).To(BeEmpty())
 		Expect(kept(ctx)).To(ContainElement("gone"))
 	})
 

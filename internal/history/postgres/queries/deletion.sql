@@ -100,10 +100,15 @@ INSERT INTO deleted_tasks (uid, namespace) VALUES (@uid, @namespace) ON CONFLICT
 DELETE FROM deleted_tasks WHERE uid = @uid AND namespace IN (@namespace, '');
 
 -- name: NoteGoneTasks :execrows
--- Tasks whose row is in use are left to the next time.
-WITH changed AS (
+-- Tasks whose row is in use are left to the next time. A history is there as well while a former task
+-- is: an older copy of the cluster knows nothing of the one that has adopted it.
+WITH there AS (
+    SELECT l.uid FROM unnest(@live::text[]) AS l (uid)
+    UNION
+    SELECT a.uid FROM unnest(@live::text[]) AS l (uid) JOIN adoptions a ON a.former_uid = l.uid
+), changed AS (
     SELECT t.id, l.uid IS NULL AS gone
-    FROM tasks t LEFT JOIN unnest(@live::text[]) AS l (uid) ON l.uid = t.uid
+    FROM tasks t LEFT JOIN there l ON l.uid = t.uid
     WHERE (t.gone_since IS NULL) = (l.uid IS NULL)
     LIMIT @up_to_rows FOR NO KEY UPDATE OF t SKIP LOCKED
 )

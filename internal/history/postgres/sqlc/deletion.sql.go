@@ -393,9 +393,13 @@ func (q *Queries) NewestEvent(ctx context.Context, uid string) (NewestEventRow, 
 }
 
 const noteGoneTasks = `-- name: NoteGoneTasks :execrows
-WITH changed AS (
+WITH there AS (
+    SELECT l.uid FROM unnest($1::text[]) AS l (uid)
+    UNION
+    SELECT a.uid FROM unnest($1::text[]) AS l (uid) JOIN adoptions a ON a.former_uid = l.uid
+), changed AS (
     SELECT t.id, l.uid IS NULL AS gone
-    FROM tasks t LEFT JOIN unnest($1::text[]) AS l (uid) ON l.uid = t.uid
+    FROM tasks t LEFT JOIN there l ON l.uid = t.uid
     WHERE (t.gone_since IS NULL) = (l.uid IS NULL)
     LIMIT $2 FOR NO KEY UPDATE OF t SKIP LOCKED
 )
@@ -407,7 +411,8 @@ type NoteGoneTasksParams struct {
 	UpToRows int32
 }
 
-// Tasks whose row is in use are left to the next time.
+// Tasks whose row is in use are left to the next time. A history is there as well while a former task
+// is: an older copy of the cluster knows nothing of the one that has adopted it.
 func (q *Queries) NoteGoneTasks(ctx context.Context, arg NoteGoneTasksParams) (int64, error) {
 	result, err := q.db.Exec(ctx, noteGoneTasks, arg.Live, arg.UpToRows)
 	if err != nil {
