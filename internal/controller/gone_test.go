@@ -192,6 +192,11 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 			string(former.UID) + " to " + string(second.UID), string(second.UID) + " to " + string(w.task("work").UID),
 		}))
 		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName("work", 3)}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
+
+		By("adopting it again when the history store is restored from a copy of before that, though no pod begins")
+		w.store.GoBackToFormer(w.id("work"))
+		w.Eventually(w.store.TaskState).WithArguments(w.ctx, string(w.task("work").UID)).Should(HaveField("Latest.Number", int64(2)))
+		w.Expect(w.store.ContinuedBy(w.ctx, history.Key{Namespace: w.namespace, UID: string(second.UID)})).To(Equal(string(w.task("work").UID)))
 	})
 
 	It("has its spec kept again, and whether it was to run, by a history store that may be an older copy", func() {

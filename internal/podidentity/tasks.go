@@ -90,6 +90,16 @@ func (l LiveTasks) Source(ctx context.Context, id Identity) (string, error) {
 	return task.Status.Source.TaskUID, nil
 }
 
+// Adopted returns the UID of the former task whose history the Task of an identity says it continues;
+// "" if there is none.
+func (l LiveTasks) Adopted(ctx context.Context, id Identity) (string, error) {
+	task, err := l.get(ctx, id)
+	if err != nil || task.Status.Adoption == nil {
+		return "", err
+	}
+	return task.Status.Adoption.TaskUID, nil
+}
+
 // get reads the Task that an identity names.
 func (l LiveTasks) get(ctx context.Context, id Identity) (*clewv1alpha1.Task, error) {
 	tasks := l.client.Resource(clewv1alpha1.GroupVersion.WithResource("tasks")).Namespace(id.Namespace)

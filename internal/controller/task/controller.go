@@ -269,9 +269,15 @@ func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *
 	return err
 }
 
-// history asks the history store about the task.
+// history asks the history store about the task. A store that was restored from a copy of before the
+// task adopted a history has that under the former UID, and is told again whose it is.
 func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.History {
 	state, err := r.Store.TaskState(ctx, string(task.UID))
+	if adopted := task.Status.Adoption; errors.Is(err, history.ErrNotFound) && adopted != nil && adopted.TaskUID != "" {
+		if err = r.adopt(ctx, task, adopted.TaskUID); err == nil {
+			state, err = r.Store.TaskState(ctx, string(task.UID))
+		}
+	}
 	switch {
 	case err == nil, errors.Is(err, history.ErrNotFound):
 		return plan.History{Known: true, State: state}

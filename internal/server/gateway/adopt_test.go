@@ -13,6 +13,8 @@ import (
 
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
@@ -99,5 +101,57 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 		again.UID = "uid-again"
 		f.board.Set(again)
 		Expect(next(commands, "the request of the other object").GetUid()).To(Equal("uid-again"))
+	})
+})
+
+// continuing stands in for a cluster in which every Task says that it continues the history of former.
+type continuing struct{ former string }
+
+func (continuing) CheckTask(context.Context, podidentity.Identity) error        { return nil }
+func (continuing) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
+func (continuing) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }
+func (c continuing) Adopted(context.Context, podidentity.Identity) (string, error) {
+	return c.former, nil
+}
+
+var _ = Describe("A task whose adoption an older copy of the history store does not know", func() {
+	former, task := history.Task{Namespace: "team", Name: "a", UID: "former"}, history.Task{Namespace: "team", Name: "a", UID: "uid-of-a"}
+	var (
+		f     *fixture
+		code  *adoptingCode
+		store *postgres.Store
+	)
+	BeforeEach(func(ctx SpecContext) {
+		dsn := pg.Database(GinkgoTB())
+		code = &adoptingCode{}
+		f = serveAt(dsn, func(o *gateway.Options) { o.Code, o.Tasks = code, continuing{former.UID} })
+		store = openStore(dsn)
+		Expect(store.Begin(ctx, former, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+		Expect(store.Append(ctx, former, 1, []history.Record{{Sequence: 1, Attempt: 1, Time: time.Now(), Checkpoint: &history.Checkpoint{
+			Number: 1, Attempt: 1, Commit: "c1", Tree: "t1",
+		}}})).Error().NotTo(HaveOccurred())
+	})
+
+	It("has that history again when it begins, though its manager has recorded since what it did", func(ctx SpecContext) {
+		published := func(of history.Task, commit string) history.Event {
+			return history.Event{ID: of.UID + "/1", Task: of, Time: time.Now(), Type: "task", Transition: 1, Reason: "TaskPublished",
+				Publication: &history.Publication{Ref: "refs/heads/work", Commit: commit, Number: 1}}
+		}
+		Expect(store.RecordEvents(ctx, []history.Event{published(former, "c1"), published(task, "c2")})).To(Succeed())
+		for range 2 {
+			Expect(f.begin("a2")).To(SatisfyAll(HaveField("LastSequence", int64(1)), HaveField("LatestCheckpoint.Number", int64(1))))
+		}
+		Expect(code.asked).To(Equal([]gitstoreapi.TaskAdoption{{Namespace: "team", UID: task.UID, Former: former.UID}}))
+		Expect(store.Begin(ctx, former, 9, nil, history.BeginOptions{})).Error().To(MatchError(history.ErrFenced))
+		Expect(store.Publication(ctx, task.Key(), "refs/heads/work")).To(HaveField("Commit", "c2"), "its own is newer")
+	})
+
+	It("does not begin while that history is being deleted, and begins anew after that", func(ctx SpecContext) {
+		Expect(store.ClaimDeletion(ctx, former.UID)).To(BeEmpty())
+		_, err := f.tryBegin("a2", nil)
+		Expect(err).To(beRefused(connect.CodeUnavailable))
+		Expect(err).To(MatchError(ContainSubstring("it is being deleted")))
+		Expect(store.DeleteTask(ctx, former.UID)).Error().NotTo(HaveOccurred())
+		Expect(f.begin("a2").GetLastSequence()).To(BeZero())
 	})
 })

@@ -61,6 +61,7 @@ const (
 // Store is what the gateway needs of the history store. Errors are those of package
 // history.
 type Store interface {
+	Adopt(ctx context.Context, task history.Task, former string) error
 	Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error)
 	Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error)
 	MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error)
@@ -98,6 +99,9 @@ type Tasks interface {
 	Inherits(ctx context.Context, id podidentity.Identity) (bool, error)
 	// Source returns the UID of the task that a task was started from; "" if there is none.
 	Source(ctx context.Context, id podidentity.Identity) (string, error)
+	// Adopted returns the UID of the former task whose history a task says it continues; "" if there is
+	// none.
+	Adopted(ctx context.Context, id podidentity.Identity) (string, error)
 }
 
 // CheckpointRequest is a Checkpoint object that waits for a daemon.
@@ -222,7 +226,7 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 		return nil, err
 	}
 	if err := g.mayBegin(ctx, id, source); err != nil {
-		return nil, g.failure(ctx, err)
+		return nil, err
 	}
 	if err := g.adoptCode(ctx, id); err != nil {
 		return nil, g.failure(ctx, err)
@@ -245,16 +249,30 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	return connect.NewResponse(response), nil
 }
 
-// mayBegin checks the Task object. A task that begins with another one's conversation
-// must name its source if the store does not know the task, either not yet or, after a
-// restore from an older copy, not any more: begun without the source, it would never get
-// that conversation.
+// mayBegin checks the Task object, and carries out again what the store has lost of it.
 func (g *Gateway) mayBegin(ctx context.Context, id podidentity.Identity, source *history.Source) error {
 	if g.tasks == nil {
 		return nil
 	}
-	if err := g.tasks.CheckTask(ctx, id); err != nil || source != nil {
+	if err := g.tasks.CheckTask(ctx, id); err != nil {
+		return g.failure(ctx, err)
+	}
+	if err := g.adoptAgain(ctx, id); err != nil {
 		return err
+	}
+	if err := g.namesSource(ctx, id, source); err != nil {
+		return g.failure(ctx, err)
+	}
+	return nil
+}
+
+// namesSource checks that a request names the source that it must name. A task that begins with another one's conversation
+// must name its source if the store does not know the task, either not yet or, after a
+// restore from an older copy, not any more: begun without the source, it would never get
+// that conversation.
+func (g *Gateway) namesSource(ctx context.Context, id podidentity.Identity, source *history.Source) error {
+	if source != nil {
+		return nil
 	}
 	if _, err := g.store.Attempt(ctx, id.TaskUID); !errors.Is(err, history.ErrNotFound) {
 		return err

@@ -50,6 +50,20 @@ func (s *Store) Adopt(_ context.Context, t history.Task, former string) error {
 	return nil
 }
 
+// GoBackToFormer restores the store to an older copy, in which a task has yet to adopt its history.
+func (s *Store) GoBackToFormer(t history.Task) {
+	s.mu.Lock()
+	former, k := s.adopted[t.UID], s.tasks[t.UID]
+	delete(s.tasks, t.UID)
+	delete(s.adopted, t.UID)
+	k.state.Task.UID, s.tasks[former] = former, k
+	for i := range k.checkpoints {
+		k.checkpoints[i].TaskUID = former
+	}
+	s.mu.Unlock()
+	s.notify(history.Notification{})
+}
+
 // ContinuedBy implements the controllers' stores.
 func (s *Store) ContinuedBy(_ context.Context, former history.Key) (string, error) {
 	s.mu.Lock()

@@ -25,7 +25,13 @@ func (q *Queries) DeletePublications(ctx context.Context, arg DeletePublications
 }
 
 const movePublications = `-- name: MovePublications :exec
-UPDATE publications SET task_uid = $1::text WHERE task_uid = $2::text AND namespace = $3
+WITH moved AS (
+    DELETE FROM publications p WHERE p.task_uid = $2::text AND p.namespace = $3
+    RETURNING p.namespace, p.ref, p.commit, p.onto, p.checkpoint, p.time, p.number
+)
+INSERT INTO publications (task_uid, namespace, ref, commit, onto, checkpoint, time, number)
+SELECT $1::text, m.namespace, m.ref, m.commit, m.onto, m.checkpoint, m.time, m.number FROM moved m
+ON CONFLICT (task_uid, namespace, ref) DO NOTHING
 `
 
 type MovePublicationsParams struct {
@@ -34,6 +40,7 @@ type MovePublicationsParams struct {
 	Namespace string
 }
 
+// A task whose adoption is carried out again may have some of its own by now, which are newer.
 func (q *Queries) MovePublications(ctx context.Context, arg MovePublicationsParams) error {
 	_, err := q.db.Exec(ctx, movePublications, arg.Uid, arg.FormerUid, arg.Namespace)
 	return err
