@@ -15,16 +15,26 @@ import (
 // sweepPatience is how long a deletion waits for rows that others hold.
 const sweepPatience = 30 * time.Second
 
-// ClaimDeletion is to be called before anything of a task is deleted: no other task can adopt its
+// ClaimDeletion is to be called right before the code of a task is deleted: no other task can adopt its
 // history from then on, and DeleteTask ends what was begun. It returns the UIDs of the former tasks
 // whose histories the task has adopted, and may be repeated. Errors: history.ErrNotFound if another
 // task has adopted the history; history.ErrUnavailable.
 func (s *Store) ClaimDeletion(ctx context.Context, uid string) (formers []string, err error) {
 	err = s.write(ctx, "begin to delete the history of the task with UID "+uid, func(q *sqlc.Queries) error {
-		formers, err = claimDeletion(ctx, q, uid)
-		return err
+		if formers, err = claimDeletion(ctx, q, uid); err != nil {
+			return err
+		}
+		return q.BeginCodeDeletion(ctx, uid)
 	})
 	return formers, err
+}
+
+// claimToDelete claims a history whose code is not deleted yet: releaseDeletion may give it back.
+func (s *Store) claimToDelete(ctx context.Context, uid string) error {
+	return s.write(ctx, "claim the history of the task with UID "+uid, func(q *sqlc.Queries) error {
+		_, err := claimDeletion(ctx, q, uid)
+		return err
+	})
 }
 
 func claimDeletion(ctx context.Context, q *sqlc.Queries, uid string) (formers []string, err error) {
@@ -52,9 +62,11 @@ func claimDeletion(ctx context.Context, q *sqlc.Queries, uid string) (formers []
 	return formers, err
 }
 
-// releaseDeletion ends a deletion of which nothing came.
-func (s *Store) releaseDeletion(ctx context.Context, uid string) error {
-	return wrap(s.read().ReleaseDeletion(ctx, uid), "keep the history of the task with UID "+uid)
+// releaseDeletion ends a deletion of which nothing came, and reports whether it has: not one whose code
+// may be gone.
+func (s *Store) releaseDeletion(ctx context.Context, uid string) (bool, error) {
+	released, err := s.read().ReleaseDeletion(ctx, uid)
+	return released > 0, wrap(err, "keep the history of the task with UID "+uid)
 }
 
 // DeleteTask removes everything stored about a task: its conversation, checkpoints,

@@ -66,7 +66,7 @@ func (m *maintainer) claimGone(ctx context.Context, task history.Task) error {
 	if awaited {
 		return nil
 	}
-	_, err = m.store.ClaimDeletion(ctx, task.UID)
+	err = m.store.claimToDelete(ctx, task.UID)
 	if errors.Is(err, history.ErrNotFound) {
 		return nil // it was adopted meanwhile
 	}
@@ -98,15 +98,22 @@ func (m *maintainer) finishDeletions(ctx context.Context) error {
 }
 
 // finishDeletion deletes a claimed history, or gives it back if its Task is there again, as after the
-// restore of an older copy of the cluster.
+// restore of an older copy of the cluster. A history whose code may be gone is not given back: its Task
+// could not continue it, and has to be told so.
 func (m *maintainer) finishDeletion(ctx context.Context, task history.Task) error {
 	exists, err := m.exists(ctx, task)
 	if err != nil {
 		return err
 	}
 	if exists {
-		m.log(task).Info("the Task of a history that was being deleted is there again: the history is kept")
-		return m.store.releaseDeletion(ctx, task.UID)
+		released, err := m.store.releaseDeletion(ctx, task.UID)
+		if released {
+			m.log(task).Info("the Task of a history that was being deleted is there again: the history is kept")
+		}
+		if released || err != nil {
+			return err
+		}
+		m.log(task).Info("the Task of a history is there again whose code is being deleted: the deletion is finished")
 	}
 	formers, err := m.store.ClaimDeletion(ctx, task.UID)
 	if err != nil {

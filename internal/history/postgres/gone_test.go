@@ -180,11 +180,33 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 		})
 
 		It("one whose Task is there again is given back", func(ctx SpecContext) {
-			Expect(store.ClaimDeletion(ctx, "uid-of-there")).To(BeEmpty())
-			Expect(store.Adoption(ctx, history.Task{Namespace: "team", Name: "there", UID: "uid-of-new"})).To(BeZero())
+			exists, asked := options.TaskExists, 0
+			options.TaskExists = func(ctx context.Context, task history.Task, formers []string) (bool, error) {
+				if asked++; asked > 2 { // it is claimed, and the API server is down when its code is to be deleted
+					return false, errors.New("nobody knows")
+				}
+				return exists(ctx, task, formers)
+			}
 			clean(GinkgoTB(), store, options)
-			Expect(coded).NotTo(ContainElement("uid-of-there"))
-			Expect(store.Adoption(ctx, history.Task{Namespace: "team", Name: "there", UID: "uid-of-new"})).To(HaveField("Former", "uid-of-there"))
+			Expect(store.Adoption(ctx, next)).To(BeZero())
+			options.TaskExists = func(context.Context, history.Task, []string) (bool, error) { return true, nil }
+			clean(GinkgoTB(), store, options)
+			Expect(coded).To(BeEmpty())
+			Expect(store.Adoption(ctx, next)).To(HaveField("Former", gone.UID))
+		})
+
+		It("one whose Task is there again after its code was deleted is deleted", func(ctx SpecContext) {
+			deleteCode := options.DeleteCode
+			options.DeleteCode = func(ctx context.Context, task history.Task, formers []string) error {
+				return errors.Join(deleteCode(ctx, task, formers), errors.New("its objects are in use"))
+			}
+			clean(GinkgoTB(), store, options)
+			options.DeleteCode = deleteCode
+			options.TaskExists = func(context.Context, history.Task, []string) (bool, error) { return true, nil }
+			clean(GinkgoTB(), store, options)
+			Expect(coded).To(HaveExactElements(gone.UID, gone.UID))
+			Expect(kept(ctx)).NotTo(ContainElement("gone"))
+			Expect(store.Begin(ctx, gone, 2, nil, history.BeginOptions{})).Error().To(MatchError(history.ErrFenced))
 		})
 	})
 })

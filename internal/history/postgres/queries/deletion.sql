@@ -125,8 +125,12 @@ LIMIT @up_to_rows;
 -- name: ClaimDeletion :exec
 UPDATE tasks SET deletion_since = coalesce(deletion_since, now()) WHERE uid = @uid;
 
--- name: ReleaseDeletion :exec
-UPDATE tasks SET deletion_since = NULL WHERE uid = @uid;
+-- name: BeginCodeDeletion :exec
+UPDATE tasks SET code_deletion_since = coalesce(code_deletion_since, now()) WHERE uid = @uid;
+
+-- name: ReleaseDeletion :execrows
+-- Not if the code may be gone.
+UPDATE tasks SET deletion_since = NULL WHERE uid = @uid AND code_deletion_since IS NULL;
 
 -- name: ClaimedDeletions :many
 SELECT t.id, t.uid, t.namespace, t.name FROM tasks t

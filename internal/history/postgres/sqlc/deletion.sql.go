@@ -39,6 +39,15 @@ func (q *Queries) AncestorBranches(ctx context.Context, uid string) ([]int64, er
 	return items, nil
 }
 
+const beginCodeDeletion = `-- name: BeginCodeDeletion :exec
+UPDATE tasks SET code_deletion_since = coalesce(code_deletion_since, now()) WHERE uid = $1
+`
+
+func (q *Queries) BeginCodeDeletion(ctx context.Context, uid string) error {
+	_, err := q.db.Exec(ctx, beginCodeDeletion, uid)
+	return err
+}
+
 const branchMessages = `-- name: BranchMessages :many
 SELECT DISTINCT message_id FROM entries WHERE branch_id = ANY ($1::bigint[])
 `
@@ -421,13 +430,17 @@ func (q *Queries) NoteGoneTasks(ctx context.Context, arg NoteGoneTasksParams) (i
 	return result.RowsAffected(), nil
 }
 
-const releaseDeletion = `-- name: ReleaseDeletion :exec
-UPDATE tasks SET deletion_since = NULL WHERE uid = $1
+const releaseDeletion = `-- name: ReleaseDeletion :execrows
+UPDATE tasks SET deletion_since = NULL WHERE uid = $1 AND code_deletion_since IS NULL
 `
 
-func (q *Queries) ReleaseDeletion(ctx context.Context, uid string) error {
-	_, err := q.db.Exec(ctx, releaseDeletion, uid)
-	return err
+// Not if the code may be gone.
+func (q *Queries) ReleaseDeletion(ctx context.Context, uid string) (int64, error) {
+	result, err := q.db.Exec(ctx, releaseDeletion, uid)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const taskBranches = `-- name: TaskBranches :many

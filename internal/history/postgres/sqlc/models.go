@@ -312,36 +312,37 @@ type SweepPiece struct {
 }
 
 type Task struct {
-	Uid              string
-	Namespace        string
-	Name             string
-	Attempt          int64
-	LastSequence     int64
-	ActiveBranch     int64
-	CheckpointCount  int64
-	LatestCheckpoint int64
-	CreatedAt        time.Time
-	UpdatedAt        time.Time
-	ID               int32
-	Tools            []string
-	Models           []byte
-	SnapshotEvery    int64
-	SnapshotCount    int64
-	Stale            bool
-	ProblemReason    string
-	ProblemMessage   string
-	AgentEnd         []byte
-	ActiveAt         pgtype.Timestamptz
-	StoredBytes      int64
-	LeftOutRecords   int64
-	LeftOutBytes     int64
-	LimitSince       pgtype.Timestamptz
-	LimitNoted       pgtype.Timestamptz
-	LimitMessage     string
-	LastRecordID     int64
-	LostRecords      int64
-	GoneSince        pgtype.Timestamptz
-	DeletionSince    pgtype.Timestamptz
+	Uid               string
+	Namespace         string
+	Name              string
+	Attempt           int64
+	LastSequence      int64
+	ActiveBranch      int64
+	CheckpointCount   int64
+	LatestCheckpoint  int64
+	CreatedAt         time.Time
+	UpdatedAt         time.Time
+	ID                int32
+	Tools             []string
+	Models            []byte
+	SnapshotEvery     int64
+	SnapshotCount     int64
+	Stale             bool
+	ProblemReason     string
+	ProblemMessage    string
+	AgentEnd          []byte
+	ActiveAt          pgtype.Timestamptz
+	StoredBytes       int64
+	LeftOutRecords    int64
+	LeftOutBytes      int64
+	LimitSince        pgtype.Timestamptz
+	LimitNoted        pgtype.Timestamptz
+	LimitMessage      string
+	LastRecordID      int64
+	LostRecords       int64
+	GoneSince         pgtype.Timestamptz
+	DeletionSince     pgtype.Timestamptz
+	CodeDeletionSince pgtype.Timestamptz
 }
 
 type TaskSpec struct {

@@ -125,7 +125,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Keeps others from writing to the task until the transaction ends. Its branch must be
@@ -165,12 +165,13 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.LostRecords,
 		&i.GoneSince,
 		&i.DeletionSince,
+		&i.CodeDeletionSince,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Keeps others from writing to the task and from forking it.
@@ -208,6 +209,7 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.LostRecords,
 		&i.GoneSince,
 		&i.DeletionSince,
+		&i.CodeDeletionSince,
 	)
 	return i, err
 }
@@ -431,7 +433,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -475,6 +477,7 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.LostRecords,
 		&i.Task.GoneSince,
 		&i.Task.DeletionSince,
+		&i.Task.CodeDeletionSince,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,
