@@ -141,6 +141,9 @@ const (
 	// ReasonHistoryDeleted: the task's history was deleted before the Task was restored. It
 	// can no longer be started.
 	ReasonHistoryDeleted = "HistoryDeleted"
+	// ReasonHistoryContinued: a later Task of the name has adopted the task's history, and the
+	// Task was restored from a copy of before that. It can no longer be started.
+	ReasonHistoryContinued = "HistoryContinued"
 	// ReasonHistoryGap: records of the task are lost for good; status.lostRecords
 	// counts them.
 	ReasonHistoryGap = "HistoryGap"

@@ -199,6 +199,24 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.Expect(w.store.ContinuedBy(w.ctx, history.Key{Namespace: w.namespace, UID: string(second.UID)})).To(Equal(string(w.task("work").UID)))
 	})
 
+	It("is not continued by the Task itself, restored from a copy of before a later one adopted it, which says so", func() {
+		w := newWorld()
+		w.apply("work", builders.Suspended)
+		former := w.task("work")
+		w.store.Begin(w.id("work"), 1)
+		w.record("work", v1alpha1.TriggerToolCalls, 1)
+		w.Expect(w.store.Adopt(w.ctx, history.Task{Namespace: w.namespace, Name: "work", UID: "later"}, string(former.UID))).To(Succeed())
+		w.change("work", func(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeRunning })
+		w.until("work", v1alpha1.ReasonHistoryContinued)
+
+		By("deleting it, and applying it again")
+		w.Expect(w.client.Delete(w.ctx, former)).To(Succeed())
+		w.untilGone(former)
+		w.apply("work", func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest })
+		w.pod("work", 2)
+		w.Expect(w.task("work").Status.Adoption).To(HaveField("TaskUID", "later"))
+	})
+
 	It("has its spec kept again, and whether it was to run, by a history store that may be an older copy", func() {
 		w := newWorld()
 		w.running("work")

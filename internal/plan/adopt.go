@@ -34,6 +34,12 @@ func WillAdopt(f *v1alpha1.Fork, name string) bool {
 // grantPause is the time between two looks whether a history has been granted.
 const grantPause = 10 * time.Second
 
+// continuedMessage says why a Task cannot start whose history a later one has adopted. That one is
+// gone: this Task has its name.
+func (d *decision) continuedMessage() string {
+	return fmt.Sprintf("a later Task of this name, with UID %s, has adopted the history of this one, which was restored from a copy of before that and cannot be started any more: delete the Task and apply it again with adopt: Latest, and it continues where the later one stood", d.o.History.ContinuedBy)
+}
+
 // considerAdoption decides, once, what a new Task continues. It reports whether that is done.
 func (d *decision) considerAdoption() bool {
 	if !UndecidedAdoption(d.task) {

@@ -82,6 +82,8 @@ func (d *decision) reportGap() {
 	}
 	switch lost, known := d.s.LostRecords, d.s.AcknowledgedLostRecords; {
 	case !d.o.History.Known && was != nil && was.Reason == v1alpha1.ReasonHistoryBehind: // keep the last known answer
+	case d.behind() && d.o.History.ContinuedBy != "":
+		incomplete(v1alpha1.ReasonHistoryContinued, d.continuedMessage())
 	case d.behind():
 		incomplete(v1alpha1.ReasonHistoryBehind, d.behindMessage())
 	case d.s.UncountedLoss != nil:

@@ -87,6 +87,9 @@ type History struct {
 	// Deleted is true when the task's history was deleted: nothing can be added to it,
 	// and no pod can be prepared.
 	Deleted bool
+	// ContinuedBy is the UID of the later task that has adopted the task's history, which knows
+	// nothing of that; no pod can be prepared. Empty if none has.
+	ContinuedBy string
 	// State is the zero value for a task without records.
 	State history.TaskState
 }

@@ -174,6 +174,25 @@ func TestATaskWhoseHistoryWasDeletedIsNotStarted(t *testing.T) {
 	g.Expect(s.writes).To(gomega.Equal(1))
 }
 
+// TestATaskWhoseHistoryALaterOneHasAdoptedIsNotStarted: the Task was restored from a copy of before
+// that. None of its pods could be prepared, however often that is tried.
+func TestATaskWhoseHistoryALaterOneHasAdoptedIsNotStarted(t *testing.T) {
+	g := gomega.NewWithT(t)
+	s := newScene(t)
+	s.o.History.ContinuedBy = "later-uid"
+	s.o.Task.Status.RecordSequence = 7
+	for range 3 {
+		s.step().after(time.Minute)
+		g.Expect(s.o.Pods).To(gomega.BeEmpty())
+	}
+	s.wantState(v1alpha1.ReasonHistoryContinued)
+	waits := s.wantCondition(v1alpha1.TaskSucceeded)
+	g.Expect(waits.Message).To(gomega.SatisfyAll(gomega.ContainSubstring("later-uid"), gomega.ContainSubstring("adopt: Latest")))
+	lacks := s.wantCondition(v1alpha1.TaskHistoryComplete)
+	g.Expect(lacks.Reason).To(gomega.Equal(v1alpha1.ReasonHistoryContinued), "no pod resends what it lacks")
+	g.Expect(s.writes).To(gomega.Equal(1))
+}
+
 // TestANumberThatOnlyVolumeAndGitstoreHaveSeenIsSkippedAtOnce: the Kubernetes API and the
 // history store were restored from older copies. It counts as no failure, and the next
 // attempt continues what the refused one was for.

@@ -354,6 +354,9 @@ func (d *decision) resolveInputs() *Blocker {
 		return &Blocker{v1alpha1.ReasonHistoryDeleted,
 			"the history of this Task was deleted before the Task was restored, so nothing can be recorded for it: delete the Task and apply it again"}
 	}
+	if d.o.History.ContinuedBy != "" {
+		return &Blocker{v1alpha1.ReasonHistoryContinued, d.continuedMessage()}
+	}
 	if d.o.TemplateProblem != "" {
 		return &Blocker{v1alpha1.ReasonInvalidTemplate, d.o.TemplateProblem}
 	}

@@ -22,6 +22,7 @@ func ofHistory() []Reason {
 		{Name: v1alpha1.ReasonNotRecorded, On: recorded, Meaning: "The history store cannot be reached; transitions wait in the status.", Todo: "Check clew-server and Postgres."},
 		{Name: v1alpha1.ReasonHistoryFull, On: recorded, Meaning: "The status has no room for another transition; the task makes no further transitions.", Todo: "Check clew-server and Postgres."},
 		{Name: v1alpha1.ReasonHistoryDeleted, On: append(succeeded(), timeline()...), Meaning: "The history was permanently deleted. A Task that was restored after that cannot be started.", Todo: "Delete the Task, and apply it again."},
+		{Name: v1alpha1.ReasonHistoryContinued, On: append(succeeded(), complete...), Meaning: "A later Task of this name has adopted the history, and this Task was restored from a copy of before that. It cannot be started.", Todo: "Delete the Task, and apply it again with `spec.adopt: Latest`."},
 		{Name: v1alpha1.ReasonHistoryGap, On: append(complete, timeline()...), Meaning: "Records of the task are permanently lost; `status.lostRecords` counts them.", Todo: "Set `spec.acknowledge` to the number in `status.lostRecords` to accept the loss."},
 		{Name: v1alpha1.ReasonUncountedHistoryGap, On: complete, Meaning: "An earlier version of Clew reported lost records without counting them. They cannot be acknowledged."},
 		{Name: v1alpha1.ReasonLossAcknowledged, On: append(complete, timeline()...), Meaning: "Records are lost, and `spec.acknowledge` covers them. The condition is True."},

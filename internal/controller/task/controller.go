@@ -278,9 +278,13 @@ func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.Hist
 			state, err = r.Store.TaskState(ctx, string(task.UID))
 		}
 	}
+	continuedBy := ""
+	if errors.Is(err, history.ErrNotFound) {
+		continuedBy, err = r.Store.ContinuedBy(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)})
+	}
 	switch {
-	case err == nil, errors.Is(err, history.ErrNotFound):
-		return plan.History{Known: true, State: state}
+	case err == nil:
+		return plan.History{Known: true, ContinuedBy: continuedBy, State: state}
 	default:
 		logf.FromContext(ctx).V(1).Info("could not ask the history store", "error", err.Error())
 		return plan.History{}
