@@ -25,6 +25,9 @@ type Task struct {
 	ReadOnly bool
 	// Sources are the UIDs of the tasks that it was started from, whose refs it may read.
 	Sources []string
+	// Continues is set if the sources are to be read only while the gitstore has no checkpoint of the
+	// task's own; see Reach.
+	Continues bool
 }
 
 // Caller identifies who makes a request for a namespace's repositories.
@@ -151,7 +154,7 @@ func (a PodAuthenticator) Authenticate(ctx context.Context, token, namespace, re
 	}
 	return Caller{
 		Name: identity.Namespace + "/" + identity.PodName, NamespaceUID: uid,
-		Task: &Task{Namespace: identity.Namespace, NamespaceUID: uid, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, ReadOnly: identity.Publishes, Sources: reach.Sources},
+		Task: &Task{Namespace: identity.Namespace, NamespaceUID: uid, Name: identity.TaskName, UID: identity.TaskUID, Attempt: identity.Attempt, ReadOnly: identity.Publishes, Sources: reach.Sources, Continues: reach.Continues},
 	}, nil
 }
 

@@ -341,6 +341,22 @@ func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
 	c.callerKey = "task/" + task.UID
 	identifyConnection(c.request, task.Namespace, c.callerKey)
+	return h.leaveOutSources(c)
+}
+
+// leaveOutSources hides the sources of a task that continues a history from which it can be restored.
+func (h *Handler) leaveOutSources(c *call) *gitstoreapi.Refusal {
+	task := c.caller.Task
+	if !task.Continues || len(task.Sources) == 0 {
+		return nil
+	}
+	has, err := h.store.hasCheckpoint(c.request.Context(), c.repository, task.UID)
+	if err != nil {
+		return h.unavailable(c, err)
+	}
+	if has {
+		task.Sources = nil
+	}
 	return nil
 }
 

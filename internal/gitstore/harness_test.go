@@ -57,7 +57,7 @@ func testHook() []string {
 
 // wordOfToken is an Authenticator that believes what a token says: it has the form
 // task:<namespace>:<name>:<uid>:<attempt>, with the :<uid> of the task's source if it has
-// one; an attempt of 0 stands for the pod that publishes. Others are reader:<namespace>,
+// one, or :former-<uid> if that is the source of a history that it continues; an attempt of 0 stands for the pod that publishes. Others are reader:<namespace>,
 // code:<namespace>, and account:<namespace>:<name>. All are of the namespace with the UID, which is
 // uidOfTeam if it is empty.
 type wordOfToken struct{ uid string }
@@ -98,7 +98,11 @@ func (wordOfToken) caller(_ context.Context, token, namespace string) (Caller, e
 		if err != nil {
 			return Caller{}, podidentity.ErrUnauthenticated
 		}
-		return Caller{Name: parts[2], Task: &Task{Namespace: parts[1], Name: parts[2], UID: parts[3], Attempt: attempt, ReadOnly: attempt == 0, Sources: parts[5:]}}, nil
+		sources, continues := parts[5:], false
+		if len(sources) > 0 {
+			sources[0], continues = strings.CutPrefix(sources[0], "former-")
+		}
+		return Caller{Name: parts[2], Task: &Task{Namespace: parts[1], Name: parts[2], UID: parts[3], Attempt: attempt, ReadOnly: attempt == 0, Sources: sources, Continues: continues}}, nil
 	}
 	return Caller{}, podidentity.ErrUnauthenticated
 }

@@ -23,6 +23,11 @@ type Reach struct {
 	Repository string
 	// Sources are the UIDs of the tasks that the task was started from, whose refs it may read.
 	Sources []string
+	// Continues is set if the task continues a history that has checkpoints. Once the gitstore has one of
+	// them, it contains all that the task needs, and the sources are not to be read: those of the former
+	// task need not be what the spec names, and nobody has judged whether whoever applied the Task may
+	// read them.
+	Continues bool
 }
 
 // Tasks looks up what the pods of tasks may reach.
@@ -72,8 +77,8 @@ func (t *LiveTasks) Reach(ctx context.Context, pod podidentity.Identity) (Reach,
 		return reach, fmt.Errorf("%w: the repository of the Task %s/%s: %w", podidentity.ErrUnavailable, pod.Namespace, pod.TaskName, err)
 	}
 	reach.Repository = daemonapi.RepositoryKey(origin)
-	if source != "" && !startedBefore(task) {
-		reach.Sources = []string{source}
+	if source != "" {
+		reach.Sources, reach.Continues = []string{source}, startedBefore(task)
 	}
 	if _, forked, _ := unstructured.NestedMap(task.Object, "spec", "startFrom"); source != "" || !forked {
 		t.remember(pod.PodUID, reach)
@@ -89,9 +94,7 @@ func (r Reach) check(pod podidentity.Identity) error {
 	return fmt.Errorf("%w: the Task %s with UID %s", errTaskGone, pod.TaskName, pod.TaskUID)
 }
 
-// startedBefore reports whether a task continues a history that has checkpoints, which contain all
-// that it needs. The source from which the former task had started need not be the one that the spec
-// names, and nobody has judged whether whoever applied the Task may read it.
+// startedBefore reports whether a task continues a history that has checkpoints, in the gitstore or not.
 func startedBefore(task *unstructured.Unstructured) bool {
 	former, _, _ := unstructured.NestedString(task.Object, "status", "adoption", "taskUID")
 	_, checkpoint, _ := unstructured.NestedMap(task.Object, "status", "latestCheckpoint")

@@ -46,7 +46,7 @@ func TestTheReachOfAPodIsReadFromItsTaskOnce(t *testing.T) {
 		}{
 			{"fork", "uid-fork", Reach{Repository: "r-empty", Sources: []string{"uid-fix"}}},
 			{"fork", "uid-earlier", Reach{}},
-			{"again", "uid-again", Reach{Repository: "r-empty"}},
+			{"again", "uid-again", Reach{Repository: "r-empty", Sources: []string{"uid-third"}, Continues: true}},
 			{"unsaved", "uid-unsaved", Reach{Repository: "r-empty", Sources: []string{"uid-fix"}}},
 			{"early", "uid-early", Reach{Repository: "r-empty"}},
 			{"fix", "uid-fix", Reach{Repository: daemonapi.RepositoryKey(origin)}},

@@ -109,6 +109,24 @@ func viewOf(task Task) view {
 	return v
 }
 
+// hasCheckpoint reports whether a repository has a whole checkpoint of a task: its code and its state.
+func (s *Store) hasCheckpoint(ctx context.Context, repository Repository, uid string) (bool, error) {
+	if exists, err := repository.exists(); err != nil || !exists {
+		return false, err
+	}
+	code, state := refname.OfTask(uid)+"code/", refname.OfTask(uid)+"state/"
+	listed, err := s.gitFor(repository).run(ctx, repository.Path, "--git-dir=.", "for-each-ref", "--format=%(refname)", code, state)
+	coded := map[string]bool{} // in this order, since git sorts them
+	for _, ref := range strings.Fields(listed) {
+		if number, ok := strings.CutPrefix(ref, code); ok {
+			coded[number] = true
+		} else if coded[strings.TrimPrefix(ref, state)] {
+			return true, err
+		}
+	}
+	return false, err
+}
+
 // hide returns the git configuration that hides all refs outside the view.
 func (v view) hide() []string {
 	if v.folders == nil {

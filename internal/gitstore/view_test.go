@@ -110,6 +110,30 @@ func TestAReaderOfCodeDoesNotSeeWhatAgentsRemember(t *testing.T) {
 	}
 }
 
+// TestATaskThatContinuesAHistoryReadsItsSourceWhileNoCheckpointIsThere: what the former task had taken
+// may never have arrived, and without its source the task could not start. A history with checkpoints is
+// enough, and nobody has judged whether its source may be read.
+func TestATaskThatContinuesAHistoryReadsItsSourceWhileNoCheckpointIsThere(t *testing.T) {
+	s := newTestServer(t, Limits{})
+	source := s.client(taskToken("fix", 1))
+	source.commit("a.go", "code")
+	source.push("HEAD:"+codeRef("fix", 1), "HEAD:"+stateRef("fix", 1))
+	task := s.client(taskToken("again", 1) + ":former-uid-fix")
+	sees := func(want bool, when string) {
+		t.Helper()
+		if seen := task.git("ls-remote", task.url, codeRef("fix", 1)) != ""; seen != want {
+			t.Errorf("%s, it sees its source: %t", when, seen)
+		}
+	}
+	sees(true, "before a checkpoint is there")
+	task.git("fetch", "--quiet", task.url, codeRef("fix", 1))
+	task.commit("b.go", "more code")
+	task.push("HEAD:" + codeRef("again", 2))
+	sees(true, "while its state is not there")
+	task.push("HEAD:" + stateRef("again", 2))
+	sees(false, "with a checkpoint")
+}
+
 // A client other than git, which need not keep to the protocol, gets the same answer.
 func TestRawRequestsForObjectsAreRefused(t *testing.T) {
 	s := twoTasks(t)
