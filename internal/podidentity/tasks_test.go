@@ -99,6 +99,28 @@ func TestATaskThatStartsFromAnotherInheritsItsConversation(t *testing.T) {
 	}
 }
 
+func TestWhatATaskSaysItContinuesIsInItsStatus(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	for want, adoption := range map[string]*v1alpha1.AdoptionStatus{"": nil, "former": {TaskUID: "former"}} {
+		task := &v1alpha1.Task{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"},
+			Status:     v1alpha1.TaskStatus{Adoption: adoption},
+		}
+		tasks := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
+		got, err := tasks.Adopted(t.Context(), podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid"})
+		if err != nil || got != want {
+			t.Errorf("Adopted returned %q, %v; want %q", got, err, want)
+		}
+		if _, err := tasks.Adopted(t.Context(), podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "other"}); err == nil {
+			t.Error("another Task of the name is taken for it")
+		}
+	}
+}
+
 func TestTheSourceOfATaskIsThatOfItsStatus(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {

@@ -89,14 +89,16 @@ func (a adopters) has(ctx context.Context, namespace, name string) (bool, error)
 }
 
 // continues reports whether the Task of a name has one of the UIDs of a history, or says that it has
-// adopted the history of one.
-func (a adopters) continues(ctx context.Context, namespace, name string, uids []string) (bool, error) {
+// adopted the history of one. It returns as well of which task it says that; "" for none.
+func (a adopters) continues(ctx context.Context, namespace, name string, uids []string) (found bool, adopted string, err error) {
 	task, err := a.get(ctx, namespace, name)
 	if err != nil || task == nil {
-		return false, err
+		return false, "", err
 	}
-	adopted := task.Status.Adoption
-	return slices.Contains(uids, string(task.UID)) || adopted != nil && slices.Contains(uids, adopted.TaskUID), nil
+	if task.Status.Adoption != nil {
+		adopted = task.Status.Adoption.TaskUID
+	}
+	return slices.Contains(uids, string(task.UID)) || adopted != "" && slices.Contains(uids, adopted), adopted, nil
 }
 
 // task reports whether the Task of a name has not decided yet what it adopts.

@@ -132,21 +132,26 @@ func (m *maintainer) finishDeletion(ctx context.Context, task history.Task) erro
 	return nil
 }
 
-// exists reports whether a Task exists that the history is of.
+// exists reports whether a Task exists that the history is of, or may be: one that says it continues a
+// history of which an older copy of the database knows nothing may continue this one by way of that.
 func (m *maintainer) exists(ctx context.Context, task history.Task) (bool, error) {
-	known, err := m.store.FormerTasks(ctx, task.UID)
+	adopted, err := m.store.FormerTasks(ctx, task.UID)
 	if err != nil {
 		return false, err
 	}
-	formers := make([]string, 0, len(known))
-	for _, former := range known {
+	formers := make([]string, 0, len(adopted))
+	for _, former := range adopted {
 		formers = append(formers, former.UID)
 	}
-	exists, err := m.options.TaskExists(ctx, task, formers)
+	exists, continues, err := m.options.TaskExists(ctx, task, formers)
 	if err != nil {
-		err = fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
+		return false, fmt.Errorf("check whether the task %s/%s still exists: %w", task.Namespace, task.Name, err)
 	}
-	return exists, err
+	if exists || continues == "" {
+		return exists, nil
+	}
+	known, err := m.store.read().KnowsTask(ctx, continues)
+	return !known, wrap(err, "find the history that the task "+task.Namespace+"/"+task.Name+" says it continues")
 }
 
 // log returns a logger that names a task.

@@ -22,6 +22,8 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 		live    []string // the UIDs of the Tasks that exist
 		coded   []string // of which tasks the code was deleted
 		back    string   // the UID of a former Task that exists again
+		// continued is the UID of the task whose history the Task of each name says it continues.
+		continued string
 	)
 	gone, next := taskNamed("gone"), history.Task{Namespace: "team", Name: "gone", UID: "uid-of-next"}
 	kept := func(ctx context.Context) (names []string) {
@@ -40,15 +42,15 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 	BeforeEach(func(ctx SpecContext) {
 		dsn = pg.Database(GinkgoTB())
 		store = openAt(GinkgoTB(), dsn)
-		live, coded, back = []string{"uid-of-there"}, nil, ""
+		live, coded, back, continued = []string{"uid-of-there"}, nil, "", ""
 		options = postgres.MaintenanceOptions{
 			MessageRetention: 10 * 24 * time.Hour,
 			LiveTasks:        func(context.Context) ([]string, error) { return live, nil },
-			TaskExists: func(_ context.Context, task history.Task, formers []string) (bool, error) {
+			TaskExists: func(_ context.Context, task history.Task, formers []string) (bool, string, error) {
 				if task.Name == "unclear" {
-					return false, errors.New("nobody knows")
+					return false, "", errors.New("nobody knows")
 				}
-				return task.Name == "there" || slices.Contains(formers, back), nil
+				return task.Name == "there" || slices.Contains(formers, back), continued, nil
 			},
 			Awaited: func(context.Context, history.Task) (bool, error) { return false, nil },
 			DeleteCode: func(_ context.Context, task history.Task, formers []string) error {
@@ -117,6 +119,17 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 		Expect(kept(ctx)).To(ContainElement("gone"))
 	})
 
+	It("a history is kept while a Task of its name continues one that an older copy of the database does not know", func(ctx SpecContext) {
+		clean(GinkgoTB(), store, options)
+		later(ctx, 11, "gone_since")
+		continued = "uid-of-one-between"
+		clean(GinkgoTB(), store, options)
+		Expect(coded).To(BeEmpty())
+		continued = "uid-of-young" // it is known, and has nothing to do with the others
+		clean(GinkgoTB(), store, options)
+		Expect(coded).To(HaveExactElements(gone.UID))
+	})
+
 	It("none is deleted while nobody knows which Tasks there are", func(ctx SpecContext) {
 		clean(GinkgoTB(), store, options)
 		later(ctx, 11, "gone_since")
@@ -181,15 +194,15 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 
 		It("one whose Task is there again is given back", func(ctx SpecContext) {
 			exists, asked := options.TaskExists, 0
-			options.TaskExists = func(ctx context.Context, task history.Task, formers []string) (bool, error) {
+			options.TaskExists = func(ctx context.Context, task history.Task, formers []string) (bool, string, error) {
 				if asked++; asked > 2 { // it is claimed, and the API server is down when its code is to be deleted
-					return false, errors.New("nobody knows")
+					return false, "", errors.New("nobody knows")
 				}
 				return exists(ctx, task, formers)
 			}
 			clean(GinkgoTB(), store, options)
 			Expect(store.Adoption(ctx, next)).To(BeZero())
-			options.TaskExists = func(context.Context, history.Task, []string) (bool, error) { return true, nil }
+			options.TaskExists = func(context.Context, history.Task, []string) (bool, string, error) { return true, "", nil }
 			clean(GinkgoTB(), store, options)
 			Expect(coded).To(BeEmpty())
 			Expect(store.Adoption(ctx, next)).To(HaveField("Former", gone.UID))
@@ -202,7 +215,7 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 			}
 			clean(GinkgoTB(), store, options)
 			options.DeleteCode = deleteCode
-			options.TaskExists = func(context.Context, history.Task, []string) (bool, error) { return true, nil }
+			options.TaskExists = func(context.Context, history.Task, []string) (bool, string, error) { return true, "", nil }
 			clean(GinkgoTB(), store, options)
 			Expect(coded).To(HaveExactElements(gone.UID, gone.UID))
 			Expect(kept(ctx)).NotTo(ContainElement("gone"))

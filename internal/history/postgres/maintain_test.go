@@ -214,7 +214,7 @@ var _ = Describe("Maintaining the history", func() {
 	It("a retention of messages is refused without a way to ask which Tasks exist, and to delete code", func(ctx SpecContext) {
 		complete := postgres.MaintenanceOptions{
 			LiveTasks:  func(context.Context) ([]string, error) { return nil, nil },
-			TaskExists: func(context.Context, history.Task, []string) (bool, error) { return false, nil },
+			TaskExists: func(context.Context, history.Task, []string) (bool, string, error) { return false, "", nil },
 			Awaited:    func(context.Context, history.Task) (bool, error) { return false, nil },
 			DeleteCode: func(context.Context, history.Task, []string) error { return nil },
 		}

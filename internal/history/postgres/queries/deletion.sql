@@ -96,6 +96,11 @@ SELECT namespace, task_name FROM events WHERE task_uid = @uid ORDER BY time DESC
 -- name: BuryTask :exec
 INSERT INTO deleted_tasks (uid, namespace) VALUES (@uid, @namespace) ON CONFLICT DO NOTHING;
 
+-- name: KnowsTask :one
+-- Whether a task has a history here, or had one that was adopted or deleted.
+SELECT (EXISTS (SELECT FROM tasks t WHERE t.uid = @uid) OR EXISTS (SELECT FROM adoptions a WHERE a.former_uid = @uid)
+    OR EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @uid))::boolean AS known;
+
 -- name: UnburyTask :exec
 DELETE FROM deleted_tasks WHERE uid = @uid AND namespace IN (@namespace, '');
 

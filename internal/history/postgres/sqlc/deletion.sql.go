@@ -330,6 +330,19 @@ func (q *Queries) InheritedBranches(ctx context.Context, uid string) ([]Inherite
 	return items, nil
 }
 
+const knowsTask = `-- name: KnowsTask :one
+SELECT (EXISTS (SELECT FROM tasks t WHERE t.uid = $1) OR EXISTS (SELECT FROM adoptions a WHERE a.former_uid = $1)
+    OR EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1))::boolean AS known
+`
+
+// Whether a task has a history here, or had one that was adopted or deleted.
+func (q *Queries) KnowsTask(ctx context.Context, uid string) (bool, error) {
+	row := q.db.QueryRow(ctx, knowsTask, uid)
+	var known bool
+	err := row.Scan(&known)
+	return known, err
+}
+
 const lockDeletions = `-- name: LockDeletions :exec
 SELECT pg_advisory_xact_lock(1667593079, 0)
 `
