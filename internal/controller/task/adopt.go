@@ -67,7 +67,7 @@ const maxCodeProblem = 512
 func (r *Reconciler) adopt(ctx context.Context, task *v1alpha1.Task, former string) error {
 	id := history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)}
 	err := r.Store.Adopt(ctx, id, former)
-	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrExists) {
+	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrExists) || errors.Is(err, history.ErrInvalid) {
 		return nil
 	}
 	if err != nil {

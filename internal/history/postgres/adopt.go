@@ -48,7 +48,8 @@ func (s *Store) ContinuedBy(ctx context.Context, former history.Key) (string, er
 
 // Adopt gives the history of a former task to one of the same name and namespace that has none
 // yet. It may be repeated. Errors: history.ErrNotFound if there is no such history any more;
-// history.ErrExists if the task has one of its own; history.ErrUnavailable. The caller has to
+// history.ErrInvalid if it was imported; history.ErrExists if the task has one of its own, or had one
+// that was deleted; history.ErrUnavailable. The caller has to
 // make sure that the former Task object is gone.
 func (s *Store) Adopt(ctx context.Context, task history.Task, former string) error {
 	doing := fmt.Sprintf("give the history of the task with UID %s to the task %s/%s with UID %s", former, task.Namespace, task.Name, task.UID)
@@ -68,15 +69,7 @@ func (s *Store) Adopt(ctx context.Context, task history.Task, former string) err
 		if err != nil {
 			return err
 		}
-		if row.Namespace != task.Namespace || row.Name != task.Name {
-			return fmt.Errorf("%w: the task belongs to %s/%s", history.ErrNotFound, row.Namespace, row.Name)
-		}
-		if row.DeletionSince.Valid {
-			return fmt.Errorf("%w: it is being deleted", history.ErrNotFound)
-		}
-		if _, err := q.TaskAttempt(ctx, task.UID); err == nil {
-			return fmt.Errorf("%w: the task has begun without it", history.ErrExists)
-		} else if !errors.Is(err, pgx.ErrNoRows) {
+		if err := mayAdopt(ctx, q, task, row); err != nil {
 			return err
 		}
 		if err := handOver(ctx, q, task, former); err != nil {
@@ -87,6 +80,37 @@ func (s *Store) Adopt(ctx context.Context, task history.Task, former string) err
 		}
 		return notify(ctx, q, task, row.Attempt)
 	})
+}
+
+// mayAdopt refuses a history that the task may not have, and a task that has or had one of its own.
+func mayAdopt(ctx context.Context, q *sqlc.Queries, task history.Task, former sqlc.Task) error {
+	if former.Namespace != task.Namespace || former.Name != task.Name {
+		return fmt.Errorf("%w: the task belongs to %s/%s", history.ErrNotFound, former.Namespace, former.Name)
+	}
+	if former.DeletionSince.Valid {
+		return fmt.Errorf("%w: it is being deleted", history.ErrNotFound)
+	}
+	// Somebody may import one under a former UID before an adoption is carried out again.
+	imported, err := q.Imported(ctx, sqlc.ImportedParams{Uid: former.Uid, Namespace: former.Namespace})
+	if err != nil {
+		return err
+	}
+	if imported {
+		return fmt.Errorf("%w: it was imported, and has no code", history.ErrInvalid)
+	}
+	gone, err := q.Deleted(ctx, sqlc.DeletedParams{Uid: task.UID, Namespace: task.Namespace})
+	if err != nil {
+		return err
+	}
+	if gone {
+		return fmt.Errorf("%w: the task's own history was deleted", history.ErrExists)
+	}
+	if _, err := q.TaskAttempt(ctx, task.UID); err == nil {
+		return fmt.Errorf("%w: the task has begun without it", history.ErrExists)
+	} else if !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	return nil
 }
 
 // handOver changes the UID of a history. Its row is locked.

@@ -112,6 +112,16 @@ var _ = Describe("A history that another task continues", func() {
 		Expect(store.ForkedTasks(ctx, "elsewhere", "try")).To(BeEmpty())
 	})
 
+	It("is not given to a task whose own history was deleted, nor is one that was imported under its UID", func(ctx SpecContext) {
+		lines := export(GinkgoTB(), store, first)
+		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+		Expect(store.DeleteTask(ctx, "second-uid")).Error().NotTo(HaveOccurred())
+		Expect(importing(ctx, store, lines)).To(Succeed())
+		Expect(store.Adopt(ctx, history.Task{Namespace: "team", Name: "fix", UID: "third-uid"}, "first-uid")).To(MatchError(history.ErrInvalid))
+		Expect(connect(GinkgoTB(), dsn).Exec(ctx, "DELETE FROM events")).Error().NotTo(HaveOccurred())
+		Expect(store.Adopt(ctx, second, "first-uid")).To(MatchError(history.ErrExists))
+	})
+
 	It("is found by the UIDs of all whom it was recorded for", func(ctx SpecContext) {
 		Expect(store.ContinuedBy(ctx, first.Key())).To(BeEmpty())
 		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())

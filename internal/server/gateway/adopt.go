@@ -28,7 +28,7 @@ func (g *Gateway) adoptAgain(ctx context.Context, id podidentity.Identity) error
 		err = g.store.Adopt(ctx, taskOf(id), former)
 	}
 	switch {
-	case errors.Is(err, history.ErrExists): // it has begun meanwhile
+	case errors.Is(err, history.ErrExists), errors.Is(err, history.ErrInvalid): // it has one, or can have none
 		return nil
 	case errors.Is(err, history.ErrNotFound):
 		return g.formerGone(ctx, former)

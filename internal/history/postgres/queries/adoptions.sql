@@ -19,6 +19,11 @@ WHERE t.namespace = @namespace AND t.name = @name AND t.deletion_since IS NULL
         AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
 ORDER BY t.id DESC LIMIT 1;
 
+-- name: Imported :one
+-- Whether a history was imported; see Adoptable.
+SELECT EXISTS (SELECT FROM events e WHERE e.task_uid = @uid AND e.namespace = @namespace
+    AND (e.imported_by <> '' OR e.reason = 'HistoryImported'));
+
 -- name: Adopted :one
 -- The task that has adopted the history of another one.
 SELECT uid FROM adoptions WHERE former_uid = @former_uid AND namespace = @namespace;

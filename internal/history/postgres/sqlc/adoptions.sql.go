@@ -204,6 +204,24 @@ func (q *Queries) FormerTasks(ctx context.Context, uid string) ([]FormerTasksRow
 	return items, nil
 }
 
+const imported = `-- name: Imported :one
+SELECT EXISTS (SELECT FROM events e WHERE e.task_uid = $1 AND e.namespace = $2
+    AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
+`
+
+type ImportedParams struct {
+	Uid       string
+	Namespace string
+}
+
+// Whether a history was imported; see Adoptable.
+func (q *Queries) Imported(ctx context.Context, arg ImportedParams) (bool, error) {
+	row := q.db.QueryRow(ctx, imported, arg.Uid, arg.Namespace)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const insertAdoption = `-- name: InsertAdoption :exec
 INSERT INTO adoptions (former_uid, uid, namespace) VALUES ($1, $2, $3)
 `
