@@ -164,9 +164,11 @@ type ForkedTask struct {
 type AdoptedTask struct {
 	// name of both tasks.
 	// +required
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// formerUID is the UID of the former task.
 	// +optional
+	// +kubebuilder:validation:MaxLength=64
 	FormerUID string `json:"formerUID,omitempty"`
 	// operatingMode is that of the former task, and so of the one that continues it: Suspended if
 	// nobody knows.

@@ -115,7 +115,7 @@ func TestCheckpointShowSaysWhatTheAgentHas(t *testing.T) {
 	made := v1alpha1.CheckpointBranchStatus{State: v1alpha1.BranchMade, Ref: "refs/heads/clew/worker/a", Commit: "c0ffee"}
 	for want, agent := range map[string]*v1alpha1.AgentBranchStatus{
 		"refs/heads/clew/worker/a at c0ffee":                                 nil,
-		"refs/heads/clew/worker/a at c0ffee; it has none (NameTaken)":             {State: v1alpha1.AgentBranchNameTaken, Message: "it has none"},
+		"refs/heads/clew/worker/a at c0ffee; it has none (NameTaken)":        {State: v1alpha1.AgentBranchNameTaken, Message: "it has none"},
 		"refs/heads/clew/worker/a at c0ffee; it is (CheckedOut)":             {State: v1alpha1.AgentBranchMade, Message: "it has", Checkout: &v1alpha1.CheckoutStatus{State: v1alpha1.CheckoutDone, Message: "it is"}},
 		"refs/heads/clew/worker/a at c0ffee; soon (Pending); then (Pending)": {State: v1alpha1.AgentBranchPending, Message: "soon", Checkout: &v1alpha1.CheckoutStatus{State: v1alpha1.CheckoutPending, Message: "then"}},
 	} {
