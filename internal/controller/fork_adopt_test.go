@@ -236,6 +236,20 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 		w.Eventually(w.objects.Object(g)).Should(SatisfyAll(forked, HaveField("Status.ObservedGeneration", BeEquivalentTo(2)), HaveField("Status.Conditions", ConsistOf(HaveField("ObservedGeneration", BeEquivalentTo(2))))))
 	})
 
+	It("is not continued if adopt is taken back before the Fork has resolved its source", func() {
+		w := newWorld()
+		source, a := before(w)
+		lost(w, source, a)
+		w.store.ForgetSpec(history.Key{Namespace: w.namespace, UID: string(source.UID)})
+		f := try("a")
+		w.create(f)
+		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonSpecNotKept))
+		w.Expect(f.Status.Adoption.Tasks).To(HaveLen(1))
+		f.Spec.Adopt = v1alpha1.AdoptNever
+		w.Expect(w.client.Update(w.ctx, f)).To(Succeed())
+		w.Eventually(w.objects.Object(f)).Should(SatisfyAll(HaveField("Status.ObservedGeneration", BeEquivalentTo(2)), HaveField("Status.Adoption", BeNil())))
+	})
+
 	It("is made anew where nothing of it is kept, or a task that no Fork of this name had made has its name", func() {
 		w := newWorld()
 		gone(w, "a")

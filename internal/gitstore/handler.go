@@ -292,6 +292,9 @@ func (h *Handler) serve(w http.ResponseWriter, c *call) *gitstoreapi.Refusal {
 		return refused
 	}
 	defer release()
+	if refused := h.leaveOutSources(c); refused != nil {
+		return refused
+	}
 	newest, refused := h.raise(c)
 	if refused != nil {
 		return refused
@@ -341,13 +344,14 @@ func (h *Handler) authenticate(c *call) *gitstoreapi.Refusal {
 	c.log = c.log.WithValues("task", task.Name, "attempt", task.Attempt)
 	c.callerKey = "task/" + task.UID
 	identifyConnection(c.request, task.Namespace, c.callerKey)
-	return h.leaveOutSources(c)
+	return nil
 }
 
 // leaveOutSources hides the sources of a task that continues a history from which it can be restored.
+// It lists refs, and so comes after a slot was waited for.
 func (h *Handler) leaveOutSources(c *call) *gitstoreapi.Refusal {
 	task := c.caller.Task
-	if !task.Continues || len(task.Sources) == 0 {
+	if task == nil || !task.Continues || len(task.Sources) == 0 {
 		return nil
 	}
 	has, err := h.store.hasCheckpoint(c.request.Context(), c.repository, task.UID)

@@ -50,6 +50,9 @@ func (h *Handler) healing(c *call) (gitstoreapi.Lacking, *gitstoreapi.Refusal) {
 		return none, refused
 	}
 	defer release()
+	if refused := h.leaveOutSources(c); refused != nil {
+		return none, refused
+	}
 	newest, refused := h.raise(c)
 	if refused == nil {
 		refused = h.mayPush(c, newest)

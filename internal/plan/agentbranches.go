@@ -238,8 +238,15 @@ func (d *branching) reported(s *v1alpha1.CheckpointBranchStatus) *v1alpha1.Agent
 	if i < 0 {
 		return nil
 	}
-	return &list[i]
+	found := list[i]
+	if found.State == formerNameTaken {
+		found.State = v1alpha1.AgentBranchNameTaken
+	}
+	return &found
 }
+
+// formerNameTaken is what earlier managers wrote for AgentBranchNameTaken.
+const formerNameTaken v1alpha1.AgentBranchState = "Kept"
 
 // checkout returns what is known of the request to check a branch out; nil if there is none.
 func (d *branching) checkout(spec *v1alpha1.CheckpointBranch, was *v1alpha1.CheckoutStatus, found *v1alpha1.AgentBranch) *v1alpha1.CheckoutStatus {

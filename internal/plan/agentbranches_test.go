@@ -314,6 +314,14 @@ func TestTwoCheckoutsWaitForOneAnother(t *testing.T) {
 	}
 }
 
+// TestAStateOfAnEarlierManagerIsWrittenAsItIsCalledNow: the API server refuses the earlier word.
+func TestAStateOfAnEarlierManagerIsWrittenAsItIsCalledNow(t *testing.T) {
+	s := agentScene(t, branched(2, v1alpha1.CheckpointBranch{Name: "a"})).reports(3, "Kept", nil)
+	if a := s.agent(); a.State != v1alpha1.AgentBranchNameTaken || a.Attempt != 3 {
+		t.Errorf("the status is %+v", a)
+	}
+}
+
 // TestTheOrderInWhichCheckpointsAreListedChangesNothing: a cache lists them in another one each time,
 // and each change of a status would be another reason to look.
 func TestTheOrderInWhichCheckpointsAreListedChangesNothing(t *testing.T) {

@@ -81,7 +81,7 @@ func adopted(f *v1alpha1.Fork, found *formers) *v1alpha1.ForkAdoptionStatus {
 	a := &v1alpha1.ForkAdoptionStatus{}
 	for _, v := range f.Spec.Variants {
 		if former, ok := found.same[v.Name]; ok {
-			a.Tasks = append(a.Tasks, v1alpha1.AdoptedTask{Name: former.Name, FormerUID: former.UID, OperatingMode: formerMode(former)})
+			a.Tasks = append(a.Tasks, v1alpha1.AdoptedTask{Name: former.Name, FormerUID: former.UID, OperatingMode: knownMode(v1alpha1.OperatingMode(former.OperatingMode))})
 		}
 	}
 	switch {
@@ -105,15 +105,15 @@ func adopt(f *v1alpha1.Fork, task *v1alpha1.Task) {
 	task.Spec.Adopt = v1alpha1.AdoptLatest
 	for _, former := range f.Status.Adoption.Tasks {
 		if former.Name == task.Name {
-			task.Spec.OperatingMode = former.OperatingMode
+			task.Spec.OperatingMode = knownMode(former.OperatingMode) // an older manager did not write it
 		}
 	}
 }
 
-// formerMode returns the operating mode of a former task. One whose mode is not known is suspended,
+// knownMode returns the operating mode of a former task. One whose mode is not known is suspended,
 // since what runs costs.
-func formerMode(former history.ForkedTask) v1alpha1.OperatingMode {
-	return cmp.Or(v1alpha1.OperatingMode(former.OperatingMode), v1alpha1.OperatingModeSuspended)
+func knownMode(mode v1alpha1.OperatingMode) v1alpha1.OperatingMode {
+	return cmp.Or(mode, v1alpha1.OperatingModeSuspended)
 }
 
 // madeByFormer reports whether a Task that exists was made by an earlier Fork of this name that asked

@@ -125,6 +125,9 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 	from := &v1alpha1.StartFrom{TaskRef: f.Spec.SourceRef, TaskUID: f.Spec.TaskUID, CheckpointRef: f.Spec.CheckpointRef, At: f.Spec.At}
 	var blocker *plan.Blocker
 	point := f.Status.Source
+	if point == nil {
+		f.Status.Adoption = nil // adopt may have been changed since the last try
+	}
 	if point == nil && f.Spec.Adopt == v1alpha1.AdoptLatest {
 		if f.Status.Adoption, point, blocker = r.adoption(ctx, f); blocker != nil {
 			return nil, blocker, nil

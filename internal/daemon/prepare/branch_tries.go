@@ -25,12 +25,12 @@ func (p *preparer) makeLacking(ctx context.Context, numbers []int) error {
 	}
 	making, cancel := context.WithTimeout(ctx, maxBranchTime)
 	defer cancel()
-	groups, err := p.beginBranches(numbers)
+	groups, again, err := p.beginBranches(numbers)
 	if err != nil {
 		return err
 	}
 	for _, group := range groups {
-		if len(groups) > 1 {
+		if again {
 			alone := p.cfg.Pod.Branches[group[0]].Checkpoint
 			if err := p.updateTries(func(t *journal.BranchTries) { t.Alone = alone }); err != nil {
 				return err
@@ -42,8 +42,8 @@ func (p *preparer) makeLacking(ctx context.Context, numbers []int) error {
 }
 
 // beginBranches journals that branches are being made, and returns those that are, grouped by what is
-// made together.
-func (p *preparer) beginBranches(numbers []int) (groups [][]int, err error) {
+// made together: those of one checkpoint if the last start was killed.
+func (p *preparer) beginBranches(numbers []int) (groups [][]int, again bool, err error) {
 	var before journal.BranchTries
 	if t := p.journal.State().BranchTries; t != nil {
 		before = *t
@@ -66,7 +66,7 @@ func (p *preparer) beginBranches(numbers []int) (groups [][]int, err error) {
 			groups = append(groups, []int{i})
 		}
 	}
-	return groups, p.updateTries(func(t *journal.BranchTries) {
+	return groups, before.Begun, p.updateTries(func(t *journal.BranchTries) {
 		*t = journal.BranchTries{Begun: len(groups) > 0, GivenUp: givenUp}
 	})
 }

@@ -178,6 +178,29 @@ func TestABranchInWhoseMakingContainersAreKilledIsGivenUp(t *testing.T) {
 	prepareBranches(t, withBranches(w, 5, nil, nil, one, large, larger, branchFrom(1, "last")), present, givenUp, givenUp, made)
 }
 
+// TestTheOnlyBranchInWhoseMakingContainersAreKilledIsGivenUp, and each of two.
+func TestTheOnlyBranchInWhoseMakingContainersAreKilledIsGivenUp(t *testing.T) {
+	t.Parallel()
+	w := three(t)
+	one, other := branchFrom(4, "one"), branchFrom(2, "other")
+	killed := func(n int64, at int64, branches ...daemonapi.Branch) {
+		t.Helper()
+		c := &crashing{fine: true, when: "publish " + checkpointRecord(w, at).GetCommit()}
+		if _, killed := c.run(t.Context(), withBranches(w, n, nil, nil, branches...), c); !killed {
+			t.Fatalf("attempt %d was not killed", n)
+		}
+	}
+	killed(2, 4, one)
+	killed(3, 4, one)
+	prepareBranches(t, withBranches(w, 4, nil, nil, one), givenUp)
+
+	w = three(t)
+	killed(2, 4, one, other)
+	killed(3, 4, one, other)
+	killed(4, 2, one, other)
+	prepareBranches(t, withBranches(w, 5, nil, nil, one, other), givenUp, givenUp)
+}
+
 // TestAStartThatIsToldToStopIsNoTryOfABranch: it was not the branch that ended it.
 func TestAStartThatIsToldToStopIsNoTryOfABranch(t *testing.T) {
 	t.Parallel()

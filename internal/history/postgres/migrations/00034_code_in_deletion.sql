@@ -5,5 +5,8 @@
 -- adds it again.
 ALTER TABLE tasks ADD COLUMN IF NOT EXISTS code_deletion_since timestamptz;
 
+-- Of the deletions that are under way, nobody knows.
+UPDATE tasks SET code_deletion_since = deletion_since WHERE deletion_since IS NOT NULL AND code_deletion_since IS NULL;
+
 -- +goose Down
 ALTER TABLE tasks DROP COLUMN code_deletion_since;

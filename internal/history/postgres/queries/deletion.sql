@@ -128,7 +128,9 @@ ORDER BY t.id
 LIMIT @up_to_rows;
 
 -- name: ClaimDeletion :exec
-UPDATE tasks SET deletion_since = coalesce(deletion_since, now()) WHERE uid = @uid;
+-- An older server that gives a history back leaves code_deletion_since as it is.
+UPDATE tasks SET deletion_since = coalesce(deletion_since, now()), code_deletion_since = CASE WHEN deletion_since IS NOT NULL THEN code_deletion_since END
+WHERE uid = @uid;
 
 -- name: BeginCodeDeletion :exec
 UPDATE tasks SET code_deletion_since = coalesce(code_deletion_since, now()) WHERE uid = @uid;

@@ -87,9 +87,11 @@ func (q *Queries) BuryTask(ctx context.Context, arg BuryTaskParams) error {
 }
 
 const claimDeletion = `-- name: ClaimDeletion :exec
-UPDATE tasks SET deletion_since = coalesce(deletion_since, now()) WHERE uid = $1
+UPDATE tasks SET deletion_since = coalesce(deletion_since, now()), code_deletion_since = CASE WHEN deletion_since IS NOT NULL THEN code_deletion_since END
+WHERE uid = $1
 `
 
+// An older server that gives a history back leaves code_deletion_since as it is.
 func (q *Queries) ClaimDeletion(ctx context.Context, uid string) error {
 	_, err := q.db.Exec(ctx, claimDeletion, uid)
 	return err
