@@ -78,7 +78,8 @@ func TestWhatAVariantChanges(t *testing.T) {
 				t.Errorf("the source was changed (-want +got):\n%s", diff)
 			}
 			adopting := f.DeepCopy()
-			adopting.Spec.Adopt, want.Adopt = v1alpha1.AdoptLatest, v1alpha1.AdoptLatest
+			adopting.Status.Adoption, want.Adopt = &v1alpha1.ForkAdoptionStatus{Tasks: []v1alpha1.AdoptedTask{{Name: test.variant.Name}}}, v1alpha1.AdoptLatest
+			want.OperatingMode = v1alpha1.OperatingModeSuspended // an older manager did not write the former one's mode
 			if diff := cmp.Diff(*want, newTask(adopting, source, test.variant, false).Spec); diff != "" {
 				t.Errorf("the new task's spec, of a Fork that adopts (-want +got):\n%s", diff)
 			}
