@@ -183,7 +183,7 @@ type OriginBranchStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Onto string `json:"onto,omitempty"`
-	// tries are the pushes since the last one that was reported, the newest last.
+	// tries are the last push that was reported and those since, the newest last.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20

@@ -32,6 +32,8 @@ type kubelet struct {
 	store     *postgres.Store
 	// publish is what the pods that publish report.
 	publish func(daemonapi.PublishConfig) daemonapi.PublishResult
+	// publishers are the names of these pods.
+	publishers map[string]bool
 
 	mu sync.Mutex
 	// pods are those that were seen, by UID.
@@ -143,6 +145,10 @@ func (k *kubelet) push(ctx context.Context, p *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
+	if k.publishers == nil {
+		k.publishers = map[string]bool{}
+	}
+	k.publishers[p.Name] = true
 	message, err := json.Marshal(k.publish(config))
 	if err != nil {
 		return err
@@ -323,6 +329,19 @@ func (k *kubelet) exits(ctx context.Context, task string) error {
 	}
 	p.runs = false
 	return k.AgentExits(ctx, on, 0)
+}
+
+// published returns how many of the pods that publish existed, of those with the numbers up to a
+// number.
+func (k *kubelet) published(number int64, name func(number int64) string) (n int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i := int64(1); i <= number; i++ {
+		if k.publishers[name(i)] {
+			n++
+		}
+	}
+	return n
 }
 
 // hadPod reports whether an attempt of a task had a pod, also while the task was another one

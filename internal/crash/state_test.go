@@ -24,7 +24,7 @@ import (
 // differs between any two runs (UIDs, versions and times), and one thing by which a kill may be
 // seen: an attempt's number is used once, so that a manager that follows one killed between
 // reserving the number and making the pod takes the next. Such an attempt never had a pod. It is
-// taken out, and those after it count one less.
+// taken out, and those after it count one less. The same holds for the pods that publish.
 
 // state returns what is there.
 func (r *run) state() string {
@@ -52,11 +52,13 @@ func (r *run) describe(b *strings.Builder, list client.ObjectList) {
 	case *v1alpha1.TaskList:
 		for i := range l.Items {
 			r.withoutSpent(&l.Items[i])
+			r.renumberPublisher(&l.Items[i])
 			r.object(b, "Task", &l.Items[i], string(l.Items[i].UID), l.Items[i].Spec, l.Items[i].Status)
 		}
 	case *v1alpha1.CheckpointList:
 		for i := range l.Items {
 			c := &l.Items[i]
+			r.renumberBranches(c)
 			r.object(b, "Checkpoint", c, c.Status.TaskUID, c.Spec, c.Status)
 		}
 	case *v1alpha1.ForkList:
@@ -145,6 +147,28 @@ func (r *run) renumbered(uid, text string) string {
 		}
 		return m[1] + strconv.FormatInt(r.renumber(uid, n), 10)
 	})
+}
+
+// renumberPublisher counts the pods that published a task's work and that existed, as attempts are.
+func (r *run) renumberPublisher(t *v1alpha1.Task) {
+	if p := t.Status.Publish; p != nil {
+		p.Number = r.kubelet.published(p.Number, func(number int64) string { return resources.PublisherName(t.Name, number) })
+	}
+}
+
+// renumberBranches does the same for the pods that pushed a Checkpoint's branches.
+func (r *run) renumberBranches(c *v1alpha1.Checkpoint) {
+	pushes := int64(0)
+	for i := range c.Status.Branches {
+		name := func(number int64) string {
+			return resources.BranchPublisherName(c, c.Status.Branches[i].Name, number)
+		}
+		pushes += r.kubelet.published(c.Status.BranchPushes, name)
+		if o := c.Status.Branches[i].Origin; o != nil {
+			o.Number = r.kubelet.published(o.Number, name)
+		}
+	}
+	c.Status.BranchPushes = pushes
 }
 
 // withoutSpent takes the attempts without a pod out of a task's status. Its history is compared
