@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -223,6 +224,13 @@ func TestServer(t *testing.T) {
 	t.Run("aggregated API", func(t *testing.T) {
 		aggregate(t, r.main)
 		aggregated(t, ann, bob)
+	})
+	// A deletion that has begun is also finished by the maintenance, whose next pass is long after the first.
+	eventually(t, "the first pass of the maintenance", func() error {
+		if _, body := r.get("http://" + r.metrics.String() + "/metrics"); !strings.Contains(body, "clew_history_retention_applied_timestamp_seconds 1.") {
+			return errors.New("it has not ended")
+		}
+		return nil
 	})
 	t.Run("a history and its code are deleted", func(t *testing.T) { deletion(t, code, ann, bob, task, token) })
 	t.Run("what the retention of histories asks", func(t *testing.T) { retention(t, code) })

@@ -208,6 +208,7 @@ func (m *maintainer) work(ctx context.Context) error {
 		return err
 	}
 	m.cleaned = time.Now()
+	m.metrics.cleaned.SetToCurrentTime()
 	return nil
 }
 

@@ -4,9 +4,9 @@ import "github.com/prometheus/client_golang/prometheus"
 
 // maintenanceMetrics report on the work that follows writes.
 type maintenanceMetrics struct {
-	leader, waiting, failed, lag prometheus.Gauge
-	indexed                      prometheus.Counter
-	swept                        *prometheus.CounterVec
+	leader, waiting, failed, lag, cleaned prometheus.Gauge
+	indexed                               prometheus.Counter
+	swept                                 *prometheus.CounterVec
 }
 
 func newMaintenanceMetrics(registerer prometheus.Registerer) *maintenanceMetrics {
@@ -18,6 +18,7 @@ func newMaintenanceMetrics(registerer prometheus.Registerer) *maintenanceMetrics
 		waiting: gauge("index_waiting_messages", "Messages that wait to be found by search."),
 		failed:  gauge("index_failed_messages", "Messages that could not be indexed."),
 		lag:     gauge("index_lag_seconds", "Age of the oldest message that waits to be indexed."),
+		cleaned: gauge("retention_applied_timestamp_seconds", "When retention was last applied; 0 if this process has not yet."),
 		indexed: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "clew", Subsystem: "history", Name: "indexed_messages_total", Help: "Messages that were indexed for search.",
 		}),
@@ -35,7 +36,7 @@ func newMaintenanceMetrics(registerer prometheus.Registerer) *maintenanceMetrics
 }
 
 func (m *maintenanceMetrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.leader, m.waiting, m.failed, m.lag, m.indexed, m.swept}
+	return []prometheus.Collector{m.leader, m.waiting, m.failed, m.lag, m.cleaned, m.indexed, m.swept}
 }
 
 func (m *maintenanceMetrics) unregister(registerer prometheus.Registerer) {
