@@ -292,11 +292,17 @@ func (w *world) config(p *corev1.Pod) daemonapi.Config {
 	return config
 }
 
-// untilGone waits until the API server no longer has the object.
+// untilGone waits until the API server no longer has the object. One of its name may have been made
+// since, for example by a Fork.
 func (w *world) untilGone(object client.Object) {
 	w.Helper()
 	current := object.DeepCopyObject().(client.Object)
-	w.Eventually(w.objects.Get(current)).Should(MatchError(apierrors.IsNotFound, "IsNotFound"), func() string {
+	get := w.objects.Get(current)
+	w.Eventually(func() (bool, error) {
+		err := get()
+		another := object.GetUID() != "" && current.GetUID() != object.GetUID()
+		return apierrors.IsNotFound(err) || err == nil && another, client.IgnoreNotFound(err)
+	}).Should(BeTrue(), func() string {
 		return fmt.Sprintf("%T %s still exists; deletionTimestamp %v, finalizers %v", current, current.GetName(), current.GetDeletionTimestamp(), current.GetFinalizers())
 	})
 }
