@@ -50,7 +50,8 @@ type SnapshotQuery struct {
 type PositionQuery struct {
 	// Message is a position.
 	Message int64
-	// Time selects the last message at or before it.
+	// Time selects the last message at or before it, and of the checkpoints only those taken
+	// by then; see Through.
 	Time time.Time
 	// Back is the number of messages to go back from the head.
 	Back int64
@@ -69,8 +70,24 @@ type Resolved struct {
 	AfterSequence int64
 	Totals        Totals
 	// Checkpoint is the newest checkpoint at or before the position, on the branch or
-	// those it was forked from; nil if there is none.
+	// those it was forked from, that the query counts; nil if there is none.
 	Checkpoint *Checkpoint
+}
+
+// Through returns the last instant of the query's time. Times are shown in whole seconds, so
+// a time without a fraction stands for its whole second. It is rounded down to microseconds,
+// which is what PostgreSQL keeps.
+func (q PositionQuery) Through() time.Time {
+	if q.Time.IsZero() || q.Time.Nanosecond() != 0 {
+		return q.Time
+	}
+	return q.Time.Add(time.Second - time.Microsecond)
+}
+
+// Counts reports whether the query can lead to a checkpoint that was taken at that time: a
+// time never leads to one that was taken after it, whatever its position.
+func (q PositionQuery) Counts(taken time.Time) bool {
+	return q.Time.IsZero() || !taken.After(q.Through())
 }
 
 // Validate returns an ErrInvalid unless exactly one field is set and it is not negative.

@@ -265,8 +265,8 @@ func madeByManager(c *v1alpha1.Checkpoint) bool {
 	return ok
 }
 
-// toPosition resolves a rewind to a message. The files and the agent's own state become
-// those of the newest checkpoint at or before it. With scope Both the conversation does
+// toPosition resolves a rewind to a message or a time. The files and the agent's own state
+// become those of the newest checkpoint at or before it. With scope Both the conversation does
 // too, so that files and memory agree. The conversation alone can be rewound to a message
 // before the first checkpoint.
 func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Blocker) {
@@ -276,7 +276,7 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 		return beforeCheckpoints(query, found)
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"this task has no checkpoint at or before message %d: name a later message, or rewind only the conversation with scope Conversation, and give the rewind a new id", found.Position.Position)}
+			"this task has no checkpoint at or before %s, or rewind only the conversation with scope Conversation, and give the rewind a new id", laterThan(query, found))}
 	case c.Integrity.Damage != "":
 		return nil, damaged("rewind", *c)
 	}
@@ -296,6 +296,15 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 		}
 	}
 	return s, nil
+}
+
+// laterThan names the place before which there is no checkpoint, and what to name instead. A
+// checkpoint may have been taken after a time although the conversation had no message between.
+func laterThan(query history.PositionQuery, found history.Resolved) string {
+	if query.Time.IsZero() {
+		return fmt.Sprintf("message %d: name a later message", found.Position.Position)
+	}
+	return describeQuery(query, found) + ": name a later time"
 }
 
 // beforeCheckpoints resolves a rewind of the conversation to a message before the first

@@ -162,6 +162,8 @@ func TestARewindWithoutATargetIsRefusedAndChangesNothing(t *testing.T) {
 			"the conversation has 10 messages, and cannot go 10 back"},
 		"both, before any checkpoint": {v1alpha1.RewindBoth, toMessage(4), early, v1alpha1.ReasonInvalidState,
 			"this task has no checkpoint at or before message 4"},
+		"a time before any checkpoint": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{Time: &moment}, early, v1alpha1.ReasonInvalidState,
+			"this task has no checkpoint at or before 2025-01-02T03:04:05Z (message 4): name a later time"},
 		"code, before any checkpoint": {v1alpha1.RewindCode, toMessage(4), early, v1alpha1.ReasonInvalidState,
 			"this task has no checkpoint at or before message 4"},
 		"conversation, into the first turn": {v1alpha1.RewindConversation, toMessage(1), nothingWhole, v1alpha1.ReasonInvalidState,

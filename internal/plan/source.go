@@ -158,7 +158,7 @@ func fromRecord(name, uid string, at *v1alpha1.StartPoint, query *history.Positi
 			"the conversation of Task %q has no message %s: name another moment", name, describePoint(at))}
 	case c == nil && query != nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"Task %q has no checkpoint at or before message %d: name a later moment", name, found.Found.Position.Position)}
+			"Task %q has no checkpoint %s: name a later moment", name, noneBefore(at, found.Found.Position.Position))}
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
 			"Task %q does not have checkpoint %d, or does not have it yet: name one of its checkpoints, or wait for this one", name, *at.CheckpointNumber)}
@@ -173,6 +173,14 @@ func fromRecord(name, uid string, at *v1alpha1.StartPoint, query *history.Positi
 			"checkpoint %d of Task %q is not in the gitstore yet: the task starts when it is", c.Number, name)}
 	}
 	return &v1alpha1.SourceStatus{TaskUID: uid, Checkpoint: c.Number, Commit: c.Commit, Position: c.Position.Position}, nil
+}
+
+// noneBefore describes the place before which there is no checkpoint.
+func noneBefore(at *v1alpha1.StartPoint, position int64) string {
+	if at.Time != nil {
+		return describePoint(at)
+	}
+	return fmt.Sprintf("at or before message %d", position)
 }
 
 // describePoint describes a message or a time that the conversation does not have.

@@ -57,6 +57,7 @@ func TestMomentsThatOnlyTheHistoryKnows(t *testing.T) {
 		"no such message":      {message, Source{Known: true}, v1alpha1.ReasonPositionNotFound, "has no message 9"},
 		"before the beginning": {moment, nothing, v1alpha1.ReasonPositionNotFound, "has no message at or before 2026-01-02T03:04:05Z"},
 		"before checkpoints":   {message, resolved(nil), v1alpha1.ReasonCheckpointNotFound, "no checkpoint at or before message 9"},
+		"a time before them":   {moment, resolved(nil), v1alpha1.ReasonCheckpointNotFound, "no checkpoint at or before 2026-01-02T03:04:05Z"},
 		"damaged":              {message, Source{Known: true, Damaged: "message 4 is missing"}, v1alpha1.ReasonCorrupted, "message 4 is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {

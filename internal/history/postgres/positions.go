@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -144,7 +145,8 @@ func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, rea
 }
 
 // ResolvePosition returns the turn boundary of the task's active branch that the query
-// leads to, and the newest checkpoint of the task at or before it. Errors:
+// leads to, and the newest checkpoint of the task at or before it, taken by the query's time if
+// it has one. Errors:
 // history.ErrInvalid unless exactly one field of the query is set, history.ErrNotFound if
 // the task is unknown or its conversation is shorter.
 func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error) {
@@ -170,10 +172,18 @@ func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query histo
 		if result.AfterSequence, err = sequenceAt(ctx, q, taskUID, found.Branch, p.position); err != nil {
 			return err
 		}
-		result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, found.Branch, p.position)
+		result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, found.Branch, p.position, takenBy(query))
 		return err
 	})
 	return result, err
+}
+
+// takenBy returns the time by which a checkpoint must have been taken for the query to count it.
+func takenBy(query history.PositionQuery) time.Time {
+	if query.Time.IsZero() {
+		return endOfTime()
+	}
+	return query.Through()
 }
 
 // sequenceAt returns the task's record that created a message of a branch; 0 for an
@@ -193,7 +203,7 @@ func sequenceAt(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Bra
 // askedPosition returns the position that a query requests, before it is snapped.
 func askedPosition(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, query history.PositionQuery) (int64, error) {
 	if !query.Time.IsZero() {
-		return q.PositionAt(ctx, sqlc.PositionAtParams{BranchID: b.ID, At: query.Time})
+		return q.PositionAt(ctx, sqlc.PositionAtParams{BranchID: b.ID, At: query.Through()})
 	}
 	asked := query.Message
 	if query.Back > 0 {
@@ -214,9 +224,9 @@ func resolve(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64
 }
 
 // checkpointBefore returns the newest checkpoint of the task at or before a position of
-// the branch, or of those it inherits from; nil if there is none.
-func checkpointBefore(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, position int64) (*history.Checkpoint, error) {
-	number, err := q.CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: b.ID, Upto: position})
+// the branch, or of those it inherits from, and of those taken by a time; nil if there is none.
+func checkpointBefore(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, position int64, takenBy time.Time) (*history.Checkpoint, error) {
+	number, err := q.CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: b.ID, Upto: position, TakenBy: takenBy})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

@@ -78,6 +78,55 @@ var _ = Describe("Positions in a conversation", func() {
 		Expect(store.ResolvePosition(ctx, "unknown", history.PositionQuery{Back: 1})).Error().To(MatchError(history.ErrNotFound))
 	})
 
+	// A rewind of files takes checkpoints without a message between them. Times are shown in
+	// whole seconds: such a time stands for the whole second.
+	It("a time leads to no checkpoint that was taken after it", func() {
+		start := time.Now().Add(-time.Hour).Truncate(time.Second)
+		after := func(d time.Duration) time.Time { return start.Add(d) }
+		at := func(d time.Duration, r history.Record) {
+			records := w.number(r)
+			records[0].Time = after(d)
+			if c := records[0].Checkpoint; c != nil {
+				c.Time = after(d)
+			}
+			Expect(store.Append(w.t.Context(), w.task, w.attempt, records)).Error().NotTo(HaveOccurred())
+		}
+		at(10*time.Second, user("1"))
+		at(20*time.Second, checkpoint(1))
+		at(30*time.Second, agent("2"))
+		at(31*time.Second+700*time.Millisecond, checkpoint(2))
+		at(31*time.Second+800*time.Millisecond, agent("3"))
+		at(600*time.Second, checkpoint(3))
+		w.moveTo("op", history.MoveOperation{Position: 2})
+
+		type outcome struct{ position, checkpoint int64 }
+		for d, want := range map[time.Duration]outcome{
+			5 * time.Second:                       {0, 0},
+			15 * time.Second:                      {1, 0},
+			20 * time.Second:                      {1, 1},
+			30 * time.Second:                      {2, 1},
+			31*time.Second + 500*time.Millisecond: {2, 1},
+			31*time.Second + 700*time.Millisecond: {2, 2},
+			31 * time.Second:                      {2, 2},
+			601 * time.Second:                     {2, 2},
+		} {
+			got := w.resolve(history.PositionQuery{Time: after(d)})
+			number := int64(0)
+			if got.Checkpoint != nil {
+				number = got.Checkpoint.Number
+			}
+			Expect(outcome{got.Position.Position, number}).To(Equal(want), "after %s", d)
+		}
+		w.append(checkpoint(4))
+		Expect(w.resolve(history.PositionQuery{Time: after(time.Minute)})).To(HaveField("Checkpoint.Number", int64(2)))
+		Expect(w.resolve(history.PositionQuery{Message: 2})).To(HaveField("Checkpoint.Number", int64(4)))
+
+		By("asking for a second with a message in it")
+		w.append(agent("3"))
+		now := time.Now()
+		Expect(w.resolve(history.PositionQuery{Time: now.Truncate(time.Second)})).To(HaveField("Position.Position", int64(3)))
+	})
+
 	It("a move goes to a position", func(ctx SpecContext) {
 		w.append(user("1"), usage(1, 2, 3), call("x"), result("x"), checkpoint(1), agent("4"), user("5"))
 		for range 2 {

@@ -64,7 +64,7 @@ func snapshotOf(ctx context.Context, q *sqlc.Queries, taskUID string, p point, q
 		if err != nil {
 			return result, err
 		}
-		if before, err = checkpointBefore(ctx, q, taskUID, b, p.position); err != nil {
+		if before, err = checkpointBefore(ctx, q, taskUID, b, p.position, endOfTime()); err != nil {
 			return result, err
 		}
 	}
@@ -163,7 +163,7 @@ func (s *Store) SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal
 	snapshots := make([]history.Snapshot, 0, len(rows))
 	for _, row := range rows {
 		if row.Checkpoint == 0 && row.ParentID.Valid {
-			number, err := s.read().CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: row.BranchID, Upto: row.Position})
+			number, err := s.read().CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: row.BranchID, Upto: row.Position, TakenBy: endOfTime()})
 			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 				return nil, wrap(err, "list the snapshots of the task with UID "+taskUID)
 			}

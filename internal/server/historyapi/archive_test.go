@@ -110,11 +110,12 @@ var _ = Describe("Finding histories", func() {
 	Describe("a position", func() {
 		It("a position is resolved", func() {
 			f := quiet()
-			for query, want := range cases.Sorted(map[string]int64{"message=5": 4, "back=2": 6, "time=2026-01-02T03:04:05Z": 5}) {
+			for query, want := range cases.Sorted(map[string]int64{"message=5": 4, "back=2": 6, "time=2026-11-21T12:02:00Z": 5}) {
 				Expect(read[historyv1alpha1.ConversationPoint](f, conversationPath+"/position?"+query)).To(And(
 					HaveField("Position", want), HaveField("Snapped", true), HaveField("Messages", int64(9)),
 					HaveField("Checkpoint", int64(2)), HaveField("CheckpointPosition", int64(3))), query)
 			}
+			Expect(read[historyv1alpha1.ConversationPoint](f, conversationPath+"/position?time=2026-11-21T12:01:59Z")).To(HaveField("Checkpoint", int64(0)), "taken later")
 		})
 
 		It("an invalid one is refused", func() {

@@ -104,10 +104,11 @@ func (s *archive) ResolvePosition(_ context.Context, uid string, q history.Posit
 	if !q.Time.IsZero() {
 		asked = 6
 	}
-	return history.Resolved{
-		Position: history.Position{Branch: "main", Position: asked - 1}, Asked: asked, Snapped: true,
-		Checkpoint: &history.Checkpoint{Number: 2, Position: history.Position{Position: 3}},
-	}, nil
+	found := history.Resolved{Position: history.Position{Branch: "main", Position: asked - 1}, Asked: asked, Snapped: true}
+	if c := (history.Checkpoint{Number: 2, Time: noon.Add(2 * time.Minute), Position: history.Position{Position: 3}}); q.Counts(c.Time) {
+		found.Checkpoint = &c
+	}
+	return found, nil
 }
 
 // commitOf is the commit of a checkpoint. For the number 0 it is what the task started from,

@@ -413,7 +413,7 @@ func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.Pos
 		Asked:    asked, Snapped: boundary != asked, Totals: history.Totals{Messages: boundary},
 	}
 	for _, c := range k.checkpoints {
-		if c.Position.Position <= boundary {
+		if c.Position.Position <= boundary && q.Counts(c.Time) {
 			found.Checkpoint = &c
 		}
 	}

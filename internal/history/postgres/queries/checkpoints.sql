@@ -69,7 +69,7 @@ SELECT coalesce(c.changes, '')::text FROM checkpoints c JOIN tasks t ON t.id = c
 WHERE t.uid = @task_uid AND c.number = @number::integer;
 
 -- name: CheckpointBefore :one
--- The task's newest checkpoint at or before a position of a branch.
+-- The task's newest checkpoint at or before a position of a branch, of those taken by a time.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, @upto::bigint AS high
     FROM branches b WHERE b.id = @branch_id
@@ -79,7 +79,7 @@ WITH RECURSIVE chain AS (
 )
 SELECT c.number
 FROM tasks t JOIN checkpoints c ON c.task_id = t.id JOIN chain ON chain.id = c.branch_id
-WHERE t.uid = @task_uid AND c.position <= chain.high
+WHERE t.uid = @task_uid AND c.position <= chain.high AND c.time <= @taken_by::timestamptz
 ORDER BY c.position DESC, c.number DESC
 LIMIT 1;
 

@@ -72,28 +72,34 @@ func (q *Queries) Checkpoint(ctx context.Context, arg CheckpointParams) (Recorde
 
 const checkpointBefore = `-- name: CheckpointBefore :one
 WITH RECURSIVE chain AS (
-    SELECT b.id, b.parent_id, b.base_position AS low, $2::bigint AS high
-    FROM branches b WHERE b.id = $3
+    SELECT b.id, b.parent_id, b.base_position AS low, $3::bigint AS high
+    FROM branches b WHERE b.id = $4
     UNION ALL
     SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
     FROM chain c JOIN branches p ON p.id = c.parent_id
 )
 SELECT c.number
 FROM tasks t JOIN checkpoints c ON c.task_id = t.id JOIN chain ON chain.id = c.branch_id
-WHERE t.uid = $1 AND c.position <= chain.high
+WHERE t.uid = $1 AND c.position <= chain.high AND c.time <= $2::timestamptz
 ORDER BY c.position DESC, c.number DESC
 LIMIT 1
 `
 
 type CheckpointBeforeParams struct {
 	TaskUid  string
+	TakenBy  time.Time
 	Upto     int64
 	BranchID int64
 }
 
-// The task's newest checkpoint at or before a position of a branch.
+// The task's newest checkpoint at or before a position of a branch, of those taken by a time.
 func (q *Queries) CheckpointBefore(ctx context.Context, arg CheckpointBeforeParams) (int32, error) {
-	row := q.db.QueryRow(ctx, checkpointBefore, arg.TaskUid, arg.Upto, arg.BranchID)
+	row := q.db.QueryRow(ctx, checkpointBefore,
+		arg.TaskUid,
+		arg.TakenBy,
+		arg.Upto,
+		arg.BranchID,
+	)
 	var number int32
 	err := row.Scan(&number)
 	return number, err
