@@ -75,13 +75,13 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
   # The last but one of several tasks of a name that are gone
   kubectl clew fork fix-login --uid 0d9a64a5-9bd3-4b0b-9d3c-3f6e3a0e6b11 --name again
 
-  # The state of half an hour ago
+  # From the newest checkpoint of half an hour ago
   kubectl clew fork fix-login --at 30m --name before-lunch`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	const at = "Moment to fork from: a checkpoint's number or name, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, or a duration before now such as 30m. A message or a time leads to the newest checkpoint at or before it. Defaults to the latest checkpoint."
+	const at = "Moment to fork from: a checkpoint's number or name, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, a date, which is its midnight, or a duration before now such as 30m. A message leads to the newest checkpoint at or before it; a time to the newest taken by then, whose messages the conversation still has. Defaults to the latest checkpoint."
 	cmd.Flags().StringVar(&o.at, "at", "", at)
 	cmd.Flags().StringVar(&o.at, "from", "", "The same as --at.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the source, if several tasks had this name. Defaults to the Task that exists, or else to the newest.")

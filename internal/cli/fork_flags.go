@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -38,12 +37,12 @@ func (o *fork) point(ctx context.Context, s *session, task *v1alpha1.Task, list 
 	case errors.As(err, &missing):
 		return nil, err
 	}
-	at, unparsable := o.parseMoment("--at", o.at)
-	if unparsable != nil {
+	if _, unparsable := o.parseMoment("--at", o.at); unparsable != nil {
 		return nil, err
 	}
-	if _, err := time.Parse(time.DateTime, o.at); err == nil {
-		at = at.Add(time.Second) // messages are shown with seconds: the given one includes its messages
+	at, err := o.pastMoment("--at", o.at)
+	if err != nil {
+		return nil, err
 	}
 	return &v1alpha1.StartPoint{Time: &metav1.Time{Time: at.UTC()}}, nil
 }

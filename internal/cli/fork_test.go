@@ -56,7 +56,7 @@ func TestForkIntoVariants(t *testing.T) {
 		{"7", v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)}},
 		{"message:12", v1alpha1.StartPoint{Message: ptr.To[int64](12)}},
 		{"30m", v1alpha1.StartPoint{Time: ptr.To(metav1.NewTime(noon.Add(-30 * time.Minute)))}},
-		{"2026-11-21 08:00:05", v1alpha1.StartPoint{Time: ptr.To(metav1.NewTime(time.Date(2026, 11, 21, 8, 0, 6, 0, time.UTC)))}},
+		{"2026-11-21 08:00:05", v1alpha1.StartPoint{Time: ptr.To(metav1.NewTime(time.Date(2026, 11, 21, 8, 0, 5, 0, time.UTC)))}},
 	} {
 		b.must("fork", "source", "--name", names[i], "--at", test.at, "--wait=false",
 			"--variant", "name=x,prompt=One way, or another=maybe.", "--variant", "name=y")
@@ -74,6 +74,7 @@ func TestForkIntoVariants(t *testing.T) {
 		want  string
 	}{
 		{[]string{"--at", "8"}, "no checkpoint number 8"},
+		{[]string{"--at", "2026-11-22"}, `--at is "2026-11-22", which is in the future: it is 2026-11-21 12:00:00 now`},
 		{[]string{"--at", "tomorrow"}, `has no checkpoint "tomorrow"`},
 		{[]string{"--at", "message:no"}, "such as message:12"},
 		{[]string{"--variant", "prompt=No name."}, "a variant needs a name"},

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
-	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,37 +48,39 @@ func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, li
 	if o.toCommit != "" {
 		return toCommit(o.toCommit), nil
 	}
-	t := &rewindTarget{}
-	params := url.Values{"uid": {string(task.UID)}}
+	t, err := o.position()
+	if err != nil {
+		return nil, err
+	}
+	return t, t.resolve(ctx, s, task, list)
+}
+
+// position returns the position that the flags name.
+func (o *rewind) position() (*rewindTarget, error) {
 	switch {
 	case o.toMessage > 0:
-		t.field, t.value, t.text = "message", o.toMessage, fmt.Sprintf("message %d", o.toMessage)
-		params.Set("message", strconv.FormatInt(o.toMessage, 10))
+		return messageTarget(o.toMessage), nil
 	case o.back > 0:
-		t.field, t.value, t.text = "messagesBack", o.back, plural(o.back, "message")+" back"
-		params.Set("back", strconv.FormatInt(o.back, 10))
-	default:
-		at, err := o.parseMoment("--to-time", o.toTime)
-		if err != nil {
-			return nil, err
-		}
-		if _, err := time.Parse(time.DateTime, o.toTime); err == nil {
-			// Messages are shown with seconds, so a given second includes its messages.
-			at = at.Add(time.Second - time.Millisecond)
-		}
-		moment := at.UTC().Format(time.RFC3339Nano)
-		t.field, t.value, t.text = "time", moment, o.stamp(at)
-		params.Set("time", moment)
+		return &rewindTarget{field: "messagesBack", value: o.back, text: plural(o.back, "message") + " back"}, nil
 	}
-	return t, t.resolve(ctx, s, task, list, params)
+	return o.timeTarget("--to-time", o.toTime)
+}
+
+// query returns the parameters with which the history API resolves the position.
+func (t *rewindTarget) query(task *v1alpha1.Task) url.Values {
+	name := t.field
+	if name == "messagesBack" {
+		name = "back"
+	}
+	return url.Values{"uid": {string(task.UID)}, name: {fmt.Sprint(t.value)}}
 }
 
 // resolve asks the history API for the position. A user who may rewind a task need not
 // be allowed to read its history; the preview is less detailed then. A position that
 // does not exist is an error, before the user is asked to confirm.
-func (t *rewindTarget) resolve(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, params url.Values) error {
+func (t *rewindTarget) resolve(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) error {
 	point := &historyv1.ConversationPoint{}
-	err := s.historyGet(ctx, []string{"tasks", task.Name, "conversation", "position"}, params, point)
+	err := s.historyGet(ctx, []string{"tasks", task.Name, "conversation", "position"}, t.query(task), point)
 	var missing *notInHistory
 	switch {
 	case errors.As(err, &missing), err == nil && point.Asked < 1:
@@ -189,6 +190,8 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(cmp.Or(entryText(t.last), "…"), 60))})
 	}
 	switch {
+	case t.point.Checkpoint == 0 && t.field == "time":
+		rows = append(rows, []string{"  checkpoint", "none of this conversation was taken by then"})
 	case t.point.Checkpoint == 0:
 		rows = append(rows, []string{"  checkpoint", "none was taken before this position: it is the beginning of the task"})
 	case t.checkpoint != nil:

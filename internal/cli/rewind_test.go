@@ -243,7 +243,7 @@ func TestRewindToAPositionInTheConversation(t *testing.T) {
 		{"message", "message=13", []string{"--to-message", "13", "--conversation"}, v1alpha1.RewindTarget{Message: ptr.To[int64](13)}, []string{
 			"message 13", "to message 12, the end of its turn", "12 assistant: All tests pass.", "checkpoint 1 (wanderer-1)", "the conversation and the agent's own state; the files stay as they are", "keeps 12 of 41 messages",
 		}},
-		{"time", "time=2026-11-21T11%3A59%3A59.999Z", []string{"--to-time", "2026-11-21 11:59:59"}, v1alpha1.RewindTarget{Time: ptr.To(metav1.NewTime(noon.Add(-time.Millisecond)))}, []string{
+		{"time", "time=2026-11-21T11%3A59%3A59Z", []string{"--to-time", "2026-11-21 11:59:59"}, v1alpha1.RewindTarget{Time: ptr.To(metav1.NewTime(noon.Add(-time.Second)))}, []string{
 			"2026-11-21 11:59:59", "keeps 9 of 41 messages, as at the checkpoint",
 		}},
 		{"back", "back=4", []string{"--back", "4", "--code"}, v1alpha1.RewindTarget{MessagesBack: ptr.To[int32](4)}, []string{
@@ -304,6 +304,18 @@ func TestRewindToAMissingPositionIsAnError(t *testing.T) {
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Errorf("spec.rewind is %+v; want none", task.Spec.Rewind)
 	}
+}
+
+// A clock that is behind the cluster's is no reason to refuse a time that the cluster printed.
+func TestRewindToATimeInTheFutureIsAnError(t *testing.T) {
+	b := newBench(t)
+	b.task("early", v1alpha1.ReasonRunning)
+	b.withHistory(map[string]any{
+		"GET tasks/early/conversation/position": historyv1.ConversationPoint{Position: 12, Asked: 12, Messages: 12, Checkpoint: 1, CheckpointPosition: 9},
+	})
+	b.must("rewind", "early", "--to-time", "2026-11-21 12:00:59", "--dry-run=client")
+	_, _, err := b.clew("", "rewind", "early", "--to-time", "2026-11-21 12:02:00", "--dry-run=client")
+	wantError(t, err, `--to-time is "2026-11-21 12:02:00", which is in the future: it is 2026-11-21 12:00:00 now`)
 }
 
 // The manager carries the rewind out once the task's pod has sent the messages again.

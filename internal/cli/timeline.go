@@ -131,7 +131,7 @@ func (p *plugin) parseMoment(flag, text string) (time.Time, error) {
 	if back, err := time.ParseDuration(text); err == nil && back >= 0 {
 		return now.Add(-back), nil
 	}
-	return time.Time{}, fmt.Errorf("%s is %q; it must be a duration such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z or %q", flag, text, "2026-11-21 08:00:00")
+	return time.Time{}, fmt.Errorf("%s is %q; it must be a duration such as 90m or 2d, or a time with its date, such as 2026-11-21T08:00:00Z, %q or 2026-11-21", flag, text, "2026-11-21 08:00:00")
 }
 
 // read reads pages, newest first, until the limit.
