@@ -57,7 +57,7 @@ func findCheckpoint(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted s
 	}
 	number, err := strconv.ParseInt(strings.TrimPrefix(wanted, "#"), 10, 64)
 	if err != nil {
-		return nil, fmt.Errorf("task %s has no checkpoint %q; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", task.Name, wanted, task.Name, task.Namespace)
+		return nil, &noName{fmt.Sprintf("task %s has no checkpoint %q; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", task.Name, wanted, task.Name, task.Namespace)}
 	}
 	for i := range list.Items {
 		if list.Items[i].Status.Number == number {
@@ -80,6 +80,39 @@ type noObject struct {
 
 // Error implements error.
 func (e *noObject) Error() string { return e.message }
+
+// noName is the error for a text that is neither the name nor the number of a checkpoint.
+type noName struct{ message string }
+
+// Error implements error.
+func (e *noName) Error() string { return e.message }
+
+// alsoTakes adds to the error for a flag's text that names no checkpoint what else the flag takes.
+func alsoTakes(err error, flag, words string) error {
+	var unknown *noName
+	if errors.As(err, &unknown) {
+		return fmt.Errorf("%w; %s also takes %s", err, flag, words)
+	}
+	return err
+}
+
+// latest finds a task's latest checkpoint: the one that its status names, or, if that does not say
+// yet, the newest that has an object.
+func (s *session) latest(ctx context.Context, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*v1alpha1.Checkpoint, error) {
+	var number int64
+	for _, c := range list.Items {
+		if c.Status.TaskUID == string(task.UID) {
+			number = max(number, c.Status.Number)
+		}
+	}
+	if c := task.Status.LatestCheckpoint; c != nil && c.Number > 0 {
+		number = c.Number
+	}
+	if number == 0 {
+		return nil, fmt.Errorf("task %s has no checkpoint yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Name, task.Namespace)
+	}
+	return s.anyCheckpoint(ctx, list, task, fmt.Sprintf("#%d", number)) // # cannot begin a name
+}
 
 // anyCheckpoint finds a task's checkpoint by its name or number, also if it has no object any
 // more: then it is without name, as the history has it.

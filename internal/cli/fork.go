@@ -43,6 +43,9 @@ and all share the stored code. The source may be gone, if its history is kept: t
 tasks get its last spec, but environment variables that may be secret must be set again
 with the key env of --variant, or in a manifest with valueFrom.
 
+Before it creates anything, it shows from which checkpoint, and so from which message,
+the new tasks start; with --dry-run, it only shows that.
+
 Each new task starts on a branch of its own, clew/NAME unless another is named.
 
 Without --variant, one task is created, named as --name says. With it, one is
@@ -81,7 +84,7 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	const at = "Moment to fork from: a checkpoint's number or name, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, a date, which is its midnight, or a duration before now such as 30m. A message leads to the newest checkpoint at or before it; a time to the newest taken by then, whose messages the conversation still has. Defaults to the latest checkpoint."
+	const at = "Moment to fork from: a checkpoint's number or name, latest, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, a date, which is its midnight, or a duration before now such as 30m. A message leads to the newest checkpoint at or before it; a time to the newest taken by then, whose messages the conversation still has. Defaults to the latest checkpoint."
 	cmd.Flags().StringVar(&o.at, "at", "", at)
 	cmd.Flags().StringVar(&o.at, "from", "", "The same as --at.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the source, if several tasks had this name. Defaults to the Task that exists, or else to the newest.")
@@ -114,8 +117,11 @@ func (o *fork) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	object, err := o.object(ctx, s, source)
+	object, from, err := o.object(ctx, s, source)
 	if err != nil {
+		return err
+	}
+	if err := o.preview(o.ErrOut, source, from); err != nil {
 		return err
 	}
 	object.Spec.Variants = variants
@@ -149,19 +155,24 @@ func startsFrom(f *v1alpha1.Fork, source string) string {
 	if len(names) > 1 {
 		verb = "start"
 	}
-	return fmt.Sprintf("%s %s from checkpoint %d of %s", strings.Join(names, ", "), verb, f.Status.Source.Checkpoint, source)
+	text := fmt.Sprintf("%s %s from checkpoint %d of %s", strings.Join(names, ", "), verb, f.Status.Source.Checkpoint, source)
+	if at := f.Status.Source.Position; at > 0 && f.Spec.Conversation != v1alpha1.ConversationExclude {
+		text += fmt.Sprintf(", at message %d", at)
+	}
+	return text
 }
 
-// object builds the Fork to create, without its variants. It looks up the source and the
-// moment first, since a Fork of something that never exists would wait forever.
-func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1.Fork, error) {
-	task, gone, err := o.source(ctx, s, source)
+// object builds the Fork to create, without its variants, and says from where its tasks start.
+// It looks up the source and the moment first, since a Fork of something that never exists would
+// wait forever.
+func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1.Fork, *rewindTarget, error) {
+	task, newest, err := o.source(ctx, s, source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	list, err := s.checkpoints(ctx, source)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	object := &v1alpha1.Fork{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: o.name},
@@ -170,43 +181,46 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 			Conversation: v1alpha1.ConversationInclude,
 		},
 	}
-	if gone {
+	if newest != nil {
 		object.Spec.TaskUID = string(task.UID)
+		list.Items = nil // those of another task of the name
 	}
-	if object.Spec.At, err = o.point(ctx, s, task, list); err != nil {
-		return nil, err
+	var from *rewindTarget
+	if object.Spec.At, from, err = o.moment(ctx, s, task, list, newest); err != nil {
+		return nil, nil, err
 	}
 	if o.noConversation {
 		object.Spec.Conversation = v1alpha1.ConversationExclude
 	}
-	return object, nil
+	return object, from, nil
 }
 
-// source finds the task to fork. Of one that is gone, it has only name and UID.
-func (o *fork) source(ctx context.Context, s *session, name string) (task *v1alpha1.Task, gone bool, err error) {
+// source finds the task to fork. Of one that is gone, it has only name and UID, and newest is its
+// newest checkpoint.
+func (o *fork) source(ctx context.Context, s *session, name string) (task *v1alpha1.Task, newest *historyv1.Checkpoint, err error) {
 	task = &v1alpha1.Task{}
 	err = s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, task)
 	if err == nil && (o.uid == "" || o.uid == string(task.UID)) {
-		return task, false, nil
+		return task, nil, nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, false, s.explain(err, "task", name)
+		return nil, nil, s.explain(err, "task", name)
 	}
 	page := &historyv1.CheckpointList{}
 	failure := s.historyGet(ctx, []string{"tasks", name, "checkpoints"}, url.Values{"uid": {o.uid}, "limit": {"1"}}, page)
 	var unknown *notInHistory
 	switch {
 	case errors.As(failure, &unknown) && o.uid != "":
-		return nil, false, fmt.Errorf("there is no task %q with the UID %s in namespace %s, and no history of one is kept; `kubectl clew task list --name %s -o yaml` lists those that are", name, o.uid, s.namespace, name)
+		return nil, nil, fmt.Errorf("there is no task %q with the UID %s in namespace %s, and no history of one is kept; `kubectl clew task list --name %s -o yaml` lists those that are", name, o.uid, s.namespace, name)
 	case errors.As(failure, &unknown):
-		return nil, false, s.explain(err, "task", name)
+		return nil, nil, s.explain(err, "task", name)
 	case failure != nil:
-		return nil, false, fmt.Errorf("there is no such Task in namespace %s, and whether its history is kept could not be found out: %w", s.namespace, failure)
+		return nil, nil, fmt.Errorf("there is no such Task in namespace %s, and whether its history is kept could not be found out: %w", s.namespace, failure)
 	case len(page.Items) == 0:
-		return nil, false, fmt.Errorf("task %s is gone, and its history has no checkpoint to fork from", name)
+		return nil, nil, fmt.Errorf("task %s is gone, and its history has no checkpoint to fork from", name)
 	}
 	task = &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, UID: types.UID(page.Items[0].TaskUID)}}
-	return task, true, nil
+	return task, &page.Items[0], nil
 }
 
 // judgeFork is done once the new tasks exist.

@@ -1,51 +1,15 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
-
-// point parses --at; nil for the latest checkpoint. A checkpoint's name wins over everything
-// else that it could mean.
-func (o *fork) point(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*v1alpha1.StartPoint, error) {
-	if o.at == "" {
-		return nil, nil
-	}
-	if text, ok := strings.CutPrefix(o.at, "message:"); ok {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 1 {
-			return nil, fmt.Errorf("--at is %q; a message is named by its position, such as message:12", o.at)
-		}
-		return &v1alpha1.StartPoint{Message: &n}, nil
-	}
-	checkpoint, err := s.anyCheckpoint(ctx, list, task, o.at)
-	var missing *noObject
-	switch {
-	case err == nil && checkpoint.Name != "":
-		return &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: checkpoint.Name}}, nil
-	case err == nil:
-		return &v1alpha1.StartPoint{CheckpointNumber: &checkpoint.Status.Number}, nil
-	case errors.As(err, &missing):
-		return nil, err
-	}
-	if _, unparsable := o.parseMoment("--at", o.at); unparsable != nil {
-		return nil, err
-	}
-	at, err := o.pastMoment("--at", o.at)
-	if err != nil {
-		return nil, err
-	}
-	return &v1alpha1.StartPoint{Time: &metav1.Time{Time: at.UTC()}}, nil
-}
 
 // parseVariants parses --variant; without one it returns the variant of --name and --prompt.
 func (o *fork) parseVariants() ([]v1alpha1.ForkVariant, error) {

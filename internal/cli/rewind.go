@@ -39,7 +39,7 @@ type rewind struct {
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
-		Use:        "rewind TASK --to CHECKPOINT|NUMBER|base | --to-message N | --to-time T | --back N | --to-commit ID [-- PATH...]",
+		Use:        "rewind TASK --to CHECKPOINT|NUMBER|base|latest | --to-message N | --to-time T | --back N | --to-commit ID [-- PATH...]",
 		SuggestFor: []string{"rollback", "restore", "revert", "reset"},
 		Short:      "Rewind a task to a checkpoint, a message or a time",
 		Long: `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
@@ -109,7 +109,7 @@ was stopped before.`,
 
 func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more. base is the commit that the task started from: only the files are rewound to it.")
+	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more. base is the commit that the task started from: only the files are rewound to it. latest is the latest checkpoint.")
 	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
 	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept and checkpoints count: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", a date, which is its midnight, or a duration before now such as 30m. It must not be in the future.")
 	flags.StringVar(&o.toCommit, "to-commit", "", "Full id of a commit whose files are restored. Only the files are rewound.")
@@ -214,7 +214,7 @@ func (o *rewind) check(cmd *cobra.Command, name string) error {
 	case scopes > 1, scopes == 1 && cmd.Flags().Changed("scope"):
 		return errors.New("use only one of --code, --conversation, --both and --scope: each of them says what to rewind")
 	case given == 0, given == 1 && cmd.Flags().Changed("to") && o.to == "":
-		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to base, --to-message N, --to-time T, --back N or --to-commit ID; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
+		return fmt.Errorf("set the target with --to CHECKPOINT, --to NUMBER, --to base, --to latest, --to-message N, --to-time T, --back N or --to-commit ID; `kubectl clew checkpoint list %s` and `kubectl clew task history %s` show the possible targets", name, name)
 	case given > 1:
 		return errors.New("use only one of --to, --to-message, --to-time, --back and --to-commit: each of them sets the target")
 	case cmd.Flags().Changed("to-message") && o.toMessage < 1:

@@ -8,9 +8,6 @@ import (
 	"net/url"
 	"strconv"
 
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
@@ -41,9 +38,13 @@ func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, li
 	if o.to == historyv1.WordBase {
 		return s.toBase(ctx, task, list)
 	}
+	if o.to == historyv1.WordLatest && !named(list, o.to) {
+		checkpoint, err := s.latest(ctx, task, list)
+		return &rewindTarget{named: true, checkpoint: checkpoint}, err
+	}
 	if o.to != "" {
 		checkpoint, err := s.anyCheckpoint(ctx, list, task, o.to)
-		return &rewindTarget{named: true, checkpoint: checkpoint}, err
+		return &rewindTarget{named: true, checkpoint: checkpoint}, alsoTakes(err, "--to", "base and latest")
 	}
 	if o.toCommit != "" {
 		return toCommit(o.toCommit), nil
@@ -100,6 +101,11 @@ func (t *rewindTarget) resolve(ctx context.Context, s *session, task *v1alpha1.T
 			t.checkpoint = c
 		}
 	}
+	if t.checkpoint == nil && point.Checkpoint > 0 {
+		if c, err := s.recorded(ctx, task, point.Checkpoint); err == nil {
+			t.checkpoint = objectOf(task, c)
+		}
+	}
 	if point.Position < 1 {
 		return nil
 	}
@@ -116,8 +122,7 @@ func (t *rewindTarget) resolve(ctx context.Context, s *session, task *v1alpha1.T
 // many messages the store has. The manager then waits until the task has sent the rest
 // again.
 func (t *rewindTarget) lost(task *v1alpha1.Task, stored int64) bool {
-	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskHistoryComplete)
-	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonHistoryBehind {
+	if behind(task) {
 		return true
 	}
 	counted := task.Status.MessageCount
@@ -177,7 +182,7 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 		return [][]string{{"  to", p.checkpointText(t.checkpoint)}}
 	}
 	rows := [][]string{{"  to", t.text}}
-	if t.field == "commit" {
+	if t.field == "commit" || t.field == "" {
 		return rows
 	}
 	if t.point == nil {

@@ -318,6 +318,21 @@ func TestRewindToATimeInTheFutureIsAnError(t *testing.T) {
 	wantError(t, err, `--to-time is "2026-11-21 12:02:00", which is in the future: it is 2026-11-21 12:00:00 now`)
 }
 
+func TestRewindToTheLatestCheckpoint(t *testing.T) {
+	b := newBench(t)
+	task := b.task("wanderer", v1alpha1.ReasonSuspended)
+	_, _, err := b.clew("", "rewind", "wanderer", "--to", "latest", "--yes")
+	wantError(t, err, "task wanderer has no checkpoint yet")
+	b.checkpoint(task, 1)
+	b.checkpoint(task, 2)
+	b.must("rewind", "wanderer", "--to", "latest", "--yes", "--wait=false")
+	b.get(task)
+	wantText(t, "the checkpoint", "wanderer-2", task.Spec.Rewind.To.CheckpointRef.Name)
+	_, _, err = b.clew("", "rewind", "wanderer", "--to", "live", "--yes")
+	wantError(t, err, `has no checkpoint "live"`)
+	wantError(t, err, "--to also takes base and latest")
+}
+
 // The manager carries the rewind out once the task's pod has sent the messages again.
 func TestRewindToAPositionThatTheHistoryStoreHasLostIsRequested(t *testing.T) {
 	const position = "GET tasks/restored/conversation/position"
