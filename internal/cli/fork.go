@@ -238,5 +238,15 @@ func judgeFork(f *v1alpha1.Fork) verdict {
 	case v1alpha1.ReasonTaskExists, v1alpha1.ReasonInvalidTemplate, v1alpha1.ReasonCheckpointOfOther, v1alpha1.ReasonSpecNotKept:
 		return verdict{err: fmt.Errorf("the fork failed: %s (%s)", plain(complete.Message), complete.Reason)}
 	}
-	return verdict{state: cmp.Or(complete.Message, complete.Reason)}
+	return verdict{state: cmp.Or(complete.Message, complete.Reason), doubtful: mayNeverCome(complete.Reason)}
+}
+
+// mayNeverCome reports whether a Fork with that reason waits for something that nothing makes.
+func mayNeverCome(reason string) bool {
+	switch reason {
+	case v1alpha1.ReasonPositionNotFound, v1alpha1.ReasonCheckpointNotFound, v1alpha1.ReasonSourceNotFound, v1alpha1.ReasonSourceAmbiguous,
+		v1alpha1.ReasonCheckpointLost, v1alpha1.ReasonCheckpointCorrupted, v1alpha1.ReasonCorrupted:
+		return true
+	}
+	return false
 }

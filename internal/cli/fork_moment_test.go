@@ -84,3 +84,24 @@ func TestForkOfAMissingMomentIsRefused(t *testing.T) {
 		t.Errorf("%d Forks were created", len(list.Items))
 	}
 }
+
+// TestAForkThatMayNeverStartIsDeleted: when the history could not say so before it was created.
+func TestAForkThatMayNeverStartIsDeleted(t *testing.T) {
+	b := newBench(t)
+	b.checkpoint(b.task("source", v1alpha1.ReasonRunning), 1)
+	playManager(b, &v1alpha1.ForkList{}, func(f *v1alpha1.Fork) bool {
+		f.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPositionNotFound,
+			Message: "the conversation has no message 500", LastTransitionTime: metav1.NewTime(noon)}}
+		return true
+	})
+	_, _, err := b.clew("", "fork", "source", "--name", "long", "--at", "message:500", "--timeout", "2s")
+	wantError(t, err, "(the conversation has no message 500); the fork long waits for something that may never come: `kubectl delete forks.clew.dev long -n "+b.namespace+"` removes it")
+}
+
+func TestAnInterruptedWaitSaysHowToRemoveWhatMayNeverBeDone(t *testing.T) {
+	s := &session{namespace: "team"}
+	f := &v1alpha1.Fork{Status: v1alpha1.ForkStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ForkComplete, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonPositionNotFound}}}}
+	wantError(t, s.givenUp(waitFlags{}, "fork", "long", judgeFork(f), true), "interrupted; the fork long waits for something that may never come: `kubectl delete forks.clew.dev long -n team` removes it")
+	f.Status.Conditions[0].Reason = v1alpha1.ReasonHistoryUnavailable
+	wantError(t, s.givenUp(waitFlags{}, "fork", "long", judgeFork(f), true), "interrupted; the operation continues in the cluster")
+}

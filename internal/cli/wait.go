@@ -55,11 +55,13 @@ func (p *positiveDuration) String() string { return time.Duration(*p).String() }
 func (p *positiveDuration) Type() string { return "duration" }
 
 // verdict says whether the awaited operation is done, is in progress (with a state
-// to show), or has failed with an error that ends the wait.
+// to show), or has failed with an error that ends the wait. doubtful is an operation in
+// progress that waits for something that may never come.
 type verdict struct {
-	done  bool
-	state string
-	err   error
+	done     bool
+	state    string
+	err      error
+	doubtful bool
 }
 
 // await watches one object until judge returns a verdict that is done, and returns
@@ -71,7 +73,7 @@ func await[T client.Object](ctx context.Context, s *session, f waitFlags, kind s
 	progress := newProgress(s.ErrOut)
 	defer progress.stop()
 	var last T
-	state := ""
+	var now verdict
 	_, err := watchtools.UntilWithSync(ctx, s.watcher(list, name), object, nil, func(event watch.Event) (bool, error) {
 		if event.Type == watch.Deleted {
 			return false, fmt.Errorf("the %s %s was deleted while waiting", kind, name)
@@ -81,19 +83,31 @@ func await[T client.Object](ctx context.Context, s *session, f waitFlags, kind s
 			return false, fmt.Errorf("the watch of %s %s returned a %T", kind, name, event.Object)
 		}
 		last = seen
-		v := judge(seen)
-		state = v.state
-		progress.update(v.state)
-		return v.done, v.err
+		now = judge(seen)
+		progress.update(now.state)
+		return now.done, now.err
 	})
 	if wait.Interrupted(err) || errors.Is(err, watchtools.ErrWatchClosed) {
-		if parent := context.Cause(ctx); errors.Is(parent, context.Canceled) {
-			return last, errors.New("interrupted; the operation continues in the cluster")
-		}
-		return last, fmt.Errorf("gave up waiting for %s %s after %s (%s); the operation continues in the cluster: check it with `kubectl describe %ss.clew.dev %s -n %s`, or wait longer with --timeout",
-			kind, name, f.timeout, cmp.Or(oneLine(state), "nothing reported yet"), kind, name, s.namespace)
+		interrupted := errors.Is(context.Cause(ctx), context.Canceled)
+		return last, s.givenUp(f, kind, name, now, interrupted)
 	}
 	return last, err
+}
+
+// givenUp is the error for a wait that ends before the operation does.
+func (s *session) givenUp(f waitFlags, kind, name string, now verdict, interrupted bool) error {
+	object := fmt.Sprintf("%ss.clew.dev %s -n %s", kind, name, s.namespace)
+	problem := fmt.Sprintf("gave up waiting for %s %s after %s (%s)", kind, name, f.timeout, cmp.Or(oneLine(now.state), "nothing reported yet"))
+	if interrupted {
+		problem = "interrupted"
+	}
+	switch {
+	case now.doubtful:
+		return fmt.Errorf("%s; the %s %s waits for something that may never come: `kubectl delete %s` removes it", problem, kind, name, object)
+	case interrupted:
+		return errors.New("interrupted; the operation continues in the cluster")
+	}
+	return fmt.Errorf("%s; the operation continues in the cluster: check it with `kubectl describe %s`, or wait longer with --timeout", problem, object)
 }
 
 // watcher lists and watches only the object with that name.
