@@ -32,12 +32,21 @@ func (p *plugin) completeCheckpointOf(_ *cobra.Command, args []string, prefix st
 	})
 }
 
-// completeTargetOf completes a flag with base, and the checkpoints of the task that the first
-// argument names.
+// completeTargetOf completes a flag with base, and with what completeStartOf knows.
 func (p *plugin) completeTargetOf(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	found, directive := p.completeCheckpointOf(cmd, args, prefix)
+	found, directive := p.completeStartOf(cmd, args, prefix)
 	if len(args) > 0 && strings.HasPrefix(historyv1.WordBase, prefix) {
 		found = append(found, cobra.CompletionWithDesc(historyv1.WordBase, "the files that the task started from"))
+	}
+	return found, directive
+}
+
+// completeStartOf completes a flag with latest, and the checkpoints of the task that the first
+// argument names.
+func (p *plugin) completeStartOf(cmd *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+	found, directive := p.completeCheckpointOf(cmd, args, prefix)
+	if len(args) > 0 && strings.HasPrefix(historyv1.WordLatest, prefix) {
+		found = append(found, cobra.CompletionWithDesc(historyv1.WordLatest, "the latest checkpoint"))
 	}
 	return found, directive
 }

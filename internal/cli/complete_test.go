@@ -68,9 +68,10 @@ func TestCompletionOfMoments(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"rewind", "worker", "--to", ""}, twelve + three + byName + "base\tthe files that the task started from\n" + inOrder},
+		{[]string{"rewind", "worker", "--to", ""}, twelve + three + byName + "latest\tthe latest checkpoint\nbase\tthe files that the task started from\n" + inOrder},
 		{[]string{"resume", "worker", "--from-checkpoint", "1"}, twelve + inOrder},
 		{[]string{"fork", "worker", "--at", "w"}, byName + inOrder},
+		{[]string{"fork", "worker", "--at", "l"}, "latest\tthe latest checkpoint\n" + inOrder},
 		{[]string{"diff", "worker", ""}, words + previous + others + twelve + three + byName + inOrder},
 		{[]string{"diff", "worker", "3", ""}, words + others + twelve + three + byName + inOrder},
 		{[]string{"diff", "worker", "3", "wo"}, byName + "worker-fork:latest\tCompleted\n" + inOrder},
