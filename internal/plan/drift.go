@@ -33,6 +33,31 @@ func (d *decision) reportSettledDrift(a *v1alpha1.Attempt, result daemonapi.Prep
 	}
 }
 
+// completedBeforeDrift reports whether drift has stopped each attempt to continue a completed
+// task. Drift is looked for before a resume's prompt is recorded, so the agent would run again
+// without one.
+func (d *decision) completedBeforeDrift() bool {
+	ended := d.settled()
+	if ended == nil || ended.reason != v1alpha1.ReasonDriftDetected {
+		return false
+	}
+	for ended != nil && ended.reason == v1alpha1.ReasonDriftDetected {
+		before := d.s.Attempts[:attemptNumbered(d.s.Attempts, ended.attempt)]
+		for len(before) > 0 && before[len(before)-1].Outcome == v1alpha1.AttemptPrepareFailed { // an earlier try
+			before = before[:len(before)-1]
+		}
+		ended = settledBy(before)
+	}
+	return ended != nil && ended.reason == v1alpha1.ReasonCompleted
+}
+
+// keptFromAgent reports whether drift kept the prompt of the resume in the spec from the agent.
+func (d *decision) keptFromAgent() bool {
+	r, s := d.task.Spec.Resume, d.s.Resume
+	return r != nil && s != nil && r.ID == s.ID && r.Prompt != "" &&
+		s.State == v1alpha1.OperationFailed && s.Reason == v1alpha1.ReasonDriftDetected
+}
+
 // changedWhileStopped says what became of the files that drifted.
 func changedWhileStopped(result daemonapi.PrepareResult, became string) string {
 	if result.DriftCount == 1 {

@@ -91,7 +91,11 @@ func statusOf(name string) metav1.ConditionStatus {
 func (d *decision) advice(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonDriftDetected:
-		return "; apply a resume with a new id and onDrift: Preserve or Override"
+		advice := "; apply a resume with a new id and onDrift: Preserve or Override"
+		if d.keptFromAgent() {
+			advice += ", and repeat the prompt, which the agent has not got"
+		}
+		return advice
 	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}

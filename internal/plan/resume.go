@@ -56,6 +56,9 @@ func (d *decision) considerResume() {
 	}
 }
 
+// needsPrompt is why a completed task is not resumed without a prompt.
+const needsPrompt = "a completed task continues only with a new prompt: set resume.prompt, or resume it from a checkpoint, and give the resume a new id"
+
 // resumeBlocker returns why a task cannot be resumed in its state; nil if it can.
 func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 	blocker := func(message string) *Blocker { return &Blocker{v1alpha1.ReasonInvalidOperation, message} }
@@ -69,7 +72,9 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 	case d.active() != nil && !d.stuckElsewhere():
 		return blocker("the task is running: suspend it first, or wait until it has stopped, and give the resume a new id")
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
-		return blocker("a completed task continues only with a new prompt: set resume.prompt, or resume it from a checkpoint, and give the resume a new id")
+		return blocker(needsPrompt)
+	case d.completedBeforeDrift() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
+		return blocker(needsPrompt + "; the agent has not run since: repeat the prompt of the resume that failed")
 	case r.Placement == v1alpha1.PlacementOtherNode && d.lastNode() == "":
 		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and give the resume a new id"}
 	case d.stuckElsewhere():
