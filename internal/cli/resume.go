@@ -121,7 +121,7 @@ func (o *resume) checkMode(given bool) error {
 
 // driftFlag adds --on-drift to a command.
 func driftFlag(cmd *cobra.Command) *enumFlag {
-	return enum(cmd, "on-drift", string(v1alpha1.OnDriftFail), "What to do if the files were changed while the task was not running: fail, keep the changes as a checkpoint and continue, or discard them and continue.",
+	return enum(cmd, "on-drift", string(v1alpha1.OnDriftFail), "What to do if the files were changed while the task was not running: fail, keep the changes as a checkpoint and continue, or discard them and continue, after which nothing brings them back.",
 		string(v1alpha1.OnDriftFail), string(v1alpha1.OnDriftPreserve), string(v1alpha1.OnDriftOverride))
 }
 
@@ -151,9 +151,11 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	o.announceDiscarded(task)
 	if o.dryRun.client {
 		return o.printUnsent(task, patch)
 	}
+	known := task.Status.UndecidedDrift()
 	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", name)
 	}
@@ -164,6 +166,9 @@ func (o *resume) run(ctx context.Context, name string) error {
 			return err
 		}
 		outcome = "resumed"
+		if gone := discarded(task, task.Status.Resume, v1alpha1.OnDrift(o.onDrift.value), known); gone != nil {
+			outcome += "; discarded " + changedMeanwhile(gone)
+		}
 	}
 	if done, err := o.printed(o.print, task); done {
 		return err
@@ -343,7 +348,10 @@ func operationError(verb string, task *v1alpha1.Task, operation *v1alpha1.Operat
 	outcome := map[v1alpha1.OperationState]string{v1alpha1.OperationRefused: "was refused", v1alpha1.OperationFailed: "failed"}[operation.State]
 	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, outcome, cmp.Or(plain(operation.Message), "no message"), operation.Reason)
 	if operation.Reason == v1alpha1.ReasonDriftDetected {
-		text += "; keep the changes with --on-drift preserve, or discard them with --on-drift override"
+		text += "; " + decideDrift
+		if verb == "resume" && task.Status.PromptKeptByDrift(task.Spec.Resume) {
+			text += "; repeat --prompt, too: the agent has not got it"
+		}
 	}
 	return errors.New(text)
 }

@@ -33,9 +33,14 @@ func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, i
 		{"  to", fmt.Sprintf("checkpoint %d", from.Status.Number)},
 		{"  rewinds", rewinds(v1alpha1.RewindBoth, nil)},
 	}
+	onDrift, state := v1alpha1.OnDrift(o.onDrift.value), "the current state"
+	if onDrift == v1alpha1.OnDriftOverride {
+		state += ", without what is discarded,"
+	}
 	rows = append(rows, effect.conversation()...)
+	rows = append(rows, driftRow("resume", task, onDrift)...)
 	rows = append(rows,
-		[]string{"  preserves", "the current state as a checkpoint, and as branch " + branch + " in the agent's repository"},
+		[]string{"  preserves", state + " as a checkpoint, and as branch " + branch + " in the agent's repository"},
 		[]string{"  the agent", "continues from there"})
 	fmt.Fprintln(w, style.bold("Resume of task "+task.Name+" from a checkpoint"))
 	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -65,8 +64,9 @@ with the conversation as well, have checkpointPolicy.beforeRun take a checkpoint
 Before it asks, it shows which files would change, which messages would go and which
 work would stop. The agent is stopped first. The current state is always kept as a
 checkpoint, so that "kubectl clew undo" can take the rewind back, and by default also as
-a branch in the agent's repository. Then the task continues from the target, unless it
-was stopped before.`,
+a branch in the agent's repository. Only with --on-drift override, what was changed while
+the task was not running is not kept anywhere. Then the task continues from the target,
+unless it was stopped before.`,
 		Example: `  # Show what the rewind would do, and ask for confirmation
   kubectl clew rewind fix-login --to 3
 
@@ -176,7 +176,7 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err := o.preview(o.ErrOut, task, list, target, id, effect); err != nil {
 		return err
 	}
-	if err := effect.fails(); err != nil {
+	if err := cmp.Or(effect.fails(), o.driftFails(task)); err != nil {
 		return err
 	}
 	if o.dryRun.changes() && !o.yes {
@@ -259,13 +259,14 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", name)
 	}
-	outcome := target.requested()
+	outcome, known, onDrift := target.requested(), task.Status.UndecidedDrift(), v1alpha1.OnDrift(o.onDrift.value)
 	if o.wait.wait && o.dryRun.changes() {
 		task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, func(t *v1alpha1.Task) verdict { return judgeRewind(t, id) })
 		if err != nil {
 			return err
 		}
-		outcome = o.subject() + rewindOutcome(task.Status.Rewind, v1alpha1.PreserveMode(o.preserve.value), target)
+		ended := task.Status.Rewind
+		outcome = o.subject() + rewindOutcome(ended, v1alpha1.PreserveMode(o.preserve.value), target, discarded(task, ended, onDrift, known))
 	}
 	if done, err := o.printed(o.print, task); done {
 		return err
@@ -309,7 +310,8 @@ func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.Checkp
 		}
 		rows = append(rows, []string{"  conversation", text})
 	}
-	rows = append(rows, []string{"  preserves", o.preserved(id, effect)})
+	rows = append(rows, driftRow("rewind", task, v1alpha1.OnDrift(o.onDrift.value))...)
+	rows = append(rows, []string{"  preserves", o.preserved(task, id, effect)})
 	rows = append(rows, []string{"  the agent", o.afterwards(task)})
 	rows = append(rows, effect.stopped()...)
 	fmt.Fprintln(w, style.bold("Rewind of task "+task.Name))
@@ -345,8 +347,11 @@ func newerCheckpoints(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target
 }
 
 // preserved describes how the rewind keeps the current state.
-func (o *rewind) preserved(id string, effect rewindEffect) string {
-	const always = "the current state as a checkpoint"
+func (o *rewind) preserved(task *v1alpha1.Task, id string, effect rewindEffect) string {
+	always := "the current state as a checkpoint"
+	if o.onDrift.value == string(v1alpha1.OnDriftOverride) && !active(task) {
+		always = "the current state, without what is discarded, as a checkpoint"
+	}
 	mode := v1alpha1.PreserveMode(o.preserve.value)
 	if effect.RewindPreview != nil {
 		mode = v1alpha1.PreserveMode(effect.Keeps.Preserve) // none is needed if the files stay
@@ -365,9 +370,9 @@ func (o *rewind) preserved(id string, effect rewindEffect) string {
 
 // afterwards describes what becomes of the agent.
 func (o *rewind) afterwards(task *v1alpha1.Task) string {
-	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
-	if succeeded != nil && succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) {
-		return "is stopped first, then continues from there (the task is " + succeeded.Reason + " now)"
+	if active(task) {
+		state := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason
+		return "is stopped first, then continues from there (the task is " + state + " now)"
 	}
 	return "is not running, and stays stopped until `kubectl clew resume " + task.Name + " -n " + task.Namespace + "`"
 }
@@ -387,8 +392,9 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 	return verdict{state: cmp.Or(operation.Message, taskState(task))}
 }
 
-// rewindOutcome describes where a rewind went, and where the previous state is kept.
-func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget) string {
+// rewindOutcome describes where a rewind went, what drift it has discarded, and where the previous
+// state is kept.
+func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget, discarded *v1alpha1.DriftStatus) string {
 	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
 	switch {
 	case target.field == "commit":
@@ -401,8 +407,13 @@ func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.Preser
 			text += fmt.Sprintf(" and checkpoint %d", operation.ToCheckpoint)
 		}
 	}
+	previous := "the previous state"
+	if discarded != nil {
+		text += "; discarded " + changedMeanwhile(discarded)
+		previous += ", without these changes,"
+	}
 	if operation.FromCheckpoint > 0 {
-		text += fmt.Sprintf("; the previous state is kept as checkpoint %d", operation.FromCheckpoint)
+		text += fmt.Sprintf("; %s is kept as checkpoint %d", previous, operation.FromCheckpoint)
 	}
 	if operation.Preserved != "" {
 		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 	if err := o.previewUndo(task, target, id, effect); err != nil {
 		return err
 	}
-	if err := effect.fails(); err != nil {
+	if err := cmp.Or(effect.fails(), o.driftFails(task)); err != nil {
 		return err
 	}
 	if o.dryRun.changes() && !o.yes {
@@ -127,7 +128,8 @@ func (o *rewind) previewUndo(task *v1alpha1.Task, target *rewindTarget, id strin
 		rows = append(rows, []string{"  to", "what was before that rewind"})
 	}
 	rows = append(rows, effect.conversation()...)
-	rows = append(rows, []string{"  preserves", o.preserved(id, effect)}, []string{"  the agent", o.afterwards(task)})
+	rows = append(rows, driftRow("rewind", task, v1alpha1.OnDrift(o.onDrift.value))...)
+	rows = append(rows, []string{"  preserves", o.preserved(task, id, effect)}, []string{"  the agent", o.afterwards(task)})
 	rows = append(rows, effect.stopped()...)
 	fmt.Fprintln(w, style.bold(fmt.Sprintf("Undo of rewind %v of task %s", target.value, task.Name)))
 	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {

@@ -51,13 +51,6 @@ func (d *decision) completedBeforeDrift() bool {
 	return ended != nil && ended.reason == v1alpha1.ReasonCompleted
 }
 
-// keptFromAgent reports whether drift kept the prompt of the resume in the spec from the agent.
-func (d *decision) keptFromAgent() bool {
-	r, s := d.task.Spec.Resume, d.s.Resume
-	return r != nil && s != nil && r.ID == s.ID && r.Prompt != "" &&
-		s.State == v1alpha1.OperationFailed && s.Reason == v1alpha1.ReasonDriftDetected
-}
-
 // changedWhileStopped says what became of the files that drifted.
 func changedWhileStopped(result daemonapi.PrepareResult, became string) string {
 	if result.DriftCount == 1 {

@@ -92,7 +92,7 @@ func (d *decision) advice(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonDriftDetected:
 		advice := "; apply a resume with a new id and onDrift: Preserve or Override"
-		if d.keptFromAgent() {
+		if d.s.PromptKeptByDrift(d.task.Spec.Resume) {
 			advice += ", and repeat the prompt, which the agent has not got"
 		}
 		return advice
