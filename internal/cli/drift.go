@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 
 	"github.com/spf13/cobra"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -27,7 +30,8 @@ func (p *plugin) driftCommand() *cobra.Command {
 		Use:   "drift TASK",
 		Short: "Show what was changed while a task was not running",
 		Long: `Show which files of a task were changed on its volume while it was not running, and how:
-compared with the checkpoint that Clew had left there. A task that finds such a change
+compared with the checkpoint that Clew had left there. They are compared when a pod of the
+task starts, so what was changed since then is not shown. A task that finds such a change
 when it is resumed or rewound waits for a decision about it, unless the request says what
 to do (--on-drift).`,
 		Example: `  # What was changed, as a patch, and as a summary
@@ -62,7 +66,7 @@ func (o *drift) run(ctx context.Context, name string) error {
 	found := task.Status.Drift
 	switch {
 	case found == nil:
-		fmt.Fprintf(o.ErrOut, "nothing of task %s was changed while it was not running: its newest pod found the volume as Clew had left it\n", name)
+		fmt.Fprintln(o.ErrOut, nothingFound(task))
 		found = &v1alpha1.DriftStatus{}
 	case o.output.value == "patch":
 		o.summarize(task, found)
@@ -87,9 +91,43 @@ func (o *drift) summarize(task *v1alpha1.Task, found *v1alpha1.DriftStatus) {
 	if found.Head != nil && found.ExpectedHead != nil {
 		fmt.Fprintf(w, "the HEAD of its repository was moved from %s to %s\n", head(found.ExpectedHead), head(found.Head))
 	}
-	if found.Commit != "" {
-		fmt.Fprintf(w, "`kubectl clew resume %s --on-drift preserve` keeps the changes, `--on-drift override` discards them\n", task.Name)
+	fmt.Fprint(w, decided(task, found))
+}
+
+// decided says what became of the drifted files, or how to decide about them.
+func decided(task *v1alpha1.Task, found *v1alpha1.DriftStatus) string {
+	if found.FileCount == 0 {
+		return ""
 	}
+	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskDrifted)
+	switch {
+	case c != nil && c.Reason == v1alpha1.EventDriftOverridden:
+		return fmt.Sprintf("attempt %d discarded these changes: they are not kept\n", found.Attempt)
+	case c != nil && c.Reason == v1alpha1.EventDriftPreserved:
+		return fmt.Sprintf("attempt %d kept these changes as a checkpoint\n", found.Attempt)
+	case found.Commit == "" && (c == nil || c.Status != metav1.ConditionTrue):
+		return ""
+	}
+	text := fmt.Sprintf("`kubectl clew resume %s --on-drift preserve` keeps the changes, `--on-drift override` discards them\n", task.Name)
+	if task.Status.PromptKeptByDrift(task.Spec.Resume) {
+		text += "repeat `--prompt`, too: the agent has not got the prompt of the resume that failed\n"
+	}
+	return text
+}
+
+// nothingFound says since when nothing is known to have drifted.
+func nothingFound(task *v1alpha1.Task) string {
+	later := "what was changed since then is found when the task next starts"
+	if active(task) {
+		later = "what is changed while it does not run is found when it next starts"
+	}
+	for _, a := range slices.Backward(task.Status.Attempts) {
+		// Others have not come so far, or nobody knows.
+		if a.Memory != "" || a.Outcome == v1alpha1.AttemptCompleted || a.Outcome == v1alpha1.AttemptAgentFailed || a.Outcome == v1alpha1.AttemptRewound {
+			return fmt.Sprintf("nothing of task %s was found changed when attempt %d started; %s", task.Name, a.Number, later)
+		}
+	}
+	return fmt.Sprintf("nothing of task %s is known to have changed while it was not running: that is found when it next starts", task.Name)
 }
 
 // head names the commit and the branch of a HEAD.

@@ -3,6 +3,8 @@ package cli
 import (
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -13,7 +15,11 @@ func TestDrift(t *testing.T) {
 	r := b.withHistory(map[string]any{diffRequest: someDiff()})
 	out, errOut := b.must("drift", "fix-login")
 	wantText(t, "output", "", out)
-	wantParts(t, "standard error", errOut, "nothing of task fix-login was changed while it was not running")
+	wantText(t, "standard error", "nothing of task fix-login is known to have changed while it was not running: that is found when it next starts\n", errOut)
+	task.Status.Attempts = []v1alpha1.Attempt{{Number: 1, PodName: "a", Outcome: v1alpha1.AttemptCompleted}, {Number: 2, PodName: "b", Outcome: v1alpha1.AttemptBlocked}}
+	b.try(server.Client.Status().Update(b.ctx, task))
+	_, errOut = b.must("drift", "fix-login")
+	wantText(t, "standard error", "nothing of task fix-login was found changed when attempt 1 started; what was changed since then is found when the task next starts\n", errOut)
 
 	task.Status.Drift = &v1alpha1.DriftStatus{Attempt: 2, Checkpoint: 3, FileCount: 5, Commit: "d0d0",
 		Files: []v1alpha1.ChangedFile{{Path: "a.go", Action: v1alpha1.FileModified}, {Path: "b.png", Action: v1alpha1.FileAdded}}}
@@ -44,6 +50,30 @@ func TestDrift(t *testing.T) {
 	out, errOut = b.must("drift", "fix-login")
 	wantText(t, "output", "", out)
 	wantText(t, "standard error", "the HEAD of its repository was moved from commit 0123456789ab of branch main to no commit of branch by-hand\n", errOut)
+}
+
+func TestDriftSaysWhatBecameOfTheFiles(t *testing.T) {
+	b := newBench(t)
+	task := b.task("fix-login", v1alpha1.ReasonDriftDetected)
+	b.driftsInto(task)
+	b.withHistory(map[string]any{diffRequest: someDiff()})
+	task.Spec.Resume = &v1alpha1.Resume{ID: "more", Prompt: "More."}
+	b.try(server.Client.Update(b.ctx, task))
+	task.Status.Resume = &v1alpha1.OperationStatus{ID: "more", State: v1alpha1.OperationFailed, Reason: v1alpha1.ReasonDriftDetected}
+	b.try(server.Client.Status().Update(b.ctx, task))
+	_, errOut := b.must("drift", "fix-login")
+	wantParts(t, "the advice", errOut, "`--on-drift override` discards them\nrepeat `--prompt`, too: the agent has not got the prompt of the resume that failed\n")
+	wantError(t, judgeResume(task, "more").err, "discard them with --on-drift override; repeat --prompt, too: the agent has not got it")
+	task.Status.Drift.Commit = ""
+	for reason, sentence := range map[string]string{
+		v1alpha1.EventDriftOverridden: "attempt 2 discarded these changes: they are not kept\n",
+		v1alpha1.EventDriftPreserved:  "attempt 2 kept these changes as a checkpoint\n",
+	} {
+		setDrifted(task, metav1.ConditionFalse, reason)
+		b.try(server.Client.Status().Update(b.ctx, task))
+		_, errOut = b.must("drift", "fix-login")
+		wantParts(t, "what became of them", errOut, "since checkpoint 3\n"+sentence)
+	}
 }
 
 func TestADiffMayNameWhatHasDrifted(t *testing.T) {
