@@ -6,6 +6,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -34,13 +35,16 @@ func TestARewindSaysWhatDriftItDiscards(t *testing.T) {
 	task := b.task("wanderer", v1alpha1.ReasonDriftDetected)
 	b.driftsInto(task)
 	b.checkpoint(task, 1)
-	b.withHistory(map[string]any{"GET tasks/wanderer/diff/rewind": effect()})
+	none := effect()
+	none.Files.Totals, none.Files.Items = historyv1.DiffTotals{}, nil
+	r := b.withHistory(map[string]any{"GET tasks/wanderer/diff/rewind": none})
 	args := []string{"rewind", "wanderer", "--to", "1"}
 	_, errOut, err := b.clew("", append(args, "--yes")...)
 	wantError(t, err, "the rewind would fail, and is not requested: "+sevenFiles+"; keep the changes with --on-drift preserve, or discard them with --on-drift override")
 	wantParts(t, "the preview", errOut, "has drifted         "+sevenFiles+": the rewind fails because of them")
 	_, errOut = b.must(append(args, "--dry-run=client", "--on-drift", "preserve")...)
 	wantParts(t, "the preview", errOut, "keeps first         "+sevenFiles+" (as a checkpoint of their own)\n  preserves           the current state as a checkpoint,")
+	wantParts(t, "the query", r.query(), "onDrift=Preserve")
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Fatalf("requested %+v", task.Spec.Rewind)
 	}
@@ -57,6 +61,7 @@ func TestARewindSaysWhatDriftItDiscards(t *testing.T) {
 	out, errOut := b.must(append(args, "--yes", "--on-drift", "override")...)
 	wantParts(t, "the preview", errOut, "discards            "+sevenFiles+" (they are not kept, and undo does not bring them back)\n"+
 		"  preserves           the current state, without what is discarded, as a checkpoint, and as branch")
+	wantParts(t, "the preview", errOut, "  changes             no other file\n")
 	wantText(t, "output", "task.clew.dev/wanderer rewound to checkpoint 1; discarded 1 file changed while the task was not running: new; "+
 		"the previous state, without these changes, is kept as checkpoint 3\n", out)
 	b.get(task)

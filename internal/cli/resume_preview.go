@@ -21,6 +21,7 @@ func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, i
 	} else {
 		params.Set("checkpointRef", from.Name)
 	}
+	setOnDrift(params, o.onDrift)
 	effect, err := s.effectOf(ctx, task, params)
 	if err != nil {
 		return err

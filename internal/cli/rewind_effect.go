@@ -25,6 +25,8 @@ const shownFiles = 15
 type rewindEffect struct {
 	*historyv1.RewindPreview
 	unknown string
+	// discards is set if files that are known to have drifted are discarded first.
+	discards bool
 }
 
 // params returns the parameters of the request for the effect of a rewind.
@@ -37,6 +39,7 @@ func (o *rewind) params(target *rewindTarget, id string) url.Values {
 	if o.branch != "" {
 		params.Set("branch", o.branch)
 	}
+	setOnDrift(params, o.onDrift)
 	switch {
 	case !target.named:
 		params.Set(target.field, fmt.Sprint(target.value))
@@ -46,6 +49,13 @@ func (o *rewind) params(target *rewindTarget, id string) url.Values {
 		params.Set("checkpointRef", target.checkpoint.Name)
 	}
 	return params
+}
+
+// setOnDrift adds what is done about drift, unless it is the default.
+func setOnDrift(params url.Values, onDrift *enumFlag) {
+	if onDrift.value != string(v1alpha1.OnDriftFail) {
+		params.Set("onDrift", onDrift.value)
+	}
 }
 
 // effectOf asks what a rewind would do. It is an error if the rewind would be refused. A user
@@ -65,7 +75,8 @@ func (s *session) effectOf(ctx context.Context, task *v1alpha1.Task, params url.
 	if err := s.answer(result, effect); err != nil {
 		return rewindEffect{unknown: oneLine(err.Error())}, nil
 	}
-	return rewindEffect{RewindPreview: effect}, nil
+	discards := params.Get("onDrift") == string(v1alpha1.OnDriftOverride) && task.Status.UndecidedDrift() != nil
+	return rewindEffect{RewindPreview: effect, discards: discards}, nil
 }
 
 // conversation returns the rows about the messages that go; none if none are known to go.
@@ -117,8 +128,13 @@ func (e rewindEffect) changes(style style) [][]string {
 		return nil
 	}
 	text := strings.TrimSpace(totalsOf(e.Files.Totals, style))
-	if e.Files.Totals.Files == 0 {
+	switch {
+	case e.Files.Totals.Files == 0 && e.discards:
+		text = "no other file"
+	case e.Files.Totals.Files == 0:
 		text = "no file"
+	case e.discards:
+		text += ", when those are discarded"
 	}
 	if n := e.Files.Totals.IgnoredFiles; n > 0 {
 		text += fmt.Sprintf("; %s stay, which the commit ignores or other repositories have", plural(n, "file"))

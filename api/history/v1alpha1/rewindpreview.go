@@ -39,7 +39,7 @@ type RewindPoint struct {
 // RewoundFiles are the files that a rewind would change.
 type RewoundFiles struct {
 	// From is the present: a running task's files as they are, and of another task the latest
-	// checkpoint.
+	// checkpoint, or the files that its newest pod found changed, if they are kept first (onDrift).
 	From DiffMoment `json:"from"`
 	// Totals over all files. IgnoredFiles of them would stay as they are, because the commit's
 	// .gitignore files name them, or because they are of nested repositories.

@@ -105,7 +105,7 @@ func openAPI() map[string]any {
 				"namespace", "name", "?from", "?to", "?path", "?ignored", "?format", "?limit", "?continue", "?uid"),
 			task + "/" + subresourceDiff + "/rewind": get("What a rewind of a task would do. The parameters are the fields of spec.rewind; undoLast undoes the newest rewind.",
 				"namespace", "name", "?checkpointRef", "?checkpointNumber", "?commit", "?message", "?time", "?messagesBack", "?undoOf", "?undoLast",
-				"?scope", "?path", "?preserve", "?branch", "?whenRunning", "?id", "?limit"),
+				"?scope", "?path", "?preserve", "?branch", "?whenRunning", "?onDrift", "?id", "?limit"),
 			namespace + "/timelines": get("What happened to the tasks of a namespace, newest first.",
 				"namespace", "?limit", "?continue", "?type", "?since", "?uid"),
 			namespace + "/search": get("Messages of the namespace's tasks that contain the given words, best first.",

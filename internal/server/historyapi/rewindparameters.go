@@ -127,12 +127,12 @@ func (q *rewindParameters) choices(values url.Values) error {
 		{"scope", (*string)(&q.rewind.Scope), []string{string(v1alpha1.RewindBoth), string(v1alpha1.RewindCode), string(v1alpha1.RewindConversation)}},
 		{"preserve", (*string)(&q.rewind.Preserve), []string{string(v1alpha1.PreserveBranch), string(v1alpha1.PreserveStash), string(v1alpha1.PreserveDiscard)}},
 		{"whenRunning", (*string)(&q.rewind.WhenRunning), []string{string(v1alpha1.WhenRunningStop), string(v1alpha1.WhenRunningRefuse)}},
+		{"onDrift", (*string)(&q.rewind.OnDrift), []string{string(v1alpha1.OnDriftFail), string(v1alpha1.OnDriftPreserve), string(v1alpha1.OnDriftOverride)}},
 	} {
 		*c.into = cmp.Or(values.Get(c.name), c.allowed[0])
 		if !slices.Contains(c.allowed, *c.into) {
 			return badRequest("%s is %q; it must be one of %q", c.name, *c.into, c.allowed)
 		}
 	}
-	q.rewind.OnDrift = v1alpha1.OnDriftFail
 	return nil
 }

@@ -233,8 +233,13 @@ func (p *preview) taskOf() history.Task {
 	return history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)}
 }
 
-// present returns the moment from which the rewind starts.
+// present returns the moment from which the rewind starts: of drift that is kept first, the files
+// as they were found.
 func (p *preview) present(task history.Task) (moment, error) {
+	drift := p.observed.Task.Status.UndecidedDrift()
+	if p.observed.Task.Spec.Rewind.OnDrift == v1alpha1.OnDriftPreserve && drift != nil && drift.Commit != "" && drift.Checkpoint != 0 {
+		return moment{task: task, drifted: drift.Checkpoint, commit: drift.Commit}, nil
+	}
 	if c := meta.FindStatusCondition(p.observed.Task.Status.Conditions, v1alpha1.TaskSucceeded); c != nil && c.Reason == v1alpha1.ReasonRunning {
 		state := p.observed.History.State
 		return moment{task: task, live: &present{branch: state.Position.Branch, totals: state.Totals}}, nil

@@ -139,6 +139,20 @@ var _ = Describe("The preview of a rewind", func() {
 		Expect(got.Keeps).To(Equal(historyv1alpha1.KeptState{Preserve: "Stash"}))
 	})
 
+	It("is about the files that were found changed, if they are kept first", func() {
+		status := &f.objects.task.Status
+		status.Attempts = []v1alpha1.Attempt{{Number: 3, Outcome: v1alpha1.AttemptBlocked}}
+		status.Drift = &v1alpha1.DriftStatus{Attempt: 3, Checkpoint: 2, FileCount: 3, Commit: "found"}
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.TaskDrifted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDriftDetected})
+		Expect(ask("checkpointNumber=1&onDrift=Preserve").Files.From).To(HaveField("Type", "Drift"))
+		Expect([]string{f.code.compared.From, f.code.compared.FromCommit, f.code.compared.To}).To(Equal([]string{"live", "found", "checkpoint/1"}))
+		ask("checkpointNumber=1&onDrift=Override")
+		Expect(f.code.compared.From).To(Equal("checkpoint/2"), "the rewind starts when they are discarded")
+		status.Conditions = status.Conditions[:1]
+		ask("checkpointNumber=1&onDrift=Preserve")
+		Expect(f.code.compared.From).To(Equal("checkpoint/2"), "somebody has decided about them")
+	})
+
 	It("leaves the files alone when only the conversation is rewound", func() {
 		got := ask("messagesBack=3&scope=Conversation")
 		Expect(got.Files).To(BeNil())
@@ -210,6 +224,7 @@ var _ = Describe("The preview of a rewind", func() {
 		Entry("a path that leaves the worktree", "ann", "checkpointNumber=1&scope=Code&path=../x", http.StatusBadRequest, "leaves the worktree"),
 		Entry("a branch that git refuses", "ann", "checkpointNumber=1&branch=a..b", http.StatusBadRequest, "is not a valid branch name"),
 		Entry("an unknown scope", "ann", "checkpointNumber=1&scope=All", http.StatusBadRequest, `scope is "All"`),
+		Entry("an unknown decision about drift", "ann", "checkpointNumber=1&onDrift=Ask", http.StatusBadRequest, `onDrift is "Ask"`),
 		Entry("an undo with a scope", "ann", "undoOf=back&scope=Code", http.StatusBadRequest, "an undo rewinds what the rewind that it undoes has rewound: leave scope out"),
 		Entry("the newest undo, with paths", "ann", "undoLast=true&path=src", http.StatusBadRequest, "leave paths out"),
 		Entry("an undo of itself", "ann", "undoOf=back&id=back", http.StatusBadRequest, "a rewind cannot undo itself"),
