@@ -2,9 +2,29 @@ package cli
 
 import (
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+// hintAtFlags says which of the paths after -- are written like a flag of the command: a file may
+// have such a name, but most who write one there mean the flag.
+func hintAtFlags(w io.Writer, cmd *cobra.Command, paths []string) {
+	for _, path := range paths {
+		name, _, _ := strings.Cut(path, "=")
+		var flag *pflag.Flag
+		if long, ok := strings.CutPrefix(name, "--"); ok {
+			flag = cmd.Flags().Lookup(long)
+		} else if short, ok := strings.CutPrefix(name, "-"); ok && len(short) == 1 {
+			flag = cmd.Flags().ShorthandLookup(short)
+		}
+		if flag != nil {
+			fmt.Fprintf(w, "hint: %s comes after --, and is taken for a path; write flags before --\n", oneLine(path))
+		}
+	}
+}
 
 // exactly requires all of the named arguments and no others.
 func exactly(names ...string) cobra.PositionalArgs {

@@ -31,7 +31,7 @@ type diff struct {
 func (p *plugin) diffCommand() *cobra.Command {
 	o := &diff{plugin: p}
 	cmd := &cobra.Command{
-		Use:     "diff TASK [FROM [TO]] [-- PATH...]",
+		Use:     "diff TASK [FROM [TO]] [flags] [-- PATH...]",
 		Short:   "Show what differs between two moments of a task",
 		Aliases: []string{"changes"},
 		Long: `Show which files differ between two moments of a task, and how.
@@ -41,8 +41,9 @@ started from, "latest", or "live", which is now: the files of a running task are
 without stopping its agent; and "drift", what was changed while the task was not running
 and waits for a decision. And of another task of the same repository, such as a fork,
 its name, a colon and one of these. FROM may also be "previous": what TO was made on,
-which is the checkpoint before it, or the target of a rewind. Without FROM and TO,
-everything that the task has changed so far is shown.
+which is the checkpoint before it, or the target of a rewind. TO defaults to the latest
+checkpoint, and FROM to base: everything that the task has changed so far. "live" or
+"drift" alone is TO, and is compared with the latest checkpoint.
 
 Paths select files, folders, and patterns: "src/*.go" in one folder, "**/*.go" in all.
 Files that .gitignore files ignore, such as dependencies and caches, are left out and
@@ -50,16 +51,17 @@ counted, unless --ignored is set or the task started with them.
 
 On a terminal the output is coloured, and paged with $PAGER. Otherwise it is a patch
 that "git apply" accepts, renamed and binary files included; if a file is too large to
-compare, nothing is printed.`,
+compare, that is an error and nothing is printed.`,
 		Example: `  # Everything the task has changed
   kubectl clew diff fix-login
 
-  # What happened in checkpoint 4, and between 4 and now, as a summary
+  # What happened in checkpoint 4, and from 4 to the latest checkpoint, as a summary
   kubectl clew diff fix-login previous 4
   kubectl clew diff fix-login 4 --stat
 
-  # What the agent has changed since its latest checkpoint
-  kubectl clew diff fix-login latest live
+  # What the agent has changed since its latest checkpoint, and since checkpoint 4
+  kubectl clew diff fix-login live
+  kubectl clew diff fix-login 4 live
 
   # Only some files
   kubectl clew diff fix-login -- 'src/**/*.go' README.md
@@ -71,8 +73,8 @@ compare, nothing is printed.`,
   # Apply the task's work in a clone of its repository
   kubectl clew diff fix-login | git apply
 
-  # Has anything changed? In a script
-  kubectl clew diff fix-login 4 --exit-code --name-only`,
+  # Has anything changed since checkpoint 4? In a script
+  kubectl clew diff fix-login 4 live --exit-code --name-only`,
 		ValidArgsFunction: p.completeDiff,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.check(cmd, args)
@@ -85,7 +87,7 @@ compare, nothing is printed.`,
 			return err
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return coded{err, 2} })
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return coded{explainFlag(cmd, err), 2} })
 	o.output = formatFlag(cmd, "patch", "json", "yaml")
 	cmd.Flags().BoolVar(&o.stat, "stat", false, "Print a summary: each file with its numbers of added and removed lines.")
 	cmd.Flags().BoolVar(&o.nameOnly, "name-only", false, "Print only the names of the files.")
@@ -101,6 +103,7 @@ func (o *diff) check(cmd *cobra.Command, args []string) error {
 	moments := args
 	if at := cmd.ArgsLenAtDash(); at >= 0 {
 		moments, o.paths = args[:at], args[at:]
+		hintAtFlags(o.ErrOut, cmd, o.paths)
 	}
 	forms := 0
 	for _, set := range []bool{o.stat, o.nameOnly, o.conversation} {
@@ -162,6 +165,9 @@ func (o *diff) params(ctx context.Context, s *session, task string, moments []st
 	}
 	if o.ignored {
 		params.Set("ignored", "true")
+	}
+	if len(moments) == 1 && (moments[0] == historyv1.WordLive || moments[0] == historyv1.WordDrift) {
+		moments = []string{historyv1.WordLatest, moments[0]} // what is new; the reverse is asked by nobody
 	}
 	for i, name := range []string{"from", "to"} {
 		if i >= len(moments) {

@@ -81,4 +81,8 @@ func TestADiffMayNameWhatHasDrifted(t *testing.T) {
 	r := b.withHistory(map[string]any{diffRequest: historyv1.Diff{}})
 	b.must("diff", "fix-login", "3", "drift")
 	wantText(t, "query", "format=patch&from=3&to=drift", r.query())
+	for _, word := range []string{"drift", "live"} {
+		b.must("diff", "fix-login", word)
+		wantText(t, "query", "format=patch&from=latest&to="+word, r.query())
+	}
 }

@@ -94,6 +94,9 @@ func TestAnUnknownFlagIsAnError(t *testing.T) {
 	for line, want := range map[string]string{
 		"rewind x --to-mesage 3": "unknown flag: --to-mesage; did you mean --to-message?",
 		"tree --namespce x":      "unknown flag: --namespce; did you mean --namespace?",
+		"undo x --to 3":          "unknown flag: --to; see `kubectl clew undo --help`",
+		"diff x --names-only":    "unknown flag: --names-only; did you mean --name-only?",
+		"diff x -1":              "a number with a dash before it is read as a flag",
 		"tree --frobnicate":      "unknown flag: --frobnicate; see `kubectl clew tree --help`",
 		"tree -x":                "unknown shorthand flag: 'x' in -x; see `kubectl clew tree --help`",
 	} {

@@ -48,14 +48,22 @@ func explainFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return err
 	}
+	name := unknown.GetSpecifiedName()
+	if len(name) == 1 && name[0] >= '0' && name[0] <= '9' {
+		return fmt.Errorf("%w; a number with a dash before it is read as a flag: numbers of checkpoints and messages begin at 1; see `%s --help`", err, cmd.CommandPath())
+	}
 	flags := &cobra.Command{SuggestionsMinimumDistance: maxSuggestionDistance} // cobra compares names of commands only
+	short := len(name) <= maxSuggestionDistance+1                              // every short name is near to a short name
+	if short {
+		flags.SuggestionsMinimumDistance = 1
+	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
+		if inherited := cmd.InheritedFlags().Lookup(f.Name) != nil; !f.Hidden && !(short && inherited) {
 			flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 		}
 	})
-	near := flags.SuggestionsFor(unknown.GetSpecifiedName())
-	if len(near) == 0 || len(unknown.GetSpecifiedName()) == 1 {
+	near := flags.SuggestionsFor(name)
+	if len(near) == 0 || len(name) == 1 {
 		return fmt.Errorf("%w; see `%s --help`", err, cmd.CommandPath())
 	}
 	for i := range near {
