@@ -244,6 +244,8 @@ func count(n int64) string {
 func dollars(micro int64) string {
 	amount := float64(micro) / 1e6
 	switch {
+	case micro < 0:
+		return "-" + dollars(-micro)
 	case micro == 0:
 		return "-"
 	case micro < 1000:

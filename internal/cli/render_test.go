@@ -331,7 +331,7 @@ func TestCountAndDollars(t *testing.T) {
 			t.Errorf("count(%d) = %q; want %q", n, got, want)
 		}
 	}
-	for micro, want := range map[int64]string{0: "-", 7: "$0.00001", 1500: "$0.0015", 12_300: "$0.0123", 120_000: "$0.12", 12_345_678: "$12.35"} {
+	for micro, want := range map[int64]string{0: "-", 7: "$0.00001", 1500: "$0.0015", 12_300: "$0.0123", 120_000: "$0.12", -450: "-$0.00045", 12_345_678: "$12.35"} {
 		if got := dollars(micro); got != want {
 			t.Errorf("dollars(%d) = %q; want %q", micro, got, want)
 		}
@@ -461,4 +461,9 @@ func TestCompletenessNamesTheCommandThatAcknowledgesALoss(t *testing.T) {
 	if got := completeness(&v1alpha1.Task{}); got != "" {
 		t.Errorf("completeness of a complete history: got %q, want none", got)
 	}
+}
+
+func TestTheInputOfAToolIsReadable(t *testing.T) {
+	entry := &historyv1.ConversationEntry{ToolCall: &historyv1.ToolCall{Name: "shell", Input: `{"c":"a \u003e b \u0026\u0026 \\u003c"}`}}
+	wantText(t, "text", `calls shell {"c":"a > b && \\u003c"}`, entryText(entry))
 }

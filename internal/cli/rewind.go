@@ -38,7 +38,7 @@ type rewind struct {
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
-		Use:        "rewind TASK --to CHECKPOINT|NUMBER|base|latest | --to-message N | --to-time T | --back N | --to-commit ID [-- PATH...]",
+		Use:        "rewind TASK --to CHECKPOINT|NUMBER|base|latest | --to-message N | --to-time T | --back N | --to-commit ID [flags] [-- PATH...]",
 		SuggestFor: []string{"rollback", "restore", "revert", "reset"},
 		Short:      "Rewind a task to a checkpoint, a message or a time",
 		Long: `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
@@ -100,6 +100,7 @@ unless it was stopped before.`,
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.paths = args[1:]
+			hintAtFlags(o.ErrOut, cmd, o.paths)
 			return o.run(cmd.Context(), cmd, args[0])
 		},
 	}
@@ -176,7 +177,7 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err := o.preview(o.ErrOut, task, list, target, id, effect); err != nil {
 		return err
 	}
-	if err := cmp.Or(effect.fails(), o.driftFails(task)); err != nil {
+	if err := cmp.Or(effect.fails(!o.dryRun.changes()), o.driftFails(task)); err != nil {
 		return err
 	}
 	if o.dryRun.changes() && !o.yes {
@@ -393,7 +394,7 @@ func judgeRewind(task *v1alpha1.Task, id string) verdict {
 }
 
 // rewindOutcome describes where a rewind went, what drift it has discarded, and where the previous
-// state is kept.
+// state is kept. How the target was found is in the status of the task.
 func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode, target *rewindTarget, discarded *v1alpha1.DriftStatus) string {
 	text := fmt.Sprintf("rewound to checkpoint %d", operation.ToCheckpoint)
 	switch {
@@ -417,9 +418,6 @@ func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.Preser
 	}
 	if operation.Preserved != "" {
 		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))
-	}
-	if message := oneLine(operation.Message); message != "" && !target.named && target.field != "commit" && target.field != undoField {
-		text += " (" + message + ")"
 	}
 	return text
 }

@@ -104,7 +104,7 @@ func (e rewindEffect) conversation() [][]string {
 
 // entryLine describes a message on one line.
 func entryLine(e *historyv1.ConversationEntry) string {
-	return fmt.Sprintf("%d %s: %s", e.Position, oneLine(e.Role), clip.Runes(cmp.Or(entryText(e), "…"), 60))
+	return fmt.Sprintf("%d %s: %s", e.Position, oneLine(e.Role), clip.Runes(cmp.Or(entryText(e), "(no text)"), 60))
 }
 
 // stopped returns the rows about tool calls that are in progress.
@@ -153,12 +153,21 @@ func (e rewindEffect) changes(style style) [][]string {
 	return rows
 }
 
-// fails returns the error with which the rewind is known to end; nil if it may succeed.
-func (e rewindEffect) fails() error {
-	if e.RewindPreview == nil || e.Files == nil || len(e.Files.BlockedPaths) == 0 {
+// fails returns the error with which the rewind is known to end; nil if it may succeed. A path
+// that selects no file may be an empty folder, which only the rewind itself finds out: a dry run
+// does not promise that it succeeds.
+func (e rewindEffect) fails(dryRun bool) error {
+	if e.RewindPreview == nil || e.Files == nil {
 		return nil
 	}
-	return fmt.Errorf("the rewind would fail, and is not requested: something that has to stay is in the way at %s", clip.Runes(oneLine(strings.Join(e.Files.BlockedPaths, ", ")), 200))
+	list := func(paths []string) string { return clip.Runes(oneLine(strings.Join(paths, ", ")), 200) }
+	switch {
+	case len(e.Files.BlockedPaths) > 0:
+		return fmt.Errorf("the rewind would fail, and is not requested: something that has to stay is in the way at %s", list(e.Files.BlockedPaths))
+	case dryRun && len(e.Files.UnmatchedPaths) > 0:
+		return fmt.Errorf("the rewind would fail, unless these paths are empty folders: %s", list(e.Files.UnmatchedPaths))
+	}
+	return nil
 }
 
 // printFiles prints the first of the files, as the rewind would change them.

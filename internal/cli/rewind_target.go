@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -192,7 +193,7 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 		rows = append(rows, []string{"  moved back", fmt.Sprintf("to message %d, the end of its turn: after it, a tool call has no result yet", t.point.Position)})
 	}
 	if t.last != nil && scope == v1alpha1.RewindConversation {
-		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(cmp.Or(entryText(t.last), "…"), 60))})
+		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(cmp.Or(entryText(t.last), "(no text)"), 60))})
 	}
 	switch {
 	case t.point.Checkpoint == 0 && t.field == "time":
@@ -213,11 +214,17 @@ func entryText(e *historyv1.ConversationEntry) string {
 	case e.Text != "":
 		return oneLine(e.Text)
 	case e.ToolCall != nil:
-		return oneLine("calls " + e.ToolCall.Name + " " + e.ToolCall.Input)
+		return oneLine("calls " + e.ToolCall.Name + " " + readableJSON(e.ToolCall.Input))
 	case e.ToolResult != nil:
 		return oneLine(e.ToolResult.Output)
 	}
 	return oneLine(e.Raw)
+}
+
+// readableJSON shows the characters that JSON for web pages escapes. A backslash that is itself
+// escaped begins no escape.
+func readableJSON(text string) string {
+	return strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(text)
 }
 
 // checkpointText describes a checkpoint by number, name, age, trigger and message.

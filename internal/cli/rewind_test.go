@@ -376,6 +376,6 @@ func TestRewindToAPositionThatTheHistoryStoreHasLostIsRequested(t *testing.T) {
 
 func TestRewindOutcome(t *testing.T) {
 	operation := &v1alpha1.OperationStatus{ToPosition: 12, ToCheckpoint: 3, FromCheckpoint: 7, Preserved: "clew/before-x", Message: "moved back to the end of the turn"}
-	want := "rewound to message 12 and checkpoint 3; the previous state is kept as checkpoint 7 and branch clew/before-x (moved back to the end of the turn)"
+	want := "rewound to message 12 and checkpoint 3; the previous state is kept as checkpoint 7 and branch clew/before-x"
 	wantText(t, "outcome", want, rewindOutcome(operation, v1alpha1.PreserveBranch, &rewindTarget{}, nil))
 }

@@ -71,6 +71,15 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	wantParts(t, "the query", r.query(), "path=src", "scope=Code")
 	_, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--code", "--yes", "--", "src")
 	wantError(t, err, "is not requested")
+	files.Files.BlockedPaths = nil
+	r.answers["GET tasks/wanderer/diff/rewind"] = files
+	_, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--dry-run", "--", "docs")
+	wantError(t, err, "the rewind would fail, unless these paths are empty folders: docs, **/*.txt")
+	_, errOut, _ = b.clew("", "rewind", "wanderer", "--to", "1", "--", "src", "--yes", "-y", "-x")
+	wantParts(t, "the hint", errOut, "hint: --yes comes after --, and is taken for a path; write flags before --\n", "hint: -y comes after --")
+	if strings.Contains(errOut, "hint: -x") {
+		t.Errorf("a path is taken for a flag: %s", errOut)
+	}
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Errorf("a rewind that would fail is requested: %+v", task.Spec.Rewind)
 	}
