@@ -100,6 +100,7 @@ Everything these commands do can also be done by applying manifests: see
 		p.publishCommand(),
 		p.searchCommand(),
 		p.snapshotCommand(),
+		p.suspendCommand(),
 		p.taskCommand(),
 		p.timelineCommand(),
 		p.treeCommand(),

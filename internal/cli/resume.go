@@ -300,7 +300,7 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 	case succeeded.Status == metav1.ConditionTrue && o.prompt == "" && o.from == "":
 		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or continue from a checkpoint with --from-checkpoint NUMBER", task.Name)
 	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) && !heldOff(task):
-		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl patch tasks.clew.dev %s -n %s --type merge -p '{\"spec\":{\"operatingMode\":\"Suspended\"}}'`", task.Name, succeeded.Reason, task.Name, task.Namespace)
+		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl clew suspend %s -n %s`", task.Name, succeeded.Reason, task.Name, task.Namespace)
 	}
 	return nil
 }
