@@ -69,6 +69,9 @@ func causes(err error) string {
 	var sentences []string
 	for _, cause := range status.Status().Details.Causes {
 		text := cause.Message
+		if strings.Contains(text, "some validation rules were not checked") {
+			continue // which says nothing about what the user gave
+		}
 		// In "Invalid value: {…}: sentence", the value is not what the user typed.
 		if _, sentence, ok := strings.Cut(text, ": "); ok && strings.HasPrefix(text, "Invalid value") {
 			text = sentence
@@ -81,6 +84,9 @@ func causes(err error) string {
 			text = cause.Field + ": " + text
 		}
 		sentences = append(sentences, text)
+	}
+	if len(sentences) == 0 {
+		return message(err)
 	}
 	return strings.Join(sentences, "; ")
 }

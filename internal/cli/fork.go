@@ -75,7 +75,7 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
     --variant name=with-claude,agent=ClaudeCode,image=registry.example.com/claude:2 \
     --variant name=with-codex,agent=Codex,model=gpt-5,image=registry.example.com/codex:1,memory=4Gi
 
-  # The last but one of several tasks of a name that are gone
+  # An earlier task of this name, deleted since
   kubectl clew fork fix-login --uid 0d9a64a5-9bd3-4b0b-9d3c-3f6e3a0e6b11 --name again
 
   # From the newest checkpoint of half an hour ago
