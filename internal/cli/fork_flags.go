@@ -11,6 +11,9 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// maxVariants is how many tasks the API lets a Fork create.
+const maxVariants = 16
+
 // parseVariants parses --variant; without one it returns the variant of --name and --prompt.
 func (o *fork) parseVariants() ([]v1alpha1.ForkVariant, error) {
 	if len(o.variants) == 0 {
@@ -20,12 +23,20 @@ func (o *fork) parseVariants() ([]v1alpha1.ForkVariant, error) {
 		}
 		return []v1alpha1.ForkVariant{v}, nil
 	}
+	if len(o.variants) > maxVariants {
+		return nil, fmt.Errorf("there are %d --variant flags; a fork creates at most %d tasks: use several forks", len(o.variants), maxVariants)
+	}
+	named := map[string]bool{}
 	var variants []v1alpha1.ForkVariant
 	for _, text := range o.variants {
 		v, err := parseVariant(text)
 		if err != nil {
 			return nil, fmt.Errorf("--variant %q: %w", text, err)
 		}
+		if named[v.Name] {
+			return nil, fmt.Errorf("two --variant flags have name=%s; each task needs a name of its own", v.Name)
+		}
+		named[v.Name] = true
 		variants = append(variants, v)
 	}
 	return variants, nil

@@ -108,3 +108,12 @@ func TestParseVariant(t *testing.T) {
 		t.Errorf("the variant (-want +got):\n%s", diff)
 	}
 }
+
+func TestTheVariantsOfAForkAreLimited(t *testing.T) {
+	o := &fork{variants: []string{"name=a", "name=a"}}
+	_, err := o.parseVariants()
+	wantError(t, err, "two --variant flags have name=a")
+	o.variants = make([]string, 17)
+	_, err = o.parseVariants()
+	wantError(t, err, "there are 17 --variant flags; a fork creates at most 16 tasks")
+}
