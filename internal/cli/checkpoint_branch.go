@@ -39,8 +39,8 @@ git clone and git fetch know the branch as clew/TASK/BRANCH. When the agent next
 own repository gets it as BRANCH, without the files that .gitignore names: the agent may push what
 is there. From then on it is the agent's.
 
---checkout has the agent's HEAD brought to the branch then, once. No file is changed: it is
-refused unless the worktree is what the checkpoint holds, so rewind to it first.
+With --checkout, the agent's next start checks the branch out, once. No file is changed: it
+is refused unless the worktree is what the checkpoint holds, so rewind to it first.
 --checkout=false takes that back as long as the agent has not started.
 
 A Checkpoint with a branch is kept whatever the task's checkpointPolicy.retention says,

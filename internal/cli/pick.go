@@ -33,8 +33,8 @@ func (p *plugin) pickCommand() *cobra.Command {
 		Long: `Go on with one task of a fork, and suspend the others: each takes a last checkpoint,
 keeps its work, and can be resumed. Tasks that have ended stay as they are.
 
-With --branch, the work of the task is published once it is completed, at once if it is,
-and if it is suspended as it is now. Without it, the task's spec.publish says whether it
+With --branch, the work of the task is published once the task is completed (at once if it
+already is); a suspended task's work is published as it is now. Without it, the task's spec.publish says whether it
 is; a fork does not copy that from its source.`,
 		Example: `  # Compare the tasks, and go on with one of them
   kubectl clew compare approaches

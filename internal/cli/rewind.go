@@ -57,7 +57,8 @@ commits, branches and index, its own state and the conversation.
 
 With --to-commit, the files become those of a commit that the task knows: of one of
 its checkpoints, or of the history that it started from. Files that the commit's
-.gitignore names stay, unless it is a checkpoint's; and so does all the rest, as above.
+.gitignore names stay, unless it is a checkpoint's. The agent's commits, branches and
+index, its own state and the conversation stay as they are.
 "--to base" is short for the commit that the task started from. To go back to its start
 with the conversation as well, have checkpointPolicy.beforeRun take a checkpoint there.
 
@@ -343,6 +344,9 @@ func newerCheckpoints(task *v1alpha1.Task, list *v1alpha1.CheckpointList, target
 	}
 	if len(newer) == 0 {
 		return "none: this is the latest checkpoint"
+	}
+	if len(newer) == 1 {
+		return "1 checkpoint, which is kept"
 	}
 	return plural(int64(len(newer)), "checkpoint") + ", all of which are kept"
 }

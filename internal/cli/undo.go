@@ -19,8 +19,8 @@ func (p *plugin) undoCommand() *cobra.Command {
 	o := &rewind{plugin: p}
 	cmd := &cobra.Command{
 		Use:   "undo TASK",
-		Short: "Take the last rewind of a task back",
-		Long: `Take the last rewind of a task back: what it rewound becomes what it was before, the
+		Short: "Undo the last rewind of a task",
+		Long: `Undo the last rewind of a task: what it rewound becomes what it was before, the
 files, the conversation or both, and only its paths if it had any. An undo is a rewind,
 too, so that a second undo takes the first one back.
 
