@@ -68,7 +68,7 @@ func UpgradeOperationKey(key, reason string) string {
 
 // UnknownCommit is the sentence about a rewind to a commit that the task does not know.
 func UnknownCommit(id string) string {
-	return fmt.Sprintf("this task knows no commit %s: it is neither one of its checkpoints', nor in the history that it started from; name another one, or a checkpoint, and give the rewind a new id", clip.Marked(id, 40))
+	return fmt.Sprintf("this task knows no commit %s: it is neither one of its checkpoints', nor in the history that it started from; name another one, or a checkpoint, and request the rewind again", clip.Marked(id, 40))
 }
 
 // PreservedBranch returns the branch that keeps what a rewind discards: the requested

@@ -123,12 +123,12 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 	switch answer := d.o.RewindPosition; {
 	case !ok:
 		return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
-			"rewind.to names no target: set one of checkpointRef, checkpointNumber, commit, message, time, messagesBack and undoOf, and give the rewind a new id"}
+			"rewind.to names no target: set one of checkpointRef, checkpointNumber, commit, message, time, messagesBack and undoOf, and request the rewind again"}
 	case !answer.Known, d.behind():
 		return nil, nil
 	case answer.Damaged != "":
 		return nil, &Blocker{v1alpha1.ReasonCorrupted, "the conversation is damaged (" + answer.Damaged +
-			"): rewind to a checkpoint by its name with scope Code, and give the rewind a new id"}
+			"): rewind to a checkpoint by its name with scope Code, and request the rewind again"}
 	case answer.Found == nil || answer.Found.Asked < 1:
 		return nil, d.noSuchPosition(query)
 	default:
@@ -147,7 +147,7 @@ func (d *decision) runningBlocker(r *v1alpha1.Rewind) *Blocker {
 		return nil
 	}
 	return &Blocker{v1alpha1.ReasonInvalidOperation,
-		"the task is running, and rewind.whenRunning is Refuse: suspend it first, or set whenRunning to Stop, and give the rewind a new id"}
+		"the task is running, and rewind.whenRunning is Refuse: suspend it first, or set whenRunning to Stop, and request the rewind again"}
 }
 
 // branchBlocker returns why no branch can preserve the current state; nil if one can. The
@@ -159,7 +159,7 @@ func branchBlocker(r *v1alpha1.Rewind) *Blocker {
 	name := daemonapi.PreservedBranch(r.Branch, r.ID)
 	if err := refname.CheckBranch(name); err != nil {
 		return &Blocker{v1alpha1.ReasonInvalidBranch, fmt.Sprintf(
-			"%q is not a valid branch name: %v; set rewind.branch to another name, and give the rewind a new id", name, err)}
+			"%q is not a valid branch name: %v; set rewind.branch to another name, and request the rewind again", name, err)}
 	}
 	return nil
 }
@@ -276,7 +276,7 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 		return beforeCheckpoints(query, found)
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"this task has no checkpoint at or before %s, or rewind only the conversation with scope Conversation, and give the rewind a new id", laterThan(query, found))}
+			"this task has no checkpoint at or before %s, or rewind only the conversation with scope Conversation, and request the rewind again", laterThan(query, found))}
 	case c.Integrity.Damage != "":
 		return nil, damaged("rewind", *c)
 	}
@@ -313,7 +313,7 @@ func beforeCheckpoints(query history.PositionQuery, found history.Resolved) (*v1
 	position := found.Position.Position
 	if position < 1 {
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"no complete turn ends at or before %s: name a later message, and give the rewind a new id", describeQuery(query, found))}
+			"no complete turn ends at or before %s: name a later message, and request the rewind again", describeQuery(query, found))}
 	}
 	message := fmt.Sprintf("message %d is older than the first checkpoint, so every saved session of the agent is newer: "+
 		"the agent's state is reset to that before its first run, and its prompt contains the conversation up to message %d", position, position)
@@ -361,13 +361,13 @@ func (d *decision) noSuchPosition(query history.PositionQuery) *Blocker {
 	if n := d.o.History.State.Position.Position; n > 0 {
 		has = fmt.Sprintf("the conversation has %d messages", n)
 	}
-	message := fmt.Sprintf("%s, and no message %d: name an earlier one, and give the rewind a new id", has, query.Message)
+	message := fmt.Sprintf("%s, and no message %d: name an earlier one, and request the rewind again", has, query.Message)
 	switch {
 	case !query.Time.IsZero():
-		message = fmt.Sprintf("the conversation had no message yet at %s: name a later time, and give the rewind a new id",
+		message = fmt.Sprintf("the conversation had no message yet at %s: name a later time, and request the rewind again",
 			query.Time.UTC().Format(time.RFC3339Nano))
 	case query.Back > 0:
-		message = fmt.Sprintf("%s, and cannot go %d back: name fewer, and give the rewind a new id", has, query.Back)
+		message = fmt.Sprintf("%s, and cannot go %d back: name fewer, and request the rewind again", has, query.Back)
 	}
 	return &Blocker{v1alpha1.ReasonPositionNotFound, message}
 }

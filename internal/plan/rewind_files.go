@@ -13,14 +13,14 @@ import (
 // API refuses most of these, but cannot know whether a pattern is valid.
 func filesBlocker(r *v1alpha1.Rewind) *Blocker {
 	if r.To.Commit != "" && r.Scope != v1alpha1.RewindCode {
-		return &Blocker{v1alpha1.ReasonInvalidOperation, "a commit holds only files: set rewind.scope to Code, and give the rewind a new id"}
+		return &Blocker{v1alpha1.ReasonInvalidOperation, "a commit holds only files: set rewind.scope to Code, and request the rewind again"}
 	}
 	if len(r.Paths) > 0 && r.Scope != v1alpha1.RewindCode {
 		return &Blocker{v1alpha1.ReasonInvalidOperation,
-			"rewind.paths selects files: set rewind.scope to Code, or leave paths out, and give the rewind a new id"}
+			"rewind.paths selects files: set rewind.scope to Code, or leave paths out, and request the rewind again"}
 	}
 	if _, err := pathmatch.New(r.Paths); err != nil {
-		return &Blocker{v1alpha1.ReasonPathNotFound, fmt.Sprintf("rewind.paths cannot be used: %v; give the rewind a new id", err)}
+		return &Blocker{v1alpha1.ReasonPathNotFound, fmt.Sprintf("rewind.paths cannot be used: %v; request the rewind again", err)}
 	}
 	return nil
 }

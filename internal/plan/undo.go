@@ -68,12 +68,12 @@ func before(task *v1alpha1.Task, id string, recorded history.Rewind) (history.Re
 	case v1alpha1.RewindCode, v1alpha1.RewindConversation, v1alpha1.RewindBoth:
 	default:
 		return history.Rewound{}, &Blocker{v1alpha1.ReasonInvalidOperation, fmt.Sprintf(
-			"the rewind %s rewound %q, which this version of Clew does not know: rewind to checkpoint %d, which holds the state before it, and give the rewind a new id",
+			"the rewind %s rewound %q, which this version of Clew does not know: rewind to checkpoint %d, which holds the state before it, and request the rewind again",
 			id, rewound.Scope, rewound.From)}
 	}
 	if rewound.From < 1 {
 		return history.Rewound{}, &Blocker{v1alpha1.ReasonInvalidOperation, fmt.Sprintf(
-			"the rewind %s was recorded without the checkpoint that holds the state before it: rewind to one that kubectl clew checkpoint list shows, and give the rewind a new id", id)}
+			"the rewind %s was recorded without the checkpoint that holds the state before it: rewind to one that kubectl clew checkpoint list shows, and request the rewind again", id)}
 	}
 	return *rewound, nil
 }
@@ -86,7 +86,7 @@ func undoneFilesBlocker(undo *v1alpha1.Rewind, undone history.Rewound) *Blocker 
 		return nil
 	}
 	return &Blocker{b.Reason, fmt.Sprintf(
-		"what is recorded of the rewind %s cannot be rewound again: rewind to checkpoint %d, which holds the state before it, and give the rewind a new id",
+		"what is recorded of the rewind %s cannot be rewound again: rewind to checkpoint %d, which holds the state before it, and request the rewind again",
 		undo.To.UndoOf, undone.From)}
 }
 
@@ -98,13 +98,13 @@ func undonePointBlocker(id string, undone history.Rewound, record RewindRecord) 
 		return nil
 	case record.Found == nil:
 		return &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"the rewind %s cannot be undone: the history has no checkpoint %d, which held the state before it; rewind to one that kubectl clew checkpoint list shows, and give the rewind a new id", id, undone.From)}
+			"the rewind %s cannot be undone: the history has no checkpoint %d, which held the state before it; rewind to one that kubectl clew checkpoint list shows, and request the rewind again", id, undone.From)}
 	case record.Found.Lost:
 		return &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"the rewind %s cannot be undone: neither the gitstore nor the task's volume has checkpoint %d any more, which held the state before it; rewind to another one, and give the rewind a new id", id, undone.From)}
+			"the rewind %s cannot be undone: neither the gitstore nor the task's volume has checkpoint %d any more, which held the state before it; rewind to another one, and request the rewind again", id, undone.From)}
 	case record.Found.Integrity.Damage != "":
 		return &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"the rewind %s cannot be undone: checkpoint %d, which held the state before it, is damaged (%s); rewind to another one, and give the rewind a new id", id, undone.From, Damage(record.Found.Integrity))}
+			"the rewind %s cannot be undone: checkpoint %d, which held the state before it, is damaged (%s); rewind to another one, and request the rewind again", id, undone.From, Damage(record.Found.Integrity))}
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func nothingToUndo(task *v1alpha1.Task, id string, recorded history.Rewind) *Blo
 	case handled(&task.Status, daemonapi.OperationRewind, id):
 		message = fmt.Sprintf("nothing is recorded of what the rewind %s did: either it was refused or failed, and there is nothing to undo, or its record is lost; kubectl clew timeline shows which, and to undo it by hand, %s", id, instead)
 	}
-	return &Blocker{v1alpha1.ReasonInvalidOperation, message + ", and give the rewind a new id"}
+	return &Blocker{v1alpha1.ReasonInvalidOperation, message + ", and request the rewind again"}
 }
 
 // pendingUndo returns what a rewind that has to wait keeps of the status of the last rewind,

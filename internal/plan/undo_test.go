@@ -102,7 +102,7 @@ func TestAnUndoThatIsImpossibleIsRefusedAndChangesNothing(t *testing.T) {
 		message string
 	}{
 		"an unknown id": {RewindUndone{Known: true, Found: history.Rewind{ID: "back"}}, RewindRecord{}, v1alpha1.TaskStatus{},
-			v1alpha1.ReasonInvalidOperation, "this task has no rewind with the id back: name one that kubectl clew timeline shows, and give the rewind a new id"},
+			v1alpha1.ReasonInvalidOperation, "this task has no rewind with the id back: name one that kubectl clew timeline shows, and request the rewind again"},
 		"one that failed after it had begun": {known(func(r *history.Rewind) { r.Completed, r.Failed, r.Rewound = false, true, nil }), RewindRecord{}, v1alpha1.TaskStatus{},
 			v1alpha1.ReasonInvalidOperation, "there is nothing to undo: the rewind back was refused or failed, and changed nothing"},
 		"one that was refused": {RewindUndone{Known: true}, RewindRecord{},

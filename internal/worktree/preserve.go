@@ -121,9 +121,9 @@ func branchFree(work *beneath, name string) error {
 	case "":
 		return nil
 	case heads + name:
-		return fail(ReferenceExists, nil, "the agent's repository already has a branch %q: choose another name, and give the rewind a new id", name)
+		return fail(ReferenceExists, nil, "the agent's repository already has a branch %q: choose another name, and request the rewind again", name)
 	default:
-		return fail(ReferenceExists, nil, "the agent's repository cannot have both a branch %q and a branch %q: choose another name, and give the rewind a new id", name, strings.TrimPrefix(found, heads))
+		return fail(ReferenceExists, nil, "the agent's repository cannot have both a branch %q and a branch %q: choose another name, and request the rewind again", name, strings.TrimPrefix(found, heads))
 	}
 }
 
@@ -383,7 +383,7 @@ func (p *preserving) writeRef(ref string, id oid) error {
 		})
 	}
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ENOTEMPTY) {
-		return fail(ReferenceExists, err, "the branch name %q conflicts with another branch of the agent's repository: choose another name, and give the rewind a new id", p.req.Name)
+		return fail(ReferenceExists, err, "the branch name %q conflicts with another branch of the agent's repository: choose another name, and request the rewind again", p.req.Name)
 	}
 	return failIO(err, "write %s in %s", path, p.work.path)
 }

@@ -51,7 +51,7 @@ func (p *preparer) checkBranch(op *daemonapi.Operation) error {
 	name := daemonapi.PreservedBranch(r.Branch, r.ID)
 	if err := refname.CheckBranch(name); err != nil {
 		return &failure{reason: v1alpha1.ReasonInvalidBranch, permanent: true,
-			message: fmt.Sprintf("%q is not a valid branch name: %v; set rewind.branch to another name, and give the rewind a new id", name, err)}
+			message: fmt.Sprintf("%q is not a valid branch name: %v; set rewind.branch to another name, and request the rewind again", name, err)}
 	}
 	return p.repo.CheckBranch(name)
 }

@@ -18,7 +18,7 @@ func (p *preparer) checkFiles(ctx context.Context, op *daemonapi.Operation) erro
 	r := newRewind(op, "")
 	if r.Scope != v1alpha1.RewindCode {
 		return &failure{reason: v1alpha1.ReasonInvalidOperation, permanent: true,
-			message: "a rewind of selected files must have the scope Code: set rewind.scope, and give the rewind a new id"}
+			message: "a rewind of selected files must have the scope Code: set rewind.scope, and request the rewind again"}
 	}
 	if err := p.checkBranch(op); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (p *preparer) checkFiles(ctx context.Context, op *daemonapi.Operation) erro
 	err = p.repo.CheckPaths(ctx, worktree.RestoreRequest{Target: target(point), Paths: r.Paths})
 	switch {
 	case err != nil && judge(err).permanent:
-		return fmt.Errorf("%w; give the rewind a new id", err)
+		return fmt.Errorf("%w; request the rewind again", err)
 	case err != nil:
 		return err
 	case r.Target.Number > 0 && p.taker.MissingInGitstore(r.Target.Number):

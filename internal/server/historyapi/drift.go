@@ -16,7 +16,7 @@ func (a *api) drift(c *call, task history.Task) (moment, error) {
 	}
 	found := object.Status.Drift
 	if found.Commit == "" || found.Checkpoint == 0 {
-		return moment{}, noMoment(c.access, "the drifted files of task %s are not in the gitstore: the task has continued, or they could not be pushed; status.drift of the Task names them", task.Name)
+		return moment{}, noMoment(c.access, "the drifted files of task %s are not in the gitstore: the task has continued, or they could not be pushed; `kubectl clew drift` and status.drift of the Task name them", task.Name)
 	}
 	return moment{task: task, drifted: found.Checkpoint, commit: found.Commit}, nil
 }
