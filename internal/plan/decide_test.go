@@ -206,7 +206,7 @@ func TestAWorkspaceThatCannotBePrepared(t *testing.T) {
 		s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonRefNotFound, Message: "there is no branch x", Permanent: true})
 		s.wantState(v1alpha1.ReasonRefNotFound)
 		c := s.wantCondition(v1alpha1.TaskSucceeded)
-		if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "there is no branch x; fix the cause, then apply a resume with a new id") {
+		if c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "there is no branch x; fix the cause, then resume the task") {
 			t.Errorf("Succeeded: %+v", c)
 		}
 		s.after(time.Hour).step()

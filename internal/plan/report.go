@@ -91,7 +91,7 @@ func statusOf(name string) metav1.ConditionStatus {
 func (d *decision) advice(reason string) string {
 	switch reason {
 	case v1alpha1.ReasonDriftDetected:
-		advice := "; apply a resume with a new id and onDrift: Preserve or Override"
+		advice := "; resume the task with onDrift Preserve or Override"
 		if d.s.PromptKeptByDrift(d.task.Spec.Resume) {
 			advice += ", and repeat the prompt, which the agent has not got"
 		}
@@ -99,7 +99,7 @@ func (d *decision) advice(reason string) string {
 	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}
-	return "; fix the cause, then apply a resume with a new id"
+	return "; fix the cause, then resume the task"
 }
 
 // activity returns what the active attempt is doing, as a reason and a message.

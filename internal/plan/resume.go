@@ -57,7 +57,7 @@ func (d *decision) considerResume() {
 }
 
 // needsPrompt is why a completed task is not resumed without a prompt.
-const needsPrompt = "a completed task continues only with a new prompt: set resume.prompt, or resume it from a checkpoint, and give the resume a new id"
+const needsPrompt = "a completed task continues only with a new prompt: set resume.prompt, or resume it from a checkpoint, and request the resume again"
 
 // resumeBlocker returns why a task cannot be resumed in its state; nil if it can.
 func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
@@ -66,21 +66,21 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 	switch {
 	case d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
 		// prepare would consider it completed, and ignore its prompt.
-		return blocker("a resume with this id was carried out before the Kubernetes API was restored from an older copy: give it a new id")
+		return blocker("a resume with this id was carried out before the Kubernetes API was restored from an older copy: request it again with a new id")
 	case d.suspended():
 		return blocker("operatingMode is Suspended: set it to Running in the same change, with a new id")
 	case d.active() != nil && !d.stuckElsewhere():
-		return blocker("the task is running: suspend it first, or wait until it has stopped, and give the resume a new id")
+		return blocker("the task is running: suspend it first, or wait until it has stopped, and request the resume again")
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker(needsPrompt)
 	case d.completedBeforeDrift() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker(needsPrompt + "; the agent has not run since: repeat the prompt of the resume that failed")
 	case r.Placement == v1alpha1.PlacementOtherNode && d.lastNode() == "":
-		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and give the resume a new id"}
+		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and request the resume again"}
 	case d.stuckElsewhere():
 		return nil
 	case settled == nil && d.last() != nil && !d.atRest():
-		return blocker("the task is about to be restarted automatically: wait until it has stopped, and give the resume a new id")
+		return blocker("the task is about to be restarted automatically: wait until it has stopped, and request the resume again")
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (d *decision) resolveResume(r *v1alpha1.Resume) (*v1alpha1.OperationStatus,
 	}
 	if h := d.o.History; h.Known && !d.behind() && h.State.CheckpointCount == 0 {
 		return nil, &Blocker{v1alpha1.ReasonInvalidState,
-			"the task has no checkpoint yet: set the mode to Continue or Clean, and give the resume a new id"}
+			"the task has no checkpoint yet: set the mode to Continue or Clean, and request the resume again"}
 	}
 	switch {
 	case r.CheckpointRef != nil:
