@@ -28,7 +28,7 @@ func TestACompletedTaskThatDriftStopsStillNeedsAPrompt(t *testing.T) {
 		return s.driftStops()
 	}
 	s := drifted(t)
-	s.wantMessage(s.wantCondition(v1alpha1.TaskSucceeded).Message, "onDrift: Preserve or Override, and repeat the prompt")
+	s.wantMessage(s.wantCondition(v1alpha1.TaskSucceeded).Message, "onDrift Preserve or Override, and repeat the prompt")
 	s.change(builders.Resume("keep"), onDrift(v1alpha1.OnDriftPreserve)).step()
 	s.wantOperation(s.status().Resume, "keep", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
 	s.wantMessage(s.status().Resume.Message, "a completed task continues only with a new prompt", "repeat the prompt of the resume that failed")

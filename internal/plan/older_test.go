@@ -154,7 +154,7 @@ func TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused(t *testing.T
 	s.change(builders.Resume("r1")).step()
 	g.Expect(s.started()).To(gomega.BeNil())
 	g.Expect(s.status().Resume.State).To(gomega.Equal(v1alpha1.OperationRefused))
-	g.Expect(s.status().Resume.Message).To(gomega.ContainSubstring("give it a new id"))
+	g.Expect(s.status().Resume.Message).To(gomega.ContainSubstring("request it again with a new id"))
 	s.change(builders.Resume("r2")).step()
 	g.Expect(s.started()).NotTo(gomega.BeNil())
 }

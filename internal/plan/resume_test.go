@@ -276,7 +276,7 @@ func TestACompletedTaskWhoseResumeFailsSaysWhy(t *testing.T) {
 			s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Message: "checkpoint 1 is damaged", Permanent: true})
 			ends(s)
 			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
-			s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionFalse, v1alpha1.ReasonCheckpointCorrupted, "checkpoint 1 is damaged", "apply a resume with a new id")
+			s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionFalse, v1alpha1.ReasonCheckpointCorrupted, "checkpoint 1 is damaged", "resume the task")
 		})
 	}
 }
