@@ -101,7 +101,6 @@ unless it was stopped before.`,
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.paths = args[1:]
-			hintAtFlags(o.ErrOut, cmd, o.paths)
 			return o.run(cmd.Context(), cmd, args[0])
 		},
 	}
@@ -145,6 +144,7 @@ func (o *rewind) addCommonFlags(cmd *cobra.Command, until string) {
 }
 
 func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error {
+	hintAtFlags(o.ErrOut, cmd, o.paths)
 	if err := o.check(cmd, name); err != nil {
 		return err
 	}
