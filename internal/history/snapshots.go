@@ -50,8 +50,10 @@ type SnapshotQuery struct {
 type PositionQuery struct {
 	// Message is a position.
 	Message int64
-	// Time selects the last message at or before it, and of the checkpoints only those taken
-	// by then; see Through.
+	// Time selects the last message at or before it, and of the checkpoints those taken by then:
+	// what is done to the files later, between two messages, is left out; see Through. If that
+	// message had no checkpoint by then, its first one counts: it is taken a moment after the
+	// message, and has the state of that time.
 	Time time.Time
 	// Back is the number of messages to go back from the head.
 	Back int64
@@ -84,8 +86,7 @@ func (q PositionQuery) Through() time.Time {
 	return q.Time.Add(time.Second - time.Microsecond)
 }
 
-// Counts reports whether the query can lead to a checkpoint that was taken at that time: a
-// time never leads to one that was taken after it, whatever its position.
+// Counts reports whether a checkpoint was taken by the query's time, if it has one.
 func (q PositionQuery) Counts(taken time.Time) bool {
 	return q.Time.IsZero() || !taken.After(q.Through())
 }

@@ -235,8 +235,9 @@ type ConversationPoint struct {
 	Snapped bool  `json:"snapped,omitempty"`
 	// Messages is the current number of messages.
 	Messages int64 `json:"messages"`
-	// Checkpoint is the newest one at or before the position, and taken by the time if one was
-	// given; 0 for none. CheckpointPosition is the position of the conversation at that checkpoint.
+	// Checkpoint is the newest one at or before the position; for a time, the newest taken by then,
+	// or the first one of the position. 0 for none. CheckpointPosition is the position of the
+	// conversation at that checkpoint.
 	Checkpoint         int64 `json:"checkpoint,omitempty"`
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
 }

@@ -145,8 +145,7 @@ func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, rea
 }
 
 // ResolvePosition returns the turn boundary of the task's active branch that the query
-// leads to, and the newest checkpoint of the task at or before it, taken by the query's time if
-// it has one. Errors:
+// leads to, and the newest checkpoint of the task at or before it that the query counts. Errors:
 // history.ErrInvalid unless exactly one field of the query is set, history.ErrNotFound if
 // the task is unknown or its conversation is shorter.
 func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error) {
@@ -178,7 +177,7 @@ func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query histo
 	return result, err
 }
 
-// takenBy returns the time by which a checkpoint must have been taken for the query to count it.
+// takenBy returns the time for which checkpoints count.
 func takenBy(query history.PositionQuery) time.Time {
 	if query.Time.IsZero() {
 		return endOfTime()
@@ -224,7 +223,7 @@ func resolve(ctx context.Context, q *sqlc.Queries, b sqlc.Branch, position int64
 }
 
 // checkpointBefore returns the newest checkpoint of the task at or before a position of
-// the branch, or of those it inherits from, and of those taken by a time; nil if there is none.
+// the branch, or of those it inherits from, that counts for a time; nil if there is none.
 func checkpointBefore(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, position int64, takenBy time.Time) (*history.Checkpoint, error) {
 	number, err := q.CheckpointBefore(ctx, sqlc.CheckpointBeforeParams{TaskUid: taskUID, BranchID: b.ID, Upto: position, TakenBy: takenBy})
 	if errors.Is(err, pgx.ErrNoRows) {

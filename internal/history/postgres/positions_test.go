@@ -80,7 +80,7 @@ var _ = Describe("Positions in a conversation", func() {
 
 	// A rewind of files takes checkpoints without a message between them. Times are shown in
 	// whole seconds: such a time stands for the whole second.
-	It("a time leads to no checkpoint that was taken after it", func() {
+	It("a time leads to the newest checkpoint taken by then, or to the first one of its message", func() {
 		start := time.Now().Add(-time.Hour).Truncate(time.Second)
 		after := func(d time.Duration) time.Time { return start.Add(d) }
 		at := func(d time.Duration, r history.Record) {
@@ -102,10 +102,10 @@ var _ = Describe("Positions in a conversation", func() {
 		type outcome struct{ position, checkpoint int64 }
 		for d, want := range map[time.Duration]outcome{
 			5 * time.Second:                       {0, 0},
-			15 * time.Second:                      {1, 0},
+			15 * time.Second:                      {1, 1},
 			20 * time.Second:                      {1, 1},
-			30 * time.Second:                      {2, 1},
-			31*time.Second + 500*time.Millisecond: {2, 1},
+			30 * time.Second:                      {2, 2},
+			31*time.Second + 500*time.Millisecond: {2, 2},
 			31*time.Second + 700*time.Millisecond: {2, 2},
 			31 * time.Second:                      {2, 2},
 			601 * time.Second:                     {2, 2},

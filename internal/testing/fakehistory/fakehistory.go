@@ -413,7 +413,8 @@ func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.Pos
 		Asked:    asked, Snapped: boundary != asked, Totals: history.Totals{Messages: boundary},
 	}
 	for _, c := range k.checkpoints {
-		if c.Position.Position <= boundary && q.Counts(c.Time) {
+		first := c.Position.Position == boundary && (found.Checkpoint == nil || found.Checkpoint.Position.Position < boundary)
+		if c.Position.Position <= boundary && (q.Counts(c.Time) || first) {
 			found.Checkpoint = &c
 		}
 	}

@@ -80,8 +80,8 @@ WITH RECURSIVE chain AS (
 )
 SELECT c.number
 FROM tasks t JOIN checkpoints c ON c.task_id = t.id JOIN chain ON chain.id = c.branch_id
-WHERE t.uid = $1 AND c.position <= chain.high AND c.time <= $2::timestamptz
-ORDER BY c.position DESC, c.number DESC
+WHERE t.uid = $1 AND c.position <= chain.high AND (c.time <= $2::timestamptz OR c.position = $3)
+ORDER BY c.position DESC, c.time > $2, CASE WHEN c.time > $2 THEN -c.number ELSE c.number END DESC
 LIMIT 1
 `
 
@@ -92,7 +92,8 @@ type CheckpointBeforeParams struct {
 	BranchID int64
 }
 
-// The task's newest checkpoint at or before a position of a branch, of those taken by a time.
+// The task's newest checkpoint at or before a position of a branch, of those taken by a time. If
+// the position itself had none by then, its first one: that has the state of this position, too.
 func (q *Queries) CheckpointBefore(ctx context.Context, arg CheckpointBeforeParams) (int32, error) {
 	row := q.db.QueryRow(ctx, checkpointBefore,
 		arg.TaskUid,
