@@ -190,6 +190,7 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.until("work", v1alpha1.ReasonCompleted)
 		w.Expect(w.branches.adoptions()).To(Equal([]string{
 			string(former.UID) + " to " + string(second.UID), string(second.UID) + " to " + string(w.task("work").UID),
+			string(former.UID) + " to " + string(w.task("work").UID),
 		}))
 		w.Expect(w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.PodName("work", 3)}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "IsNotFound"))
 
@@ -197,6 +198,14 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 		w.store.GoBackToFormer(w.id("work"))
 		w.Eventually(w.store.TaskState).WithArguments(w.ctx, string(w.task("work").UID)).Should(HaveField("Latest.Number", int64(2)))
 		w.Expect(w.store.ContinuedBy(w.ctx, history.Key{Namespace: w.namespace, UID: string(second.UID)})).To(Equal(string(w.task("work").UID)))
+
+		By("adopting it again from a copy of before the former task adopted it, too")
+		w.Expect(w.task("work").Status.Adoption.FormerUIDs()).To(Equal([]string{string(second.UID), string(former.UID)}))
+		w.store.SetDown(true)
+		w.store.GoBackToFormer(w.id("work"))
+		w.store.GoBackToFormer(history.Task{Namespace: w.namespace, Name: "work", UID: string(second.UID)})
+		w.store.SetDown(false)
+		w.Eventually(w.store.TaskState).WithArguments(w.ctx, string(w.task("work").UID)).Should(HaveField("Latest.Number", int64(2)))
 	})
 
 	It("is not continued by the Task itself, restored from a copy of before a later one adopted it, which says so", func() {

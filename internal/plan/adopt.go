@@ -106,13 +106,19 @@ func otherFork(name string, fork *v1alpha1.ForkOrigin, start history.Start) stri
 	return fmt.Sprintf("the last task named %s was forked from %s, and the Fork %s asks for %s: the task starts from its source", name, start.From, fork.Name, fork.From)
 }
 
+// maxEarlier is how many tasks are named whose history a former one had continued.
+const maxEarlier = 16
+
 // adopted reports what was adopted, and takes over which operations were carried out.
 func (d *decision) adopted(former string) {
 	through := "which had no checkpoint"
 	if latest := d.o.History.State.Latest; latest != nil {
 		through = fmt.Sprintf("with its checkpoints up to %d", latest.Number)
 	}
-	d.s.Adoption = &v1alpha1.AdoptionStatus{TaskUID: former, Message: fmt.Sprintf("the task continues the history of the former task with UID %s, %s", former, through)}
+	d.s.Adoption = &v1alpha1.AdoptionStatus{
+		TaskUID: former, EarlierTaskUIDs: d.o.Adoption.Earlier[:min(len(d.o.Adoption.Earlier), maxEarlier)],
+		Message: fmt.Sprintf("the task continues the history of the former task with UID %s, %s", former, through),
+	}
 	d.addEntry(v1alpha1.EventTaskAdopted, actorOf(d.adoptRequester()), d.s.Adoption.Message)
 	for _, key := range d.o.History.State.CompletedOperations {
 		kind, rest, _ := strings.Cut(key, "/")

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -84,6 +85,19 @@ func TestAHistoryIsAdoptedBeforeAnythingElse(t *testing.T) {
 	p := Decide(s.o, s.now)
 	if p.Adopt != "former" || p.StartPod != nil || p.CreateClaim || p.RequeueAfter == 0 {
 		t.Errorf("the plan is %+v", p)
+	}
+}
+
+func TestATaskNamesTheFormerOnesWhoseHistoryItContinues(t *testing.T) {
+	s := newScene(t, adopting)
+	earlier := make([]string, 20)
+	for i := range earlier {
+		earlier[i] = fmt.Sprint("earlier-", i)
+	}
+	s.o.Adoption = Adoption{Known: true, Adoption: history.Adoption{Former: "former", Done: true}, Earlier: earlier}
+	s.step()
+	if got := s.status().Adoption.FormerUIDs(); len(got) != 17 || got[0] != "former" || got[16] != "earlier-15" {
+		t.Errorf("they are %q", got)
 	}
 }
 

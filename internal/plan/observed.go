@@ -108,6 +108,8 @@ type Adoption struct {
 	// Known is false while the history store cannot be asked.
 	Known bool
 	history.Adoption
+	// Earlier are the tasks whose history the former one had continued, newest first.
+	Earlier []string
 	// Elsewhere reports that nothing can be adopted, but that an earlier namespace of the same
 	// name has left a history of this task's name.
 	Elsewhere bool

@@ -90,14 +90,14 @@ func (l LiveTasks) Source(ctx context.Context, id Identity) (string, error) {
 	return task.Status.Source.TaskUID, nil
 }
 
-// Adopted returns the UID of the former task whose history the Task of an identity says it continues;
-// "" if there is none.
-func (l LiveTasks) Adopted(ctx context.Context, id Identity) (string, error) {
+// Adopted returns the UIDs of the former tasks whose history the Task of an identity says it continues,
+// newest first; none if it starts anew.
+func (l LiveTasks) Adopted(ctx context.Context, id Identity) ([]string, error) {
 	task, err := l.get(ctx, id)
-	if err != nil || task.Status.Adoption == nil {
-		return "", err
+	if err != nil {
+		return nil, err
 	}
-	return task.Status.Adoption.TaskUID, nil
+	return task.Status.Adoption.FormerUIDs(), nil
 }
 
 // get reads the Task that an identity names.

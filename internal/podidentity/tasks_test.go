@@ -3,6 +3,7 @@ package podidentity_test
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,7 +105,9 @@ func TestWhatATaskSaysItContinuesIsInItsStatus(t *testing.T) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	for want, adoption := range map[string]*v1alpha1.AdoptionStatus{"": nil, "former": {TaskUID: "former"}} {
+	for want, adoption := range map[string]*v1alpha1.AdoptionStatus{
+		"": nil, "former": {TaskUID: "former"}, "former, first": {TaskUID: "former", EarlierTaskUIDs: []string{"first"}},
+	} {
 		task := &v1alpha1.Task{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"},
@@ -112,7 +115,7 @@ func TestWhatATaskSaysItContinuesIsInItsStatus(t *testing.T) {
 		}
 		tasks := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
 		got, err := tasks.Adopted(t.Context(), podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid"})
-		if err != nil || got != want {
+		if err != nil || strings.Join(got, ", ") != want {
 			t.Errorf("Adopted returned %q, %v; want %q", got, err, want)
 		}
 		if _, err := tasks.Adopted(t.Context(), podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "other"}); err == nil {

@@ -228,7 +228,7 @@ func retention(t *testing.T, code codeOf) {
 	adopter.Spec.Adopt = clewv1alpha1.AdoptLatest
 	create(t, adopter)
 	continuing := newTask(t, "kept", "e")
-	continuing.Status.Adoption = &clewv1alpha1.AdoptionStatus{TaskUID: "former", Message: "the task continues it"}
+	continuing.Status.Adoption = &clewv1alpha1.AdoptionStatus{TaskUID: "former", EarlierTaskUIDs: []string{"first"}, Message: "the task continues it"}
 	if err := kube.Client.Status().Update(t.Context(), continuing); err != nil {
 		t.Fatal(err)
 	}
@@ -269,6 +269,7 @@ func retention(t *testing.T, code codeOf) {
 		"a namespace that was deleted":      {of("gone@uid-of-a-namespace", "a", "earlier"), nil, false, false},
 		"one whose former Task is back":     {of("kept", "a", "later"), []string{"earlier", string(task.UID)}, true, false},
 		"one that a Task says it adopted":   {of("kept", "e", "former"), nil, true, false},
+		"one that was adopted before that":  {of("kept", "e", "first"), nil, true, false},
 		"one adopted by it that it adopted": {of("kept", "e", "between"), []string{"former"}, true, false},
 		"one that waits for being granted":  {of("kept@uid-of-a-namespace", "b", "earlier"), nil, false, true},
 	} {

@@ -311,8 +311,8 @@ func (p *parts) maintain(ctx context.Context, store *postgres.Store, kept Retent
 	}
 }
 
-// taskExists reports whether a Task object exists that a history is of, and which history the Task of
-// its name says it continues.
+// taskExists reports whether a Task object exists that a history is of, and the newest task whose history
+// the Task of its name says it continues.
 func (p *parts) taskExists(ctx context.Context, task history.Task, formers []string) (exists bool, continues string, err error) {
 	return p.adopters.continues(ctx, namespaced.Name(task.Namespace), task.Name, append(slices.Clone(formers), task.UID))
 }

@@ -89,16 +89,18 @@ func (a adopters) has(ctx context.Context, namespace, name string) (bool, error)
 }
 
 // continues reports whether the Task of a name has one of the UIDs of a history, or says that it has
-// adopted the history of one. It returns as well of which task it says that; "" for none.
+// adopted the history of one. It returns as well the newest task of which it says that; "" for none.
 func (a adopters) continues(ctx context.Context, namespace, name string, uids []string) (found bool, adopted string, err error) {
 	task, err := a.get(ctx, namespace, name)
 	if err != nil || task == nil {
 		return false, "", err
 	}
-	if task.Status.Adoption != nil {
-		adopted = task.Status.Adoption.TaskUID
+	formers := task.Status.Adoption.FormerUIDs()
+	if len(formers) > 0 {
+		adopted = formers[0]
 	}
-	return slices.Contains(uids, string(task.UID)) || adopted != "" && slices.Contains(uids, adopted), adopted, nil
+	of := func(uid string) bool { return slices.Contains(uids, uid) }
+	return of(string(task.UID)) || slices.ContainsFunc(formers, of), adopted, nil
 }
 
 // task reports whether the Task of a name has not decided yet what it adopts.

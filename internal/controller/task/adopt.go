@@ -3,6 +3,7 @@ package task
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -34,6 +35,9 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 		answer.Code = codeProblem(r.adoptCode(ctx, task))
 		answer.Done = answer.Code == nil
 	}
+	if err == nil && answer.Done {
+		answer.Earlier, err = r.earlier(ctx, task, answer.Former)
+	}
 	found := answer.Adoption
 	answer.Known = err == nil
 	if keys := plan.OperationKeys(task); err == nil && found.Done && len(keys) > 0 {
@@ -44,6 +48,17 @@ func (r *Reconciler) adoption(ctx context.Context, task *v1alpha1.Task) plan.Ado
 		logf.FromContext(ctx).Info("could not find out what the task adopts", "error", err.Error())
 	}
 	return answer
+}
+
+// earlier returns the tasks whose history a former one had continued when a task adopted it, newest first.
+func (r *Reconciler) earlier(ctx context.Context, task *v1alpha1.Task, former string) (uids []string, err error) {
+	formers, err := r.Store.FormerTasks(ctx, string(task.UID))
+	for _, f := range slices.Backward(formers) {
+		if f.UID != former {
+			uids = append(uids, f.UID)
+		}
+	}
+	return uids, err
 }
 
 // codeProblem says why the gitstore did not give a task the checkpoints of former ones; nil if it did.
@@ -62,18 +77,18 @@ func codeProblem(err error) *plan.CodeProblem {
 // maxCodeProblem is how many characters of a refusal are shown.
 const maxCodeProblem = 512
 
-// adopt gives the history of a former task to this one, and its checkpoints. If that history has
-// gone or changed hands meanwhile, the next decision finds out.
-func (r *Reconciler) adopt(ctx context.Context, task *v1alpha1.Task, former string) error {
+// adopt gives the history of former tasks, newest first, to this one, and its checkpoints. If that
+// history has gone or changed hands meanwhile, the next decision finds out.
+func (r *Reconciler) adopt(ctx context.Context, task *v1alpha1.Task, formers ...string) error {
 	id := history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)}
-	err := r.Store.Adopt(ctx, id, former)
+	err := history.AdoptAgain(ctx, r.Store, id, formers)
 	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrExists) || errors.Is(err, history.ErrInvalid) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	logf.FromContext(ctx).Info("a task continues the history of a former one", "former", former)
+	logf.FromContext(ctx).Info("a task continues the history of a former one", "former", formers[0])
 	return r.adoptCode(ctx, task)
 }
 

@@ -270,11 +270,11 @@ func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *
 }
 
 // history asks the history store about the task. A store that was restored from a copy of before the
-// task adopted a history has that under the former UID, and is told again whose it is.
+// task adopted a history has that under a former UID, and is told again whose it is.
 func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.History {
 	state, err := r.Store.TaskState(ctx, string(task.UID))
-	if adopted := task.Status.Adoption; errors.Is(err, history.ErrNotFound) && adopted != nil && adopted.TaskUID != "" {
-		if err = r.adopt(ctx, task, adopted.TaskUID); err == nil {
+	if formers := task.Status.Adoption.FormerUIDs(); errors.Is(err, history.ErrNotFound) && len(formers) > 0 {
+		if err = r.adopt(ctx, task, formers...); err == nil {
 			state, err = r.Store.TaskState(ctx, string(task.UID))
 		}
 	}

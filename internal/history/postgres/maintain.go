@@ -30,8 +30,8 @@ type MaintenanceOptions struct {
 	// TaskExists reports whether a history's Task object still exists: one with the task's UID or that
 	// of a former one whose history it has adopted, or one that says of itself that it continues one of
 	// them. An older copy of the cluster or of this database knows nothing of an adoption. It returns as
-	// well which task's history the Task of that name says it continues; "" for none. It is called right
-	// before a history is deleted, and is required only with MessageRetention.
+	// well the newest task whose history the Task of that name says it continues; "" for none. It is
+	// called right before a history is deleted, and is required only with MessageRetention.
 	TaskExists func(ctx context.Context, task history.Task, formers []string) (exists bool, continues string, err error)
 	// Awaited reports whether a Task waits that has the name of a gone one and may yet adopt its
 	// history. It is required only with MessageRetention.

@@ -12,44 +12,46 @@ import (
 )
 
 // errFormerKept refuses a task whose former one still has a history that cannot be given to it now.
-var errFormerKept = errors.New("the history store was restored from an older copy, which has the history of this task under the UID of the former one whose history it has adopted, and cannot give it to this task now, for example because it is being deleted; try again")
+var errFormerKept = errors.New("the history store was restored from an older copy, which has the history of this task under the UID of a former one whose history it has adopted, and cannot give it to this task now, for example because it is being deleted; try again")
 
-// adoptAgain gives a task the history of the former one whose history its object says it continues, if
-// the store does not know the task: a store that was restored from a copy of before the adoption has
-// that history still under the former UID. Begun without it, the task could never get it back.
+// adoptAgain gives a task the history that its object says it continues, if the store does not know the
+// task: a store that was restored from a copy of before the adoption has that history still under the UID
+// of a former one. Begun without it, the task could never get it back.
 func (g *Gateway) adoptAgain(ctx context.Context, id podidentity.Identity) error {
 	if _, err := g.store.Attempt(ctx, id.TaskUID); err == nil {
 		return nil
 	} else if !errors.Is(err, history.ErrNotFound) {
 		return g.failure(ctx, err)
 	}
-	former, err := g.tasks.Adopted(ctx, id)
-	if err == nil && former != "" {
-		err = g.store.Adopt(ctx, taskOf(id), former)
+	formers, err := g.tasks.Adopted(ctx, id)
+	if err == nil && len(formers) > 0 {
+		err = history.AdoptAgain(ctx, g.store, taskOf(id), formers)
 	}
 	switch {
 	case errors.Is(err, history.ErrExists), errors.Is(err, history.ErrInvalid): // it has one, or can have none
 		return nil
 	case errors.Is(err, history.ErrNotFound):
-		return g.formerGone(ctx, former)
+		return g.formersGone(ctx, formers)
 	case err != nil:
 		return g.failure(ctx, err)
-	case former != "":
-		g.log.Info("a task continues the history of a former one again, which an older copy of the history store did not know", "namespace", id.Namespace, "task", id.TaskName, "former", former)
+	case len(formers) > 0:
+		g.log.Info("a task continues the history of a former one again, which an older copy of the history store did not know", "namespace", id.Namespace, "task", id.TaskName, "formers", formers)
 	}
 	return nil
 }
 
-// formerGone refuses to begin a task while there is a history that it continues and could not adopt.
-func (g *Gateway) formerGone(ctx context.Context, former string) error {
-	_, err := g.store.Attempt(ctx, former)
-	switch {
-	case errors.Is(err, history.ErrNotFound):
-		return nil
-	case err != nil:
-		return g.failure(ctx, err)
+// formersGone refuses to begin a task while there is a history that it continues and could not adopt.
+func (g *Gateway) formersGone(ctx context.Context, formers []string) error {
+	for _, former := range formers {
+		_, err := g.store.Attempt(ctx, former)
+		switch {
+		case err == nil:
+			return connect.NewError(connect.CodeUnavailable, errFormerKept)
+		case !errors.Is(err, history.ErrNotFound):
+			return g.failure(ctx, err)
+		}
 	}
-	return connect.NewError(connect.CodeUnavailable, errFormerKept)
+	return nil
 }
 
 // adoptCode makes sure, before an attempt begins, that the gitstore has the checkpoints of a

@@ -104,14 +104,15 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 	})
 })
 
-// continuing stands in for a cluster in which every Task says that it continues the history of former.
-type continuing struct{ former string }
+// continuing stands in for a cluster in which every Task says that it continues the history of formers,
+// newest first.
+type continuing struct{ formers []string }
 
 func (continuing) CheckTask(context.Context, podidentity.Identity) error        { return nil }
 func (continuing) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
 func (continuing) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }
-func (c continuing) Adopted(context.Context, podidentity.Identity) (string, error) {
-	return c.former, nil
+func (c continuing) Adopted(context.Context, podidentity.Identity) ([]string, error) {
+	return c.formers, nil
 }
 
 var _ = Describe("A task whose adoption an older copy of the history store does not know", func() {
@@ -119,12 +120,13 @@ var _ = Describe("A task whose adoption an older copy of the history store does 
 	var (
 		f     *fixture
 		code  *adoptingCode
+		tasks *continuing
 		store *postgres.Store
 	)
 	BeforeEach(func(ctx SpecContext) {
 		dsn := pg.Database(GinkgoTB())
-		code = &adoptingCode{}
-		f = serveAt(dsn, func(o *gateway.Options) { o.Code, o.Tasks = code, continuing{former.UID} })
+		code, tasks = &adoptingCode{}, &continuing{[]string{former.UID}}
+		f = serveAt(dsn, func(o *gateway.Options) { o.Code, o.Tasks = code, tasks })
 		store = openStore(dsn)
 		Expect(store.Begin(ctx, former, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
 		Expect(store.Append(ctx, former, 1, []history.Record{{Sequence: 1, Attempt: 1, Time: time.Now(), Checkpoint: &history.Checkpoint{
@@ -152,6 +154,36 @@ var _ = Describe("A task whose adoption an older copy of the history store does 
 		Expect(err).To(beRefused(connect.CodeUnavailable))
 		Expect(err).To(MatchError(ContainSubstring("it is being deleted")))
 		Expect(store.DeleteTask(ctx, former.UID)).Error().NotTo(HaveOccurred())
+		Expect(f.begin("a2").GetLastSequence()).To(BeZero())
+	})
+
+	It("has that history again which a former task had adopted, of which the copy does not know either", func(ctx SpecContext) {
+		tasks.formers = []string{"second", "between", former.UID, "unknown"}
+		for range 2 {
+			Expect(f.begin("a2")).To(SatisfyAll(HaveField("LastSequence", int64(1)), HaveField("LatestCheckpoint.Number", int64(1))))
+		}
+		Expect(store.FormerTasks(ctx, task.UID)).To(HaveExactElements(HaveField("UID", former.UID), HaveField("UID", "between"), HaveField("UID", "second")))
+		for _, uid := range tasks.formers[:3] {
+			writer := history.Task{Namespace: task.Namespace, Name: task.Name, UID: uid}
+			Expect(store.Begin(ctx, writer, 9, nil, history.BeginOptions{})).Error().To(MatchError(history.ErrFenced))
+		}
+	})
+
+	It("does not begin while the history of an earlier former one is being deleted", func(ctx SpecContext) {
+		tasks.formers = []string{"between", former.UID}
+		Expect(store.ClaimDeletion(ctx, former.UID)).To(BeEmpty())
+		_, err := f.tryBegin("a2", nil)
+		Expect(err).To(SatisfyAll(beRefused(connect.CodeUnavailable), MatchError(ContainSubstring("it is being deleted"))))
+
+		By("having the former one's of which the copy knows being deleted, too")
+		between := history.Task{Namespace: "team", Name: "a", UID: "between"}
+		Expect(store.Begin(ctx, between, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+		Expect(store.ClaimDeletion(ctx, between.UID)).To(BeEmpty())
+		_, err = f.tryBegin("a2", nil)
+		Expect(err).To(beRefused(connect.CodeUnavailable))
+		for _, uid := range tasks.formers {
+			Expect(store.DeleteTask(ctx, uid)).Error().NotTo(HaveOccurred())
+		}
 		Expect(f.begin("a2").GetLastSequence()).To(BeZero())
 	})
 })

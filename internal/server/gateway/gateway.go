@@ -99,9 +99,9 @@ type Tasks interface {
 	Inherits(ctx context.Context, id podidentity.Identity) (bool, error)
 	// Source returns the UID of the task that a task was started from; "" if there is none.
 	Source(ctx context.Context, id podidentity.Identity) (string, error)
-	// Adopted returns the UID of the former task whose history a task says it continues; "" if there is
-	// none.
-	Adopted(ctx context.Context, id podidentity.Identity) (string, error)
+	// Adopted returns the UIDs of the former tasks whose history a task says it continues, newest first;
+	// none if it starts anew.
+	Adopted(ctx context.Context, id podidentity.Identity) ([]string, error)
 }
 
 // CheckpointRequest is a Checkpoint object that waits for a daemon.

@@ -204,7 +204,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 // conversation.
 type forks struct{}
 
-func (forks) CheckTask(context.Context, podidentity.Identity) error         { return nil }
-func (forks) Inherits(context.Context, podidentity.Identity) (bool, error)  { return true, nil }
-func (forks) Source(context.Context, podidentity.Identity) (string, error)  { return "", nil }
-func (forks) Adopted(context.Context, podidentity.Identity) (string, error) { return "", nil }
+func (forks) CheckTask(context.Context, podidentity.Identity) error           { return nil }
+func (forks) Inherits(context.Context, podidentity.Identity) (bool, error)    { return true, nil }
+func (forks) Source(context.Context, podidentity.Identity) (string, error)    { return "", nil }
+func (forks) Adopted(context.Context, podidentity.Identity) ([]string, error) { return nil, nil }

@@ -56,7 +56,7 @@ func (gone) Inherits(context.Context, podidentity.Identity) (bool, error) { retu
 
 func (gone) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }
 
-func (gone) Adopted(context.Context, podidentity.Identity) (string, error) { return "", nil }
+func (gone) Adopted(context.Context, podidentity.Identity) ([]string, error) { return nil, nil }
 
 // tokens replaces what a real Verifier finds out from the API server.
 type tokens map[string]podidentity.Identity

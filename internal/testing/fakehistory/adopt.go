@@ -3,6 +3,7 @@ package fakehistory
 import (
 	"cmp"
 	"context"
+	"slices"
 
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -87,8 +88,9 @@ func (s *Store) ContinuedBy(_ context.Context, former history.Key) (string, erro
 func (s *Store) FormerTasks(_ context.Context, taskUID string) (formers []history.FormerTask, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if former := s.adopted[taskUID]; former != "" {
-		formers = []history.FormerTask{{UID: former}}
+	for former := s.adopted[taskUID]; former != ""; former = s.adopted[former] {
+		formers = append(formers, history.FormerTask{UID: former})
 	}
+	slices.Reverse(formers)
 	return formers, s.unavailable()
 }
