@@ -24,11 +24,16 @@ func UndecidedAdoption(task *v1alpha1.Task) bool {
 	return task.Spec.Adopt == v1alpha1.AdoptLatest && s.Adoption == nil && len(s.Attempts) == 0 && task.DeletionTimestamp == nil
 }
 
-// WillAdopt reports whether a Fork is yet to make a Task of a name which adopts.
-func WillAdopt(f *v1alpha1.Fork, name string) bool {
+// WillAdopt returns the names of the Tasks that a Fork may yet make and which adopt.
+func WillAdopt(f *v1alpha1.Fork) (names []string) {
 	adopts := f.Status.Adoption != nil || f.Status.Source == nil && f.Spec.Adopt == v1alpha1.AdoptLatest
-	return adopts && f.DeletionTimestamp == nil && !meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) &&
-		slices.ContainsFunc(f.Spec.Variants, func(v v1alpha1.ForkVariant) bool { return v.Name == name })
+	if !adopts || f.DeletionTimestamp != nil || meta.IsStatusConditionTrue(f.Status.Conditions, v1alpha1.ForkComplete) {
+		return nil
+	}
+	for _, v := range f.Spec.Variants {
+		names = append(names, v.Name)
+	}
+	return names
 }
 
 // grantPause is the time between two looks whether a history has been granted.

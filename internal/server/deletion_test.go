@@ -244,7 +244,7 @@ func retention(t *testing.T, code codeOf) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &parts{tasks: newLiveTasks(objects), adopters: adopters{whole}}
+	p := &parts{tasks: newLiveTasks(objects), adopters: newAdopters(whole)}
 	of := func(namespace, name, uid string) history.Task {
 		return history.Task{Namespace: namespace, Name: name, UID: uid}
 	}

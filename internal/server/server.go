@@ -211,7 +211,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	tasks, attempts := newLiveTasks(clients.objects), podidentity.NewLiveTasks(clients.whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: adopters{clients.whole}, code: code, live: live.New(stores.archive), grants: grants}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.daemons,
 		Connections:   stores.daemons.MaxConnections(),

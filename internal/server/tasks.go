@@ -72,11 +72,16 @@ func (l liveTasks) liveUIDs(ctx context.Context) (uids []string, err error) {
 	return uids, err
 }
 
-// pageOfForks is how many Forks are read at once.
-const pageOfForks = 100
-
 // adopters finds Tasks that continue a history, and Tasks and Forks that may yet adopt one.
-type adopters struct{ client dynamic.Interface }
+// Create one with newAdopters.
+type adopters struct {
+	client dynamic.Interface
+	forks  *awaitingForks
+}
+
+func newAdopters(client dynamic.Interface) adopters {
+	return adopters{client, &awaitingForks{client: client, lists: map[string]forkList{}}}
+}
 
 // has reports whether the Task of a name exists and has not decided yet what it adopts, or a Fork does
 // that is yet to make one which adopts.
@@ -85,7 +90,7 @@ func (a adopters) has(ctx context.Context, namespace, name string) (bool, error)
 	if err != nil || task {
 		return task, err
 	}
-	return a.fork(ctx, namespace, name)
+	return a.forks.has(ctx, namespace, name)
 }
 
 // continues reports whether the Task of a name has one of the UIDs of a history, or says that it has
@@ -123,30 +128,6 @@ func (a adopters) get(ctx context.Context, namespace, name string) (*clewv1alpha
 		return nil, fmt.Errorf("read the Task %s/%s: %w", namespace, name, err)
 	}
 	return task, nil
-}
-
-// fork reports whether a Fork is yet to make a Task of a name which adopts.
-func (a adopters) fork(ctx context.Context, namespace, name string) (bool, error) {
-	forks := a.client.Resource(clewv1alpha1.GroupVersion.WithResource("forks")).Namespace(namespace)
-	options := metav1.ListOptions{Limit: pageOfForks}
-	for {
-		list, err := forks.List(ctx, options)
-		if err != nil {
-			return false, fmt.Errorf("list the Forks of the namespace %s: %w", namespace, err)
-		}
-		for i := range list.Items {
-			fork := &clewv1alpha1.Fork{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, fork); err != nil {
-				return false, fmt.Errorf("read the Fork %s/%s: %w", namespace, list.Items[i].GetName(), err)
-			}
-			if plan.WillAdopt(fork, name) {
-				return true, nil
-			}
-		}
-		if options.Continue = list.GetContinue(); options.Continue == "" {
-			return false, nil
-		}
-	}
 }
 
 // codeStore compares, verifies and deletes code in the gitstore.
