@@ -75,6 +75,26 @@ var _ = Describe("Maintaining histories of tasks that are gone", func() {
 		Expect(coded).To(HaveExactElements("uid-of-gone"))
 	})
 
+	It("histories for which there is no time are deleted the next time, whatever the first ones take", func(ctx SpecContext) {
+		clean(GinkgoTB(), store, options)
+		later(ctx, 11, "gone_since")
+		deleted, done := make(chan string, 9), make(chan error, 1)
+		options.DeleteCode = func(_ context.Context, task history.Task, _ []string) error {
+			deleted <- task.Name
+			return nil
+		}
+		options.Every, options.ClaimTime = time.Nanosecond, time.Nanosecond
+		running, stop := context.WithCancel(ctx)
+		go func() { done <- store.RunMaintenance(running, options) }()
+		young := begin(GinkgoTB(), store, taskNamed("young"), 2)
+		Eventually(func() chan string {
+			young.append(user("it wakes the maintenance"))
+			return deleted
+		}).WithTimeout(30*time.Second).WithPolling(time.Second).Should(Receive(Equal("gone")), "the first one that is looked at fails each time")
+		stop()
+		Expect(<-done).To(MatchError(context.Canceled))
+	})
+
 	It("the time begins anew when one is there again", func(ctx SpecContext) {
 		clean(GinkgoTB(), store, options)
 		later(ctx, 11, "gone_since")

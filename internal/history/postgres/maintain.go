@@ -48,6 +48,9 @@ type MaintenanceOptions struct {
 	Alongside func(ctx context.Context)
 	// Every is the interval at which retention is applied; one hour if 0.
 	Every time.Duration
+	// ClaimTime is how long histories that have exceeded MessageRetention are looked for each time; 5
+	// minutes if 0. The next time goes on after those.
+	ClaimTime time.Duration
 	// Registerer receives the metrics; nil for none.
 	Registerer prometheus.Registerer
 }
@@ -64,6 +67,8 @@ const (
 	orphanRetention = 30 * 24 * time.Hour
 	// goneBatch is how many tasks are noted as gone, or as back, in one transaction.
 	goneBatch = 1000
+	// claimTime is the default of ClaimTime: nothing else is done meanwhile, not for any namespace.
+	claimTime = 5 * time.Minute
 	// specPatience is how long the kept spec of a task that has not begun stays, at least.
 	specPatience = time.Hour
 )
@@ -102,6 +107,9 @@ type maintainer struct {
 	// cleaned is when retention was last applied, refreshed when the lists were last
 	// refreshed.
 	cleaned, refreshed time.Time
+	// looked is the id of the last history that was looked at for its retention; 0 if that was the last
+	// of all.
+	looked int32
 }
 
 // lead works while it holds the advisory lock; it returns at once if another runner does.
