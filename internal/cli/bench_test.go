@@ -114,7 +114,7 @@ func setSucceeded(task *v1alpha1.Task, reason string) {
 	case v1alpha1.ReasonAgentFailed:
 		status = metav1.ConditionFalse
 	}
-	apimeta.SetStatusCondition(&task.Status.Conditions, metav1.Condition{Type: v1alpha1.TaskSucceeded, Status: status, Reason: reason})
+	apimeta.SetStatusCondition(&task.Status.Conditions, metav1.Condition{Type: v1alpha1.TaskSucceeded, Status: status, Reason: reason, ObservedGeneration: task.Generation})
 }
 
 // checkpoint creates a checkpoint of the task that has been taken.

@@ -56,8 +56,8 @@ func (o *suspend) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if isSucceeded(task) {
-		return fmt.Errorf("task %s is completed, so there is nothing to suspend", name)
+	if suspended, err := checkSuspendable(task); suspended || err != nil {
+		return o.unchanged(task, err)
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"operatingMode": v1alpha1.OperatingModeSuspended}})
 	if err != nil {
@@ -80,15 +80,61 @@ func (o *suspend) run(ctx context.Context, name string) error {
 	return nil
 }
 
-// isSucceeded reports whether a task is completed.
-func isSucceeded(task *v1alpha1.Task) bool {
-	return apimeta.IsStatusConditionTrue(task.Status.Conditions, v1alpha1.TaskSucceeded)
+// unchanged answers for a task that no request is sent for: it is suspended already, or cannot be.
+func (o *suspend) unchanged(task *v1alpha1.Task, err error) error {
+	if err != nil {
+		return err
+	}
+	if done, err := o.printed(o.print, task); done {
+		return err
+	}
+	fmt.Fprintf(o.Out, "task.clew.dev/%s is suspended already\n", task.Name)
+	return nil
 }
 
-// judgeSuspend is done once the task is suspended. A task that has ended meanwhile cannot be.
-func judgeSuspend(task *v1alpha1.Task) verdict {
-	state := taskState(task)
+// checkSuspendable reports whether the task is suspended already, and returns an error if it has
+// stopped for another reason. It does not judge by a state that the operator is about to leave.
+func checkSuspendable(task *v1alpha1.Task) (suspended bool, err error) {
+	succeeded := observed(task)
+	switch {
+	case task.DeletionTimestamp != nil:
+		return false, fmt.Errorf("task %s is being deleted, so there is nothing to suspend", task.Name)
+	case succeeded == nil || underWay(task.Status.Resume) || underWay(task.Status.Rewind):
+		return false, nil
+	case succeeded.Status == metav1.ConditionTrue:
+		return false, fmt.Errorf("task %s is completed, so there is nothing to suspend", task.Name)
+	case succeeded.Reason == v1alpha1.ReasonSuspended:
+		return task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended, nil
+	case hasStopped(succeeded):
+		return false, fmt.Errorf("task %s is not running (%s), so there is nothing to suspend; it stays stopped until `kubectl clew resume %s -n %s`", task.Name, succeeded.Reason, task.Name, task.Namespace)
+	}
+	return false, nil
+}
+
+// observed returns the condition Succeeded; nil if the operator has yet to see the newest spec,
+// which may ask for a resume.
+func observed(task *v1alpha1.Task) *metav1.Condition {
 	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	if succeeded == nil || succeeded.ObservedGeneration < task.Generation {
+		return nil
+	}
+	return succeeded
+}
+
+// underWay reports whether an operation waits or is carried out.
+func underWay(operation *v1alpha1.OperationStatus) bool {
+	return operation != nil && (operation.State == v1alpha1.OperationPending || operation.State == v1alpha1.OperationInProgress)
+}
+
+// hasStopped reports whether a task with this condition Succeeded runs only once it is resumed.
+func hasStopped(succeeded *metav1.Condition) bool {
+	return succeeded.Status != metav1.ConditionUnknown || stopped(succeeded.Reason)
+}
+
+// judgeSuspend is done once the task is suspended. A task that has stopped for another reason
+// meanwhile does not become so.
+func judgeSuspend(task *v1alpha1.Task) verdict {
+	state, succeeded := taskState(task), observed(task)
 	switch {
 	case task.Spec.OperatingMode != v1alpha1.OperatingModeSuspended:
 		return verdict{err: fmt.Errorf("task %s was resumed before it was suspended", task.Name)}
@@ -96,8 +142,8 @@ func judgeSuspend(task *v1alpha1.Task) verdict {
 		return verdict{state: state}
 	case succeeded.Reason == v1alpha1.ReasonSuspended:
 		return verdict{done: true, state: state}
-	case succeeded.Status != metav1.ConditionUnknown:
-		return verdict{err: fmt.Errorf("task %s ended before it was suspended: %s", task.Name, state)}
+	case hasStopped(succeeded):
+		return verdict{err: fmt.Errorf("task %s stopped before it was suspended: %s", task.Name, state)}
 	}
 	return verdict{state: state}
 }
