@@ -71,7 +71,7 @@ func (o *rewind) driftFails(task *v1alpha1.Task) error {
 func (o *resume) announceDiscarded(task *v1alpha1.Task) {
 	found := task.Status.UndecidedDrift()
 	if o.from == "" && found != nil && o.onDrift.value == string(v1alpha1.OnDriftOverride) {
-		fmt.Fprintf(o.ErrOut, "discards %s%s\n", changedMeanwhile(found), lostForGood)
+		fmt.Fprintf(o.previewOf(&o.dryRun, o.print), "discards %s%s\n", changedMeanwhile(found), lostForGood)
 	}
 }
 

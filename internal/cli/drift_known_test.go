@@ -42,8 +42,8 @@ func TestARewindSaysWhatDriftItDiscards(t *testing.T) {
 	_, errOut, err := b.clew("", append(args, "--yes")...)
 	wantError(t, err, "the rewind would fail, and is not requested: "+sevenFiles+"; keep the changes with --on-drift preserve, or discard them with --on-drift override")
 	wantParts(t, "the preview", errOut, "has drifted         "+sevenFiles+": the rewind fails because of them")
-	_, errOut = b.must(append(args, "--dry-run=client", "--on-drift", "preserve")...)
-	wantParts(t, "the preview", errOut, "keeps first         "+sevenFiles+" (as a checkpoint of their own)\n  preserves           the current state as a checkpoint,")
+	out, _ := b.must(append(args, "--dry-run=client", "--on-drift", "preserve")...)
+	wantParts(t, "the preview", out, "keeps first         "+sevenFiles+" (as a checkpoint of their own)\n  preserves           the current state as a checkpoint,")
 	wantParts(t, "the query", r.query(), "onDrift=Preserve")
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Fatalf("requested %+v", task.Spec.Rewind)
@@ -58,7 +58,7 @@ func TestARewindSaysWhatDriftItDiscards(t *testing.T) {
 		setDrifted(t, metav1.ConditionFalse, v1alpha1.EventDriftOverridden)
 		return true
 	})
-	out, errOut := b.must(append(args, "--yes", "--on-drift", "override")...)
+	out, errOut = b.must(append(args, "--yes", "--on-drift", "override")...)
 	wantParts(t, "the preview", errOut, "discards            "+sevenFiles+" (they are not kept, and undo does not bring them back)\n"+
 		"  preserves           the current state, without what is discarded, as a checkpoint, and as branch")
 	wantParts(t, "the preview", errOut, "  changes             no other file\n")
@@ -76,16 +76,16 @@ func TestARewindSaysWhatDriftItDiscards(t *testing.T) {
 	// Nobody has looked yet.
 	fresh := b.task("fresh", v1alpha1.ReasonSuspended)
 	b.checkpoint(fresh, 1)
-	_, errOut = b.must("rewind", "fresh", "--to", "1", "--dry-run=client", "--on-drift", "override")
-	wantParts(t, "the preview", errOut, "files changed while the task was not running, if its next pod finds any (they are not kept,")
+	out, _ = b.must("rewind", "fresh", "--to", "1", "--dry-run=client", "--on-drift", "override")
+	wantParts(t, "the preview", out, "files changed while the task was not running, if its next pod finds any (they are not kept,")
 }
 
 func TestAResumeSaysWhatDriftItDiscards(t *testing.T) {
 	b := newBench(t)
 	task := b.task("sleeper", v1alpha1.ReasonDriftDetected)
 	b.driftsInto(task)
-	_, errOut := b.must("resume", "sleeper", "--dry-run=client", "--on-drift", "override")
-	wantText(t, "standard error", "discards "+sevenFiles+" (they are not kept, and undo does not bring them back)\n", errOut)
+	out, _ := b.must("resume", "sleeper", "--dry-run=client", "--on-drift", "override")
+	wantText(t, "output", "discards "+sevenFiles+" (they are not kept, and undo does not bring them back)\ntask.clew.dev/sleeper resume requested (dry run)\n", out)
 	playManager(b, &v1alpha1.TaskList{}, func(t *v1alpha1.Task) bool {
 		if t.Spec.Resume == nil {
 			return false
@@ -96,6 +96,6 @@ func TestAResumeSaysWhatDriftItDiscards(t *testing.T) {
 		setSucceeded(t, v1alpha1.ReasonRunning)
 		return true
 	})
-	out, _ := b.must("resume", "sleeper", "--on-drift", "override")
+	out, _ = b.must("resume", "sleeper", "--on-drift", "override")
 	wantText(t, "output", "task.clew.dev/sleeper resumed; discarded "+sevenFiles+"\n", out)
 }

@@ -121,7 +121,7 @@ func (o *fork) run(ctx context.Context, source string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.preview(o.ErrOut, source, from); err != nil {
+	if err := o.preview(o.previewOf(&o.dryRun, o.print), source, from); err != nil {
 		return err
 	}
 	object.Spec.Variants = variants

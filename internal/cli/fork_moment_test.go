@@ -35,9 +35,8 @@ func TestForkSaysFromWhereItStarts(t *testing.T) {
 		{[]string{"--at", "latest"}, "", []string{"from           checkpoint 3 (source-3), taken 7m ago"}},
 	} {
 		r.asked = nil
-		out, errOut := b.must(append([]string{"fork", "source", "--name", "new", "--dry-run=server"}, test.args...)...)
-		wantText(t, "output", "fork.clew.dev/new created (server dry run)\n", out)
-		wantParts(t, "the preview", errOut, append(test.want, "Fork of task source")...)
+		out, _ := b.must(append([]string{"fork", "source", "--name", "new", "--dry-run=server"}, test.args...)...)
+		wantParts(t, "output", out, append(test.want, "Fork of task source", "\nfork.clew.dev/new created (server dry run)\n")...)
 		if asked := strings.Join(r.asked, "\n"); test.query != "" && !strings.Contains(asked, "position?"+test.query) {
 			t.Errorf("%v: the requests lack %q:\n%s", test.args, test.query, asked)
 		}
@@ -45,8 +44,8 @@ func TestForkSaysFromWhereItStarts(t *testing.T) {
 	// A checkpoint without an object, as the history has it.
 	r.answers[sourcePosition] = historyv1.ConversationPoint{Position: 12, Asked: 12, Messages: 40, Checkpoint: 2, CheckpointPosition: 11}
 	r.answers["GET tasks/source/checkpoints/2"] = historyv1.Checkpoint{TaskUID: string(task.UID), Number: 2, Trigger: "Turn", Time: metav1.NewMicroTime(noon.Add(-time.Hour)), Position: 11}
-	_, errOut := b.must("fork", "source", "--name", "new", "--dry-run=client", "--at", "message:12")
-	wantParts(t, "the preview", errOut, "checkpoint 2 (its object was deleted), taken 60m ago, Turn", "up to message 11")
+	out, _ := b.must("fork", "source", "--name", "new", "--dry-run=client", "--at", "message:12")
+	wantParts(t, "the preview", out, "checkpoint 2 (its object was deleted), taken 60m ago, Turn", "up to message 11")
 	// Without the history, the cluster resolves it.
 	r.answers[sourcePosition] = metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "no server"}
 	b.must("fork", "source", "--name", "new", "--at", "message:500", "--wait=false")

@@ -59,6 +59,15 @@ func templated(flags *genericclioptions.PrintFlags) bool {
 	return f != nil && f.TemplateArgument != nil && *f.TemplateArgument != ""
 }
 
+// previewOf returns where the preview of a request goes. That of a dry run is what was asked for, so
+// it is output, unless the user chose an output format.
+func (p *plugin) previewOf(d *dryRunFlag, flags *genericclioptions.PrintFlags) io.Writer {
+	if d.changes() || prints(flags) {
+		return p.ErrOut
+	}
+	return p.Out
+}
+
 // dryRunFlag is kubectl's --dry-run.
 type dryRunFlag struct {
 	server, client bool

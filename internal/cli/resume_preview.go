@@ -29,7 +29,8 @@ func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, i
 	if !o.dryRun.changes() && !prints(o.print) {
 		branch = daemonapi.ResumeBranch("ID") // the resume itself will have another id
 	}
-	w, style := o.ErrOut, styleFor(o.ErrOut)
+	w := o.previewOf(&o.dryRun, o.print)
+	style := styleFor(w)
 	rows := [][]string{
 		{"  to", fmt.Sprintf("checkpoint %d", from.Status.Number)},
 		{"  rewinds", rewinds(v1alpha1.RewindBoth, nil)},

@@ -175,7 +175,7 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err != nil {
 		return err
 	}
-	if err := o.preview(o.ErrOut, task, list, target, id, effect); err != nil {
+	if err := o.preview(o.previewOf(&o.dryRun, o.print), task, list, target, id, effect); err != nil {
 		return err
 	}
 	if err := cmp.Or(effect.fails(!o.dryRun.changes()), o.driftFails(task)); err != nil {

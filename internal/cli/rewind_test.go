@@ -131,8 +131,8 @@ func TestRewindToBase(t *testing.T) {
 	wantError(t, err, "task wanderer started with an empty repository")
 	c.Status.Base = strings.Repeat("9", 40)
 	b.try(server.Client.Status().Update(b.ctx, c))
-	_, errOut = b.must("rewind", "wanderer", "--to", "base", "--dry-run=client")
-	wantParts(t, "the preview", errOut, "to          base (commit 999999999999)\n")
+	out, _ = b.must("rewind", "wanderer", "--to", "base", "--dry-run=client")
+	wantParts(t, "the preview", out, "to          base (commit 999999999999)\n")
 }
 
 func TestRewindToANumberWithoutAnObject(t *testing.T) {
@@ -198,7 +198,7 @@ func TestRewindChangesNothingWithoutConfirmation(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			out, _, err := b.clew(test.answer, append([]string{"rewind", "careful"}, test.args...)...)
 			wantError(t, err, test.err)
-			if err == nil && out != "task.clew.dev/careful rewind to checkpoint 1 requested (server dry run)\n" {
+			if err == nil && !strings.HasSuffix(out, "\ntask.clew.dev/careful rewind to checkpoint 1 requested (server dry run)\n") {
 				t.Errorf("a dry run printed %q", out)
 			}
 			b.get(task)
@@ -270,8 +270,8 @@ func TestRewindToAPositionInTheConversation(t *testing.T) {
 	}
 	// Without permission to read the history, the preview is less detailed.
 	r.answers["GET tasks/wanderer/conversation/position"] = metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: "you may not"}
-	_, errOut := b.must("rewind", "wanderer", "--back", "1", "--dry-run=server")
-	wantParts(t, "the preview", errOut, "unknown here")
+	out, _ := b.must("rewind", "wanderer", "--back", "1", "--dry-run=server")
+	wantParts(t, "the preview", out, "unknown here")
 }
 
 // The error comes before the question, and nothing is written.
@@ -294,10 +294,10 @@ func TestRewindToAMissingPositionIsAnError(t *testing.T) {
 	} {
 		r.answers[position] = test.answer
 		for _, more := range [][]string{nil, {"--yes"}, {"--dry-run=server"}} {
-			_, errOut, err := b.clew("yes\n", append(append([]string{"rewind", "short"}, test.args...), more...)...)
+			out, errOut, err := b.clew("yes\n", append(append([]string{"rewind", "short"}, test.args...), more...)...)
 			wantError(t, err, test.err)
-			if strings.Contains(errOut, "Rewind") {
-				t.Errorf("%v: printed a preview or a question:\n%s", test.args, errOut)
+			if strings.Contains(out+errOut, "Rewind") {
+				t.Errorf("%v: printed a preview or a question:\n%s", test.args, out+errOut)
 			}
 		}
 	}

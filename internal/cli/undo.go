@@ -118,7 +118,8 @@ func (o *rewind) undoEffect(ctx context.Context, s *session, task *v1alpha1.Task
 
 // previewUndo prints what the undo will do.
 func (o *rewind) previewUndo(task *v1alpha1.Task, target *rewindTarget, id string, effect rewindEffect) error {
-	w, style := o.ErrOut, styleFor(o.ErrOut)
+	w := o.previewOf(&o.dryRun, o.print)
+	style := styleFor(w)
 	var rows [][]string
 	if effect.RewindPreview != nil {
 		rows = append(rows,

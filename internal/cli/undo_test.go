@@ -34,9 +34,9 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	b.checkpoint(task, 1)
 	r := b.withHistory(map[string]any{"GET tasks/wanderer/diff/rewind": effect()})
 	out, errOut := b.must("rewind", "wanderer", "--to", "1", "--dry-run=client")
-	wantText(t, "output", "task.clew.dev/wanderer rewind to checkpoint 1 requested (dry run)\n", out)
+	wantText(t, "standard error", "", errOut)
 	wantText(t, "query", "checkpointRef=wanderer-1&id=cli-abcdefgh&limit=15&preserve=Branch&scope=Both&whenRunning=Stop", r.query())
-	_, preview, _ := strings.Cut(errOut, "  rewinds")
+	_, preview, _ := strings.Cut(out, "  rewinds")
 	wantText(t, "the preview", `             the files, the agent's own state and the conversation
   conversation        keeps 4 of 9 messages; 5 go, with 2 tool calls, 1.2k tokens in and 90 out
   first to go         5 user: Now add tests.
@@ -47,7 +47,7 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
   changes             20 files changed, +30 -12
     src/00.go (deleted)   +0 -3
 `, preview[:strings.Index(preview, "    src/01.go")])
-	wantParts(t, "the preview", errOut, "    src/14.go (deleted)   +0 -3\n    and 5 more files\n")
+	wantParts(t, "the preview", out, "    src/14.go (deleted)   +0 -3\n    and 5 more files\n")
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Errorf("a dry run requested %+v", task.Spec.Rewind)
 	}
@@ -63,9 +63,9 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	files.Files.UnmatchedPaths, files.Files.BlockedPaths = []string{"docs", "**/*.txt"}, []string{"lib"}
 	files.Paths = []string{"src"}
 	r.answers["GET tasks/wanderer/diff/rewind"] = files
-	_, errOut, err := b.clew("", "rewind", "wanderer", "--to", "1", "--code", "--dry-run", "--", "src")
+	out, _, err := b.clew("", "rewind", "wanderer", "--to", "1", "--code", "--dry-run", "--", "src")
 	wantError(t, err, "the rewind would fail, and is not requested: something that has to stay is in the way at lib")
-	wantParts(t, "the preview", errOut, "changes             no file; 3 files stay, which the commit ignores or other repositories have\n",
+	wantParts(t, "the preview", out, "changes             no file; 3 files stay, which the commit ignores or other repositories have\n",
 		"selects no file     docs, **/*.txt: such a rewind fails, unless it is an empty folder\n",
 		"in the way          lib: something there has to stay, so the rewind fails: move it elsewhere, or name it in the paths, too\n")
 	wantParts(t, "the query", r.query(), "path=src", "scope=Code")
@@ -87,8 +87,8 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	talk.Files, talk.Keeps = nil, historyv1.KeptState{Preserve: "Discard"}
 	talk.Conversation = &historyv1.RewoundConversation{FromPosition: 5, ToPosition: 8, Dropped: 2, Restored: 5}
 	r.answers["GET tasks/wanderer/diff/rewind"] = talk
-	_, errOut = b.must("rewind", "wanderer", "--to", "1", "--conversation", "--dry-run")
-	wantParts(t, "the preview", errOut, "keeps 3 of 5 messages; 5 earlier messages come back\n", "the current state as a checkpoint only\n")
+	out, _ = b.must("rewind", "wanderer", "--to", "1", "--conversation", "--dry-run")
+	wantParts(t, "the preview", out, "keeps 3 of 5 messages; 5 earlier messages come back\n", "the current state as a checkpoint only\n")
 }
 
 // What the cluster would refuse is an error before the question.
@@ -158,9 +158,8 @@ func TestUndoFindsTheLastRewindThatWasCarriedOut(t *testing.T) {
 	answer := effect()
 	answer.UndoOf = "back"
 	r := b.withHistory(map[string]any{"GET tasks/wanderer/diff/rewind": answer})
-	out, errOut := b.must("undo", "wanderer", "--dry-run=server")
-	wantText(t, "output", "task.clew.dev/wanderer undo of rewind back requested (server dry run)\n", out)
-	wantParts(t, "the preview", errOut, "Undo of rewind back of task wanderer\n")
+	out, _ := b.must("undo", "wanderer", "--dry-run=server")
+	wantParts(t, "output", out, "Undo of rewind back of task wanderer\n", "\ntask.clew.dev/wanderer undo of rewind back requested (server dry run)\n")
 	wantParts(t, "the query", r.query(), "undoLast=true")
 }
 
