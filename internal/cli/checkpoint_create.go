@@ -55,6 +55,9 @@ refers to it.`,
 }
 
 func (o *checkpointCreate) run(ctx context.Context, taskName string) error {
+	if err := checkObjectName(o.name); o.name != "" && err != nil {
+		return fmt.Errorf("--name is %q: %w", o.name, err)
+	}
 	s, err := o.connect()
 	if err != nil {
 		return err

@@ -39,6 +39,8 @@ func TestCheckpointCreate(t *testing.T) {
 	wantError(t, err, "kubectl get tasks.clew.dev -n "+b.namespace)
 	_, _, err = b.clew("", "checkpoint", "create", "worker", "--name", "worker-abcdefgh")
 	wantError(t, err, "choose another name")
+	_, _, err = b.clew("", "checkpoint", "create", "worker", "--name", "Bad_Name")
+	wantError(t, err, `--name is "Bad_Name": a name has only lower-case letters, digits, '-' and '.'`)
 	_, _, err = b.clew("", "checkpoint", "create")
 	wantError(t, err, "missing argument TASK; usage: kubectl clew checkpoint create TASK")
 }

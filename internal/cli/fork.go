@@ -109,7 +109,10 @@ func (o *fork) run(ctx context.Context, source string) error {
 	if o.name == "" {
 		return errors.New("the new task needs a name; set it with --name")
 	}
-	variants, err := o.parseVariants()
+	if err := o.checkName(source); err != nil {
+		return err
+	}
+	variants, err := o.parseVariants(source)
 	if err != nil {
 		return err
 	}

@@ -3,19 +3,40 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/refname"
 )
 
 // maxVariants is how many tasks the API lets a Fork create.
 const maxVariants = 16
 
+// checkName rejects a --name that cannot be that of the Fork and, without --variant, of the new task.
+func (o *fork) checkName(source string) error {
+	var err error
+	switch {
+	case len(o.variants) == 0 && o.name == source:
+		return errors.New("--name is that of the task to fork; give the new task another name")
+	case len(o.variants) == 0:
+		err = checkTaskName(o.name)
+	case len(o.name) > maxForkName:
+		err = fmt.Errorf("the name of a fork has at most %d characters, since its tasks carry it in a label; this has %d", maxForkName, len(o.name))
+	default:
+		err = checkObjectName(o.name)
+	}
+	if err != nil {
+		return fmt.Errorf("--name is %q: %w", o.name, err)
+	}
+	return nil
+}
+
 // parseVariants parses --variant; without one it returns the variant of --name and --prompt.
-func (o *fork) parseVariants() ([]v1alpha1.ForkVariant, error) {
+func (o *fork) parseVariants(source string) ([]v1alpha1.ForkVariant, error) {
 	if len(o.variants) == 0 {
 		v := v1alpha1.ForkVariant{Name: o.name}
 		if o.prompt != "" {
@@ -32,6 +53,9 @@ func (o *fork) parseVariants() ([]v1alpha1.ForkVariant, error) {
 		v, err := parseVariant(text)
 		if err != nil {
 			return nil, fmt.Errorf("--variant %q: %w", text, err)
+		}
+		if v.Name == source {
+			return nil, fmt.Errorf("--variant %q: %s is the name of the task to fork; give the new task another name", text, source)
 		}
 		if named[v.Name] {
 			return nil, fmt.Errorf("two --variant flags have name=%s; each task needs a name of its own", v.Name)
@@ -78,10 +102,17 @@ func setVariant(v *v1alpha1.ForkVariant, key, value string) error {
 	switch key {
 	case "name":
 		v.Name = value
+		return checkTaskName(value)
 	case "branch":
 		v.Branch = value
+		if err := refname.CheckBranch(value); err != nil {
+			return fmt.Errorf("branch is %q: %w; use a branch name such as try/oauth", value, err)
+		}
 	case "agent":
 		agentOf(v).Type = v1alpha1.AgentType(value)
+		if !slices.Contains(agentTypes(), value) {
+			return fmt.Errorf("agent is %q; it must be one of %s", value, strings.Join(agentTypes(), ", "))
+		}
 	case "model":
 		agentOf(v).Model = value
 	case "image":
@@ -101,6 +132,12 @@ func setVariant(v *v1alpha1.ForkVariant, key, value string) error {
 		return fmt.Errorf("there is no key %q: use name, agent, model, branch, image, env, cpu, memory, size, storage-class and prompt", key)
 	}
 	return nil
+}
+
+// agentTypes returns the types of agents that the API accepts.
+func agentTypes() []string {
+	return []string{string(v1alpha1.AgentExec), string(v1alpha1.AgentClaudeCode), string(v1alpha1.AgentCodex),
+		string(v1alpha1.AgentGeminiCLI), string(v1alpha1.AgentOpenCode), string(v1alpha1.AgentQwenCode)}
 }
 
 // setQuantity sets the size of the volume, or both request and limit of a resource.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,9 @@ func TestFork(t *testing.T) {
 	_, _, err := b.clew("", "fork", "source")
 	wantError(t, err, "--name")
 	_, _, err = b.clew("", "fork", "source", "--name", "source")
-	wantError(t, err, "a fork cannot have its source's name")
+	wantError(t, err, "--name is that of the task to fork; give the new task another name")
+	_, _, err = b.clew("", "fork", "source", "--name", "Bad_Name")
+	wantError(t, err, `--name is "Bad_Name": the name of a task has only lower-case letters, digits and '-'`)
 }
 
 func TestForkIntoVariants(t *testing.T) {
@@ -81,7 +84,13 @@ func TestForkIntoVariants(t *testing.T) {
 		{[]string{"--variant", "name=x,colour=red"}, `there is no key "colour"`},
 		{[]string{"--variant", "name=x,size=big"}, "must be a quantity such as 2 or 4Gi"},
 		{[]string{"--variant", "name=x,env=A"}, "env is NAME=VALUE"},
-		{[]string{"--variant", "name=x,agent=Nobody"}, "Unsupported value"},
+		{[]string{"--variant", "name=x,agent=Nobody"}, `--variant "name=x,agent=Nobody": agent is "Nobody"; it must be one of Exec, ClaudeCode, Codex, GeminiCLI, OpenCode, QwenCode`},
+		{[]string{"--variant", "name=x,branch=a b"}, "branch is \"a b\": it must contain only letters, digits and . _ / -; use a branch name such as try/oauth"},
+		{[]string{"--variant", "name=source"}, "source is the name of the task to fork; give the new task another name"},
+		{[]string{"--variant", "name=A"}, "the name of a task has only lower-case letters"},
+		{[]string{"--variant", "name=" + strings.Repeat("a", 47)}, "the name of a task has at most 46 characters, since its pods and checkpoints carry it in their names; this has 47"},
+		{[]string{"--variant", "name=x", "--name", strings.Repeat("a", 64)}, "the name of a fork has at most 63 characters"},
+		{[]string{"--variant", "name=x", "--name", "a..b"}, `--name is "a..b": a name has only`},
 		{[]string{"--variant", "name=x,name=y"}, "name is set twice"},
 		{[]string{"--variant", "name=x,y"}, "is not KEY=VALUE"},
 		{[]string{"--variant", "name="}, "name has no value"},
@@ -109,11 +118,20 @@ func TestParseVariant(t *testing.T) {
 	}
 }
 
+// The types of agents are those of the API.
+func TestAgentTypes(t *testing.T) {
+	b := newBench(t)
+	b.checkpoint(b.task("source", v1alpha1.ReasonRunning), 1)
+	for _, agent := range agentTypes() {
+		b.must("fork", "source", "--name", "new", "--variant", "name=x,agent="+agent, "--dry-run=server")
+	}
+}
+
 func TestTheVariantsOfAForkAreLimited(t *testing.T) {
 	o := &fork{variants: []string{"name=a", "name=a"}}
-	_, err := o.parseVariants()
+	_, err := o.parseVariants("source")
 	wantError(t, err, "two --variant flags have name=a")
 	o.variants = make([]string, 17)
-	_, err = o.parseVariants()
+	_, err = o.parseVariants("source")
 	wantError(t, err, "there are 17 --variant flags; a fork creates at most 16 tasks")
 }

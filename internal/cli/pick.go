@@ -58,6 +58,9 @@ is; a fork does not copy that from its source.`,
 }
 
 func (o *pick) run(ctx context.Context, forkName, picked string) error {
+	if err := checkPublishedBranch(o.branch); o.branch != "" && err != nil {
+		return err
+	}
 	s, err := o.connect()
 	if err != nil {
 		return err
