@@ -319,7 +319,7 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 		result.Message += "; trying again"
 	case result.Retryable:
 		o.Failures = 0
-		result.Message = fmt.Sprintf("%s; it is not tried again: remove the cause, then change branches[%s].id", clip.Marked(result.Message, maxMessage/2), s.Name)
+		result.Message = fmt.Sprintf("%s; it is not tried again: remove the cause, then request it again", clip.Marked(result.Message, maxMessage/2))
 	default:
 		o.Failures = 0
 	}

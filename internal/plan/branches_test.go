@@ -235,7 +235,7 @@ func TestAFailureThatDoesNotPassIsNotTriedForEver(t *testing.T) {
 			s.now = s.now.Add(s.after)
 			s.step().ends(daemonapi.PublishResult{Reason: reason, Message: "no", Retryable: true})
 		}
-		s.want(0, reason, "no; it is not tried again: remove the cause, then change branches[a].id")
+		s.want(0, reason, "no; it is not tried again: remove the cause, then request it again")
 		if pods != want {
 			t.Errorf("%d pods failed with %s, want %d", pods, reason, want)
 		}

@@ -265,7 +265,7 @@ const (
 	// tryingAgain ends the message about a failure that is followed by another pod.
 	tryingAgain = "; trying again"
 	// givenUp ends that about one that is followed by none.
-	givenUp = "; it is not tried again: remove the cause, then change publish.id"
+	givenUp = "; it is not tried again: remove the cause, then request it again"
 )
 
 // refusals returns how many checkpoints in a row were refused, with another outcome.

@@ -261,7 +261,7 @@ func TestPublishingIsTriedForADay(t *testing.T) {
 		s.after(s.status().Publish.RetryTime.Sub(s.now)).step()
 	}
 	s.publisherEnds(unreachable())
-	s.wantPublished(metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable, "no route; it is not tried again: remove the cause, then change publish.id")
+	s.wantPublished(metav1.ConditionFalse, v1alpha1.ReasonRepositoryUnreachable, "no route; it is not tried again: remove the cause, then request it again")
 	s.after(24 * time.Hour).step()
 	s.wantNoPublisher()
 	if e := s.entries(v1alpha1.EventTaskNotPublished); len(e) != 2 {

@@ -71,7 +71,7 @@ func (p *publisher) run(ctx context.Context) error {
 		return err
 	}
 	if missing := origin.Missing(p.Pod.Repository, push.Credentials, push.CAFile); missing != "" {
-		return &failure{reason: v1alpha1.ReasonCredentialsNotFound, message: missing + ". Then change " + p.setting() + ".id"}
+		return &failure{reason: v1alpha1.ReasonCredentialsNotFound, message: missing + ". Then request it again"}
 	}
 	work := filepath.Join(p.ScratchDir, "worktree") // stays empty
 	if err := os.MkdirAll(work, 0o700); err != nil {

@@ -172,19 +172,19 @@ func TestWhyACheckpointIsNotPublished(t *testing.T) {
 			if err := os.Chmod(hook, 0o755); err != nil {
 				s.Fatal(err)
 			}
-		}, v1alpha1.ReasonPublishRefused, false, []string{"no pushes on Friday", "publish.id"}},
+		}, v1alpha1.ReasonPublishRefused, false, []string{"no pushes on Friday", "request it again"}},
 		"protected": {func(s *stage) { s.cfg.Pod.ProtectedPaths = []string{"left.txt"} },
 			v1alpha1.ReasonProtectedPaths, false, []string{"changes 1 file that", "approvedCommit to "}},
-		"no such checkpoint": {func(s *stage) { s.cfg.Pod.Checkpoint = 2 }, v1alpha1.ReasonCheckpointNotFound, false, []string{"publish.id"}},
+		"no such checkpoint": {func(s *stage) { s.cfg.Pod.Checkpoint = 2 }, v1alpha1.ReasonCheckpointNotFound, false, []string{"request it again"}},
 		"a commit is missing": {func(s *stage) {
 			s.git.Run(s.T, filepath.Join(s.git.Dir, "store.git"), "update-ref", "-d", refname.Head(uid, s.head))
-		}, v1alpha1.ReasonCommitNotFound, false, []string{s0, "publish.id"}},
-		"no Secret": {func(s *stage) { s.cfg.Pod.Repository.CredentialsSecret = "git" }, v1alpha1.ReasonCredentialsNotFound, false, []string{`create the Secret "git"`, "publish.id"}},
+		}, v1alpha1.ReasonCommitNotFound, false, []string{s0, "request the same one again"}},
+		"no Secret": {func(s *stage) { s.cfg.Pod.Repository.CredentialsSecret = "git" }, v1alpha1.ReasonCredentialsNotFound, false, []string{`create the Secret "git"`, "request it again"}},
 		"unauthorized": {func(s *stage) {
 			s.write(s.credentials, "token", "exp1red")
 			s.cfg.Pod.Repository.URL = s.behind("t0ken")
-		}, v1alpha1.ReasonPublishUnauthorized, false, []string{"correct the Secret", "publish.id"}},
-		"no such repository": {func(s *stage) { s.cfg.Pod.Repository.URL = s.git.URL + "/none.git" }, v1alpha1.ReasonRepositoryNotFound, false, []string{"publish.id"}},
+		}, v1alpha1.ReasonPublishUnauthorized, false, []string{"correct the Secret", "request it again"}},
+		"no such repository": {func(s *stage) { s.cfg.Pod.Repository.URL = s.git.URL + "/none.git" }, v1alpha1.ReasonRepositoryNotFound, false, []string{"request it again"}},
 		"unreachable": {func(s *stage) {
 			s.cfg.Pod.Repository.URL, s.cfg.RetryFor = "http://127.0.0.1:1/p.git", time.Millisecond
 		}, v1alpha1.ReasonRepositoryUnreachable, true, nil},

@@ -40,27 +40,27 @@ func (p *publisher) describe(err error) (reason, message string, retryable bool)
 	if errors.As(err, &store) {
 		switch worktree.ReasonOf(err) {
 		case worktree.RefNotFound, worktree.RepositoryNotFound:
-			return v1alpha1.ReasonCheckpointNotFound, "the gitstore does not have the checkpoint: restore it from a backup, or resume the task until it has another checkpoint; then change " + p.setting() + ".id (" + message + ")", false
+			return v1alpha1.ReasonCheckpointNotFound, "the gitstore does not have the checkpoint: restore it from a backup, or resume the task until it has another checkpoint; then request it again (" + message + ")", false
 		}
 		return v1alpha1.ReasonGitStoreUnreachable, "the checkpoint could not be fetched from the gitstore: " + message, true
 	}
 	var refused *worktree.PushRefusedError
 	if errors.As(err, &refused) {
-		return v1alpha1.ReasonPublishRefused, fmt.Sprintf("the repository refused the push: %s. Remove the cause, then change %s.id", refused.Answer, p.setting()), false
+		return v1alpha1.ReasonPublishRefused, fmt.Sprintf("the repository refused the push: %s. Remove the cause, then request it again", refused.Answer), false
 	}
 	switch worktree.ReasonOf(err) {
 	case worktree.Diverged:
 		return v1alpha1.ReasonDiverged, message, false
 	case worktree.AuthenticationFailed:
-		return v1alpha1.ReasonPublishUnauthorized, "the repository's host does not let these credentials push: correct the Secret, then change " + p.setting() + ".id (" + message + ")", false
+		return v1alpha1.ReasonPublishUnauthorized, "the repository's host does not let these credentials push: correct the Secret, then request it again (" + message + ")", false
 	case worktree.RepositoryNotFound, worktree.InvalidURL:
-		return v1alpha1.ReasonRepositoryNotFound, message + ". Remove the cause, then change " + p.setting() + ".id", false
+		return v1alpha1.ReasonRepositoryNotFound, message + ". Remove the cause, then request it again", false
 	case worktree.Unreachable:
 		return v1alpha1.ReasonRepositoryUnreachable, message, true
 	case worktree.CommitMissing:
-		return v1alpha1.ReasonCommitNotFound, message + ": resume the task, and have it leave out of its commits what the event HeadNotStored names. To try again, change " + p.setting() + ".id", false
+		return v1alpha1.ReasonCommitNotFound, message + ": resume the task, and have it leave out of its commits what the event HeadNotStored names, or request the same one again", false
 	case worktree.CheckpointCorrupted:
-		return v1alpha1.ReasonCheckpointCorrupted, message + ". Restore the gitstore from a backup, or resume the task until it has another checkpoint; then change " + p.setting() + ".id", false
+		return v1alpha1.ReasonCheckpointCorrupted, message + ". Restore the gitstore from a backup, or resume the task until it has another checkpoint; then request it again", false
 	}
 	return v1alpha1.ReasonPublishFailed, message, true
 }
