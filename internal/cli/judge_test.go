@@ -88,6 +88,9 @@ func TestJudgeRewind(t *testing.T) {
 		task.Status.Rewind = &v1alpha1.OperationStatus{ID: id, State: state, Reason: reason, Message: "what happened"}
 		return task
 	}
+	drifted := with("cli-1", v1alpha1.OperationFailed, v1alpha1.ReasonDriftDetected)
+	drifted.Name = "walker"
+	drifted.Status.Rewind.Message = "3 files were changed, for example \"a\": resume or rewind with onDrift Preserve to keep the changes, or Override to discard them"
 	for _, test := range []struct {
 		name string
 		task *v1alpha1.Task
@@ -99,7 +102,7 @@ func TestJudgeRewind(t *testing.T) {
 		{"in progress", with("cli-1", v1alpha1.OperationInProgress, ""), false, ""},
 		{"completed", with("cli-1", v1alpha1.OperationCompleted, ""), true, ""},
 		{"failed", with("cli-1", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted), false, "failed: what happened (CheckpointCorrupted)"},
-		{"refused for drift", with("cli-1", v1alpha1.OperationRefused, v1alpha1.ReasonDriftDetected), false, "--on-drift preserve"},
+		{"failed for drift", drifted, false, "rewind of task walker failed: 3 files were changed, for example \"a\" (DriftDetected); keep the changes with --on-drift preserve, or discard"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := judgeRewind(test.task, "cli-1")

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -346,7 +347,9 @@ func taskState(task *v1alpha1.Task) string {
 // operationError says why a resume or rewind failed, and what to do.
 func operationError(verb string, task *v1alpha1.Task, operation *v1alpha1.OperationStatus) error {
 	outcome := map[v1alpha1.OperationState]string{v1alpha1.OperationRefused: "was refused", v1alpha1.OperationFailed: "failed"}[operation.State]
-	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, outcome, cmp.Or(plain(operation.Message), "no message"), operation.Reason)
+	// The advice of the cluster is in the words of a manifest, and the flags are named below.
+	cause, _, _ := strings.Cut(cmp.Or(plain(operation.Message), "no message"), ": resume or rewind with onDrift")
+	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, outcome, cause, operation.Reason)
 	if operation.Reason == v1alpha1.ReasonDriftDetected {
 		text += "; " + decideDrift
 		if verb == "resume" && task.Status.PromptKeptByDrift(task.Spec.Resume) {
