@@ -298,7 +298,7 @@ func TestARewindThatMustNotStopTheAgentIsRefusedWhileItRuns(t *testing.T) {
 		when     v1alpha1.WhenRunning
 		sentence string
 	}{
-		"running":             {v1alpha1.ReasonRunning, v1alpha1.WhenRunningRefuse, "the task is running, and rewind.whenRunning is Refuse"},
+		"running":             {v1alpha1.ReasonRunning, v1alpha1.WhenRunningRefuse, "the task is running, and this rewind refuses running tasks"},
 		"running, may stop":   {v1alpha1.ReasonRunning, v1alpha1.WhenRunningStop, ""},
 		"running, by default": {v1alpha1.ReasonRunning, "", ""},
 		"suspended":           {v1alpha1.ReasonSuspended, v1alpha1.WhenRunningRefuse, ""},

@@ -147,7 +147,7 @@ func (d *decision) runningBlocker(r *v1alpha1.Rewind) *Blocker {
 		return nil
 	}
 	return &Blocker{v1alpha1.ReasonInvalidOperation,
-		"the task is running, and rewind.whenRunning is Refuse: suspend it first, or set whenRunning to Stop, and request the rewind again"}
+		"the task is running, and this rewind refuses running tasks: suspend the task first, or let the rewind stop it, and request the rewind again"}
 }
 
 // branchBlocker returns why no branch can preserve the current state; nil if one can. The
@@ -276,7 +276,7 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 		return beforeCheckpoints(query, found)
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"this task has no checkpoint at or before %s, or rewind only the conversation with scope Conversation, and request the rewind again", laterThan(query, found))}
+			"this task has no checkpoint at or before %s, or rewind the conversation alone, and request the rewind again", laterThan(query, found))}
 	case c.Integrity.Damage != "":
 		return nil, damaged("rewind", *c)
 	}
@@ -291,7 +291,7 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 	default:
 		s.ToPosition = c.Position.Position
 		if s.ToPosition != found.Asked || query.Message == 0 {
-			s.Message = fmt.Sprintf("checkpoint %d, at message %d, is the newest one at or before %s; with scope Conversation the conversation is rewound to message %d itself",
+			s.Message = fmt.Sprintf("checkpoint %d, at message %d, is the newest one at or before %s; a rewind of the conversation alone goes to message %d itself",
 				c.Number, s.ToPosition, describeQuery(query, found), found.Position.Position)
 		}
 	}

@@ -79,7 +79,7 @@ func TestARewindThatMustNotStopTheAgent(t *testing.T) {
 		s := refuse(running(t))
 		s.step()
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
-		s.wantMessage(s.status().Rewind.Message, "the task is running, and rewind.whenRunning is Refuse")
+		s.wantMessage(s.status().Rewind.Message, "the task is running, and this rewind refuses running tasks")
 		s.wantState(v1alpha1.ReasonRunning)
 	})
 	t.Run("is carried out when it does not run", func(t *testing.T) {

@@ -79,7 +79,7 @@ func TestARewindToAPositionInTheConversation(t *testing.T) {
 			"message 8 ends the last complete turn at or before 2 messages back (message 8)"},
 		"both, to a checkpoint's message": {v1alpha1.RewindBoth, toMessage(6), found(6, 6), 6, 0, ""},
 		"both, after a checkpoint": {v1alpha1.RewindBoth, toMessage(9), found(9, 8), 6, 0,
-			"checkpoint 3, at message 6, is the newest one at or before message 9; with scope Conversation the conversation is rewound to message 8 itself"},
+			"checkpoint 3, at message 6, is the newest one at or before message 9; a rewind of the conversation alone goes to message 8 itself"},
 		"code": {v1alpha1.RewindCode, toMessage(9), found(9, 8), 0, 0, "checkpoint 3 is the newest one at or before message 9"},
 	} {
 		t.Run(name, func(t *testing.T) {

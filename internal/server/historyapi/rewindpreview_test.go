@@ -271,6 +271,6 @@ var _ = Describe("The preview of a rewind", func() {
 
 	It("is refused if a running task must not be stopped", func() {
 		f.objects.runs()
-		Expect(f.get("ann", previewPath+"?checkpointNumber=1&whenRunning=Refuse")).To(beRefused(http.StatusBadRequest, saying("the task is running, and rewind.whenRunning is Refuse")))
+		Expect(f.get("ann", previewPath+"?checkpointNumber=1&whenRunning=Refuse")).To(beRefused(http.StatusBadRequest, saying("the task is running, and this rewind refuses running tasks")))
 	})
 })
