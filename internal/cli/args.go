@@ -26,6 +26,14 @@ func hintAtFlags(w io.Writer, cmd *cobra.Command, paths []string) {
 	}
 }
 
+// notBoth rejects two flags of which only one can be used. The reason completes the sentence.
+func notBoth(cmd *cobra.Command, one, other, reason string) error {
+	if cmd.Flags().Changed(one) && cmd.Flags().Changed(other) {
+		return fmt.Errorf("use only one of --%s and --%s: %s", one, other, reason)
+	}
+	return nil
+}
+
 // exactly requires all of the named arguments and no others.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {

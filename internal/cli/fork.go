@@ -82,6 +82,7 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
   kubectl clew fork fix-login --at 30m --name before-lunch`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
+		PreRunE:           func(cmd *cobra.Command, _ []string) error { return checkForkFlags(cmd) },
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	const at = "Moment to fork from: a checkpoint's number or name, latest, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, a date, which is its midnight, or a duration before now such as 30m. A message leads to the newest checkpoint at or before it; a time to the newest taken by then, whose messages the conversation still has. Defaults to the latest checkpoint."
@@ -92,8 +93,6 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Prompt of the new task. Defaults to the source task's prompt.")
 	cmd.Flags().StringArrayVar(&o.variants, "variant", nil, "One new task, as name=NAME,KEY=VALUE,…,prompt=PROMPT. Repeat it for up to 16 tasks.")
 	cmd.Flags().BoolVar(&o.noConversation, "no-conversation", false, "Start the new tasks with an empty conversation.")
-	cmd.MarkFlagsMutuallyExclusive("at", "from")
-	cmd.MarkFlagsMutuallyExclusive("variant", "prompt")
 	_ = cmd.RegisterFlagCompletionFunc("at", p.completeStartOf)
 	_ = cmd.RegisterFlagCompletionFunc("from", p.completeStartOf)
 	_ = cmd.RegisterFlagCompletionFunc("name", cobra.NoFileCompletions)

@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -15,6 +17,12 @@ import (
 
 // maxVariants is how many tasks the API lets a Fork create.
 const maxVariants = 16
+
+// checkForkFlags rejects flags that exclude each other.
+func checkForkFlags(cmd *cobra.Command) error {
+	return cmp.Or(notBoth(cmd, "at", "from", "they are the same flag"),
+		notBoth(cmd, "variant", "prompt", "each variant has a prompt of its own, as its last key: name=NAME,prompt=PROMPT"))
+}
 
 // checkName rejects a --name that cannot be that of the Fork and, without --variant, of the new task.
 func (o *fork) checkName(source string) error {

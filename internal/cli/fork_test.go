@@ -94,7 +94,8 @@ func TestForkIntoVariants(t *testing.T) {
 		{[]string{"--variant", "name=x,name=y"}, "name is set twice"},
 		{[]string{"--variant", "name=x,y"}, "is not KEY=VALUE"},
 		{[]string{"--variant", "name="}, "name has no value"},
-		{[]string{"--variant", "name=x", "--prompt", "p"}, "none of the others can be"},
+		{[]string{"--variant", "name=x", "--prompt", "p"}, "use only one of --variant and --prompt: each variant has a prompt of its own"},
+		{[]string{"--at", "1", "--from", "1"}, "use only one of --at and --from: they are the same flag"},
 	} {
 		_, _, err := b.clew("", append([]string{"fork", "source", "--name", "bad"}, test.flags...)...)
 		wantError(t, err, test.want)

@@ -78,6 +78,9 @@ the --context flags set for this resume only.`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := notBoth(cmd, "clean", "from-checkpoint", "the one keeps the code and leaves the conversation, the other rewinds both"); err != nil {
+				return err
+			}
 			if err := o.checkMode(cmd.Flags().Changed("mode")); err != nil {
 				return err
 			}
@@ -94,7 +97,6 @@ the --context flags set for this resume only.`,
 	cmd.Flags().BoolVar(&o.clean, "clean", false, "Continue with the code as it is, in a new conversation; short for --mode Clean.")
 	cmd.Flags().StringVar(&o.from, "from-checkpoint", "", "Continue from this checkpoint: its number or its name.")
 	_ = cmd.RegisterFlagCompletionFunc("from-checkpoint", p.completeCheckpointOf)
-	cmd.MarkFlagsMutuallyExclusive("clean", "from-checkpoint")
 	o.context.add(cmd)
 	o.onDrift = driftFlag(cmd)
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",

@@ -129,6 +129,7 @@ func TestTheModeOfAResume(t *testing.T) {
 		"--mode FromCheckpoint":            "name it with --from-checkpoint NUMBER",
 		"--mode Clean --from-checkpoint 1": "remove it or --mode Clean",
 		"--mode Continue --clean":          "remove it or --mode Continue",
+		"--clean --from-checkpoint 1":      "use only one of --clean and --from-checkpoint: the one keeps",
 		"--mode hop":                       "must be one of Continue, Clean, FromCheckpoint",
 	} {
 		_, _, err := b.clew("", append([]string{"resume", "again"}, strings.Fields(line)...)...)
