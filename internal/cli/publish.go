@@ -126,7 +126,7 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 		moments := []v1alpha1.PublishWhen{v1alpha1.PublishCompleted, v1alpha1.PublishSuspended, v1alpha1.PublishCheckpoint}
 		i := slices.Index(publishMoments(), o.when)
 		if i < 0 {
-			return nil, errors.New("--when must be completed, suspended or checkpoint")
+			return nil, fmt.Errorf("--when must be one of %s, not %q", strings.Join(publishMoments(), ", "), o.when)
 		}
 		spec["when"] = moments[i]
 	}
@@ -153,7 +153,7 @@ func divergences() []string { return []string{"fail", "force-with-lease"} }
 func (o *publish) divergence() (v1alpha1.OnDiverged, error) {
 	i := slices.Index(divergences(), o.onDiverged)
 	if i < 0 {
-		return "", errors.New("--on-diverged must be fail or force-with-lease")
+		return "", fmt.Errorf("--on-diverged must be one of %s, not %q", strings.Join(divergences(), ", "), o.onDiverged)
 	}
 	return []v1alpha1.OnDiverged{v1alpha1.DivergedFail, v1alpha1.DivergedForceWithLease}[i], nil
 }

@@ -36,7 +36,7 @@ func TestPublishACheckpoint(t *testing.T) {
 		"a plain git branch name":                  {"1", "--branch", "a..b"},
 		"can only be below refs/heads/":            {"1", "--branch", "refs/tags/b"},
 		"nothing waits for an approval":            {"1", "--branch", "b", "--approve", "c0ffee1"},
-		"--on-diverged must be fail or force":      {"1", "--branch", "b", "--on-diverged", "force"},
+		"--on-diverged must be one of fail, force": {"1", "--branch", "b", "--on-diverged", "force"},
 	} {
 		_, _, err := b.clew("", append([]string{"publish", "worker", "--checkpoint"}, args...)...)
 		wantError(t, err, text)

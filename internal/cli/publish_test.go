@@ -34,14 +34,14 @@ func TestPublish(t *testing.T) {
 	task.Status.Publish = &v1alpha1.PublishStatus{Checkpoint: 3, HeldCommit: held}
 	b.try(server.Client.Status().Update(b.ctx, task))
 	for text, args := range map[string][]string{
-		"has no spec.publish: name a branch":               {"worker"},
-		"--when must be completed, suspended or":           {"worker", "--branch", "b", "--when", "always"},
-		"branch must be a plain git branch name":           {"worker", "--branch", "a..b"},
-		`there is no task "nobody"`:                        {"nobody", "--branch", "b"},
-		"waits for an approval is not abcabca but " + held: {"worker", "--branch", "b", "--approve", "abcabca"},
-		"is not c0ffee but " + held:                        {"worker", "--branch", "b", "--approve", "c0ffee"},
-		"nothing waits for an approval":                    {"other", "--branch", "b", "--approve", held},
-		"branch can only be below refs/heads/ or refs/f":   {"worker", "--branch", "refs/tags/b"},
+		"has no spec.publish: name a branch":                                     {"worker"},
+		"--when must be one of completed, suspended, checkpoint, not \"always\"": {"worker", "--branch", "b", "--when", "always"},
+		"branch must be a plain git branch name":                                 {"worker", "--branch", "a..b"},
+		`there is no task "nobody"`:                                              {"nobody", "--branch", "b"},
+		"waits for an approval is not abcabca but " + held:                       {"worker", "--branch", "b", "--approve", "abcabca"},
+		"is not c0ffee but " + held:                                              {"worker", "--branch", "b", "--approve", "c0ffee"},
+		"nothing waits for an approval":                                          {"other", "--branch", "b", "--approve", held},
+		"branch can only be below refs/heads/ or refs/f":                         {"worker", "--branch", "refs/tags/b"},
 	} {
 		_, _, err := b.clew("", append([]string{"publish"}, args...)...)
 		wantError(t, err, text)
@@ -66,7 +66,7 @@ func TestPublish(t *testing.T) {
 	out, _ = b.must("publish", "worker", "--branch", "clew/none")
 	wantText(t, "output for a task that changed nothing", "task.clew.dev/worker publishing requested: checkpoint 3 has nothing new\n", out)
 	_, _, err := b.clew("", "publish", "worker", "--branch", "b", "--on-diverged", "force")
-	wantError(t, err, "--on-diverged must be fail or force-with-lease")
+	wantError(t, err, `--on-diverged must be one of fail, force-with-lease, not "force"`)
 	playManager(b, &v1alpha1.TaskList{}, publishes("clew/fix-3", metav1.ConditionFalse, v1alpha1.ReasonDiverged, "others have pushed to it"))
 	_, _, err = b.clew("", "publish", "worker", "--branch", "clew/fix-3")
 	wantError(t, err, "the work was not published: others have pushed to it (Diverged)")
