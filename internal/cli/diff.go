@@ -186,9 +186,13 @@ func (o *diff) params(ctx context.Context, s *session, task string, moments []st
 func (o *diff) moment(ctx context.Context, s *session, task, text string) (string, error) {
 	prefix := ""
 	if other, rest, ok := strings.Cut(text, ":"); ok {
-		if task, prefix, text = other, other+":", rest; text == "" {
-			text = historyv1.WordLatest
+		switch task, prefix = other, other+":"; {
+		case task == "":
+			return "", fmt.Errorf("%q names no task before the colon; leave the colon out for the same task", text)
+		case rest == "":
+			return "", fmt.Errorf("%q names no moment after the colon; name one, such as %slatest", text, text)
 		}
+		text = rest
 	}
 	text = strings.TrimPrefix(text, "#")
 	if _, err := strconv.ParseInt(text, 10, 64); err == nil ||

@@ -70,6 +70,10 @@ func TestDiffNamesCheckpoints(t *testing.T) {
 	wantText(t, "query", "format=patch&from=3&to=4", r.query())
 	_, _, err := b.clew("", "diff", "fix-login", "nothing")
 	wantError(t, err, `task fix-login has no checkpoint "nothing"`)
+	_, _, err = b.clew("", "diff", "fix-login", "latest", "other:")
+	wantError(t, err, `"other:" names no moment after the colon; name one, such as other:latest`)
+	_, _, err = b.clew("", "diff", "fix-login", ":latest")
+	wantError(t, err, `":latest" names no task before the colon; leave the colon out for the same task`)
 }
 
 func TestDiffAsSummary(t *testing.T) {
