@@ -273,7 +273,7 @@ var _ = Describe("The difference between two moments of a task", func() {
 		Entry("nobody", "", "", nil, http.StatusUnauthorized, "address of the Kubernetes API server"),
 		Entry("a stranger", "eve", "", nil, http.StatusForbidden, "may not get tasks/diff"),
 		Entry("another task that the caller may not read", "ann", "from=secret:1", nil, http.StatusForbidden, "may not get tasks/diff"),
-		Entry("another task that does not exist", "ann", "from=unknown:1", nil, http.StatusNotFound, "there is no task unknown in the history"),
+		Entry("another task that does not exist", "ann", "from=unknown:1", nil, http.StatusNotFound, `there is no task "unknown" in the history of namespace`),
 		Entry("no moment", "ann", "from=yesterday", nil, http.StatusBadRequest, `"yesterday" is no moment of a task`),
 		Entry("what is before the base", "ann", "from=previous&to=base", nil, http.StatusBadRequest, "there is nothing before the base of task a"),
 		Entry("a task of a task", "ann", "from=ab:ab:1", nil, http.StatusBadRequest, `"ab:ab:1" is no moment`),

@@ -364,7 +364,7 @@ func alreadyExists(access Access, err error) *apierrors.StatusError {
 
 func notFound(access Access) *apierrors.StatusError {
 	err := apierrors.NewNotFound(resourceOf(access), access.Name)
-	err.ErrStatus.Message = fmt.Sprintf("no such history in the namespace %q for a task %q: check its name, and the branch or message if you gave one; a task has a history once its first pod has begun", access.Namespace, access.Name)
+	err.ErrStatus.Message = fmt.Sprintf("there is no such history of a task %q in namespace %s: check its name, and the UID, branch or message if you gave one; a task has a history once its first pod has begun", access.Name, access.Namespace)
 	return err
 }
 

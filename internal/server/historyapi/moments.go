@@ -217,7 +217,7 @@ func (a *api) moment(c *call, found history.TaskSummary, text string) (moment, e
 }
 
 func noSuchWord(text string) error {
-	return badRequest("%q is no moment of a task: name the number of a checkpoint, base, latest, live or drift, or another task and one of these, such as other-task:3; from may also be previous", text)
+	return badRequest("%q is no moment of a task: name the number of a checkpoint, base, latest, live or drift, or another task and one of these, such as other-task:3; only FROM may be previous", text)
 }
 
 // stored returns why the gitstore does not have a checkpoint; nil if it has.
@@ -291,7 +291,7 @@ func (a *api) otherTask(c *call, name string) (history.TaskSummary, error) {
 	}
 	found, err := a.find(c.Context(), access.Namespace, name, "")
 	if errors.Is(err, history.ErrNotFound) {
-		return history.TaskSummary{}, noMoment(access, "there is no task %s in the history of this namespace", name)
+		return history.TaskSummary{}, noMoment(access, "there is no task %q in the history of namespace %s", name, access.Namespace)
 	}
 	return found, err
 }
