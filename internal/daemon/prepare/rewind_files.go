@@ -9,6 +9,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/pathmatch"
 	"github.com/clew-dev/clew/internal/refname"
 	"github.com/clew-dev/clew/internal/worktree"
 )
@@ -144,6 +145,9 @@ func (p *preparer) restoreFiles(ctx context.Context, r *journal.Rewind) error {
 
 // selection names the paths of a rewind.
 func selection(paths []string) string {
+	if slices.Equal(paths, []string{pathmatch.Everything}) {
+		return "the files" // an undo of a rewind of files names all of them
+	}
 	first := fmt.Sprintf("%q", clip.Marked(paths[0], 100))
 	if len(paths) == 1 {
 		return first
