@@ -200,6 +200,9 @@ func (l *lineage) selected(namespace, name string) ([]*taskNode, error) {
 		return []*taskNode{node}, nil
 	}
 	source := l.forks[fork]
+	if source == nil && explicit {
+		return nil, fmt.Errorf("there is no fork %q in namespace %s; `kubectl clew tree -n %s` draws all of them", fork, namespace, namespace)
+	}
 	if source == nil {
 		return nil, fmt.Errorf("there is no task and no fork %q in namespace %s; `kubectl clew tree -n %s` draws all of them", name, namespace, namespace)
 	}

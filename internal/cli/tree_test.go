@@ -83,6 +83,8 @@ nowhere             -                                    NotFound     0         
 	}
 	_, _, err := b.clew("", "tree", "nobody")
 	wantError(t, err, `there is no task and no fork "nobody"`)
+	_, _, err = b.clew("", "tree", "fork/nobody")
+	wantError(t, err, `there is no fork "nobody" in namespace `)
 }
 
 // TestARefusedForkOfATaskThatIsGone: it is drawn below the task whose UID it names.
