@@ -169,7 +169,7 @@ func TestUndoChangesNothing(t *testing.T) {
 	refused := b.rewoundTask("refused", v1alpha1.OperationStatus{ID: "wrong", State: v1alpha1.OperationRefused})
 	busy := b.rewoundTask("busy", v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationInProgress})
 	done := b.rewoundTask("done", v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted})
-	nothing := metav1.Status{Code: 400, Reason: metav1.StatusReasonBadRequest, Message: "there is nothing to undo: this task was never rewound"}
+	nothing := metav1.Status{Code: 400, Reason: metav1.StatusReasonBadRequest, Message: "there is nothing to undo: no rewind of task refused was carried out"}
 	for _, test := range []struct {
 		name   string
 		task   *v1alpha1.Task
@@ -179,7 +179,7 @@ func TestUndoChangesNothing(t *testing.T) {
 		err    string
 	}{
 		{"where nothing was rewound", fresh, effect(), "", []string{"--yes"}, "there is nothing to undo: task fresh was never rewound"},
-		{"where the only rewind was refused", refused, nothing, "", []string{"--yes"}, "there is nothing to undo: this task was never rewound"},
+		{"where the only rewind was refused", refused, nothing, "", []string{"--yes"}, "there is nothing to undo: no rewind of task refused was carried out"},
 		{"where nobody knows the last rewind", refused, nil, "", []string{"--yes"}, "the history has to say which rewind was the last one"},
 		{"during a rewind", busy, effect(), "", []string{"--yes"}, "a rewind of task busy is already in progress (back)"},
 		{"without a yes", done, effect(), "no\n", nil, "nothing was changed"},

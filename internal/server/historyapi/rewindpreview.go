@@ -136,7 +136,7 @@ func (p *preview) lastRewind(task *v1alpha1.Task) (string, error) {
 	}
 	last, err := p.Archive.Rewind(p.Context(), history.Key{Namespace: task.Namespace, UID: string(task.UID)}, "")
 	if errors.Is(err, history.ErrNotFound) {
-		return "", refusedRewind(&plan.Blocker{Reason: v1alpha1.ReasonInvalidOperation, Message: "there is nothing to undo: this task was never rewound"})
+		return "", refusedRewind(&plan.Blocker{Reason: v1alpha1.ReasonInvalidOperation, Message: "there is nothing to undo: no rewind of task " + task.Name + " was carried out"})
 	}
 	return last.ID, err
 }

@@ -219,7 +219,7 @@ var _ = Describe("The preview of a rewind", func() {
 		Entry("a Checkpoint that does not exist", "ann", "checkpointRef=x", http.StatusBadRequest, `there is no Checkpoint "x" in this namespace`),
 		Entry("a message that does not exist", "ann", "message=99", http.StatusBadRequest, "the conversation has 9 messages, and no message 99"),
 		Entry("an unknown undo", "ann", "undoOf=x", http.StatusBadRequest, "this task has no rewind with the id x"),
-		Entry("an undo where nothing was rewound", "ann", "undoLast=true", http.StatusBadRequest, "there is nothing to undo: this task was never rewound"),
+		Entry("an undo where nothing was rewound", "ann", "undoLast=true", http.StatusBadRequest, "there is nothing to undo: no rewind of task "),
 		Entry("paths of the conversation", "ann", "checkpointNumber=1&path=src", http.StatusBadRequest, "rewind.paths selects files: set rewind.scope to Code"),
 		Entry("a path that leaves the worktree", "ann", "checkpointNumber=1&scope=Code&path=../x", http.StatusBadRequest, "leaves the worktree"),
 		Entry("a branch that git refuses", "ann", "checkpointNumber=1&branch=a..b", http.StatusBadRequest, "is not a valid branch name"),
