@@ -91,7 +91,7 @@ func fromKept(from *v1alpha1.StartFrom, found Source) (*v1alpha1.SourceStatus, *
 	case !found.Known:
 		return blocked(v1alpha1.ReasonHistoryUnavailable, "there is no Task %q in this namespace, and the history store cannot be reached, which knows whether the history of one is kept: the task starts when it can", name)
 	case found.Deleted:
-		return blocked(v1alpha1.ReasonSourceNotFound, "the history of Task %q with the UID %s was deleted: nothing is left to start from", name, uid)
+		return blocked(v1alpha1.ReasonSourceNotFound, "the history of task %s with the UID %s was deleted: nothing is left to start from", name, uid)
 	case found.Elsewhere:
 		return blocked(v1alpha1.ReasonHistoryNotGranted, "there is no Task %q in this namespace to start from, and the history that is kept of one belongs to an earlier namespace of this one's name: the task starts when an administrator has granted it (historyGrants in the values of Clew's chart)", name)
 	case len(found.Kept) == 0 && uid != "":
@@ -117,10 +117,10 @@ func fromObject(task *v1alpha1.Task, checkpoint *v1alpha1.Checkpoint) (*v1alpha1
 	switch {
 	case checkpoint == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"Task %q does not have the checkpoint to start from, or does not have it yet: name one of its checkpoints, or wait for this one", name)}
+			"task %s does not have the checkpoint to start from, or does not have it yet: name one of its checkpoints, or wait for this one", name)}
 	case checkpoint.Spec.TaskRef.Name != task.Name || (checkpoint.Status.TaskUID != "" && checkpoint.Status.TaskUID != string(task.UID)):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
-			"Checkpoint %q does not belong to Task %q: name one of that task's checkpoints", checkpoint.Name, name)}
+			"Checkpoint %q does not belong to task %s: name one of that task's checkpoints", checkpoint.Name, name)}
 	case meta.IsStatusConditionFalse(checkpoint.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
 			"Checkpoint %q is damaged%s: start from another one", checkpoint.Name, damageClause(checkpoint))}
@@ -146,31 +146,31 @@ func fromRecord(name, uid string, at *v1alpha1.StartPoint, query *history.Positi
 	switch {
 	case !found.Known:
 		return nil, &Blocker{v1alpha1.ReasonHistoryUnavailable, fmt.Sprintf(
-			"the history store cannot be reached, which knows the moments of Task %q: the task starts when it can", name)}
+			"the history store cannot be reached, which knows the moments of task %s: the task starts when it can", name)}
 	case found.Damaged != "":
 		return nil, &Blocker{v1alpha1.ReasonCorrupted, fmt.Sprintf(
-			"the conversation of Task %q is damaged (%s): start from a checkpoint by its number", name, found.Damaged)}
+			"the conversation of task %s is damaged (%s): start from a checkpoint by its number", name, found.Damaged)}
 	case found.Behind && (query != nil || c == nil):
 		return nil, &Blocker{v1alpha1.ReasonHistoryStoreWentBack, fmt.Sprintf(
-			"the history store was restored from an older copy, and lacks newer records of Task %q: the task starts when that task's pod has sent them again; if it has no pod, resume it, or start from a checkpoint by its name", name)}
+			"the history store was restored from an older copy, and lacks newer records of task %s: the task starts when that task's pod has sent them again; if it has no pod, resume it, or start from a checkpoint by its name", name)}
 	case query != nil && (found.Found == nil || found.Found.Asked < 1):
 		return nil, &Blocker{v1alpha1.ReasonPositionNotFound, fmt.Sprintf(
-			"the conversation of Task %q has no message %s: name another moment", name, describePoint(at))}
+			"the conversation of task %s has no message %s: name another moment", name, describePoint(at))}
 	case c == nil && query != nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"Task %q has no checkpoint %s: name a later moment", name, noneBefore(at, found.Found.Position.Position))}
+			"task %s has no checkpoint %s: name a later moment", name, noneBefore(at, found.Found.Position.Position))}
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"Task %q does not have checkpoint %d, or does not have it yet: name one of its checkpoints, or wait for this one", name, *at.CheckpointNumber)}
+			"task %s does not have checkpoint %d, or does not have it yet: name one of its checkpoints, or wait for this one", name, *at.CheckpointNumber)}
 	case c.Lost:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointLost, fmt.Sprintf(
-			"checkpoint %d of Task %q is lost, since neither the gitstore nor the task's volume has it: start from another one", c.Number, name)}
+			"checkpoint %d of task %s is lost, since neither the gitstore nor the task's volume has it: start from another one", c.Number, name)}
 	case c.Integrity.Damage != "":
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"checkpoint %d of Task %q is damaged (%s): start from another one", c.Number, name, Damage(c.Integrity))}
+			"checkpoint %d of task %s is damaged (%s): start from another one", c.Number, name, Damage(c.Integrity))}
 	case !c.Durable:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotReady, fmt.Sprintf(
-			"checkpoint %d of Task %q is not in the gitstore yet: the task starts when it is", c.Number, name)}
+			"checkpoint %d of task %s is not in the gitstore yet: the task starts when it is", c.Number, name)}
 	}
 	return &v1alpha1.SourceStatus{TaskUID: uid, Checkpoint: c.Number, Commit: c.Commit, Position: c.Position.Position}, nil
 }

@@ -144,7 +144,7 @@ func (r *Reconciler) resolve(ctx context.Context, f *v1alpha1.Fork) (*v1alpha1.T
 	if point == nil {
 		if source != nil && from.Point() == nil && source.Status.LatestCheckpoint == nil {
 			return nil, &plan.Blocker{Reason: v1alpha1.ReasonWaitingForSource, Message: fmt.Sprintf(
-				"Task %q has no checkpoint yet: it is forked when it has one", source.Name)}, nil
+				"task %s has no checkpoint yet: it is forked when it has one", source.Name)}, nil
 		}
 		if point, blocker = plan.ResolveSource(repository(source), from, found); blocker != nil {
 			return nil, blocker, nil
