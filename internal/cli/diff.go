@@ -36,22 +36,25 @@ func (p *plugin) diffCommand() *cobra.Command {
 		Aliases: []string{"changes"},
 		Long: `Show which files differ between two moments of a task, and how.
 
-FROM and TO are each the number or name of a checkpoint, "base" for what the task
-started from, "latest", or "live", which is now: the files of a running task are read
-without stopping its agent; and "drift", what was changed while the task was not running
-and waits for a decision. And of another task of the same repository, such as a fork,
-its name, a colon and one of these. FROM may also be "previous": what TO was made on,
-which is the checkpoint before it, or the target of a rewind. TO defaults to the latest
-checkpoint, and FROM to base: everything that the task has changed so far. "live" or
-"drift" alone is TO, and is compared with the latest checkpoint.
+FROM and TO are each one of these moments:
+  NUMBER, NAME  a checkpoint
+  base          what the task started from
+  latest        the latest checkpoint
+  live          now; the agent of a running task is not stopped for it
+  drift         what was changed while the task was not running, if undecided
+  previous      only as FROM: what TO was made on, which is the checkpoint
+                before it, or the target of a rewind
+  TASK:MOMENT   a moment of another task of the same repository, such as a fork
+
+TO defaults to latest, and FROM to base: everything that the task has changed.
+With "live" or "drift" alone as TO, FROM is latest.
 
 Paths select files, folders, and patterns: "src/*.go" in one folder, "**/*.go" in all.
-Files that .gitignore files ignore, such as dependencies and caches, are left out and
-counted, unless --ignored is set or the task started with them.
+Ignored files, such as dependencies and caches, are left out and counted, unless
+--ignored is set or the task started with them.
 
-On a terminal the output is coloured, and paged with $PAGER. Otherwise it is a patch
-that "git apply" accepts, renamed and binary files included; if a file is too large to
-compare, that is an error and nothing is printed.`,
+On a terminal the output is coloured, and paged with $PAGER. Otherwise it is a
+patch that "git apply" accepts; a file too large to compare is an error.`,
 		Example: `  # Everything the task has changed
   kubectl clew diff fix-login
 
