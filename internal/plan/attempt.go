@@ -291,9 +291,9 @@ func (d *decision) failOperation(a *v1alpha1.Attempt, f daemonapi.OperationFailu
 	if !d.rewinding() || f.Kind != daemonapi.OperationRewind || f.ID != d.s.Rewind.ID || d.s.Rewind.Attempt != a.Number {
 		return
 	}
-	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, "files and conversation are as they were before: "+f.Message)
+	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, f.Message+"; files and conversation are as they were before")
 	d.addEntry(v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy), fmt.Sprintf(
-		"rewind %s failed (%s); files and conversation are as they were before: %s", f.ID, f.Reason, f.Message))
+		"rewind %s failed (%s): %s; files and conversation are as they were before", f.ID, f.Reason, f.Message))
 }
 
 // memoryOf returns what the agent knows when it starts. A value that the schema does not

@@ -73,10 +73,10 @@ func TestARewindThatFailsInAPreparedWorkspaceIsReportedAndTheAgentContinues(t *t
 		s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, reason)
 		entries := s.status().History
 		event := entries[len(entries)-1]
-		if got, want := event.Message, "rewind back failed ("+reason+"); files and conversation are as they were before: it cannot be done"; got != want || event.Actor != "ben" {
+		if got, want := event.Message, "rewind back failed ("+reason+"): it cannot be done; files and conversation are as they were before"; got != want || event.Actor != "ben" {
 			t.Errorf("the Event says %q by %s, want %q", got, event.Actor, want)
 		}
-		if got, want := s.status().Rewind.Message, "files and conversation are as they were before: it cannot be done"; got != want {
+		if got, want := s.status().Rewind.Message, "it cannot be done; files and conversation are as they were before"; got != want {
 			t.Errorf("status.rewind says %q, want %q", got, want)
 		}
 		s.agentRuns()

@@ -252,7 +252,7 @@ func TestAResumeWhoseRewindFailsDoesNotStartTheAgent(t *testing.T) {
 	s := completedTask(t)
 	s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
 	s.change(resume("on", "Go on."), fromNumber(1)).step()
-	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "files and conversation are as they were before: an object is damaged"})
+	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "an object is damaged; files and conversation are as they were before"})
 	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationFailed, v1alpha1.ReasonCheckpointCorrupted)
 	s.wantState(v1alpha1.ReasonCheckpointCorrupted)
 	s.change(resume("simply", "Go on.")).step()

@@ -139,7 +139,7 @@ func (p *preparer) rewindFirst(ctx context.Context, op *daemonapi.Operation) (jo
 	}
 	if f != nil {
 		p.result.Operation, p.result.Failed = "", nil
-		return done, &failure{reason: f.Reason, permanent: true, message: "files and conversation are as they were before: " + f.Message}
+		return done, &failure{reason: f.Reason, permanent: true, message: f.Message + "; files and conversation are as they were before"}
 	}
 	return done, nil
 }

@@ -82,7 +82,7 @@ func TestAResumeWhoseCheckpointIsGoneFailsAndChangesNothing(t *testing.T) {
 	w := three(t)
 	result := prepare.Run(t.Context(), w.PrepareConfig(2, resumeFrom(99, "Go on.")))
 	expect(t, "reason", result.Reason, v1alpha1.ReasonCheckpointNotFound)
-	if !result.Permanent || !strings.HasPrefix(result.Message, "files and conversation are as they were before: ") {
+	if !result.Permanent || !strings.HasSuffix(result.Message, "; files and conversation are as they were before") {
 		t.Errorf("the result is %+v", result)
 	}
 	expect(t, "conversation", w.Lines(), callsOfThree)
