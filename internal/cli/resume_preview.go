@@ -39,6 +39,7 @@ func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, i
 	if onDrift == v1alpha1.OnDriftOverride {
 		state += ", without what is discarded,"
 	}
+	rows = append(rows, effect.movedBack(from)...)
 	rows = append(rows, effect.conversation()...)
 	rows = append(rows, driftRow("resume", task, onDrift)...)
 	rows = append(rows,

@@ -299,6 +299,9 @@ func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.Checkp
 	style := styleFor(w)
 	scope := v1alpha1.RewindScope(o.scope.value)
 	rows := target.rows(o.plugin, scope)
+	if target.named {
+		rows = append(rows, effect.movedBack(target.checkpoint)...)
+	}
 	if target.checkpoint != nil {
 		rows = append(rows, []string{"  newer checkpoints", newerCheckpoints(task, list, target.checkpoint)})
 	}

@@ -102,6 +102,21 @@ func (e rewindEffect) conversation() [][]string {
 	return rows
 }
 
+// movedBack returns the row about a conversation that keeps fewer messages than the checkpoint has,
+// which end in a call without a result.
+func (e rewindEffect) movedBack(checkpoint *v1alpha1.Checkpoint) [][]string {
+	if e.RewindPreview == nil || e.Conversation == nil || checkpoint == nil || checkpoint.Status.Conversation == nil ||
+		e.Conversation.ToPosition >= checkpoint.Status.Conversation.Position {
+		return nil
+	}
+	return [][]string{{"  moved back", endOfTurn(e.Conversation.ToPosition)}}
+}
+
+// endOfTurn says to which message a position is moved back.
+func endOfTurn(position int64) string {
+	return fmt.Sprintf("to message %d, the end of its turn: after it, a tool call has no result yet", position)
+}
+
 // entryLine describes a message on one line.
 func entryLine(e *historyv1.ConversationEntry) string {
 	return fmt.Sprintf("%d %s: %s", e.Position, oneLine(e.Role), clip.Runes(cmp.Or(entryText(e), "(no text)"), 60))

@@ -190,7 +190,7 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 		return append(rows, []string{"  position", "unknown here (" + oneLine(t.unknown) + "); the cluster will resolve it"})
 	}
 	if t.point.Snapped {
-		rows = append(rows, []string{"  moved back", fmt.Sprintf("to message %d, the end of its turn: after it, a tool call has no result yet", t.point.Position)})
+		rows = append(rows, []string{"  moved back", endOfTurn(t.point.Position)})
 	}
 	if t.last != nil && scope == v1alpha1.RewindConversation {
 		rows = append(rows, []string{"  last kept", fmt.Sprintf("%d %s: %s", t.last.Position, oneLine(t.last.Role), clip.Runes(cmp.Or(entryText(t.last), "(no text)"), 60))})

@@ -36,6 +36,7 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	out, errOut := b.must("rewind", "wanderer", "--to", "1", "--dry-run=client")
 	wantText(t, "standard error", "", errOut)
 	wantText(t, "query", "checkpointRef=wanderer-1&id=cli-abcdefgh&limit=15&preserve=Branch&scope=Both&whenRunning=Stop", r.query())
+	wantParts(t, "the preview", out, "  moved back          to message 4, the end of its turn: after it, a tool call has no result yet\n")
 	_, preview, _ := strings.Cut(out, "  rewinds")
 	wantText(t, "the preview", `             the files, the agent's own state and the conversation
   conversation        keeps 4 of 9 messages; 5 go, with 2 tool calls, 1.2k tokens in and 90 out
