@@ -78,13 +78,7 @@ the --context flags set for this resume only.`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := notBoth(cmd, "clean", "from-checkpoint", "the one keeps the code and leaves the conversation, the other rewinds both"); err != nil {
-				return err
-			}
-			if err := o.checkMode(cmd.Flags().Changed("mode")); err != nil {
-				return err
-			}
-			if err := o.context.check(); err != nil {
+			if err := o.check(cmd); err != nil {
 				return err
 			}
 			return o.run(cmd.Context(), args[0])
@@ -105,6 +99,18 @@ the --context flags set for this resume only.`,
 	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
 	return cmd
+}
+
+// check rejects missing and contradictory flags.
+func (o *resume) check(cmd *cobra.Command) error {
+	if cmd.Flags().Changed("prompt") && strings.TrimSpace(o.prompt) == "" {
+		return errors.New("--prompt is empty; leave it out to continue without a new prompt")
+	}
+	return cmp.Or(
+		notBoth(cmd, "clean", "from-checkpoint", "the one keeps the code and leaves the conversation, the other rewinds both"),
+		o.checkMode(cmd.Flags().Changed("mode")),
+		o.context.check(),
+	)
 }
 
 // checkMode brings --mode together with the flags that stand for one.
@@ -168,16 +174,29 @@ func (o *resume) run(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		outcome = "resumed"
-		if gone := discarded(task, task.Status.Resume, v1alpha1.OnDrift(o.onDrift.value), known); gone != nil {
-			outcome += "; discarded " + changedMeanwhile(gone)
-		}
+		outcome = o.outcome(task.Status.Resume, discarded(task, task.Status.Resume, v1alpha1.OnDrift(o.onDrift.value), known))
 	}
 	if done, err := o.printed(o.print, task); done {
 		return err
 	}
 	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
 	return nil
+}
+
+// outcome describes a resume that is complete, and what drift it has discarded.
+func (o *resume) outcome(done *v1alpha1.OperationStatus, discarded *v1alpha1.DriftStatus) string {
+	text, previous, kept := "resumed", "the previous state", o.from != "" && done.ToCheckpoint > 0
+	if kept {
+		text = fmt.Sprintf("resumed from checkpoint %d", done.ToCheckpoint)
+	}
+	if discarded != nil {
+		text += "; discarded " + changedMeanwhile(discarded)
+		previous += ", without these changes,"
+	}
+	if kept {
+		text += keptAs(previous, done, v1alpha1.PreserveBranch)
+	}
+	return text
 }
 
 // printUnsent prints what a client-side dry run would have requested.

@@ -60,6 +60,22 @@ func TestResumeRemovesThePromptOfAnEarlierRequest(t *testing.T) {
 	}
 }
 
+func TestAResumeFromACheckpointSaysWhatIsKept(t *testing.T) {
+	b := newBench(t)
+	b.checkpoint(b.task("returner", v1alpha1.ReasonSuspended), 1)
+	playManager(b, &v1alpha1.TaskList{}, func(t *v1alpha1.Task) bool {
+		if t.Spec.Resume == nil {
+			return false
+		}
+		t.Status.Resume = &v1alpha1.OperationStatus{ID: t.Spec.Resume.ID, State: v1alpha1.OperationCompleted,
+			ToCheckpoint: 1, FromCheckpoint: 4, Preserved: "clew/before/resume-cli-abcdefgh"}
+		setSucceeded(t, v1alpha1.ReasonRunning)
+		return true
+	})
+	out, _ := b.must("resume", "returner", "--from-checkpoint", "1")
+	wantText(t, "output", "task.clew.dev/returner resumed from checkpoint 1; the previous state is kept as checkpoint 4 and branch clew/before/resume-cli-abcdefgh\n", out)
+}
+
 func TestResumeInAMode(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
@@ -129,6 +145,7 @@ func TestTheModeOfAResume(t *testing.T) {
 		"--mode FromCheckpoint":            "name it with --from-checkpoint NUMBER",
 		"--mode Clean --from-checkpoint 1": "remove it or --mode Clean",
 		"--mode Continue --clean":          "remove it or --mode Continue",
+		"--prompt=":                        "--prompt is empty; leave it out",
 		"--clean --from-checkpoint 1":      "use only one of --clean and --from-checkpoint: the one keeps",
 		"--mode hop":                       "must be one of Continue, Clean, FromCheckpoint",
 	} {

@@ -420,8 +420,14 @@ func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.Preser
 		text += "; discarded " + changedMeanwhile(discarded)
 		previous += ", without these changes,"
 	}
+	return text + keptAs(previous, operation, preserve)
+}
+
+// keptAs says as what an operation has kept the state before it; "" if it has not.
+func keptAs(previous string, operation *v1alpha1.OperationStatus, preserve v1alpha1.PreserveMode) string {
+	text := ""
 	if operation.FromCheckpoint > 0 {
-		text += fmt.Sprintf("; %s is kept as checkpoint %d", previous, operation.FromCheckpoint)
+		text = fmt.Sprintf("; %s is kept as checkpoint %d", previous, operation.FromCheckpoint)
 	}
 	if operation.Preserved != "" {
 		text += fmt.Sprintf(" and %s %s", strings.ToLower(string(preserve)), oneLine(operation.Preserved))
