@@ -69,7 +69,7 @@ type OperationStatus struct {
 	Attempt int64 `json:"attempt,omitempty"`
 	// undoOf is the id of the rewind that it undoes; empty if it undoes none.
 	// +optional
-	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:MaxLength=70
 	UndoOf string `json:"undoOf,omitempty"`
 	// scope is what a rewind rewinds. It is empty for a resume.
 	// +optional

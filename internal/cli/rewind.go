@@ -408,7 +408,7 @@ func rewindOutcome(operation *v1alpha1.OperationStatus, preserve v1alpha1.Preser
 	case target.field == "commit":
 		text = "rewound to " + target.text
 	case target.field == undoField:
-		text = fmt.Sprintf("rewind %v undone: %s", target.value, text)
+		text = fmt.Sprintf("%s undone: %s", rewindName(target.value), text)
 	case !target.named && operation.ToPosition > 0:
 		text = fmt.Sprintf("rewound to message %d", operation.ToPosition)
 		if operation.ToCheckpoint > 0 {

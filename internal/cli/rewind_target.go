@@ -157,7 +157,7 @@ func (t *rewindTarget) name() string {
 // requested says that a rewind to the target is requested.
 func (t *rewindTarget) requested() string {
 	if t.field == undoField {
-		return fmt.Sprintf("undo of rewind %v requested", t.value)
+		return fmt.Sprintf("undo of %s requested", rewindName(t.value))
 	}
 	return fmt.Sprintf("rewind to %s requested", t.name())
 }

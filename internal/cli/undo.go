@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // undoField is the field of spec.rewind.to that names the rewind to undo.
@@ -22,7 +23,8 @@ func (p *plugin) undoCommand() *cobra.Command {
 		Short: "Undo the last rewind of a task",
 		Long: `Undo the last rewind of a task: what it rewound becomes what it was before, the
 files, the conversation or both, and only its paths if it had any. An undo is a rewind,
-too, so that a second undo takes the first one back.
+too, so that a second undo takes the first one back, and so is a resume with
+--from-checkpoint or --clean.
 
 Before it asks, it shows which files would change and which messages would go. What
 happened since the rewind is kept as a checkpoint, and by default also as a branch in the
@@ -63,9 +65,9 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 		return err
 	}
 	target := &rewindTarget{field: undoField}
-	if r := task.Status.Rewind; r != nil && r.State == v1alpha1.OperationCompleted {
-		target.value = r.ID
-	} else if !everRewound(task) {
+	if last := daemonapi.LastRewind(&task.Status); last != "" {
+		target.value = last
+	} else if daemonapi.NeverRewound(&task.Status) {
 		return fmt.Errorf("there is nothing to undo: task %s was never rewound", name)
 	}
 	effect, err := o.undoEffect(ctx, s, task, target, id)
@@ -86,14 +88,12 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 	return o.request(ctx, s, task, target, id)
 }
 
-// everRewound reports whether the task's status knows of a rewind.
-func everRewound(task *v1alpha1.Task) bool {
-	for _, key := range task.Status.HandledOperations {
-		if strings.HasPrefix(key, "Rewind/") {
-			return true
-		}
+// rewindName describes a rewind, which a resume may have begun with, by its id.
+func rewindName(id any) string {
+	if resume, ok := strings.CutPrefix(fmt.Sprint(id), daemonapi.ResumeRewindPrefix); ok {
+		return "the rewind by resume " + resume
 	}
-	return task.Status.Rewind != nil
+	return fmt.Sprintf("rewind %v", id)
 }
 
 // undoEffect asks what the undo would do. The answer names the rewind that is undone, if the
@@ -132,7 +132,7 @@ func (o *rewind) previewUndo(task *v1alpha1.Task, target *rewindTarget, id strin
 	rows = append(rows, driftRow("rewind", task, v1alpha1.OnDrift(o.onDrift.value))...)
 	rows = append(rows, []string{"  preserves", o.preserved(task, id, effect)}, []string{"  the agent", o.afterwards(task)})
 	rows = append(rows, effect.stopped()...)
-	fmt.Fprintln(w, style.bold(fmt.Sprintf("Undo of rewind %v of task %s", target.value, task.Name)))
+	fmt.Fprintln(w, style.bold(fmt.Sprintf("Undo of %s of task %s", rewindName(target.value), task.Name)))
 	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {
 		return err
 	}

@@ -164,6 +164,29 @@ func TestUndoFindsTheLastRewindThatWasCarriedOut(t *testing.T) {
 	wantParts(t, "the query", r.query(), "undoLast=true")
 }
 
+// A resume that begins with a rewind is the last rewind, as long as none has followed.
+func TestUndoTakesBackTheRewindOfAResume(t *testing.T) {
+	b := newBench(t)
+	task := b.rewoundTask("wanderer", v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted, FromCheckpoint: 4, ToCheckpoint: 1})
+	task.Status.Resume = &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationCompleted, FromCheckpoint: 6, ToCheckpoint: 2}
+	task.Status.HandledOperations = []string{"Rewind/back", "Resume/on"}
+	b.try(server.Client.Status().Update(b.ctx, task))
+	answer := effect()
+	answer.UndoOf = "resume:on"
+	r := b.withHistory(map[string]any{"GET tasks/wanderer/diff/rewind": answer})
+	out, errOut := b.must("undo", "wanderer", "--dry-run=server")
+	wantParts(t, "the query", r.query(), "undoOf=resume%3Aon")
+	wantText(t, "output", "task.clew.dev/wanderer undo of the rewind by resume on requested (server dry run)\n", out)
+	wantParts(t, "the preview", errOut, "Undo of the rewind by resume on of task wanderer\n")
+
+	// Of two resumes the status knows only one.
+	task.Status.Resume = &v1alpha1.OperationStatus{ID: "later", State: v1alpha1.OperationCompleted}
+	task.Status.HandledOperations = append(task.Status.HandledOperations, "Resume/later")
+	b.try(server.Client.Status().Update(b.ctx, task))
+	b.must("undo", "wanderer", "--dry-run=client")
+	wantParts(t, "the query", r.query(), "undoLast=true")
+}
+
 func TestUndoChangesNothing(t *testing.T) {
 	b := newBench(t)
 	fresh := b.task("fresh", v1alpha1.ReasonRunning)

@@ -129,10 +129,11 @@ func (p *preview) decide(q rewindParameters) error {
 	return nil
 }
 
-// lastRewind returns the id of the newest rewind that was carried out.
+// lastRewind returns the id of the newest rewind that was carried out, one that a resume began
+// with among them. The status has it before the history does.
 func (p *preview) lastRewind(task *v1alpha1.Task) (string, error) {
-	if s := task.Status.Rewind; s != nil && s.State == v1alpha1.OperationCompleted {
-		return s.ID, nil
+	if id := daemonapi.LastRewind(&task.Status); id != "" {
+		return id, nil
 	}
 	last, err := p.Archive.Rewind(p.Context(), history.Key{Namespace: task.Namespace, UID: string(task.UID)}, "")
 	if errors.Is(err, history.ErrNotFound) {

@@ -1,0 +1,57 @@
+package daemonapi
+
+import (
+	"strings"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// LastRewind returns the id of the last rewind that was carried out, one that a resume began with
+// among them, so far as the status alone says which one it was: it has the outcome of the last
+// rewind and of the last resume only. Otherwise it is empty, and the history has to be asked.
+func LastRewind(s *v1alpha1.TaskStatus) string {
+	for i := len(s.HandledOperations) - 1; i >= 0; i-- {
+		kind, id, _ := strings.Cut(s.HandledOperations[i], "/")
+		op := s.Rewind
+		if kind == OperationResume {
+			op = s.Resume
+		}
+		if op == nil || op.ID != id {
+			return ""
+		}
+		if rewind, certain := rewindOf(kind, op); rewind != "" || !certain {
+			return rewind
+		}
+	}
+	if s.Rewind == nil || s.Resume != nil { // a status of before operations were listed
+		return ""
+	}
+	rewind, _ := rewindOf(OperationRewind, s.Rewind)
+	return rewind
+}
+
+// rewindOf returns the id of the rewind that an operation was or began with; empty if it certainly
+// rewound nothing, or if that is not certain.
+func rewindOf(kind string, op *v1alpha1.OperationStatus) (id string, certain bool) {
+	switch op.State {
+	case v1alpha1.OperationRefused, v1alpha1.OperationNotApplicable:
+		return "", true
+	case v1alpha1.OperationFailed:
+		return "", kind == OperationRewind // a resume may fail after its rewind
+	case v1alpha1.OperationCompleted:
+	default:
+		return "", false
+	}
+	switch {
+	case kind == OperationRewind:
+		return op.ID, true
+	case op.FromCheckpoint != 0 || op.ToCheckpoint != 0: // a plain resume has neither
+		return ResumeRewindID(op.ID), true
+	}
+	return "", true
+}
+
+// NeverRewound reports whether the status knows of no operation that can have been a rewind.
+func NeverRewound(s *v1alpha1.TaskStatus) bool {
+	return s.Rewind == nil && s.Resume == nil && len(s.HandledOperations) == 0
+}

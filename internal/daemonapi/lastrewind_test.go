@@ -1,0 +1,48 @@
+package daemonapi_test
+
+import (
+	"testing"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+func TestLastRewind(t *testing.T) {
+	rewind := func(id string, state v1alpha1.OperationState) *v1alpha1.OperationStatus {
+		return &v1alpha1.OperationStatus{ID: id, State: state, FromCheckpoint: 4, ToCheckpoint: 1}
+	}
+	plain := &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationCompleted}
+	for name, test := range map[string]struct {
+		status v1alpha1.TaskStatus
+		want   string
+	}{
+		"of a task that was never rewound": {want: ""},
+		"that was a rewind": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted),
+			HandledOperations: []string{"Rewind/back"}}, "back"},
+		"of a status that lists no operations": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted)}, "back"},
+		"before a plain resume": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted), Resume: plain,
+			HandledOperations: []string{"Rewind/back", "Resume/on"}}, "back"},
+		"that a later resume made": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted),
+			Resume: rewind("on", v1alpha1.OperationCompleted), HandledOperations: []string{"Rewind/back", "Resume/on"}}, "resume:on"},
+		"that only a resume made": {v1alpha1.TaskStatus{Resume: rewind("on", v1alpha1.OperationCompleted),
+			HandledOperations: []string{"Resume/on"}}, "resume:on"},
+		"of a resume that began a new conversation": {v1alpha1.TaskStatus{Resume: &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationCompleted, FromCheckpoint: 4},
+			HandledOperations: []string{"Resume/on"}}, "resume:on"},
+		"before which a resume rewound": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted),
+			Resume: rewind("on", v1alpha1.OperationCompleted), HandledOperations: []string{"Resume/on", "Rewind/back"}}, "back"},
+		"before a refused rewind": {v1alpha1.TaskStatus{Rewind: rewind("wrong", v1alpha1.OperationRefused),
+			Resume: rewind("on", v1alpha1.OperationCompleted), HandledOperations: []string{"Resume/on", "Rewind/wrong"}}, "resume:on"},
+		"before two resumes, of which only one is known": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted), Resume: plain,
+			HandledOperations: []string{"Rewind/back", "Resume/earlier", "Resume/on"}}, ""},
+		"before a resume that failed, perhaps after its rewind": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted),
+			Resume: rewind("on", v1alpha1.OperationFailed), HandledOperations: []string{"Rewind/back", "Resume/on"}}, ""},
+		"before a resume in progress": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted),
+			Resume: rewind("on", v1alpha1.OperationInProgress), HandledOperations: []string{"Rewind/back", "Resume/on"}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := daemonapi.LastRewind(&test.status); got != test.want {
+				t.Errorf("the last rewind is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
