@@ -23,6 +23,7 @@ type publish struct {
 	branch, when, approve, checkpoint, onDiverged string
 	// former is what the status of the Checkpoint's branch was about before.
 	former string
+	yes    bool
 	wait   waitFlags
 	dryRun dryRunFlag
 	print  *genericclioptions.PrintFlags
@@ -31,7 +32,7 @@ type publish struct {
 func (p *plugin) publishCommand() *cobra.Command {
 	o := &publish{plugin: p}
 	cmd := &cobra.Command{
-		Use:        "publish TASK [--branch BRANCH] [--checkpoint CHECKPOINT]",
+		Use:        "publish TASK [--branch BRANCH] | --checkpoint CHECKPOINT --branch BRANCH",
 		SuggestFor: []string{"push"},
 		Short:      "Push a task's work to a branch of its repository",
 		Long: `Push a task's work to a branch of its repository, and wait until it is there. A pod of
@@ -43,7 +44,8 @@ until then, the command does not wait. It sets spec.publish of the Task, of whic
 everything stays that no flag changes. Repeat it to try again what was not published.
 
 With --checkpoint, that checkpoint is published at once, whatever state the task is in,
-as a branch of the Checkpoint; the Task is not changed.`,
+as a branch of the Checkpoint, which --branch has to name; the Task is not changed. It
+asks first if the task has published a newer checkpoint as that branch.`,
 		Example: `  # Publish the work of a completed task
   kubectl clew publish fix-login --branch clew/fix-login
 
@@ -59,12 +61,13 @@ as a branch of the Checkpoint; the Task is not changed.`,
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVar(&o.branch, "branch", "", "Branch of the repository. Defaults to that of the task's spec.publish.")
+	cmd.Flags().StringVar(&o.branch, "branch", "", "Branch of the repository. Without --checkpoint, it defaults to that of the task's spec.publish.")
 	cmd.Flags().StringVar(&o.when, "when", "", "When to publish: completed, suspended (or completed), or checkpoint (the newest, also while the agent works).")
 	cmd.Flags().StringVar(&o.approve, "approve", "", "Commit to publish although it changes protected files: you have reviewed them. status.publish.heldCommit says which is held.")
 	_ = cmd.RegisterFlagCompletionFunc("branch", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("when", cobra.FixedCompletions(publishMoments(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "Number or name of a checkpoint to publish in place of the task's newest.")
+	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "Number or name of a checkpoint to publish at once, as the branch that --branch names.")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --checkpoint: do not ask for confirmation.")
 	cmd.Flags().StringVar(&o.onDiverged, "on-diverged", "", "What to do if others have pushed to the branch: fail, or force-with-lease to discard theirs. Defaults to what the spec says.")
 	_ = cmd.RegisterFlagCompletionFunc("checkpoint", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("on-diverged", cobra.FixedCompletions(divergences(), cobra.ShellCompDirectiveNoFileComp))

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // runCheckpoint publishes one checkpoint, as a branch of its object.
@@ -17,11 +20,8 @@ func (o *publish) runCheckpoint(ctx context.Context, s *session, task *v1alpha1.
 	if o.when != "" {
 		return errors.New("a checkpoint is published at once: leave --when out, or --checkpoint")
 	}
-	if spec := task.Spec.Publish; o.branch == "" && spec != nil {
-		o.branch = spec.Branch
-	}
 	if o.branch == "" {
-		return fmt.Errorf("task %s has no spec.publish: name a branch of its repository with --branch", task.Name)
+		return errors.New("name the branch for the checkpoint with --branch: on that of the task's spec.publish it would replace what the task has published")
 	}
 	list, err := s.checkpoints(ctx, task.Name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (o *publish) runCheckpoint(ctx context.Context, s *session, task *v1alpha1.
 	if err != nil {
 		return err
 	}
-	if err := o.free(list, c); err != nil {
+	if err := cmp.Or(o.free(list, c), o.agree(task, c)); err != nil {
 		return err
 	}
 	old, name := c.DeepCopy(), c.Name
@@ -55,6 +55,17 @@ func (o *publish) runCheckpoint(ctx context.Context, s *session, task *v1alpha1.
 	}
 	fmt.Fprintf(o.Out, "checkpoint.clew.dev/%s %s%s\n", name, o.branchOutcome(c), o.dryRun.suffix())
 	return nil
+}
+
+// agree asks before an older checkpoint replaces a newer one that the task has published.
+func (o *publish) agree(task *v1alpha1.Task, c *v1alpha1.Checkpoint) error {
+	published := ptr.Deref(task.Status.Publish, v1alpha1.PublishStatus{})
+	replaces := strings.HasPrefix(published.Ref, "refs/heads/") && published.Ref == resources.PublishRef(o.branch)
+	if !replaces || published.PublishedCheckpoint <= c.Status.Number || o.yes || !o.dryRun.changes() {
+		return nil
+	}
+	return o.confirm(fmt.Sprintf("The task has published checkpoint %d as %s, and checkpoint %d would replace it there. Publish it?",
+		published.PublishedCheckpoint, published.Ref, c.Status.Number))
 }
 
 // free fails if another checkpoint of the task has the branch.

@@ -29,7 +29,7 @@ func TestPublishACheckpoint(t *testing.T) {
 	taken.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "taken"}}
 	b.try(server.Client.Update(b.ctx, taken))
 	for text, args := range map[string][]string{
-		"has no spec.publish: name a branch":       {"1"},
+		"name the branch for the checkpoint with":  {"1"},
 		"leave --when out":                         {"1", "--branch", "b", "--when", "completed"},
 		"kubectl clew checkpoint restore worker 7": {"7", "--branch", "b"},
 		"checkpoint 2 of the task has the branch":  {"1", "--branch", "taken"},
@@ -67,6 +67,37 @@ func TestPublishACheckpoint(t *testing.T) {
 	}
 	out, _ = b.must("checkpoint", "show", "worker", "1")
 	wantParts(t, "checkpoint show", out, "at the repository: checkpoint 1 is at refs/heads/clew/fix as abc")
+}
+
+// An older checkpoint is not to replace by mistake what the task has published.
+func TestPublishingAnOlderCheckpointAsksFirst(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonCompleted)
+	c := b.checkpoint(task, 1)
+	b.checkpoint(task, 3)
+	task.Spec.Publish = &v1alpha1.Publish{Branch: "clew/fix"}
+	b.try(server.Client.Update(b.ctx, task))
+	task.Status.Publish = &v1alpha1.PublishStatus{Ref: "refs/heads/clew/fix", PublishedCheckpoint: 3}
+	b.try(server.Client.Status().Update(b.ctx, task))
+
+	_, _, err := b.clew("", "publish", "worker", "--checkpoint", "1", "--wait=false")
+	wantError(t, err, "name the branch for the checkpoint with --branch: on that of the task's spec.publish it would replace what the task has published")
+	older := []string{"publish", "worker", "--checkpoint", "1", "--branch", "clew/fix", "--wait=false"}
+	_, _, err = b.clew("", older...)
+	wantError(t, err, "add --yes to proceed")
+	_, errOut, err := b.clew("no\n", older...)
+	wantError(t, err, "nothing was changed")
+	wantParts(t, "the question", errOut, "The task has published checkpoint 3 as refs/heads/clew/fix, and checkpoint 1 would replace it there. Publish it? [y/N]")
+	if b.get(c); len(c.Spec.Branches) != 0 {
+		t.Errorf("requested %+v", c.Spec.Branches)
+	}
+	b.must(append(older, "--dry-run")...)
+	b.must("publish", "worker", "--checkpoint", "1", "--branch", "clew/other", "--wait=false")
+	b.must("publish", "worker", "--checkpoint", "3", "--branch", "clew/fix", "--dry-run")
+	b.must(append(older, "--yes")...)
+	if b.get(c); !hasBranch(c, "clew/fix") {
+		t.Errorf("requested %+v", c.Spec.Branches)
+	}
 }
 
 // TestPublishingAsksForNoCheckoutAgain: the id is new, and one that is over would be carried out
