@@ -8,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/refname"
@@ -43,7 +42,7 @@ With --checkout, the agent's next start checks the branch out, once. No file is 
 is refused unless the worktree is what the checkpoint holds, so rewind to it first.
 --checkout=false takes that back as long as the agent has not started.
 
-A Checkpoint with a branch is kept whatever the task's checkpointPolicy.retention says,
+The Checkpoint is made again if its object was deleted. One with a branch is kept whatever the task's checkpointPolicy.retention says,
 unless its own retention is ByPolicy. --remove removes the branch, if it is still where it was made.`,
 		Example: `  # Make a branch of the latest checkpoint
   kubectl clew checkpoint branch fix-login --name try/oauth
@@ -102,9 +101,8 @@ func (o *checkpointBranch) run(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
-	if err := o.dryRun.patch(ctx, s.client, c, patch); err != nil {
-		return s.explain(err, "checkpoint", name)
+	if err := s.change(ctx, &o.dryRun, old, c); err != nil {
+		return err
 	}
 	if o.wait.wait && o.dryRun.changes() {
 		if c, err = await(ctx, s, o.wait, "checkpoint", &v1alpha1.CheckpointList{}, c, o.judge); err != nil {
@@ -130,9 +128,12 @@ func (o *checkpointBranch) target(ctx context.Context, s *session, args []string
 		return nil, err
 	}
 	if len(args) > 1 {
+		if !o.remove {
+			return s.objectToChange(ctx, list, task, args[1])
+		}
 		c, err := findCheckpoint(list, task, args[1])
 		if missing := (*noObject)(nil); errors.As(err, &missing) {
-			return nil, fmt.Errorf("%w, or, if only its object was deleted, make that again with `kubectl clew checkpoint restore %s %d -n %s`", err, task.Name, missing.number, task.Namespace)
+			return nil, fmt.Errorf("checkpoint %d of task %s has no object, and so no branch %s", missing.number, task.Name, o.name)
 		}
 		return c, err
 	}

@@ -33,11 +33,13 @@ func TestCheckpointBranch(t *testing.T) {
 	task := b.task("worker", v1alpha1.ReasonCompleted)
 	b.checkpoint(task, 1)
 	b.checkpoint(task, 2)
+	b.withHistory(nil)
 	for text, args := range map[string][]string{
 		"name the branch with --name":            {"worker"},
 		"missing argument TASK":                  {},
 		"is not a valid branch name":             {"worker", "--name", "a..b"},
-		"kubectl clew checkpoint restore":        {"worker", "7", "--name", "b"},
+		"has no checkpoint number 7; the num":    {"worker", "7", "--name", "b"},
+		"checkpoint 7 of task worker has no obj": {"worker", "7", "--name", "b", "--remove"},
 		`no checkpoint "x"`:                      {"worker", "x", "--name", "b"},
 		"no checkpoint of task worker has a bra": {"worker", "--name", "b", "--remove"},
 	} {

@@ -25,6 +25,9 @@ func (s *session) recorded(ctx context.Context, task *v1alpha1.Task, number int6
 // recordedOr reads a checkpoint without an object from the history; if the history does not
 // have it either, the error is that there is no such object.
 func (s *session) recordedOr(ctx context.Context, task *v1alpha1.Task, missing *noObject) (*historyv1.Checkpoint, error) {
+	if missing.number < 1 {
+		return nil, missing
+	}
 	recorded, err := s.recorded(ctx, task, missing.number)
 	var unknown *notInHistory
 	switch {
@@ -34,6 +37,16 @@ func (s *session) recordedOr(ctx context.Context, task *v1alpha1.Task, missing *
 		return nil, fmt.Errorf("%w (whether the history has it could not be found out: %w)", missing, err)
 	}
 	return recorded, nil
+}
+
+// presentOr reads a checkpoint without an object from the history, as recordedOr does, and fails if
+// the checkpoint is lost.
+func (s *session) presentOr(ctx context.Context, task *v1alpha1.Task, missing *noObject) (*historyv1.Checkpoint, error) {
+	recorded, err := s.recordedOr(ctx, task, missing)
+	if err == nil && recorded.Lost {
+		return nil, fmt.Errorf("checkpoint %d is lost: neither the gitstore nor the task's volume has it any more; choose another checkpoint", recorded.Number)
+	}
+	return recorded, err
 }
 
 // allRecorded reads all checkpoints of a task from the history, without their lists of files,

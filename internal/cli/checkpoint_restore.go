@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,11 +8,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/clip"
 )
 
 // checkpointRestore holds the flags of `checkpoint restore`.
@@ -51,12 +48,9 @@ it. The task itself is not changed: to go back to a checkpoint, use
 	return cmd
 }
 
-// maxMessage is the length of a Checkpoint's message that the schema allows, in characters.
-const maxMessage = 1024
-
 func (o *checkpointRestore) run(ctx context.Context, taskName, wanted string) error {
 	number, err := strconv.ParseInt(strings.TrimPrefix(wanted, "#"), 10, 32)
-	if err != nil || number < 1 {
+	if err != nil {
 		return fmt.Errorf("%q is not the number of a checkpoint; `kubectl clew checkpoint list %s --all` lists them", wanted, taskName)
 	}
 	s, err := o.connect()
@@ -77,20 +71,11 @@ func (o *checkpointRestore) run(ctx context.Context, taskName, wanted string) er
 	if i := slices.IndexFunc(list.Items, has); i >= 0 {
 		return o.report(&list.Items[i], fmt.Sprintf("exists already: number %d of %s", number, task.Name))
 	}
-	recorded, err := s.recordedOr(ctx, task, missingNumber(list, task, number))
+	recorded, err := s.presentOr(ctx, task, missingNumber(list, task, number))
 	if err != nil {
 		return err
 	}
-	if recorded.Lost {
-		return fmt.Errorf("checkpoint %d is lost: neither the gitstore nor the task's volume has it any more; choose another checkpoint", number)
-	}
-	c := &v1alpha1.Checkpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: cmp.Or(o.name, fmt.Sprintf("%s-%d", task.Name, number))},
-		Spec: v1alpha1.CheckpointSpec{
-			TaskRef: v1alpha1.NameReference{Name: task.Name}, Number: &number,
-			Message: clip.Runes(oneLine(recorded.Message), maxMessage), Retention: v1alpha1.CheckpointKept,
-		},
-	}
+	c := objectAgain(task, recorded, o.name)
 	name := c.Name
 	if err := o.dryRun.create(ctx, s.client, c); err != nil {
 		return s.explain(err, "checkpoint", name)

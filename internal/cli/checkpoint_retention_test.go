@@ -91,6 +91,7 @@ func TestCheckpointRestore(t *testing.T) {
 	for text, args := range map[string][]string{
 		"neither the gitstore nor":                {"2"},
 		"task worker has no checkpoint number 7;": {"7"},
+		"task worker has no checkpoint number 0;": {"0"},
 		`"x" is not the number of a checkpoint`:   {"x"},
 		"missing argument NUMBER":                 {},
 		"choose another name":                     {"1", "--name", "worker-3"},
@@ -122,6 +123,41 @@ func TestCheckpointRestore(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, restored.Spec); diff != "" {
 		t.Errorf("spec of the object (-want +got):\n%s", diff)
+	}
+}
+
+// What makes or publishes a branch of a checkpoint whose object was deleted makes the object again.
+func TestBranchesOfCheckpointsWithoutAnObject(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonRunning)
+	b.checkpoint(task, 4)
+	lost := recordedCheckpoint(task, 2)
+	lost.Lost = true
+	b.withHistory(map[string]any{"GET tasks/worker/checkpoints/1": recordedCheckpoint(task, 1),
+		"GET tasks/worker/checkpoints/2": lost, "GET tasks/worker/checkpoints/3": recordedCheckpoint(task, 3)})
+	branch, publish := []string{"checkpoint", "branch", "worker", "1", "--name", "a"}, []string{"publish", "worker", "--checkpoint", "3", "--branch", "a/b"}
+	_, _, err := b.clew("", "publish", "worker", "--checkpoint", "2", "--branch", "b")
+	wantError(t, err, "checkpoint 2 is lost")
+	out, errOut := b.must(append(branch, "--dry-run")...)
+	wantText(t, "the dry run", "checkpoint.clew.dev/worker-1 branch a of checkpoint 1 requested (server dry run)\n", out)
+	wantText(t, "the note", "The object of checkpoint 1 was deleted: it is made again as worker-1, and kept (server dry run).\n", errOut)
+
+	out, _ = b.must(append(branch, "--checkout", "--wait=false")...)
+	wantText(t, "output", "checkpoint.clew.dev/worker-1 branch a of checkpoint 1 requested\n", out)
+	pushed := pushes("cli-abcdefgh", v1alpha1.OriginBranchStatus{Reason: v1alpha1.ReasonPublished, Message: "it is there"})
+	playManager(b, &v1alpha1.CheckpointList{}, func(c *v1alpha1.Checkpoint) bool { return c.Name == "worker-3" && pushed(c) })
+	out, errOut = b.must(publish...)
+	wantText(t, "output", "checkpoint.clew.dev/worker-3 published: it is there\n", out)
+	wantParts(t, "the note", errOut, "The object of checkpoint 3 was deleted: it is made again as worker-3, and kept.\n")
+	for number, want := range map[int64]v1alpha1.CheckpointBranch{
+		1: {Name: "a", Push: v1alpha1.PushNever, OnDiverged: v1alpha1.DivergedFail, Checkout: v1alpha1.CheckoutNextStart, ID: "cli-abcdefgh", RequestedBy: "admin"},
+		3: {Name: "a/b", Push: v1alpha1.PushOrigin, OnDiverged: v1alpha1.DivergedFail, Checkout: v1alpha1.CheckoutNever, ID: "cli-abcdefgh", RequestedBy: "admin"},
+	} {
+		c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: resources.CheckpointName("worker", number)}}
+		b.get(c)
+		if diff := cmp.Diff([]any{number, v1alpha1.CheckpointKept, want}, []any{*c.Spec.Number, c.Spec.Retention, c.Spec.Branches[0]}); diff != "" {
+			t.Errorf("of checkpoint %d (-want +got):\n%s", number, diff)
+		}
 	}
 }
 

@@ -122,12 +122,9 @@ func (s *session) anyCheckpoint(ctx context.Context, list *v1alpha1.CheckpointLi
 	if !errors.As(err, &missing) {
 		return found, err
 	}
-	recorded, err := s.recordedOr(ctx, task, missing)
+	recorded, err := s.presentOr(ctx, task, missing)
 	if err != nil {
 		return nil, err
-	}
-	if recorded.Lost {
-		return nil, fmt.Errorf("checkpoint %d is lost: neither the gitstore nor the task's volume has it any more; choose another checkpoint", recorded.Number)
 	}
 	return objectOf(task, recorded), nil
 }

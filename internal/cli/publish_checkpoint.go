@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/resources"
@@ -27,10 +26,7 @@ func (o *publish) runCheckpoint(ctx context.Context, s *session, task *v1alpha1.
 	if err != nil {
 		return err
 	}
-	c, err := findCheckpoint(list, task, o.checkpoint)
-	if missing := (*noObject)(nil); errors.As(err, &missing) {
-		return fmt.Errorf("%w, or make the object of the checkpoint again with `kubectl clew checkpoint restore %s %d -n %s`", err, task.Name, missing.number, task.Namespace)
-	}
+	c, err := s.objectToChange(ctx, list, task, o.checkpoint)
 	if err != nil {
 		return err
 	}
@@ -41,9 +37,8 @@ func (o *publish) runCheckpoint(ctx context.Context, s *session, task *v1alpha1.
 	if err := o.addBranch(c); err != nil {
 		return err
 	}
-	patch := client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{})
-	if err := o.dryRun.patch(ctx, s.client, c, patch); err != nil {
-		return s.explain(err, "checkpoint", name)
+	if err := s.change(ctx, &o.dryRun, old, c); err != nil {
+		return err
 	}
 	if o.wait.wait && o.dryRun.changes() {
 		if c, err = await(ctx, s, o.wait, "checkpoint", &v1alpha1.CheckpointList{}, c, o.judgeBranch); err != nil {

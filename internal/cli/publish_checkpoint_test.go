@@ -25,13 +25,15 @@ func TestPublishACheckpoint(t *testing.T) {
 	b := newBench(t)
 	task := b.task("worker", v1alpha1.ReasonRunning)
 	c := b.checkpoint(task, 1)
+	b.withHistory(nil)
 	taken := b.checkpoint(task, 2)
 	taken.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "taken"}}
 	b.try(server.Client.Update(b.ctx, taken))
 	for text, args := range map[string][]string{
 		"name the branch for the checkpoint with":  {"1"},
 		"leave --when out":                         {"1", "--branch", "b", "--when", "completed"},
-		"kubectl clew checkpoint restore worker 7": {"7", "--branch", "b"},
+		"has no checkpoint number 7; the numbers":  {"7", "--branch", "b"},
+		"has no checkpoint number -1; the numbers": {"-1", "--branch", "b"},
 		"checkpoint 2 of the task has the branch":  {"1", "--branch", "taken"},
 		"a plain git branch name":                  {"1", "--branch", "a..b"},
 		"can only be below refs/heads/":            {"1", "--branch", "refs/tags/b"},
