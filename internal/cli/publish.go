@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,7 +41,8 @@ its own does it, with the repository's credentials, which the agent never sees. 
 the agent left uncommitted becomes one commit on top of its own.
 
 The newest checkpoint is published once the task is completed, or as --when says;
-until then, the command does not wait. It sets spec.publish of the Task, of which
+until then, the command does not wait. A task that was rewound and waits for a resume is
+not completed: name its checkpoint with --checkpoint. The command sets spec.publish of the Task, of which
 everything stays that no flag changes. Repeat it to try again what was not published.
 
 With --checkpoint, that checkpoint is published at once, whatever state the task is in,
@@ -94,6 +96,9 @@ func (o *publish) run(ctx context.Context, taskName string) error {
 		return o.runCheckpoint(ctx, s, task)
 	}
 	patch, err := o.patch(task)
+	if err == nil {
+		err = o.everPublished(task)
+	}
 	if err != nil {
 		return err
 	}
@@ -147,6 +152,26 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": task.UID}, "spec": map[string]any{"publish": spec},
 	})
+}
+
+// everPublished fails if what the task waits for is not going to happen by itself: a task that was
+// rewound is neither suspended nor completed, and does not continue before it is resumed.
+func (o *publish) everPublished(task *v1alpha1.Task) error {
+	always := o.when == "checkpoint" || o.when == "" && task.Spec.Publish != nil && task.Spec.Publish.When == v1alpha1.PublishCheckpoint
+	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	if always || c == nil || c.Reason != v1alpha1.ReasonRewound {
+		return nil
+	}
+	checkpoint := "NUMBER"
+	if latest := task.Status.LatestCheckpoint; latest != nil {
+		checkpoint = strconv.FormatInt(latest.Number, 10)
+	}
+	branch := o.branch
+	if branch == "" {
+		branch = task.Spec.Publish.Branch
+	}
+	return fmt.Errorf("task %s was rewound and waits for a resume, so that its work would not be published: publish it as it is now with `kubectl clew publish %[1]s --checkpoint %s --branch %s -n %s`, or add --when checkpoint, which publishes each newer checkpoint, too",
+		task.Name, checkpoint, branch, task.Namespace)
 }
 
 // divergences are the values of --on-diverged.

@@ -72,6 +72,24 @@ func TestPublish(t *testing.T) {
 	wantError(t, err, "the work was not published: others have pushed to it (Diverged)")
 }
 
+// A task that was rewound is not completed by itself, so that what it waits for would never come.
+func TestPublishOfATaskThatWaitsForAResume(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonRewound)
+	task.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "worker-7", Number: 7}
+	b.try(server.Client.Status().Update(b.ctx, task))
+	for _, when := range []string{"", "completed", "suspended"} {
+		_, _, err := b.clew("", "publish", "worker", "--branch", "clew/fix", "--when", when)
+		wantError(t, err, "task worker was rewound and waits for a resume")
+		wantError(t, err, "`kubectl clew publish worker --checkpoint 7 --branch clew/fix -n "+b.namespace+"`, or add --when checkpoint")
+	}
+	if b.get(task); task.Spec.Publish != nil {
+		t.Errorf("requested %+v", task.Spec.Publish)
+	}
+	b.must("publish", "worker", "--branch", "clew/fix", "--when", "checkpoint", "--wait=false")
+	b.must("publish", "worker", "--wait=false")
+}
+
 func TestPublishWaitsForAPushThatIsAnnounced(t *testing.T) {
 	for reason, want := range map[string]verdict{
 		v1alpha1.ReasonPublishPending: {done: true}, // it has to wait for the task
