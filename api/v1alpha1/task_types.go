@@ -165,7 +165,8 @@ type TaskSpec struct {
 	// adopt says whether a Task that is applied anew, after it was deleted or the cluster was
 	// lost, continues where the last Task of its name in this namespace stood: with its code,
 	// conversation, checkpoints and operations, none of which is carried out again. A task that
-	// had completed stays completed. Whoever applies it needs the rights to get checkpoints, and
+	// had completed stays completed. One that was rewound and waited for a resume starts its agent,
+	// unless operatingMode is Suspended. Whoever applies it needs the rights to get checkpoints, and
 	// tasks/conversation of that name in the API group history.clew.dev. A history that an earlier
 	// namespace of this one's name has left is adopted only after an administrator has granted it:
 	// the task waits for that. It is decided once, before the task first starts; status.adoption
