@@ -180,7 +180,7 @@ func TestUndoTakesBackTheRewindOfAResume(t *testing.T) {
 	wantParts(t, "the preview", errOut, "Undo of the rewind by resume on of task wanderer\n")
 
 	// Of two resumes the status knows only one.
-	task.Status.Resume = &v1alpha1.OperationStatus{ID: "later", State: v1alpha1.OperationCompleted}
+	task.Status.Resume = &v1alpha1.OperationStatus{ID: "later", State: v1alpha1.OperationCompleted, Attempt: 3}
 	task.Status.HandledOperations = append(task.Status.HandledOperations, "Resume/later")
 	b.try(server.Client.Status().Update(b.ctx, task))
 	b.must("undo", "wanderer", "--dry-run=client")
@@ -192,7 +192,7 @@ func TestUndoChangesNothing(t *testing.T) {
 	fresh := b.task("fresh", v1alpha1.ReasonRunning)
 	refused := b.rewoundTask("refused", v1alpha1.OperationStatus{ID: "wrong", State: v1alpha1.OperationRefused})
 	busy := b.rewoundTask("busy", v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationInProgress})
-	done := b.rewoundTask("done", v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted})
+	done := b.rewoundTask("done", v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted, FromCheckpoint: 2})
 	nothing := metav1.Status{Code: 400, Reason: metav1.StatusReasonBadRequest, Message: "there is nothing to undo: no rewind of task refused was carried out"}
 	for _, test := range []struct {
 		name   string

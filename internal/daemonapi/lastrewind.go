@@ -43,6 +43,8 @@ func rewindOf(kind string, op *v1alpha1.OperationStatus) (id string, certain boo
 		return "", false
 	}
 	switch {
+	case op.Attempt == 0 && op.FromCheckpoint == 0: // by a former task, in whatever order
+		return "", false
 	case kind == OperationRewind:
 		return op.ID, true
 	case op.FromCheckpoint != 0 || op.ToCheckpoint != 0: // a plain resume has neither

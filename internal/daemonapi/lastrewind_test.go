@@ -11,7 +11,8 @@ func TestLastRewind(t *testing.T) {
 	rewind := func(id string, state v1alpha1.OperationState) *v1alpha1.OperationStatus {
 		return &v1alpha1.OperationStatus{ID: id, State: state, FromCheckpoint: 4, ToCheckpoint: 1}
 	}
-	plain := &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationCompleted}
+	plain := &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationCompleted, Attempt: 2}
+	adopted := &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted}
 	for name, test := range map[string]struct {
 		status v1alpha1.TaskStatus
 		want   string
@@ -36,6 +37,7 @@ func TestLastRewind(t *testing.T) {
 			HandledOperations: []string{"Rewind/back", "Resume/earlier", "Resume/on"}}, ""},
 		"before a resume that failed, perhaps after its rewind": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted),
 			Resume: rewind("on", v1alpha1.OperationFailed), HandledOperations: []string{"Rewind/back", "Resume/on"}}, ""},
+		"of a former task": {v1alpha1.TaskStatus{Rewind: adopted, HandledOperations: []string{"Rewind/resume:on", "Rewind/back"}}, ""},
 		"before a resume in progress": {v1alpha1.TaskStatus{Rewind: rewind("back", v1alpha1.OperationCompleted),
 			Resume: rewind("on", v1alpha1.OperationInProgress), HandledOperations: []string{"Rewind/back", "Resume/on"}}, ""},
 	} {

@@ -193,9 +193,9 @@ var _ = Describe("The preview of a rewind", func() {
 			f.archive.rewound = "back"
 			Expect(ask("undoLast=true").UndoOf).To(Equal("back"))
 			f.archive.rewound = "other"
-			f.objects.task.Status.Rewind = &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted}
+			f.objects.task.Status.Rewind = &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationCompleted, Attempt: 2}
 			Expect(ask("undoLast=true").UndoOf).To(Equal("back"), "the Task says which")
-			f.objects.task.Status.Resume = &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationCompleted}
+			f.objects.task.Status.Resume = &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationCompleted, Attempt: 4}
 			f.objects.task.Status.HandledOperations = []string{"Rewind/back", "Resume/earlier", "Resume/on"}
 			Expect(f.get("ann", previewPath+"?undoLast=true")).To(beRefused(http.StatusBadRequest, saying("no rewind with the id other")), "an earlier resume may have rewound it, so the history says which")
 		})
