@@ -27,7 +27,8 @@ func (p *plugin) checkpointListCommand() *cobra.Command {
 		Long: `List the checkpoints of a task, or of all tasks of the namespace. A task keeps
 only as many Checkpoint objects as its checkpointPolicy.retention says; --all also
 lists the checkpoints of the task that have no object any more. They have no name:
-commands take their number.`,
+commands take their number. Those of a task that was deleted are listed as its history
+has them.`,
 		Example: `  # The checkpoints of a task, oldest first
   kubectl clew checkpoint list fix-login
 
@@ -73,6 +74,9 @@ func (p *plugin) checkpointList(ctx context.Context, taskName string, all bool, 
 			return err
 		}
 	}
+	if *flags.OutputFormat == "name" && slices.ContainsFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == "" }) {
+		return fmt.Errorf("task %s was deleted, and its checkpoints have no object and no name: choose another output", taskName)
+	}
 	if done, err := p.printed(flags, list); done {
 		return err
 	}
@@ -100,16 +104,16 @@ func noCheckpoints(namespace, task string, hidden int64) string {
 	return fmt.Sprintf("Task %s has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`.", task, task, namespace)
 }
 
-// addOthers adds the task's checkpoints that have no object, if all are wanted; otherwise it
-// returns how many there are.
+// addOthers adds the task's checkpoints that have no object, if all are wanted or the task was
+// deleted; otherwise it returns how many there are.
 func (s *session) addOthers(ctx context.Context, list *v1alpha1.CheckpointList, taskName string, all bool) (hidden int64, err error) {
-	task, err := s.task(ctx, taskName)
+	task, deleted, err := s.taskOrFormer(ctx, taskName)
 	switch {
-	case err != nil && !all && len(list.Items) > 0:
+	case (err != nil || deleted) && !all && len(list.Items) > 0:
 		return 0, nil // objects that outlive their task are listed all the same
 	case err != nil:
 		return 0, err
-	case all:
+	case all, deleted:
 		return 0, s.addRecorded(ctx, list, task)
 	}
 	return withoutObject(list, task), nil

@@ -45,46 +45,57 @@ func (p *plugin) checkpointShow(ctx context.Context, args []string, flags *gener
 	if err != nil {
 		return err
 	}
-	checkpoint := &v1alpha1.Checkpoint{}
+	checkpoint, deleted := &v1alpha1.Checkpoint{}, false
 	if len(args) == 1 {
 		err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: args[0]}, checkpoint)
 		if err := s.explain(err, "checkpoint", args[0]); err != nil {
 			return err
 		}
-	} else if checkpoint, err = s.checkpointOf(ctx, args[0], args[1]); err != nil {
+	} else if checkpoint, deleted, err = s.checkpointOf(ctx, args[0], args[1]); err != nil {
 		return err
 	}
 	if done, err := p.printed(flags, checkpoint); done {
 		return err
 	}
-	return p.describeCheckpoint(p.Out, checkpoint)
+	return p.describeCheckpoint(p.Out, checkpoint, deleted)
 }
 
-// checkpointOf finds a checkpoint by its task and its number or name. One without an object is
-// as the history has it.
-func (s *session) checkpointOf(ctx context.Context, taskName, wanted string) (*v1alpha1.Checkpoint, error) {
-	task, err := s.task(ctx, taskName)
+// checkpointOf finds a checkpoint by its task, which may be deleted, and its number or name. One
+// without an object is as the history has it.
+func (s *session) checkpointOf(ctx context.Context, taskName, wanted string) (found *v1alpha1.Checkpoint, deleted bool, err error) {
+	task, deleted, err := s.taskOrFormer(ctx, taskName)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	list, err := s.checkpoints(ctx, taskName)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	found, err := findCheckpoint(list, task, wanted)
+	found, err = findCheckpoint(list, task, wanted)
 	var missing *noObject
 	if !errors.As(err, &missing) {
-		return found, err
+		return found, deleted, err
 	}
-	recorded, failure := s.recordedOr(ctx, task, missing)
-	if failure != nil {
-		return nil, failure
+	if deleted {
+		missing.message = fmt.Sprintf("the history of task %s, which was deleted, has no checkpoint %d; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", taskName, missing.number, taskName, s.namespace)
 	}
-	return objectOf(task, recorded), nil
+	recorded, err := s.recordedOr(ctx, task, missing)
+	if err != nil {
+		return nil, false, err
+	}
+	return objectOf(task, recorded), deleted, nil
 }
 
-// describeCheckpoint prints the details of a checkpoint for people.
-func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
+// nameless says why a checkpoint has no name.
+func nameless(c *v1alpha1.Checkpoint, deleted bool) string {
+	if deleted {
+		return "none: the task was deleted, and its history is kept"
+	}
+	return fmt.Sprintf("none: its object was deleted (`kubectl clew checkpoint restore %s %d -n %s` makes it again)", c.Spec.TaskRef.Name, c.Status.Number, c.Namespace)
+}
+
+// describeCheckpoint prints the details of a checkpoint, whose task may be deleted, for people.
+func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint, deleted bool) error {
 	style := styleFor(w)
 	var rows [][]string
 	add := func(name, value string) {
@@ -94,7 +105,7 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint) error {
 	}
 	status := c.Status
 	if c.Name == "" {
-		add("Name", fmt.Sprintf("none: its object was deleted (`kubectl clew checkpoint restore %s %d -n %s` makes it again)", c.Spec.TaskRef.Name, status.Number, c.Namespace))
+		add("Name", nameless(c, deleted))
 	}
 	add("Name", c.Name)
 	add("Task", c.Spec.TaskRef.Name)

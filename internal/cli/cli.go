@@ -10,7 +10,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"sync"
@@ -170,13 +169,6 @@ func newScheme() *runtime.Scheme {
 		}
 	}
 	return scheme
-}
-
-// task gets a task in the session's namespace.
-func (s *session) task(ctx context.Context, name string) (*v1alpha1.Task, error) {
-	task := &v1alpha1.Task{}
-	err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: name}, task)
-	return task, s.explain(err, "task", name)
 }
 
 // noColor reports whether the user disabled colours, as https://no-color.org defines.

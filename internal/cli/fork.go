@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -208,8 +206,7 @@ func (o *fork) source(ctx context.Context, s *session, name string) (task *v1alp
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, nil, s.explain(err, "task", name)
 	}
-	page := &historyv1.CheckpointList{}
-	failure := s.historyGet(ctx, []string{"tasks", name, "checkpoints"}, url.Values{"uid": {o.uid}, "limit": {"1"}}, page)
+	task, newest, failure := s.former(ctx, name, o.uid)
 	var unknown *notInHistory
 	switch {
 	case errors.As(failure, &unknown) && o.uid != "":
@@ -218,11 +215,10 @@ func (o *fork) source(ctx context.Context, s *session, name string) (task *v1alp
 		return nil, nil, s.explain(err, "task", name)
 	case failure != nil:
 		return nil, nil, fmt.Errorf("there is no such Task in namespace %s, and whether its history is kept could not be found out: %w", s.namespace, failure)
-	case len(page.Items) == 0:
+	case newest == nil:
 		return nil, nil, fmt.Errorf("task %s is gone, and its history has no checkpoint to fork from", name)
 	}
-	task = &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name, UID: types.UID(page.Items[0].TaskUID)}}
-	return task, &page.Items[0], nil
+	return task, newest, nil
 }
 
 // judgeFork is done once the new tasks exist.

@@ -243,7 +243,7 @@ func TestDescribeCheckpoint(t *testing.T) {
 	c.Status.SkippedCount = 101
 	c.Status.Skipped = []v1alpha1.SkippedFile{{Path: "data/\x1b]big\n.bin", Reason: "TooLarge", Bytes: 200 << 20}}
 	p, out := testPlugin()
-	if err := p.describeCheckpoint(out, &c); err != nil {
+	if err := p.describeCheckpoint(out, &c, false); err != nil {
 		t.Fatal(err)
 	}
 	want := `Name:           fix-login-3

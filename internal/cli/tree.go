@@ -65,7 +65,7 @@ func (o *tree) run(ctx context.Context, name string) error {
 	roots := all.roots()
 	if name != "" {
 		if roots, err = all.selected(s.namespace, name); err != nil {
-			return err
+			return s.orDeleted(ctx, name, err)
 		}
 	}
 	s.completeDeleted(ctx, roots)

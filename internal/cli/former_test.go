@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"testing"
+
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// The checkpoints of a task that was deleted are in its history, and every other command says so.
+func TestATaskThatWasDeleted(t *testing.T) {
+	b := newBench(t)
+	gone := &v1alpha1.Task{}
+	gone.Namespace, gone.Name, gone.UID = b.namespace, "gone", "u1"
+	one, two := recordedCheckpoint(gone, 1), recordedCheckpoint(gone, 2)
+	b.withHistory(map[string]any{
+		"GET tasks/gone/checkpoints":   historyv1.CheckpointList{Items: []historyv1.Checkpoint{two, one}},
+		"GET tasks/gone/checkpoints/1": one,
+		"GET tasks/empty/checkpoints":  historyv1.CheckpointList{},
+	})
+	for _, args := range [][]string{{"checkpoint", "list", "gone", "--no-headers"}, {"checkpoint", "list", "gone", "--all", "--no-headers"}} {
+		out, errOut := b.must(args...)
+		wantParts(t, "the list", squeezed(out), "1 - ToolCalls yes 2 +3 -4 5 60m after some work\n2 - ToolCalls yes")
+		wantText(t, "standard error", "", errOut)
+	}
+	_, _, err := b.clew("", "checkpoint", "list", "gone", "-o", "name")
+	wantError(t, err, "task gone was deleted, and its checkpoints have no object and no name")
+	out, _ := b.must("checkpoint", "show", "gone", "1")
+	wantParts(t, "the checkpoint", out, "none: the task was deleted, and its history is kept", "after some work")
+	_, _, err = b.clew("", "checkpoint", "show", "gone", "7")
+	wantError(t, err, "the history of task gone, which was deleted, has no checkpoint 7")
+
+	const kept = "task gone was deleted; its history is kept: fork it with `kubectl clew fork gone --name NAME -n "
+	for _, args := range [][]string{
+		{"undo", "gone"}, {"rewind", "gone", "--to", "1"}, {"resume", "gone"}, {"tree", "gone"}, {"suspend", "gone"}, {"drift", "gone"},
+		{"checkpoint", "create", "gone"}, {"checkpoint", "restore", "gone", "1"}, {"publish", "gone"}, {"snapshot", "list", "gone"},
+	} {
+		_, _, err := b.clew("", args...)
+		wantError(t, err, kept+b.namespace+"`, or apply it again with adopt: Latest")
+	}
+	_, _, err = b.clew("", "undo", "empty")
+	wantError(t, err, "task empty was deleted; its history is kept: apply it again with adopt: Latest")
+	_, _, err = b.clew("", "undo", "nobody")
+	wantError(t, err, `there is no task "nobody" in namespace `)
+	_, _, err = b.clew("", "tree", "nobody")
+	wantError(t, err, `there is no task and no fork "nobody"`)
+}
