@@ -147,9 +147,15 @@ func numbersOf(list *v1alpha1.CheckpointList, task *v1alpha1.Task) map[int64]boo
 }
 
 // withoutObject returns how many of the task's checkpoints have no object, as far as its status
-// says.
+// says. An object without a number may be that of a checkpoint that the status counts already.
 func withoutObject(list *v1alpha1.CheckpointList, task *v1alpha1.Task) int64 {
-	return max(0, task.Status.CheckpointCount-int64(len(numbersOf(list, task))))
+	unnumbered := int64(0)
+	for _, c := range list.Items {
+		if c.Status.Number == 0 {
+			unnumbered++
+		}
+	}
+	return max(0, task.Status.CheckpointCount-int64(len(numbersOf(list, task)))-unnumbered)
 }
 
 // checkpointTable prints one line per checkpoint.

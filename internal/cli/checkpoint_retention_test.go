@@ -81,6 +81,19 @@ func TestCheckpointsWithoutAnObject(t *testing.T) {
 	}
 }
 
+// While a checkpoint is being taken, the status may count it before its object has the number.
+func TestACheckpointThatIsBeingTakenHasAnObject(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonRunning)
+	b.checkpoint(task, 1)
+	b.managedCheckpoint(task, 0)
+	b.get(task)
+	task.Status.CheckpointCount = 2
+	b.try(server.Client.Status().Update(b.ctx, task))
+	_, errOut := b.must("checkpoint", "list", "worker")
+	wantText(t, "the hint", "", errOut)
+}
+
 func TestCheckpointRestore(t *testing.T) {
 	b := newBench(t)
 	task := b.task("worker", v1alpha1.ReasonRunning)
