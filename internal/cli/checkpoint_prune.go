@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,7 +20,7 @@ import (
 type checkpointPrune struct {
 	*plugin
 	last   int32
-	age    time.Duration
+	age    string
 	yes    bool
 	dryRun dryRunFlag
 	// setLast and setAge say which flags override the task's policy.
@@ -53,7 +55,8 @@ ConversationSnapshot names.`,
 		},
 	}
 	cmd.Flags().Int32Var(&o.last, "keep-last", 0, "How many of the newest to keep. Defaults to the task's policy.")
-	cmd.Flags().DurationVar(&o.age, "keep-for", 0, "The age up to which to keep the others. Defaults to the task's policy.")
+	cmd.Flags().StringVar(&o.age, "keep-for", "", "The age up to which to keep the others, such as 90m or 2d. Defaults to the task's policy.")
+	_ = cmd.RegisterFlagCompletionFunc("keep-for", cobra.NoFileCompletions)
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
 	o.dryRun.add(cmd)
 	return cmd
@@ -103,17 +106,30 @@ func (o *checkpointPrune) rule(task *v1alpha1.Task) (retention.Rule, error) {
 		rule.KeepLast = int(o.last)
 	}
 	if o.setAge {
-		rule.KeepFor = o.age
+		var ok bool
+		if rule.KeepFor, ok = parseAge(o.age); !ok {
+			return rule, fmt.Errorf("--keep-for is %q; it must be a duration such as 90m or 2d", o.age)
+		}
 	}
 	switch {
 	case rule.KeepLast < 0:
 		return rule, fmt.Errorf("--keep-last is %d; it must not be negative", rule.KeepLast)
 	case rule.KeepFor < 0:
-		return rule, fmt.Errorf("--keep-for is %s; it must not be negative", rule.KeepFor)
+		return rule, fmt.Errorf("--keep-for is %s; it must not be negative", o.age)
 	case rule.KeepLast == 0 && rule.KeepFor == 0:
 		return rule, errors.New("this would delete every checkpoint's object: set --keep-last to at least 1, or --keep-for")
 	}
 	return rule, nil
+}
+
+// parseAge reads a duration, also one in whole days.
+func parseAge(text string) (age time.Duration, ok bool) {
+	if days, whole := strings.CutSuffix(text, "d"); whole {
+		n, err := strconv.Atoi(days)
+		return time.Duration(n) * 24 * time.Hour, err == nil && n >= -36500 && n <= 36500
+	}
+	age, err := time.ParseDuration(text)
+	return age, err == nil
 }
 
 // named returns the Checkpoints that the objects of the namespace name.

@@ -226,7 +226,9 @@ func TestCheckpointPrune(t *testing.T) {
 		"add --yes to proceed":                       {"", nil},
 		"--keep-last to at least 1, or --keep-for":   {"", []string{"--keep-last", "0", "--yes"}},
 		"--keep-last is -1; it must not be negative": {"", []string{"--keep-last", "-1", "--yes"}},
-		"--keep-for is -1s; it must not be negative": {"", []string{"--keep-for", "-1s", "--yes"}},
+		"--keep-for is -1h; it must not be negative": {"", []string{"--keep-for", "-1h", "--yes"}},
+		"--keep-for is -2d; it must not be negative": {"", []string{"--keep-for", "-2d", "--yes"}},
+		`--keep-for is "soon"; it must be a duratio`: {"", []string{"--keep-for", "soon", "--yes"}},
 		`there is no task "nobody"`:                  {"", nil},
 	} {
 		name := "worker"
@@ -242,7 +244,7 @@ func TestCheckpointPrune(t *testing.T) {
 	wantText(t, "the checkpoints", "another-1\nworker-2\nworker-3\nworker-4\nworker-5\nworker-6\n", names())
 	_, errOut = b.must("checkpoint", "prune", "worker", "--yes")
 	wantParts(t, "the message", errOut, "Nothing to delete")
-	_, errOut = b.must("checkpoint", "prune", "worker", "--keep-last", "1", "--keep-for", "1000000h", "--yes")
+	_, errOut = b.must("checkpoint", "prune", "worker", "--keep-last", "1", "--keep-for", "36500d", "--yes")
 	wantParts(t, "the message about young ones", errOut, "Nothing to delete")
 	b.try(server.Client.Create(b.ctx, &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "f"}, Spec: v1alpha1.ForkSpec{
 		SourceRef: v1alpha1.NameReference{Name: "worker"}, CheckpointRef: &v1alpha1.NameReference{Name: "worker-3"}, Variants: []v1alpha1.ForkVariant{{Name: "v"}},
