@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,14 +32,9 @@ func objectAgain(task *v1alpha1.Task, recorded *historyv1.Checkpoint, name strin
 // objectToChange finds the object of a task's checkpoint by its name or number, for a command that
 // sends what it changes with change. If the object was deleted, it is a new one.
 func (s *session) objectToChange(ctx context.Context, list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, error) {
-	found, err := findCheckpoint(list, task, wanted)
-	var missing *noObject
-	if !errors.As(err, &missing) {
+	found, recorded, err := s.lookUp(ctx, list, task, wanted)
+	if found != nil || err != nil {
 		return found, err
-	}
-	recorded, err := s.presentOr(ctx, task, missing)
-	if err != nil {
-		return nil, err
 	}
 	c := objectAgain(task, recorded, "")
 	c.Status = objectOf(task, recorded).Status

@@ -124,3 +124,15 @@ func recordedConditions(c *historyv1.Checkpoint) []metav1.Condition {
 		durable,
 	}
 }
+
+// lookUp finds a task's checkpoint by its name or number: its object or, if that was deleted, what
+// the history has of it.
+func (s *session) lookUp(ctx context.Context, list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, *historyv1.Checkpoint, error) {
+	found, err := findCheckpoint(list, task, wanted)
+	var missing *noObject
+	if !errors.As(err, &missing) {
+		return found, nil, err
+	}
+	recorded, err := s.presentOr(ctx, task, missing)
+	return nil, recorded, err
+}

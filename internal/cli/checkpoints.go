@@ -117,14 +117,9 @@ func (s *session) latest(ctx context.Context, task *v1alpha1.Task, list *v1alpha
 // anyCheckpoint finds a task's checkpoint by its name or number, also if it has no object any
 // more: then it is without name, as the history has it.
 func (s *session) anyCheckpoint(ctx context.Context, list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, error) {
-	found, err := findCheckpoint(list, task, wanted)
-	var missing *noObject
-	if !errors.As(err, &missing) {
+	found, recorded, err := s.lookUp(ctx, list, task, wanted)
+	if found != nil || err != nil {
 		return found, err
-	}
-	recorded, err := s.presentOr(ctx, task, missing)
-	if err != nil {
-		return nil, err
 	}
 	return objectOf(task, recorded), nil
 }
