@@ -20,7 +20,9 @@ import (
 
 // serveAdoption serves POST /{namespace}/tasks/{uid}/adopt?former=<uid>&namespaceUID=<uid>: it shuts
 // the fence of the former task, and gives the task a ref for each of the former one's checkpoints,
-// in all repositories of the namespace, as far as there is room for them. The former refs stay, for
+// in all repositories of the namespace, as far as there is room for them. So it does with those of the
+// tasks that had adopted the former one already, of which a restored older copy of the history does not
+// know, unless the task has begun. The former refs stay, for
 // tasks that started from them, and go with the deletion of the adopting task. namespaceUID, which is
 // optional, says whose both tasks are if that is not recorded. The request may be repeated.
 func (h *Handler) serveAdoption(w *statusRecorder, r *http.Request, namespace, uid string) {
@@ -78,48 +80,68 @@ func (h *Handler) authenticateAdopter(c *call) *gitstoreapi.Refusal {
 	})
 }
 
-// adoptTask gives the former task's checkpoints to another one.
+// adoptTask gives the former task's checkpoints to another one, and those of the tasks that had adopted
+// them since, if the history was restored from a copy that does not know these.
 func (h *Handler) adoptTask(c *call, namespace string, a gitstoreapi.TaskAdoption) (adoption gitstoreapi.Adoption, err error) {
-	ctx := c.request.Context()
 	fences, err := h.store.fences(namespace)
 	if err != nil {
 		return adoption, err
 	}
-	// No checkpoint may be added to what is adopted.
-	if _, err := fences.shut(ctx, a.Former); err != nil {
+	// These first: once the former one's are marked as adopted, nobody asks for them again.
+	forgotten, err := fences.adopters(a)
+	if err != nil {
 		return adoption, err
 	}
+	for _, former := range forgotten {
+		c.log.Info("a task adopts the checkpoints of one that the history does not know", "former", former)
+		of := gitstoreapi.TaskAdoption{UID: a.UID, Former: former, NamespaceUID: a.NamespaceUID}
+		if _, err := h.adoptFrom(c, namespace, fences, of, &adoption); err != nil {
+			return adoption, err
+		}
+	}
+	known, err := h.adoptFrom(c, namespace, fences, a, &adoption)
+	adoption.Unknown = adoption.Refs == 0 && !known
+	return adoption, err
+}
+
+// adoptFrom gives the checkpoints of one former task to another one, and adds up how many refs that
+// has for them. It returns whether the former one is known.
+func (h *Handler) adoptFrom(c *call, namespace string, fences fences, a gitstoreapi.TaskAdoption, adoption *gitstoreapi.Adoption) (known bool, err error) {
+	ctx := c.request.Context()
+	// No checkpoint may be added to what is adopted.
+	if _, err := fences.shut(ctx, a.Former); err != nil {
+		return false, err
+	}
 	if err := fences.adopt(ctx, a.UID, a.Former, a.NamespaceUID); err != nil {
-		return adoption, err
+		return false, err
 	}
 	// What was deleted meanwhile must not come back.
 	if record, err := fences.read(a.UID); err != nil || record.Deleted {
-		return adoption, err
+		return true, err
 	}
 	// Read before its refs are listed: what it says that the former task has adopted is among these.
 	former, err := fences.read(a.Former)
 	if err != nil {
-		return adoption, err
+		return false, err
 	}
 	recorded, err := h.store.namespaceOf(namespace, a.UID)
 	if err != nil {
-		return adoption, err
+		return false, err
 	}
 	// Whose quota it is: the newest namespace whose histories these are.
 	c.caller.NamespaceUID = cmp.Or(a.NamespaceUID, recorded)
 	repositories, err := h.store.namespaceRepositories(namespace)
 	if err != nil {
-		return adoption, err
+		return false, err
 	}
 	for _, c.repository = range repositories {
 		refs, err := h.adoptRefs(c, a.UID, a.Former)
 		if err != nil {
-			return adoption, fmt.Errorf("refs of the repository %s: %w", c.repository.Name, err)
+			return false, fmt.Errorf("refs of the repository %s: %w", c.repository.Name, err)
 		}
 		adoption.Refs += refs
 	}
-	adoption.Unknown = adoption.Refs == 0 && former.Attempt == 0 && len(former.Formers) == 0
-	return adoption, fences.markAdopted(ctx, a.UID, append(former.Adopted, a.Former))
+	return former.Attempt > 0 || len(former.Formers) > 0, fences.markAdopted(ctx, a.UID, append(former.Adopted, a.Former))
 }
 
 const (

@@ -276,3 +276,62 @@ func TestWhoMayAskForLackingAdoptions(t *testing.T) {
 		t.Errorf("a path for a namespace's UID: code %d, %s", code, body)
 	}
 }
+
+// The cluster is lost, and Postgres is restored from a copy of before uid-2 adopted uid-1: it knows only
+// uid-1, which the Task that is applied again adopts. The gitstore has what uid-2 pushed since.
+func TestAnAdoptionBringsWhatTasksPushedThatAnOlderHistoryDoesNotKnow(t *testing.T) {
+	for name, test := range map[string]struct {
+		second  string // that has adopted uid-1
+		begun   bool   // uid-3 has, before it adopts
+		adopted bool
+	}{
+		"the task of before":           {second: "task:team:fix:uid-2:2", adopted: true},
+		"a task of another name":       {second: "task:team:other:uid-2:2"},
+		"not when it has its own ones": {second: "task:team:fix:uid-2:2", begun: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := newTestServer(t, Limits{})
+			first := server.client("task:team:fix:uid-1:1")
+			one := first.commit("a", "one")
+			first.push(one+":refs/clew/uid-1/code/1", one+":refs/clew/uid-1/state/1")
+			fences, err := server.store.fences("team")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := fences.adopt(t.Context(), "uid-2", "uid-1", uidOfTeam); err != nil {
+				t.Fatal(err)
+			}
+			second := server.client(test.second)
+			two := second.commit("a", "a day's work")
+			second.push(two+":refs/clew/uid-2/code/2", two+":refs/clew/uid-2/state/2")
+			third := server.client("task:team:fix:uid-3:1")
+			own := third.commit("a", "begun")
+			if test.begun {
+				third.push(own + ":refs/clew/uid-3/code/2")
+			}
+
+			for range 2 { // it may be repeated
+				if code, body := server.adopt(serverToken, "uid-3", "uid-1"); code != http.StatusOK {
+					t.Fatalf("code %d, %s", code, body)
+				}
+				refs := everything(t, server.bare(repository))
+				if !strings.Contains(refs, "refs/clew/uid-3/state/1") {
+					t.Errorf("the task has not what the former one had:\n%s", refs)
+				}
+				if got := strings.Contains(refs, "refs/clew/uid-3/state/2"); got != test.adopted {
+					t.Errorf("the task has the checkpoint that uid-2 pushed: %t, want %t:\n%s", got, test.adopted, refs)
+				}
+			}
+			if !test.adopted {
+				return
+			}
+			second.refusedPush(gitstoreapi.TaskDeleted, "can no longer push", own+":refs/clew/uid-2/code/3")
+			if code, body := server.deleteTask(serverToken, "uid-3", "fix"); code != http.StatusOK {
+				t.Fatalf("code %d, %s", code, body)
+			}
+			if left := everything(t, server.bare(repository)); left != "" {
+				t.Errorf("after the deletion of all that the history knows of, the repository has\n%s", left)
+			}
+		})
+	}
+}

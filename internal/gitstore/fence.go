@@ -163,6 +163,32 @@ func (f fences) adopt(ctx context.Context, uid, former, owner string) error {
 	})
 }
 
+// adopters returns the tasks that had adopted the former one of an adoption before the task, the newest
+// first; none once the task has begun, or has their checkpoints. Only an older copy of the history lets a
+// task be adopted twice: it does not know them. They have the name of the former one, and its namespace or
+// that of the adopting task, so that nobody else's checkpoints are given away.
+func (f fences) adopters(a gitstoreapi.TaskAdoption) (uids []string, err error) {
+	records, _, err := f.records()
+	if err != nil {
+		return nil, err
+	}
+	task, former := records[a.UID], records[a.Former]
+	if task.Attempt > 0 || task.Deleted {
+		return nil, nil // its own checkpoints have the numbers of theirs
+	}
+	for uid, record := range records {
+		again := slices.Contains(record.Formers, a.Former) && record.Attempt > 0 && record.Name == former.Name
+		ours := record.Namespace != "" && slices.Contains([]string{former.Namespace, task.Namespace, a.NamespaceUID}, record.Namespace)
+		if again && ours && uid != a.UID && !slices.Contains(task.Adopted, uid) {
+			uids = append(uids, uid)
+		}
+	}
+	slices.SortFunc(uids, func(x, y string) int {
+		return cmp.Or(len(records[y].Formers)-len(records[x].Formers), cmp.Compare(x, y))
+	})
+	return uids, nil
+}
+
 // markAdopted records that the adoptions of former tasks are complete.
 func (f fences) markAdopted(ctx context.Context, uid string, formers []string) error {
 	ctx, cancel := context.WithTimeout(ctx, raiseTimeout)
