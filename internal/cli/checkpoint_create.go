@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,7 +34,8 @@ func (p *plugin) checkpointCreateCommand() *cobra.Command {
 the conversation. The agent continues to work meanwhile. If recent checkpoints
 used a lot of CPU, the checkpoint may be delayed by about a minute. If no pod of
 the task runs, the last checkpoint already holds its state, and the new one
-refers to it.`,
+refers to it, unless files are known to have been changed since: then the
+checkpoint is taken when the task runs.`,
 		Example: `  # Take a checkpoint before a risky change
   kubectl clew checkpoint create fix-login -m "Before the migration"
 
@@ -119,7 +121,7 @@ func judgeCheckpoint(c *v1alpha1.Checkpoint) verdict {
 	switch {
 	case ready == nil:
 		return verdict{state: "checkpoint requested"}
-	case ready.Status == metav1.ConditionFalse && (ready.Reason == v1alpha1.ReasonTaskNotFound || ready.Reason == v1alpha1.ReasonTaskStopped):
+	case ready.Status == metav1.ConditionFalse && slices.Contains([]string{v1alpha1.ReasonTaskNotFound, v1alpha1.ReasonTaskStopped, v1alpha1.ReasonDriftDetected}, ready.Reason):
 		return verdict{err: fmt.Errorf("the checkpoint was not taken: %s (%s)", ready.Message, ready.Reason)}
 	case ready.Status != metav1.ConditionTrue:
 		return verdict{state: cmp.Or(ready.Message, ready.Reason)}

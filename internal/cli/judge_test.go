@@ -129,6 +129,8 @@ func TestJudgeCheckpointAndFork(t *testing.T) {
 	}
 	c.Status.Conditions[0] = metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTaskNotFound, Message: "there is no task a"}
 	wantError(t, judgeCheckpoint(&c).err, "there is no task a (TaskNotFound)")
+	c.Status.Conditions[0].Reason, c.Status.Conditions[0].Message = v1alpha1.ReasonDriftDetected, "1 file was changed"
+	wantError(t, judgeCheckpoint(&c).err, "the checkpoint was not taken: 1 file was changed (DriftDetected)")
 
 	f := &v1alpha1.Fork{}
 	if v := judgeFork(f); v.done || v.err != nil {

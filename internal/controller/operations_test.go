@@ -420,4 +420,21 @@ var _ = Describe("a Checkpoint that somebody applied", func() {
 			w.Expect(late.Status.Number).To(BeEquivalentTo(1))
 		})
 	})
+
+	When("its task has files that no checkpoint has", func() {
+		It("waits until the task runs", func() {
+			w := newWorld()
+			w.complete("work", w.running("work"))
+			w.change("work", builders.Resume("on"), func(t *v1alpha1.Task) { t.Spec.Resume.Prompt = "Go on." })
+			w.Expect(w.kubelet.Prepared(w.ctx, w.pod("work", 2), 1, daemonapi.PrepareResult{
+				Reason: v1alpha1.ReasonDriftDetected, Permanent: true, Message: "mine.txt was changed", DriftCount: 1, DriftedFiles: []string{"mine.txt"},
+			})).To(Succeed())
+			w.until("work", v1alpha1.ReasonDriftDetected)
+			c := manual("mine", "work")
+			w.create(c)
+			w.Eventually(w.objects.Object(c)).Should(haveMessage(v1alpha1.CheckpointReady, SatisfyAll(
+				HavePrefix("1 file was changed while the task was not running, which no checkpoint has"), ContainSubstring("onDrift Preserve"))))
+			w.Expect(c.Status.Number).To(BeZero())
+		})
+	})
 })

@@ -276,6 +276,8 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	case task.Status.LatestCheckpoint == nil:
 		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonTaskNotStarted,
 			"the task has not run yet, so there is nothing to take: the checkpoint is taken when it runs")
+	case task.Status.UndecidedDrift() != nil:
+		return retryAfter, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonDriftDetected, drifted(task.Status.UndecidedDrift().FileCount))
 	}
 	latest, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, task.Status.LatestCheckpoint.Number)
 	if errors.Is(err, history.ErrNotFound) {
@@ -286,7 +288,16 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return 0, err
 	}
 	return r.take(ctx, c, latest, taking{reason: v1alpha1.ReasonTaskStopped, message: fmt.Sprintf(
-		"the task is not running, so its last checkpoint, number %d, is its current state", latest.Number)})
+		"the task is not running, so its last checkpoint, number %d, is its current state; if somebody has changed its volume since, its next pod finds that", latest.Number)})
+}
+
+// drifted says why the last checkpoint of a stopped task is not its current state.
+func drifted(files int64) string {
+	what := "1 file was"
+	if files != 1 {
+		what = fmt.Sprintf("%d files were", files)
+	}
+	return what + " changed while the task was not running, which no checkpoint has: resume the task with onDrift Preserve to have a checkpoint taken of them first; this one is taken when the task runs"
 }
 
 // blockerClause returns a clause for the condition's message about what keeps the task's
