@@ -39,6 +39,16 @@ const (
 	TriggerCheckedOut CheckpointTrigger = "CheckedOut"
 )
 
+// BetweenRuns reports whether checkpoints of the trigger are taken by a pod that starts, before the
+// agent runs: they have what rewinds, checkouts and other changes have left since its last message.
+func (t CheckpointTrigger) BetweenRuns() bool {
+	switch t {
+	case TriggerPreRewind, TriggerRewound, TriggerDrift, TriggerBeforeRun, TriggerPreCheckout, TriggerCheckedOut:
+		return true
+	}
+	return false
+}
+
 // CheckpointConsistency says whether the agent was stopped while its files were read.
 // +kubebuilder:validation:Enum=PointInTime;AgentNotStopped;AgentThawed
 type CheckpointConsistency string

@@ -23,7 +23,8 @@ type StartPoint struct {
 	// +kubebuilder:validation:Minimum=1
 	Message *int64 `json:"message,omitempty"`
 	// time is a moment such as 2026-05-01T14:30:00Z. It leads to the newest checkpoint taken by
-	// then, or to the first one of the last message, if that had none yet. A time without a
+	// then; or, if the last message had none yet, to the next one, if nothing else happened
+	// before that was taken: no other message, no rewind and no new run. A time without a
 	// fraction stands for its whole second.
 	// +optional
 	// +kubebuilder:validation:Type=string

@@ -47,8 +47,9 @@ state and the conversation, or only some of these.
 With --to-message, --to-time and --back, the target is moved back to the end of
 a turn, so that no tool call is separated from its result. The files are restored
 from the newest checkpoint at or before that point; with --to-time, from the newest
-taken by then, whose messages the conversation still has. With --both, the
-conversation is rewound to that checkpoint too, so that files and memory agree; with
+taken by then, whose messages the conversation still has, or from the next one, if the
+last message had none yet and nothing else happened before that was taken. With --both,
+the conversation is rewound to that checkpoint too, so that files and memory agree; with
 --conversation, it is rewound to exactly that turn and the files stay as they are.
 
 Paths select files, folders, and patterns: "src/*.go" in one folder, "**/*.go" in all.
@@ -112,7 +113,7 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more. base is the commit that the task started from: only the files are rewound to it. latest is the latest checkpoint.")
 	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
-	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept and checkpoints count: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", a date, which is its midnight, or a duration before now such as 30m. It must not be in the future.")
+	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", a date, which is its midnight, or a duration before now such as 30m. It must not be in the future.")
 	flags.StringVar(&o.toCommit, "to-commit", "", "Full id of a commit whose files are restored. Only the files are rewound.")
 	flags.Int64Var(&o.back, "back", 0, "Number of newest messages to drop.")
 	o.scope = enum(cmd, "scope", string(v1alpha1.RewindBoth), "What to rewind.",

@@ -50,10 +50,10 @@ type SnapshotQuery struct {
 type PositionQuery struct {
 	// Message is a position.
 	Message int64
-	// Time selects the last message at or before it, and of the checkpoints those taken by then:
-	// what is done to the files later, between two messages, is left out; see Through. If that
-	// message had no checkpoint by then, its first one counts: it is taken a moment after the
-	// message, and has the state of that time.
+	// Time selects the last message at or before it, and the newest checkpoint taken by then; see
+	// Through. If that message had none by then, and is no tool call that waits for its result, the
+	// task's next one counts, if it was taken before anything else happened: another message, a rewind
+	// or another run of the agent. It is taken a moment after the message, and has its state.
 	Time time.Time
 	// Back is the number of messages to go back from the head.
 	Back int64
@@ -71,9 +71,15 @@ type Resolved struct {
 	// message is inherited.
 	AfterSequence int64
 	Totals        Totals
-	// Checkpoint is the newest checkpoint at or before the position, on the branch or
-	// those it was forked from, that the query counts; nil if there is none.
+	// Checkpoint is the newest checkpoint at or before the position, on the branch or those it was
+	// forked from, or, for a time, the one that has its state; nil if there is none.
 	Checkpoint *Checkpoint
+}
+
+// CheckpointPosition returns where a rewind to Checkpoint moves the conversation. A time may lead
+// to one that was taken behind Position, while a tool call waited for its result.
+func (r Resolved) CheckpointPosition() int64 {
+	return min(r.Checkpoint.Position.Position, r.Position.Position)
 }
 
 // Through returns the last instant of the query's time. Times are shown in whole seconds, so

@@ -266,9 +266,9 @@ func madeByManager(c *v1alpha1.Checkpoint) bool {
 }
 
 // toPosition resolves a rewind to a message or a time. The files and the agent's own state
-// become those of the newest checkpoint at or before it. With scope Both the conversation does
-// too, so that files and memory agree. The conversation alone can be rewound to a message
-// before the first checkpoint.
+// become those of the newest checkpoint at or before it, or of the one that has the state of the
+// time. With scope Both the conversation does too, so that files and memory agree. The conversation
+// alone can be rewound to a message before the first checkpoint.
 func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.Resolved) (*v1alpha1.OperationStatus, *Blocker) {
 	c := found.Checkpoint
 	switch {
@@ -285,17 +285,28 @@ func toPosition(r *v1alpha1.Rewind, query history.PositionQuery, found history.R
 	}
 	switch r.Scope {
 	case v1alpha1.RewindCode:
-		s.Message = fmt.Sprintf("checkpoint %d is the newest one at or before %s", c.Number, describeQuery(query, found))
+		s.Message = fmt.Sprintf("checkpoint %d %s", c.Number, chosen(query, found))
 	case v1alpha1.RewindConversation:
 		s.ToPosition, s.ToSequence, s.Message = found.Position.Position, found.AfterSequence, snapped(query, found)
+		s.CheckpointPosition = found.CheckpointPosition() // the agent's memory ends there, too
 	default:
 		s.ToPosition = c.Position.Position
 		if s.ToPosition != found.Asked || query.Message == 0 {
-			s.Message = fmt.Sprintf("checkpoint %d, at message %d, is the newest one at or before %s; a rewind of the conversation alone goes to message %d itself",
-				c.Number, s.ToPosition, describeQuery(query, found), found.Position.Position)
+			s.Message = fmt.Sprintf("checkpoint %d, at message %d, %s", c.Number, s.ToPosition, chosen(query, found))
+		}
+		if s.ToPosition < found.Position.Position {
+			s.Message += fmt.Sprintf("; a rewind of the conversation alone goes to message %d itself", found.Position.Position)
 		}
 	}
 	return s, nil
+}
+
+// chosen says of the checkpoint that a query leads to why it is this one.
+func chosen(query history.PositionQuery, found history.Resolved) string {
+	if !query.Counts(found.Checkpoint.Time) {
+		return fmt.Sprintf("is the first one after %s, and has its state", describeQuery(query, found))
+	}
+	return "is the newest one at or before " + describeQuery(query, found)
 }
 
 // laterThan names the place before which there is no checkpoint, and what to name instead. A

@@ -34,6 +34,12 @@ func found(asked, boundary int64) RewindPosition {
 	}}
 }
 
+// takenAt sets when the checkpoint of an answer was taken.
+func takenAt(p RewindPosition, at time.Time) RewindPosition {
+	p.Found.Checkpoint.Time = at
+	return p
+}
+
 // wantResolved compares the target and the message of status.rewind.
 func (s *scene) wantResolved(want v1alpha1.OperationStatus) {
 	s.Helper()
@@ -81,6 +87,14 @@ func TestARewindToAPositionInTheConversation(t *testing.T) {
 		"both, after a checkpoint": {v1alpha1.RewindBoth, toMessage(9), found(9, 8), 6, 0,
 			"checkpoint 3, at message 6, is the newest one at or before message 9; a rewind of the conversation alone goes to message 8 itself"},
 		"code": {v1alpha1.RewindCode, toMessage(9), found(9, 8), 0, 0, "checkpoint 3 is the newest one at or before message 9"},
+		"code, to a time": {v1alpha1.RewindCode, v1alpha1.RewindTarget{Time: &moment}, takenAt(found(6, 6), moment.Time), 0, 0,
+			"checkpoint 3 is the newest one at or before 2026-01-02T03:04:05Z (message 6)"},
+		"code, to a time before its message's checkpoint": {v1alpha1.RewindCode, v1alpha1.RewindTarget{Time: &moment}, takenAt(found(6, 6), moment.Add(time.Minute)), 0, 0,
+			"checkpoint 3 is the first one after 2026-01-02T03:04:05Z (message 6), and has its state"},
+		"both, to a time before its message's checkpoint": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{Time: &moment}, takenAt(found(6, 6), moment.Add(time.Minute)), 6, 0,
+			"checkpoint 3, at message 6, is the first one after 2026-01-02T03:04:05Z (message 6), and has its state"},
+		"both, to a time within a call": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{Time: &moment}, found(6, 5), 6, 0,
+			"checkpoint 3, at message 6, is the newest one at or before 2026-01-02T03:04:05Z (message 6)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := running(t)
@@ -102,6 +116,17 @@ func TestARewindToAPositionInTheConversation(t *testing.T) {
 			s.wantMessage(r.Message, "was rewound", c.message)
 		})
 	}
+}
+
+// TestARewindOfTheConversationIntoALongCall: the checkpoint was taken while the call waited, and what
+// the agent remembers of that ends with the conversation before the call.
+func TestARewindOfTheConversationIntoALongCall(t *testing.T) {
+	moment := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	s := running(t)
+	s.o.RewindPosition = found(6, 5)
+	s.rewindTo("back", v1alpha1.RewindConversation, v1alpha1.RewindTarget{Time: &moment}).step()
+	s.podGone()
+	s.wantTarget(daemonapi.Operation{Checkpoint: 3, Commit: "c3", CheckpointPosition: 5, Position: 5, Scope: v1alpha1.RewindConversation})
 }
 
 func TestTheConversationIsRewoundToBeforeTheFirstCheckpoint(t *testing.T) {

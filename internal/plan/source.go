@@ -59,8 +59,8 @@ func StartPoint(from *v1alpha1.StartFrom, task *v1alpha1.Task) *v1alpha1.StartPo
 }
 
 // ResolveSource returns the point from which a task starts that continues from another
-// one, or what blocks that. A message and a time lead to the newest checkpoint at or before
-// the end of their turn.
+// one, or what blocks that. A message leads to the newest checkpoint at or before the end of its
+// turn, and a time to the one that has its state.
 func ResolveSource(repository *v1alpha1.Repository, from *v1alpha1.StartFrom, found Source) (*v1alpha1.SourceStatus, *Blocker) {
 	task, name := found.Task, from.TaskRef.Name
 	switch {

@@ -236,8 +236,8 @@ type ConversationPoint struct {
 	// Messages is the current number of messages.
 	Messages int64 `json:"messages"`
 	// Checkpoint is the newest one at or before the position; for a time, the newest taken by then,
-	// or the first one of the position. 0 for none. CheckpointPosition is the position of the
-	// conversation at that checkpoint.
+	// or the next one, if the last message had none yet and nothing else happened before that was
+	// taken. 0 for none. CheckpointPosition is where a rewind to it moves the conversation.
 	Checkpoint         int64 `json:"checkpoint,omitempty"`
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
 }

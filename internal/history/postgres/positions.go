@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -171,18 +172,37 @@ func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query histo
 		if result.AfterSequence, err = sequenceAt(ctx, q, taskUID, found.Branch, p.position); err != nil {
 			return err
 		}
-		result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, found.Branch, p.position, takenBy(query))
-		return err
+		if query.Time.IsZero() {
+			result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, found.Branch, p.position, endOfTime())
+			return err
+		}
+		return checkpointAt(ctx, q, taskUID, found.Branch, query, &result)
 	})
 	return result, err
 }
 
-// takenBy returns the time for which checkpoints count.
-func takenBy(query history.PositionQuery) time.Time {
-	if query.Time.IsZero() {
-		return endOfTime()
+// checkpointAt finds the checkpoint that has the state of a time: the newest one taken by then. That
+// may have been taken while a tool call waited for its result, behind the turn boundary. If the last
+// message had none by then, it is the task's next one, if nothing but that message led to it.
+func checkpointAt(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, query history.PositionQuery, result *history.Resolved) (err error) {
+	result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, b, result.Asked, query.Through())
+	if err != nil || result.Snapped || result.Asked < 1 || result.Checkpoint != nil && result.Checkpoint.Position.Position == result.Asked {
+		return err
 	}
-	return query.Through()
+	next, err := q.FirstCheckpointAfter(ctx, sqlc.FirstCheckpointAfterParams{TaskUid: taskUID, After: query.Through()})
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (next.Position != result.Asked || v1alpha1.CheckpointTrigger(next.Trigger).BetweenRuns()) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// Behind a message that the branch inherits, a checkpoint of the branch itself is of a later state.
+	holder, err := q.BranchHolding(ctx, sqlc.BranchHoldingParams{BranchID: b.ID, Position: result.Asked})
+	if err != nil || holder.ID != next.BranchID {
+		return err
+	}
+	result.Checkpoint, err = readCheckpoint(ctx, q, taskUID, next.Number)
+	return err
 }
 
 // sequenceAt returns the task's record that created a message of a branch; 0 for an
@@ -232,6 +252,10 @@ func checkpointBefore(ctx context.Context, q *sqlc.Queries, taskUID string, b sq
 	if err != nil {
 		return nil, err
 	}
+	return readCheckpoint(ctx, q, taskUID, number)
+}
+
+func readCheckpoint(ctx context.Context, q *sqlc.Queries, taskUID string, number int32) (*history.Checkpoint, error) {
 	row, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: taskUID, Number: number})
 	if err != nil {
 		return nil, err

@@ -80,17 +80,9 @@ var _ = Describe("Positions in a conversation", func() {
 
 	// A rewind of files takes checkpoints without a message between them. Times are shown in
 	// whole seconds: such a time stands for the whole second.
-	It("a time leads to the newest checkpoint taken by then, or to the first one of its message", func() {
-		start := time.Now().Add(-time.Hour).Truncate(time.Second)
+	It("a time leads to the newest checkpoint taken by then, or to the next one of its message", func() {
+		start, at := w.clock()
 		after := func(d time.Duration) time.Time { return start.Add(d) }
-		at := func(d time.Duration, r history.Record) {
-			records := w.number(r)
-			records[0].Time = after(d)
-			if c := records[0].Checkpoint; c != nil {
-				c.Time = after(d)
-			}
-			Expect(store.Append(w.t.Context(), w.task, w.attempt, records)).Error().NotTo(HaveOccurred())
-		}
 		at(10*time.Second, user("1"))
 		at(20*time.Second, checkpoint(1))
 		at(30*time.Second, agent("2"))
@@ -125,6 +117,60 @@ var _ = Describe("Positions in a conversation", func() {
 		w.append(agent("3"))
 		now := time.Now()
 		Expect(w.resolve(history.PositionQuery{Time: now.Truncate(time.Second)})).To(HaveField("Position.Position", int64(3)))
+	})
+
+	// A rewind of the conversation alone leaves the files: a checkpoint that is taken after it has newer
+	// ones, at the position of an earlier message.
+	It("a time leads to no checkpoint of the next state of its message", func() {
+		start, at := w.clock()
+		at(0, user("1"))
+		at(time.Minute, checkpoint(1))
+		at(2*time.Minute, agent("2")) // no checkpoint here
+		at(30*time.Minute, agent("3"))
+		at(31*time.Minute, checkpoint(2))
+		w.moveTo("op", history.MoveOperation{Position: 2}) // the conversation alone, half an hour later
+		rewound := checkpoint(3)
+		rewound.Checkpoint.Trigger = "Rewound"
+		at(52*time.Minute, rewound) // the files of minute 31
+		at(53*time.Minute, checkpoint(4))
+		for minute, number := range map[time.Duration]int64{10: 1, 40: 1, 52: 3, 53: 4} {
+			Expect(w.resolve(history.PositionQuery{Time: start.Add(minute * time.Minute)})).To(HaveField("Checkpoint.Number", number), "minute %d", minute)
+		}
+
+		By("a new run before any message")
+		at(54*time.Minute, agent("other"))
+		before := checkpoint(5)
+		before.Checkpoint.Trigger = "BeforeRun"
+		at(56*time.Minute, before)
+		Expect(w.resolve(history.PositionQuery{Time: start.Add(55 * time.Minute)})).To(HaveField("Checkpoint.Number", int64(4)))
+	})
+
+	// The volume may be lost, and with it the agent's last work: no checkpoint is then taken between.
+	It("a time leads to no checkpoint of a branch that begins at its message", func() {
+		start, at := w.clock()
+		at(0, user("1"))
+		at(time.Minute, agent("2"))
+		at(2*time.Minute, agent("3"))
+		w.moveTo("op", history.MoveOperation{Position: 2})
+		at(10*time.Minute, checkpoint(1))
+		Expect(w.resolve(history.PositionQuery{Time: start.Add(90 * time.Second)})).To(HaveField("Checkpoint", BeNil()))
+	})
+
+	// While a tool call waits for its result, checkpoints are taken every everySeconds.
+	It("a time within a long tool call leads to the newest checkpoint taken by then", func() {
+		start, at := w.clock()
+		at(0, user("1"))
+		at(time.Minute, checkpoint(1))
+		at(2*time.Minute, call("x"))
+		at(20*time.Minute, checkpoint(2))
+		at(40*time.Minute, result("x"))
+		at(41*time.Minute, checkpoint(3))
+		for minute, number := range map[time.Duration]int64{10: 1, 20: 2, 30: 2, 40: 3} {
+			found := w.resolve(history.PositionQuery{Time: start.Add(minute * time.Minute)})
+			Expect(found).To(HaveField("Checkpoint.Number", number), "minute %d", minute)
+			Expect(found.CheckpointPosition()).To(Equal(map[int64]int64{1: 1, 2: 1, 3: 3}[number]), "the conversation at minute %d", minute)
+		}
+		Expect(w.resolve(history.PositionQuery{Message: 2})).To(HaveField("Checkpoint.Number", int64(1)), "the message has the state before the call")
 	})
 
 	It("a move goes to a position", func(ctx SpecContext) {
@@ -177,4 +223,19 @@ func (w *writer) moveTo(id string, op history.MoveOperation) history.Position {
 	p, err := w.store.MoveConversation(w.t.Context(), w.task, w.attempt, op)
 	NewWithT(w.t).Expect(err).NotTo(HaveOccurred(), "move %s", w.task.Name)
 	return p
+}
+
+// clock returns a time an hour ago, and a function that appends a record of a time after it.
+func (w *writer) clock() (start time.Time, at func(after time.Duration, r history.Record)) {
+	start = time.Now().Add(-time.Hour).Truncate(time.Second)
+	return start, func(after time.Duration, r history.Record) {
+		w.t.Helper()
+		records := w.number(r)
+		records[0].Time = start.Add(after)
+		if c := records[0].Checkpoint; c != nil {
+			c.Time = start.Add(after)
+		}
+		_, err := w.store.Append(w.t.Context(), w.task, w.attempt, records)
+		NewWithT(w.t).Expect(err).NotTo(HaveOccurred())
+	}
 }

@@ -284,7 +284,7 @@ func (a *api) position(c *call) (any, error) {
 		Position: found.Position.Position, Asked: found.Asked, Snapped: found.Snapped, Messages: task.Totals.Messages,
 	}
 	if found.Checkpoint != nil {
-		answer.Checkpoint, answer.CheckpointPosition = found.Checkpoint.Number, found.Checkpoint.Position.Position
+		answer.Checkpoint, answer.CheckpointPosition = found.Checkpoint.Number, found.CheckpointPosition()
 	}
 	return answer, nil
 }

@@ -382,7 +382,7 @@ func (s *Store) SetPosition(t history.Task, position history.Position) {
 }
 
 // ResolvePosition implements the controllers' stores. Every position is a turn boundary,
-// except those moved by SetBoundary.
+// except those moved by SetBoundary, and a time leads to no checkpoint that was taken after it.
 func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.PositionQuery) (history.Resolved, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -413,8 +413,7 @@ func (s *Store) ResolvePosition(_ context.Context, taskUID string, q history.Pos
 		Asked:    asked, Snapped: boundary != asked, Totals: history.Totals{Messages: boundary},
 	}
 	for _, c := range k.checkpoints {
-		first := c.Position.Position == boundary && (found.Checkpoint == nil || found.Checkpoint.Position.Position < boundary)
-		if c.Position.Position <= boundary && (q.Counts(c.Time) || first) {
+		if c.Position.Position <= boundary && q.Counts(c.Time) {
 			found.Checkpoint = &c
 		}
 	}

@@ -69,8 +69,7 @@ SELECT coalesce(c.changes, '')::text FROM checkpoints c JOIN tasks t ON t.id = c
 WHERE t.uid = @task_uid AND c.number = @number::integer;
 
 -- name: CheckpointBefore :one
--- The task's newest checkpoint at or before a position of a branch, of those taken by a time. If
--- the position itself had none by then, its first one: that has the state of this position, too.
+-- The task's newest checkpoint at or before a position of a branch, of those taken by a time.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, @upto::bigint AS high
     FROM branches b WHERE b.id = @branch_id
@@ -80,8 +79,16 @@ WITH RECURSIVE chain AS (
 )
 SELECT c.number
 FROM tasks t JOIN checkpoints c ON c.task_id = t.id JOIN chain ON chain.id = c.branch_id
-WHERE t.uid = @task_uid AND c.position <= chain.high AND (c.time <= @taken_by::timestamptz OR c.position = @upto)
-ORDER BY c.position DESC, c.time > @taken_by, CASE WHEN c.time > @taken_by THEN -c.number ELSE c.number END DESC
+WHERE t.uid = @task_uid AND c.position <= chain.high AND c.time <= @taken_by::timestamptz
+ORDER BY c.position DESC, c.number DESC
+LIMIT 1;
+
+-- name: FirstCheckpointAfter :one
+-- The task's first checkpoint that was taken after a time, on whatever branch.
+SELECT c.number, c.branch_id, c.position, c.trigger
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+WHERE t.uid = @task_uid AND c.time > @after::timestamptz
+ORDER BY c.number
 LIMIT 1;
 
 -- name: Operation :one

@@ -80,8 +80,8 @@ WITH RECURSIVE chain AS (
 )
 SELECT c.number
 FROM tasks t JOIN checkpoints c ON c.task_id = t.id JOIN chain ON chain.id = c.branch_id
-WHERE t.uid = $1 AND c.position <= chain.high AND (c.time <= $2::timestamptz OR c.position = $3)
-ORDER BY c.position DESC, c.time > $2, CASE WHEN c.time > $2 THEN -c.number ELSE c.number END DESC
+WHERE t.uid = $1 AND c.position <= chain.high AND c.time <= $2::timestamptz
+ORDER BY c.position DESC, c.number DESC
 LIMIT 1
 `
 
@@ -92,8 +92,7 @@ type CheckpointBeforeParams struct {
 	BranchID int64
 }
 
-// The task's newest checkpoint at or before a position of a branch, of those taken by a time. If
-// the position itself had none by then, its first one: that has the state of this position, too.
+// The task's newest checkpoint at or before a position of a branch, of those taken by a time.
 func (q *Queries) CheckpointBefore(ctx context.Context, arg CheckpointBeforeParams) (int32, error) {
 	row := q.db.QueryRow(ctx, checkpointBefore,
 		arg.TaskUid,
@@ -269,6 +268,39 @@ func (q *Queries) CheckpointsBefore(ctx context.Context, arg CheckpointsBeforePa
 		return nil, err
 	}
 	return items, nil
+}
+
+const firstCheckpointAfter = `-- name: FirstCheckpointAfter :one
+SELECT c.number, c.branch_id, c.position, c.trigger
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+WHERE t.uid = $1 AND c.time > $2::timestamptz
+ORDER BY c.number
+LIMIT 1
+`
+
+type FirstCheckpointAfterParams struct {
+	TaskUid string
+	After   time.Time
+}
+
+type FirstCheckpointAfterRow struct {
+	Number   int32
+	BranchID int64
+	Position int64
+	Trigger  string
+}
+
+// The task's first checkpoint that was taken after a time, on whatever branch.
+func (q *Queries) FirstCheckpointAfter(ctx context.Context, arg FirstCheckpointAfterParams) (FirstCheckpointAfterRow, error) {
+	row := q.db.QueryRow(ctx, firstCheckpointAfter, arg.TaskUid, arg.After)
+	var i FirstCheckpointAfterRow
+	err := row.Scan(
+		&i.Number,
+		&i.BranchID,
+		&i.Position,
+		&i.Trigger,
+	)
+	return i, err
 }
 
 const insertCheckpoint = `-- name: InsertCheckpoint :execrows
