@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"slices"
 )
 
 // Adopter gives the histories of former tasks to later ones.
@@ -12,24 +13,35 @@ type Adopter interface {
 }
 
 // AdoptAgain gives a task the history that it continues, if the store is an older copy which has it
-// under the UID of a former task. There is at least one of these, newest first. If the copy does not know
-// the newest either, that one first gets the history that it had continued: all adoptions are then
-// recorded as they were, and no pod of a former task may write, and forks of each find their source. It
-// may be repeated. Its errors are those of Adopt, of which ErrNotFound says that no such history is to be
-// had now.
+// under the UID of a former task. There is at least one of these, newest first. The former tasks between
+// first get it one after the other, as they once had: all adoptions are then recorded as they were, and
+// no pod of a former task may write, and forks of each find their source. One whose UID another history
+// has, which somebody imported under it, is left out. It may be repeated. Its errors are those of Adopt,
+// of which ErrNotFound says that no such history is to be had now, and ErrInvalid that only an imported
+// one is there.
 func AdoptAgain(ctx context.Context, store Adopter, task Task, formers []string) error {
-	newest, earlier := formers[0], formers[1:]
-	err := store.Adopt(ctx, task, newest)
-	if len(earlier) == 0 || !errors.Is(err, ErrNotFound) {
+	err := store.Adopt(ctx, task, formers[0])
+	if len(formers) == 1 || !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrInvalid) {
 		return err
 	}
-	former := task
-	former.UID = newest
-	switch again := AdoptAgain(ctx, store, former, earlier); {
-	case errors.Is(again, ErrExists): // the former task's own is being deleted
-		return err
-	case again != nil:
-		return again
+	var imported error
+	holder := formers[len(formers)-1] // of what there is of the history so far
+	for _, former := range slices.Backward(formers[:len(formers)-1]) {
+		next := task
+		next.UID = former
+		switch err := store.Adopt(ctx, next, holder); {
+		case errors.Is(err, ErrExists): // and the holder has the history
+			continue
+		case errors.Is(err, ErrInvalid):
+			imported = err
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return err
+		}
+		holder = former
 	}
-	return store.Adopt(ctx, task, newest)
+	err = store.Adopt(ctx, task, holder)
+	if errors.Is(err, ErrNotFound) && imported != nil {
+		return imported
+	}
+	return err
 }

@@ -31,7 +31,7 @@ func (g *Gateway) adoptAgain(ctx context.Context, id podidentity.Identity) error
 	case errors.Is(err, history.ErrExists), errors.Is(err, history.ErrInvalid): // it has one, or can have none
 		return nil
 	case errors.Is(err, history.ErrNotFound):
-		return g.formersGone(ctx, formers)
+		return g.formersGone(ctx, id, formers)
 	case err != nil:
 		return g.failure(ctx, err)
 	case len(formers) > 0:
@@ -40,14 +40,15 @@ func (g *Gateway) adoptAgain(ctx context.Context, id podidentity.Identity) error
 	return nil
 }
 
-// formersGone refuses to begin a task while there is a history that it continues and could not adopt.
-func (g *Gateway) formersGone(ctx context.Context, formers []string) error {
+// formersGone refuses to begin a task while there is a history that it continues and could not adopt. One
+// of another namespace or name, which somebody has imported under the UID of a former task, is none.
+func (g *Gateway) formersGone(ctx context.Context, id podidentity.Identity, formers []string) error {
 	for _, former := range formers {
-		_, err := g.store.Attempt(ctx, former)
+		state, err := g.store.TaskState(ctx, former)
 		switch {
-		case err == nil:
+		case err == nil && state.Task.Namespace == id.Namespace && state.Task.Name == id.TaskName:
 			return connect.NewError(connect.CodeUnavailable, errFormerKept)
-		case !errors.Is(err, history.ErrNotFound):
+		case err != nil && !errors.Is(err, history.ErrNotFound):
 			return g.failure(ctx, err)
 		}
 	}

@@ -169,6 +169,20 @@ var _ = Describe("A task whose adoption an older copy of the history store does 
 		}
 	})
 
+	It("is kept from its history by none that another namespace has imported under a former UID", func(ctx SpecContext) {
+		tasks.formers = []string{"second", "between", former.UID}
+		importInto(ctx, store, "evil", "between")
+		Expect(f.begin("a2")).To(SatisfyAll(HaveField("LastSequence", int64(1)), HaveField("LatestCheckpoint.Number", int64(1))))
+		Expect(store.FormerTasks(ctx, task.UID)).To(HaveExactElements(HaveField("UID", former.UID), HaveField("UID", "second")))
+	})
+
+	It("begins anew if only another namespace has a history under a former UID", func(ctx SpecContext) {
+		Expect(store.DeleteTask(ctx, former.UID)).Error().NotTo(HaveOccurred())
+		tasks.formers = []string{"second", "between"}
+		importInto(ctx, store, "evil", "between")
+		Expect(f.begin("a2").GetLastSequence()).To(BeZero())
+	})
+
 	It("does not begin while the history of an earlier former one is being deleted", func(ctx SpecContext) {
 		tasks.formers = []string{"between", former.UID}
 		Expect(store.ClaimDeletion(ctx, former.UID)).To(BeEmpty())
@@ -187,3 +201,22 @@ var _ = Describe("A task whose adoption an older copy of the history store does 
 		Expect(f.begin("a2").GetLastSequence()).To(BeZero())
 	})
 })
+
+// importInto imports a history of a task with a UID, which another store has, into a namespace.
+func importInto(ctx context.Context, store *postgres.Store, namespace, uid string) {
+	GinkgoHelper()
+	elsewhere := openStore(pg.Database(GinkgoTB()))
+	Expect(elsewhere.Begin(ctx, history.Task{Namespace: namespace, Name: "x", UID: uid}, 1, nil, history.BeginOptions{})).Error().NotTo(HaveOccurred())
+	var lines []history.ExportLine
+	Expect(elsewhere.Export(ctx, namespace, "x", uid, func(line history.ExportLine) error {
+		lines = append(lines, line)
+		return nil
+	})).To(Succeed())
+	Expect(store.Import(ctx, namespace, "mallory", func(yield func(history.ExportLine, error) bool) {
+		for _, line := range lines {
+			if !yield(line, nil) {
+				return
+			}
+		}
+	})).Error().NotTo(HaveOccurred())
+}
