@@ -46,6 +46,10 @@ func TestForkSaysFromWhereItStarts(t *testing.T) {
 	r.answers["GET tasks/source/checkpoints/2"] = historyv1.Checkpoint{TaskUID: string(task.UID), Number: 2, Trigger: "Turn", Time: metav1.NewMicroTime(noon.Add(-time.Hour)), Position: 11}
 	out, _ := b.must("fork", "source", "--name", "new", "--dry-run=client", "--at", "message:12")
 	wantParts(t, "the preview", out, "checkpoint 2 (its object was deleted), taken 60m ago, Turn", "up to message 11")
+	// At that time, the task was on a branch that its conversation has left.
+	r.answers[sourcePosition] = historyv1.ConversationPoint{Position: 12, Asked: 12, Messages: 40, Checkpoint: 1, CheckpointPosition: 10, ElsewhereCheckpoint: 2}
+	out, _ = b.must("fork", "source", "--name", "new", "--dry-run=client", "--at", "2026-11-21 11:30:00")
+	wantParts(t, "the preview", out, "newer          checkpoint 2, which was taken by then, too, is on another branch of the conversation")
 	// Without the history, the cluster resolves it.
 	r.answers[sourcePosition] = metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "no server"}
 	b.must("fork", "source", "--name", "new", "--at", "message:500", "--wait=false")

@@ -205,6 +205,9 @@ func (t *rewindTarget) rows(p *plugin, scope v1alpha1.RewindScope) [][]string {
 	default:
 		rows = append(rows, []string{"  checkpoint", fmt.Sprintf("checkpoint %d", t.point.Checkpoint)})
 	}
+	if n := t.point.ElsewhereCheckpoint; n > 0 {
+		rows = append(rows, []string{"  newer", fmt.Sprintf("checkpoint %d, which was taken by then, too, is on another branch of the conversation", n)})
+	}
 	return rows
 }
 

@@ -74,6 +74,9 @@ type Resolved struct {
 	// Checkpoint is the newest checkpoint at or before the position, on the branch or those it was
 	// forked from, or, for a time, the one that has its state; nil if there is none.
 	Checkpoint *Checkpoint
+	// Elsewhere is the number of a newer checkpoint that was also taken by the query's time, and is on a
+	// branch that the conversation has left; 0 for none.
+	Elsewhere int64
 }
 
 // CheckpointPosition returns where a rewind to Checkpoint moves the conversation. A time may lead

@@ -306,7 +306,15 @@ func chosen(query history.PositionQuery, found history.Resolved) string {
 	if !query.Counts(found.Checkpoint.Time) {
 		return fmt.Sprintf("is the first one after %s, and has its state", describeQuery(query, found))
 	}
-	return "is the newest one at or before " + describeQuery(query, found)
+	return "is the newest one at or before " + describeQuery(query, found) + onAnotherBranch(found)
+}
+
+// onAnotherBranch is a clause about a newer checkpoint to which a time does not lead; "" if there is none.
+func onAnotherBranch(found history.Resolved) string {
+	if found.Elsewhere == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" in this conversation (checkpoint %d, which was taken by then, too, is on another branch of it)", found.Elsewhere)
 }
 
 // laterThan names the place before which there is no checkpoint, and what to name instead. A
@@ -315,7 +323,7 @@ func laterThan(query history.PositionQuery, found history.Resolved) string {
 	if query.Time.IsZero() {
 		return fmt.Sprintf("message %d: name a later message", found.Position.Position)
 	}
-	return describeQuery(query, found) + ": name a later time"
+	return describeQuery(query, found) + onAnotherBranch(found) + ": name a later time"
 }
 
 // beforeCheckpoints resolves a rewind of the conversation to a message before the first

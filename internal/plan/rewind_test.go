@@ -40,6 +40,12 @@ func takenAt(p RewindPosition, at time.Time) RewindPosition {
 	return p
 }
 
+// alsoElsewhere adds a newer checkpoint of another branch to an answer.
+func alsoElsewhere(p RewindPosition, number int64) RewindPosition {
+	p.Found.Elsewhere = number
+	return p
+}
+
 // wantResolved compares the target and the message of status.rewind.
 func (s *scene) wantResolved(want v1alpha1.OperationStatus) {
 	s.Helper()
@@ -89,6 +95,8 @@ func TestARewindToAPositionInTheConversation(t *testing.T) {
 		"code": {v1alpha1.RewindCode, toMessage(9), found(9, 8), 0, 0, "checkpoint 3 is the newest one at or before message 9"},
 		"code, to a time": {v1alpha1.RewindCode, v1alpha1.RewindTarget{Time: &moment}, takenAt(found(6, 6), moment.Time), 0, 0,
 			"checkpoint 3 is the newest one at or before 2026-01-02T03:04:05Z (message 6)"},
+		"code, to a time of another branch": {v1alpha1.RewindCode, v1alpha1.RewindTarget{Time: &moment}, alsoElsewhere(found(6, 6), 5), 0, 0,
+			"checkpoint 3 is the newest one at or before 2026-01-02T03:04:05Z (message 6) in this conversation (checkpoint 5, which was taken by then, too, is on another branch of it)"},
 		"code, to a time before its message's checkpoint": {v1alpha1.RewindCode, v1alpha1.RewindTarget{Time: &moment}, takenAt(found(6, 6), moment.Add(time.Minute)), 0, 0,
 			"checkpoint 3 is the first one after 2026-01-02T03:04:05Z (message 6), and has its state"},
 		"both, to a time before its message's checkpoint": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{Time: &moment}, takenAt(found(6, 6), moment.Add(time.Minute)), 6, 0,
@@ -168,6 +176,8 @@ func TestARewindWithoutATargetIsRefusedAndChangesNothing(t *testing.T) {
 	nowhere := RewindPosition{Known: true}
 	early := found(4, 4)
 	early.Found.Checkpoint = nil
+	elsewhereOnly := alsoElsewhere(found(4, 4), 5)
+	elsewhereOnly.Found.Checkpoint = nil
 	nothingWhole := found(1, 0)
 	nothingWhole.Found.Checkpoint = nil
 	for name, c := range map[string]struct {
@@ -189,6 +199,8 @@ func TestARewindWithoutATargetIsRefusedAndChangesNothing(t *testing.T) {
 			"this task has no checkpoint at or before message 4"},
 		"a time before any checkpoint": {v1alpha1.RewindBoth, v1alpha1.RewindTarget{Time: &moment}, early, v1alpha1.ReasonInvalidState,
 			"this task has no checkpoint at or before 2025-01-02T03:04:05Z (message 4): name a later time"},
+		"a time at which another branch had one": {v1alpha1.RewindCode, v1alpha1.RewindTarget{Time: &moment}, elsewhereOnly, v1alpha1.ReasonInvalidState,
+			"this task has no checkpoint at or before 2025-01-02T03:04:05Z (message 4) in this conversation (checkpoint 5, which was taken by then, too, is on another branch of it): name a later time"},
 		"code, before any checkpoint": {v1alpha1.RewindCode, toMessage(4), early, v1alpha1.ReasonInvalidState,
 			"this task has no checkpoint at or before message 4"},
 		"conversation, into the first turn": {v1alpha1.RewindConversation, toMessage(1), nothingWhole, v1alpha1.ReasonInvalidState,

@@ -158,7 +158,7 @@ func fromRecord(name, uid string, at *v1alpha1.StartPoint, query *history.Positi
 			"the conversation of task %s has no message %s: name another moment", name, describePoint(at))}
 	case c == nil && query != nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"task %s has no checkpoint %s: name a later moment", name, noneBefore(at, found.Found.Position.Position))}
+			"task %s has no checkpoint %s: name a later moment", name, noneBefore(at, found.Found.Position.Position)+onAnotherBranch(*found.Found))}
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
 			"task %s does not have checkpoint %d, or does not have it yet: name one of its checkpoints, or wait for this one", name, *at.CheckpointNumber)}

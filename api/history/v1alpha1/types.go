@@ -240,4 +240,7 @@ type ConversationPoint struct {
 	// taken. 0 for none. CheckpointPosition is where a rewind to it moves the conversation.
 	Checkpoint         int64 `json:"checkpoint,omitempty"`
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
+	// ElsewhereCheckpoint is a newer one that was also taken by the time, and is on a branch that
+	// the conversation has left; 0 for none.
+	ElsewhereCheckpoint int64 `json:"elsewhereCheckpoint,omitempty"`
 }

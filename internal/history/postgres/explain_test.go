@@ -54,6 +54,8 @@ func plans(t testing.TB) []planned {
 		stored("CheckpointBefore", pgx.NamedArgs{"task_uid": "task-0", "branch_id": 5, "upto": 150, "taken_by": "9999-01-01"}, "checkpoints_pkey", 1, 500),
 		stored("CheckpointBefore", pgx.NamedArgs{"task_uid": "task-0", "branch_id": 5, "upto": 150, "taken_by": "2026-01-01 00:40:00Z"}, "checkpoints_pkey", 1, 500),
 		stored("FirstCheckpointAfter", pgx.NamedArgs{"task_uid": "task-0", "after": "2026-01-01 00:40:00Z"}, "checkpoints_pkey", 1, 500),
+		stored("CheckpointElsewhere", pgx.NamedArgs{"task_uid": "task-0", "branch_id": 3, "after": 100, "taken_by": "2026-01-01 00:40:00Z"}, "checkpoints_pkey", 1, 100),
+		stored("CheckpointElsewhere", pgx.NamedArgs{"task_uid": "task-0", "branch_id": 5, "after": 0, "taken_by": "2026-01-01 00:40:00Z"}, "checkpoints_pkey", 0, 500),
 		stored("CheckpointsBefore", pgx.NamedArgs{"task_uid": "task-0", "before": 200, "up_to_rows": 50}, "checkpoints_pkey", 50, 1500),
 		stored("ClaimVerification", pgx.NamedArgs{"after": "ns3", "resting": []string{"ns4"}, "until": time.Now().Add(time.Hour)}, "verifications_by_turn", 1, 60),
 		stored("WaitingMessages", pgx.NamedArgs{"up_to_rows": 100}, "search_queue", 0, 10),

@@ -146,7 +146,7 @@ func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, rea
 }
 
 // ResolvePosition returns the turn boundary of the task's active branch that the query
-// leads to, and the newest checkpoint of the task at or before it that the query counts. Errors:
+// leads to, and the checkpoint of the task to which it leads. Errors:
 // history.ErrInvalid unless exactly one field of the query is set, history.ErrNotFound if
 // the task is unknown or its conversation is shorter.
 func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error) {
@@ -176,7 +176,11 @@ func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query histo
 			result.Checkpoint, err = checkpointBefore(ctx, q, taskUID, found.Branch, p.position, endOfTime())
 			return err
 		}
-		return checkpointAt(ctx, q, taskUID, found.Branch, query, &result)
+		if err := checkpointAt(ctx, q, taskUID, found.Branch, query, &result); err != nil {
+			return err
+		}
+		result.Elsewhere, err = checkpointElsewhere(ctx, q, taskUID, found.Branch, query, result.Checkpoint)
+		return err
 	})
 	return result, err
 }
@@ -203,6 +207,20 @@ func checkpointAt(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.B
 	}
 	result.Checkpoint, err = readCheckpoint(ctx, q, taskUID, next.Number)
 	return err
+}
+
+// checkpointElsewhere returns the newest checkpoint taken by a time if it is behind the given one, and on
+// a branch that the conversation has left; 0 for none.
+func checkpointElsewhere(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.Branch, query history.PositionQuery, found *history.Checkpoint) (int64, error) {
+	after := int32(0)
+	if found != nil {
+		after = narrow(found.Number)
+	}
+	number, err := q.CheckpointElsewhere(ctx, sqlc.CheckpointElsewhereParams{TaskUid: taskUID, BranchID: b.ID, After: after, TakenBy: query.Through()})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return 0, nil
+	}
+	return int64(number), err
 }
 
 // sequenceAt returns the task's record that created a message of a branch; 0 for an

@@ -136,6 +136,10 @@ var _ = Describe("Positions in a conversation", func() {
 		for minute, number := range map[time.Duration]int64{10: 1, 40: 1, 52: 3, 53: 4} {
 			Expect(w.resolve(history.PositionQuery{Time: start.Add(minute * time.Minute)})).To(HaveField("Checkpoint.Number", number), "minute %d", minute)
 		}
+		for minute, number := range map[time.Duration]int64{10: 0, 31: 2, 40: 2, 52: 0} {
+			Expect(w.resolve(history.PositionQuery{Time: start.Add(minute * time.Minute)})).To(HaveField("Elsewhere", number), "newer at minute %d", minute)
+		}
+		Expect(w.resolve(history.PositionQuery{Message: 2})).To(HaveField("Elsewhere", BeZero()))
 
 		By("a new run before any message")
 		at(54*time.Minute, agent("other"))

@@ -105,6 +105,9 @@ func (s *archive) ResolvePosition(_ context.Context, uid string, q history.Posit
 		asked = 6
 	}
 	found := history.Resolved{Position: history.Position{Branch: "main", Position: asked - 1}, Asked: asked, Snapped: true}
+	if !q.Time.IsZero() {
+		found.Elsewhere = 4
+	}
 	if c := (history.Checkpoint{Number: 2, Time: noon.Add(2 * time.Minute), Position: history.Position{Position: 3}}); q.Counts(c.Time) {
 		found.Checkpoint = &c
 	}

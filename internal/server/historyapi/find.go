@@ -282,6 +282,7 @@ func (a *api) position(c *call) (any, error) {
 	answer := &historyv1alpha1.ConversationPoint{
 		TypeMeta: typeMeta("ConversationPoint"), TaskUID: task.UID, Branch: found.Position.Branch,
 		Position: found.Position.Position, Asked: found.Asked, Snapped: found.Snapped, Messages: task.Totals.Messages,
+		ElsewhereCheckpoint: found.Elsewhere,
 	}
 	if found.Checkpoint != nil {
 		answer.Checkpoint, answer.CheckpointPosition = found.Checkpoint.Number, found.CheckpointPosition()

@@ -91,6 +91,23 @@ WHERE t.uid = @task_uid AND c.time > @after::timestamptz
 ORDER BY c.number
 LIMIT 1;
 
+-- name: CheckpointElsewhere :one
+-- The task's newest checkpoint behind another one, of those taken by a time, that is not of a branch or
+-- of what that inherits.
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
+    FROM branches b WHERE b.id = @branch_id
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+)
+SELECT c.number
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+WHERE t.uid = @task_uid AND c.number > @after::integer AND c.time <= @taken_by::timestamptz
+    AND NOT EXISTS (SELECT FROM chain WHERE chain.id = c.branch_id AND c.position <= chain.high)
+ORDER BY c.number DESC
+LIMIT 1;
+
 -- name: Operation :one
 SELECT * FROM operations WHERE task_uid = @task_uid AND operation_id = @operation_id;
 

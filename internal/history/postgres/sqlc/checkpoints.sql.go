@@ -122,6 +122,43 @@ func (q *Queries) CheckpointChanges(ctx context.Context, arg CheckpointChangesPa
 	return column_1, err
 }
 
+const checkpointElsewhere = `-- name: CheckpointElsewhere :one
+WITH RECURSIVE chain AS (
+    SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
+    FROM branches b WHERE b.id = $4
+    UNION ALL
+    SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
+    FROM chain c JOIN branches p ON p.id = c.parent_id
+)
+SELECT c.number
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+WHERE t.uid = $1 AND c.number > $2::integer AND c.time <= $3::timestamptz
+    AND NOT EXISTS (SELECT FROM chain WHERE chain.id = c.branch_id AND c.position <= chain.high)
+ORDER BY c.number DESC
+LIMIT 1
+`
+
+type CheckpointElsewhereParams struct {
+	TaskUid  string
+	After    int32
+	TakenBy  time.Time
+	BranchID int64
+}
+
+// The task's newest checkpoint behind another one, of those taken by a time, that is not of a branch or
+// of what that inherits.
+func (q *Queries) CheckpointElsewhere(ctx context.Context, arg CheckpointElsewhereParams) (int32, error) {
+	row := q.db.QueryRow(ctx, checkpointElsewhere,
+		arg.TaskUid,
+		arg.After,
+		arg.TakenBy,
+		arg.BranchID,
+	)
+	var number int32
+	err := row.Scan(&number)
+	return number, err
+}
+
 const checkpointsAfter = `-- name: CheckpointsAfter :many
 SELECT task_uid, task_id, number, attempt, trigger, time, namespace, task_name, message, commit, tree, state_commit, parent, base, git_head, git_branch, session, files_changed, lines_added, lines_removed, dirty_files, dirty_file_count, files, bytes, skipped, skipped_count, risky_tool, durable, refused, requested_by_name, requested_by_uid, branch_id, branch_number, position, boundary, tool_calls, input_tokens, output_tokens, cost_micro_usd, digest, consistency, frozen_ms, lost FROM recorded_checkpoints WHERE task_uid = $1 AND number > $2::integer ORDER BY number LIMIT $3
 `
