@@ -146,7 +146,7 @@ func branchAt(ctx context.Context, q *sqlc.Queries, taskUID string, p point, rea
 }
 
 // ResolvePosition returns the turn boundary of the task's active branch that the query
-// leads to, and the checkpoint of the task to which it leads. Errors:
+// leads to, and the checkpoint that belongs to it. Errors:
 // history.ErrInvalid unless exactly one field of the query is set, history.ErrNotFound if
 // the task is unknown or its conversation is shorter.
 func (s *Store) ResolvePosition(ctx context.Context, taskUID string, query history.PositionQuery) (history.Resolved, error) {
