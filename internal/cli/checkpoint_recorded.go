@@ -68,7 +68,9 @@ func (s *session) allRecorded(ctx context.Context, task *v1alpha1.Task) ([]histo
 	}
 }
 
-// objectOf returns a recorded checkpoint in the form of an object, without a name.
+// objectOf returns a recorded checkpoint in the form of an object, without a name. The schema bounds
+// the words and ids of an object, which are printed as they are, and nobody those of a record: a
+// history may be imported. Here they are made safe for a terminal.
 func objectOf(task *v1alpha1.Task, c *historyv1.Checkpoint) *v1alpha1.Checkpoint {
 	object := &v1alpha1.Checkpoint{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Checkpoint"},
@@ -76,12 +78,12 @@ func objectOf(task *v1alpha1.Task, c *historyv1.Checkpoint) *v1alpha1.Checkpoint
 	}
 	object.Namespace = task.Namespace
 	object.Status = v1alpha1.CheckpointStatus{
-		TaskUID: c.TaskUID, Number: c.Number, Attempt: c.Attempt, Trigger: v1alpha1.CheckpointTrigger(c.Trigger),
-		Time: &metav1.Time{Time: c.Time.Time}, Consistency: v1alpha1.CheckpointConsistency(c.Consistency), FrozenMilliseconds: c.FrozenMilliseconds,
-		Commit: c.Commit, Tree: c.Tree, Parent: c.Parent, Base: c.Base, StateCommit: c.StateCommit,
+		TaskUID: c.TaskUID, Number: c.Number, Attempt: c.Attempt, Trigger: v1alpha1.CheckpointTrigger(oneLine(c.Trigger)),
+		Time: &metav1.Time{Time: c.Time.Time}, Consistency: v1alpha1.CheckpointConsistency(oneLine(c.Consistency)), FrozenMilliseconds: c.FrozenMilliseconds,
+		Commit: oneLine(c.Commit), Tree: oneLine(c.Tree), Parent: oneLine(c.Parent), Base: oneLine(c.Base), StateCommit: oneLine(c.StateCommit),
 		Code:  &v1alpha1.CodeStats{FilesChanged: c.FilesChanged, LinesAdded: c.LinesAdded, LinesRemoved: c.LinesRemoved},
 		Files: c.Files, Bytes: c.Bytes, SkippedCount: c.SkippedCount,
-		Git: &v1alpha1.GitPosition{Head: c.GitHead, Branch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount},
+		Git: &v1alpha1.GitPosition{Head: oneLine(c.GitHead), Branch: c.GitBranch, DirtyFiles: c.DirtyFiles, DirtyFileCount: c.DirtyFileCount},
 		Conversation: &v1alpha1.CheckpointConversation{
 			ConversationPosition: v1alpha1.ConversationPosition{Branch: c.Branch, Position: c.Position, ToolCalls: c.ToolCalls},
 			MessageCount:         c.Position,
@@ -90,9 +92,10 @@ func objectOf(task *v1alpha1.Task, c *historyv1.Checkpoint) *v1alpha1.Checkpoint
 		Conditions: recordedConditions(c),
 	}
 	for _, f := range c.ChangedFiles {
-		object.Status.ChangedFiles = append(object.Status.ChangedFiles, v1alpha1.ChangedFile{Path: f.Path, Action: v1alpha1.FileAction(f.Action)})
+		object.Status.ChangedFiles = append(object.Status.ChangedFiles, v1alpha1.ChangedFile{Path: f.Path, Action: v1alpha1.FileAction(oneLine(f.Action))})
 	}
 	for _, f := range c.Skipped {
+		f.Reason = oneLine(f.Reason)
 		object.Status.Skipped = append(object.Status.Skipped, v1alpha1.SkippedFile(f))
 	}
 	if t := c.RiskyTool; t != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"strings"
 	"testing"
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
@@ -44,4 +45,29 @@ func TestATaskThatWasDeleted(t *testing.T) {
 	wantError(t, err, `there is no task "nobody" in namespace `)
 	_, _, err = b.clew("", "tree", "nobody")
 	wantError(t, err, `there is no task and no fork "nobody"`)
+}
+
+// A namespace's admin may import any history, and whoever may exec into a pod has the daemon's token.
+func TestTheHistoryOfADeletedTaskCannotControlTheTerminal(t *testing.T) {
+	b := newBench(t)
+	gone := &v1alpha1.Task{}
+	gone.Namespace, gone.Name, gone.UID = b.namespace, "gone", "u1"
+	const osc = "\x1b]52;c;cm0gLXJmIH4=\x07"
+	one := recordedCheckpoint(gone, 1)
+	one.Trigger, one.Consistency, one.GitHead = osc+"t", osc+"y", osc+"h"
+	one.Commit, one.Tree, one.Parent, one.Base, one.StateCommit = osc+"c", osc+"r", osc+"p", osc+"b", osc+"s"
+	one.ChangedFiles[0].Action, one.Skipped[0].Reason = osc+"a", osc+"r"
+	b.withHistory(map[string]any{
+		"GET tasks/gone/checkpoints":   historyv1.CheckpointList{Items: []historyv1.Checkpoint{one}},
+		"GET tasks/gone/checkpoints/1": one,
+	})
+	for _, args := range [][]string{
+		{"checkpoint", "list", "gone"}, {"checkpoint", "show", "gone", "1"},
+		{"fork", "gone", "--name", "again", "--dry-run=client"}, {"fork", "gone", "--name", "again", "--at", "1", "--dry-run=client"},
+	} {
+		out, errOut := b.must(args...)
+		if strings.ContainsAny(out+errOut, "\x1b\x07") {
+			t.Errorf("kubectl clew %s prints an escape sequence: %q", strings.Join(args, " "), out+errOut)
+		}
+	}
 }

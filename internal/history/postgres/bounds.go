@@ -3,6 +3,8 @@ package postgres
 import (
 	"maps"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
@@ -85,12 +87,24 @@ func boundedRewound(r *history.Rewound) *history.Rewound {
 // shortName returns a name or an id as it is stored.
 func shortName(s string) string { return conversation.ShortID(clean(s)) }
 
+// word returns one of our words or ids as it is stored. They have only printable characters, unless
+// somebody else has made them up: then what a terminal could act on is replaced, since the lists of
+// every program print such fields as they are.
+func word(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '?' // no longer than any of them
+	}, shortName(s))
+}
+
 func boundedCheckpoint(c history.Checkpoint) history.Checkpoint {
 	for _, s := range []*string{
 		&c.Trigger, &c.Commit, &c.Tree, &c.Parent, &c.Base, &c.StateCommit, &c.GitHead,
 		&c.RequestedByName, &c.RequestedByUID, &c.Consistency,
 	} {
-		*s = shortName(*s)
+		*s = word(*s)
 	}
 	c.Message, c.GitBranch = clip.Marked(clean(c.Message), maxNote), clip.Marked(clean(c.GitBranch), maxBranchName)
 	c.DirtyFiles = listed(c.DirtyFiles, maxListed, listedBytes, func(path *string) int {
@@ -98,11 +112,11 @@ func boundedCheckpoint(c history.Checkpoint) history.Checkpoint {
 		return len(*path)
 	})
 	c.Skipped = listed(c.Skipped, maxListed, listedBytes, func(f *history.SkippedFile) int {
-		f.Path, f.Reason = clean(f.Path), shortName(f.Reason)
+		f.Path, f.Reason = clean(f.Path), word(f.Reason)
 		return len(f.Path) + len(f.Reason)
 	})
 	c.Changes = listed(c.Changes, maxChanges, changesBytes, func(f *history.FileChange) int {
-		f.Path, f.Action = clean(f.Path), shortName(f.Action)
+		f.Path, f.Action = clean(f.Path), word(f.Action)
 		return len(f.Path) + len(f.Action)
 	})
 	if t := c.RiskyTool; t != nil {

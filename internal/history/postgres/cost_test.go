@@ -139,4 +139,18 @@ var _ = Describe("The cost of a record", func() {
 		Expect(c.Changes).To(HaveLen(maxChanges))
 		Expect(c.DirtyFiles).To(HaveExactElements("a"))
 	})
+
+	It("keeps no character in words and ids on which a terminal could act", func() {
+		c := boundedCheckpoint(history.Checkpoint{
+			Trigger: "\x1b]52;c;eA==\aManual", Consistency: "PointInTime", Commit: "ab\ncd", GitHead: "\u202eab",
+			Changes: []history.FileChange{{Path: "p", Action: "Added\r"}}, Skipped: []history.SkippedFile{{Path: "p", Reason: "\u009bTooLarge"}},
+		})
+		Expect(c.Trigger).To(Equal("?]52;c;eA==?Manual"))
+		Expect(c.Consistency).To(Equal("PointInTime"))
+		Expect(c.Commit).To(Equal("ab?cd"))
+		Expect(c.GitHead).To(Equal("?ab"))
+		Expect(c.Changes[0].Action).To(Equal("Added?"))
+		Expect(c.Skipped[0].Reason).To(Equal("?TooLarge"))
+		Expect(boundedCheckpoint(c)).To(Equal(c))
+	})
 })
