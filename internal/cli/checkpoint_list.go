@@ -74,8 +74,10 @@ func (p *plugin) checkpointList(ctx context.Context, taskName string, all bool, 
 			return err
 		}
 	}
-	if *flags.OutputFormat == "name" && slices.ContainsFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == "" }) {
-		return fmt.Errorf("task %s was deleted, and its checkpoints have no object and no name: choose another output", taskName)
+	if *flags.OutputFormat == "name" {
+		if err := p.leaveOutNameless(list, taskName); err != nil {
+			return err
+		}
 	}
 	if done, err := p.printed(flags, list); done {
 		return err
@@ -89,6 +91,20 @@ func (p *plugin) checkpointList(ctx context.Context, taskName string, all bool, 
 	}
 	if hidden > 0 {
 		fmt.Fprintf(p.ErrOut, "%s without an object not listed; add --all to list all of them.\n", plural(hidden, "checkpoint"))
+	}
+	return nil
+}
+
+// leaveOutNameless leaves the checkpoints of a deleted task that have no object out of a list of names,
+// and says so. It is an error if no others are there.
+func (p *plugin) leaveOutNameless(list *v1alpha1.CheckpointList, taskName string) error {
+	all := len(list.Items)
+	list.Items = slices.DeleteFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == "" })
+	switch nameless := all - len(list.Items); {
+	case nameless > 0 && len(list.Items) == 0:
+		return fmt.Errorf("task %s was deleted, and its checkpoints have no object and no name: choose another output", taskName)
+	case nameless > 0:
+		fmt.Fprintf(p.ErrOut, "%s without an object not listed: only an object has a name; another output lists all.\n", plural(int64(nameless), "checkpoint"))
 	}
 	return nil
 }
@@ -109,8 +125,8 @@ func noCheckpoints(namespace, task string, hidden int64) string {
 func (s *session) addOthers(ctx context.Context, list *v1alpha1.CheckpointList, taskName string, all bool) (hidden int64, err error) {
 	task, deleted, err := s.taskOrFormer(ctx, taskName)
 	switch {
-	case (err != nil || deleted) && !all && len(list.Items) > 0:
-		return 0, nil // objects that outlive their task are listed all the same
+	case err != nil && !all && len(list.Items) > 0:
+		return 0, nil // objects that outlive their task are listed even if the history cannot be read
 	case err != nil:
 		return 0, err
 	case all, deleted:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -183,7 +184,7 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 	}
 	if newest != nil {
 		object.Spec.TaskUID = string(task.UID)
-		list.Items = nil // those of another task of the name
+		list.Items = slices.DeleteFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Status.TaskUID != string(task.UID) })
 	}
 	var from *rewindTarget
 	if object.Spec.At, from, err = o.moment(ctx, s, task, list, newest); err != nil {

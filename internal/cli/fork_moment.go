@@ -31,16 +31,17 @@ func (o *fork) moment(ctx context.Context, s *session, task *v1alpha1.Task, list
 		from := messageTarget(n)
 		return &v1alpha1.StartPoint{Message: &n}, from, from.resolveStart(ctx, s, task, list)
 	}
-	return o.checkpointOrTime(ctx, s, task, list)
+	return o.checkpointOrTime(ctx, s, task, list, newest != nil)
 }
 
 // checkpointOrTime resolves --at to a checkpoint or a time. A checkpoint's name wins over
-// everything else that it could mean.
-func (o *fork) checkpointOrTime(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*v1alpha1.StartPoint, *rewindTarget, error) {
+// everything else that it could mean. An object of a task that is gone may be deleted at any time: its
+// checkpoint is named by the number, which the history knows.
+func (o *fork) checkpointOrTime(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, gone bool) (*v1alpha1.StartPoint, *rewindTarget, error) {
 	checkpoint, err := s.anyCheckpoint(ctx, list, task, o.at)
 	var missing *noObject
 	switch {
-	case err == nil && checkpoint.Name != "":
+	case err == nil && checkpoint.Name != "" && !gone:
 		return &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: checkpoint.Name}}, &rewindTarget{named: true, checkpoint: checkpoint}, nil
 	case err == nil:
 		return &v1alpha1.StartPoint{CheckpointNumber: &checkpoint.Status.Number}, &rewindTarget{named: true, checkpoint: checkpoint}, nil

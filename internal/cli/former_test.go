@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -69,5 +71,29 @@ func TestTheHistoryOfADeletedTaskCannotControlTheTerminal(t *testing.T) {
 		if strings.ContainsAny(out+errOut, "\x1b\x07") {
 			t.Errorf("kubectl clew %s prints an escape sequence: %q", strings.Join(args, " "), out+errOut)
 		}
+	}
+}
+
+// A Checkpoint that somebody applied, or that restore, publish or checkpoint branch made, has no owner
+// and outlives its Task: it stands for itself among the others, and can be named.
+func TestAnObjectThatOutlivesItsTask(t *testing.T) {
+	b := newBench(t)
+	gone := &v1alpha1.Task{}
+	gone.Namespace, gone.Name, gone.UID = b.namespace, "gone", "u1"
+	one, two := recordedCheckpoint(gone, 1), recordedCheckpoint(gone, 2)
+	b.checkpoint(gone, 1)
+	b.withHistory(map[string]any{"GET tasks/gone/checkpoints": historyv1.CheckpointList{Items: []historyv1.Checkpoint{two, one}}})
+	out, errOut := b.must("checkpoint", "list", "gone", "--no-headers")
+	wantParts(t, "the list", squeezed(out), "1 gone-1 ToolCalls yes", "\n2 - ToolCalls yes")
+	wantText(t, "standard error", "", errOut)
+	out, errOut = b.must("checkpoint", "list", "gone", "-o", "name")
+	wantText(t, "the names", "checkpoint.clew.dev/gone-1\n", out)
+	wantText(t, "the note", "1 checkpoint without an object not listed: only an object has a name; another output lists all.\n", errOut)
+
+	b.must("fork", "gone", "--name", "again", "--at", "gone-1", "--wait=false")
+	f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "again"}}
+	b.get(f)
+	if at := f.Spec.At; at == nil || at.CheckpointNumber == nil || *at.CheckpointNumber != 1 {
+		t.Errorf("the Fork is made at %+v, want checkpoint 1", at)
 	}
 }
