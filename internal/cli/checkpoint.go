@@ -13,7 +13,9 @@ rewound to it, or forked from it.
 
 A task keeps only as many Checkpoint objects as its checkpointPolicy.retention says.
 The history keeps every checkpoint, and the gitstore its code: each command that
-takes a number takes that of a checkpoint without an object, too.`,
+takes a number takes that of a checkpoint without an object, too. A number, and a
+word such as latest, mean the same whatever objects are named: a Checkpoint object
+with such a name is named by its number.`,
 	}
 	return group(cmd, p.checkpointCreateCommand(), p.checkpointListCommand(), p.checkpointShowCommand(),
 		p.checkpointBranchCommand(), p.checkpointPruneCommand(), p.checkpointRestoreCommand(), p.checkpointVerifyCommand())

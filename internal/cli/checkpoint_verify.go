@@ -123,8 +123,11 @@ func (o *checkpointVerify) numbers(ctx context.Context, s *session, task *v1alph
 		if err != nil {
 			return nil, err
 		}
+		if number, ok := numberOf(list, task, named[0]); ok && number > 0 {
+			return []int64{number}, nil
+		}
 		at := slices.IndexFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == named[0] })
-		if at >= 0 && list.Items[at].Status.Number > 0 && list.Items[at].Status.TaskUID == string(task.UID) {
+		if at >= 0 && namesItself(named[0]) && list.Items[at].Status.Number > 0 && list.Items[at].Status.TaskUID == string(task.UID) {
 			return []int64{list.Items[at].Status.Number}, nil
 		}
 		_, err = findCheckpoint(list, task, named[0])

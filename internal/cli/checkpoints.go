@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
@@ -47,29 +48,92 @@ func compareCheckpoints(a, b v1alpha1.Checkpoint) int {
 	)
 }
 
-// findCheckpoint finds a task's checkpoint by its name or number. A name wins over a
-// number.
+// findCheckpoint finds a task's checkpoint by its number, the word latest, or the name of its object. Of
+// a text that may be several of these, the name counts last: otherwise, whoever may create Checkpoints
+// would decide what a number means.
 func findCheckpoint(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (*v1alpha1.Checkpoint, error) {
-	for i := range list.Items {
-		if list.Items[i].Name == wanted {
-			return usable(&list.Items[i], task)
-		}
+	number, ok := numberOf(list, task, wanted)
+	switch {
+	case ok && number == 0 && wanted == historyv1.WordLatest:
+		return nil, fmt.Errorf("task %s has no checkpoint yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Name, task.Namespace)
+	case ok:
+		return findNumber(list, task, number)
+	}
+	i := slices.IndexFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == wanted })
+	if i >= 0 && !isMomentWord(wanted) {
+		return usable(&list.Items[i], task)
+	}
+	return nil, &noName{fmt.Sprintf("task %s has no checkpoint %q%s; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", task.Name, wanted, namesake(list, wanted), task.Name, task.Namespace)}
+}
+
+// numberOf returns the number of the checkpoint that a number or the word latest names. ok is false for
+// any other text.
+func numberOf(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) (number int64, ok bool) {
+	if wanted == historyv1.WordLatest {
+		return latestNumber(list, task), true
 	}
 	number, err := strconv.ParseInt(strings.TrimPrefix(wanted, "#"), 10, 64)
-	if err != nil {
-		return nil, &noName{fmt.Sprintf("task %s has no checkpoint %q; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", task.Name, wanted, task.Name, task.Namespace)}
+	return number, err == nil
+}
+
+// latestNumber returns the number of a task's latest checkpoint: of that which its status names, or, if
+// that does not say yet, of the newest that has an object; 0 if there is none.
+func latestNumber(list *v1alpha1.CheckpointList, task *v1alpha1.Task) int64 {
+	if c := task.Status.LatestCheckpoint; c != nil && c.Number > 0 {
+		return c.Number
 	}
-	for i := range list.Items {
-		if list.Items[i].Status.Number == number {
-			return usable(&list.Items[i], task)
+	var number int64
+	for _, c := range list.Items {
+		if c.Status.TaskUID == string(task.UID) {
+			number = max(number, c.Status.Number)
 		}
 	}
-	return nil, missingNumber(list, task, number)
+	return number
+}
+
+// isMomentWord reports whether a text is a word for a moment of a task, which not every command takes.
+func isMomentWord(text string) bool {
+	return slices.Contains([]string{historyv1.WordBase, historyv1.WordPrevious, historyv1.WordLatest, historyv1.WordLive, historyv1.WordDrift}, text)
+}
+
+// namesItself reports whether an object can be named by its name, which is then neither a number nor a
+// word that means something else.
+func namesItself(name string) bool {
+	_, err := strconv.ParseInt(name, 10, 64)
+	return name != "" && err != nil && !isMomentWord(name)
+}
+
+// findNumber finds the object of a task's checkpoint by its number. An object of an earlier task of the
+// name may have the same one.
+func findNumber(list *v1alpha1.CheckpointList, task *v1alpha1.Task, number int64) (*v1alpha1.Checkpoint, error) {
+	missing := missingNumber(list, task, number)
+	for i := range list.Items {
+		c := &list.Items[i]
+		if number < 1 || c.Status.Number != number {
+			continue
+		}
+		found, err := usable(c, task)
+		if uid := c.Status.TaskUID; uid == "" || uid == string(task.UID) {
+			return found, err
+		}
+		missing.message = err.Error()
+	}
+	return nil, missing
+}
+
+// namesake says which checkpoint's object has a number or a word as its name; "" for none.
+func namesake(list *v1alpha1.CheckpointList, wanted string) string {
+	i := slices.IndexFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == wanted && c.Status.Number > 0 })
+	if i < 0 {
+		return ""
+	}
+	return fmt.Sprintf(" (the Checkpoint named %s is its checkpoint %d: name that by the number)", wanted, list.Items[i].Status.Number)
 }
 
 // missingNumber returns the error for a number of which the list has no object.
 func missingNumber(list *v1alpha1.CheckpointList, task *v1alpha1.Task, number int64) *noObject {
-	return &noObject{number, fmt.Sprintf("task %s has no checkpoint number %d; %s", task.Name, number, availableNumbers(list, task))}
+	text := strconv.FormatInt(number, 10)
+	return &noObject{number, fmt.Sprintf("task %s has no checkpoint number %s%s; %s", task.Name, text, namesake(list, text), availableNumbers(list, task))}
 }
 
 // noObject is the error for a number of which there is no Checkpoint object.
@@ -96,22 +160,9 @@ func alsoTakes(err error, flag, words string) error {
 	return err
 }
 
-// latest finds a task's latest checkpoint: the one that its status names, or, if that does not say
-// yet, the newest that has an object.
+// latest finds a task's latest checkpoint.
 func (s *session) latest(ctx context.Context, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*v1alpha1.Checkpoint, error) {
-	var number int64
-	for _, c := range list.Items {
-		if c.Status.TaskUID == string(task.UID) {
-			number = max(number, c.Status.Number)
-		}
-	}
-	if c := task.Status.LatestCheckpoint; c != nil && c.Number > 0 {
-		number = c.Number
-	}
-	if number == 0 {
-		return nil, fmt.Errorf("task %s has no checkpoint yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Name, task.Namespace)
-	}
-	return s.anyCheckpoint(ctx, list, task, fmt.Sprintf("#%d", number)) // # cannot begin a name
+	return s.anyCheckpoint(ctx, list, task, historyv1.WordLatest)
 }
 
 // anyCheckpoint finds a task's checkpoint by its name or number, also if it has no object any

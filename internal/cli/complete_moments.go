@@ -141,7 +141,7 @@ func (s *session) momentNames(ctx context.Context, task, prefix string) ([]strin
 		if number := fmt.Sprint(c.Status.Number); c.Status.Number > 0 && strings.HasPrefix(number, prefix) {
 			numbers = append(numbers, cobra.CompletionWithDesc(number, about))
 		}
-		if c.Name != "" && strings.HasPrefix(c.Name, prefix) {
+		if namesItself(c.Name) && strings.HasPrefix(c.Name, prefix) {
 			names = append(names, cobra.CompletionWithDesc(c.Name, about))
 		}
 	}

@@ -84,7 +84,7 @@ created for each --variant, which is a list of KEY=VALUE separated by commas:
 		PreRunE:           func(cmd *cobra.Command, _ []string) error { return checkForkFlags(cmd) },
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
-	const at = "Moment to fork from: a checkpoint's number or name, latest, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, a date, which is its midnight, or a duration before now such as 30m. A message leads to the newest checkpoint at or before it; a time to the newest taken by then, whose messages the conversation still has, or to the next one, if the last message had none yet and nothing else happened before that was taken. Defaults to the latest checkpoint."
+	const at = "Moment to fork from: a checkpoint's number, latest, message:N for a message as shown by \"task history\", a time such as 2026-11-21T12:00:00Z, a date, which is its midnight, a duration before now such as 30m, or, if it is none of these, the name of a Checkpoint object. A message leads to the newest checkpoint at or before it; a time to the newest taken by then, whose messages the conversation still has, or to the next one, if the last message had none yet and nothing else happened before that was taken. Defaults to the latest checkpoint."
 	cmd.Flags().StringVar(&o.at, "at", "", at)
 	cmd.Flags().StringVar(&o.at, "from", "", "The same as --at.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the source, if several tasks had this name. Defaults to the Task that exists, or else to the newest.")

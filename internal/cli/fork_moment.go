@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +18,7 @@ import (
 // moment resolves --at to the moment of the Fork, which is nil for the latest checkpoint, and to
 // what it means now. newest is the newest checkpoint of a task that is gone.
 func (o *fork) moment(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, newest *historyv1.Checkpoint) (*v1alpha1.StartPoint, *rewindTarget, error) {
-	if o.at == "" || o.at == historyv1.WordLatest && !named(list, o.at) {
+	if o.at == "" || o.at == historyv1.WordLatest {
 		return nil, s.latestOf(ctx, task, list, newest), nil
 	}
 	if text, ok := strings.CutPrefix(o.at, "message:"); ok {
@@ -34,23 +32,26 @@ func (o *fork) moment(ctx context.Context, s *session, task *v1alpha1.Task, list
 	return o.checkpointOrTime(ctx, s, task, list, newest != nil)
 }
 
-// checkpointOrTime resolves --at to a checkpoint or a time. A checkpoint's name wins over
-// everything else that it could mean. An object of a task that is gone may be deleted at any time: its
-// checkpoint is named by the number, which the history knows.
+// checkpointOrTime resolves --at to a checkpoint or a time. As everywhere, a checkpoint's name counts
+// last. An object of a task that is gone may be deleted at any time: its checkpoint is named by the
+// number, which the history knows.
 func (o *fork) checkpointOrTime(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList, gone bool) (*v1alpha1.StartPoint, *rewindTarget, error) {
+	_, isNumber := numberOf(list, task, o.at)
+	if _, err := o.parseMoment("--at", o.at); err == nil && !isNumber {
+		return o.atTime(ctx, s, task, list)
+	}
 	checkpoint, err := s.anyCheckpoint(ctx, list, task, o.at)
-	var missing *noObject
 	switch {
-	case err == nil && checkpoint.Name != "" && !gone:
-		return &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: checkpoint.Name}}, &rewindTarget{named: true, checkpoint: checkpoint}, nil
-	case err == nil:
-		return &v1alpha1.StartPoint{CheckpointNumber: &checkpoint.Status.Number}, &rewindTarget{named: true, checkpoint: checkpoint}, nil
-	case errors.As(err, &missing):
-		return nil, nil, err
-	}
-	if _, unparsable := o.parseMoment("--at", o.at); unparsable != nil {
+	case err != nil:
 		return nil, nil, alsoTakes(err, "--at", `latest, a message such as message:12, a time such as 2026-11-21T12:00:00Z or "2026-11-21 12:00:00", a date, and a duration such as 30m or 2d`)
+	case checkpoint.Name != "" && !gone:
+		return &v1alpha1.StartPoint{CheckpointRef: &v1alpha1.NameReference{Name: checkpoint.Name}}, &rewindTarget{named: true, checkpoint: checkpoint}, nil
 	}
+	return &v1alpha1.StartPoint{CheckpointNumber: &checkpoint.Status.Number}, &rewindTarget{named: true, checkpoint: checkpoint}, nil
+}
+
+// atTime resolves --at as a time.
+func (o *fork) atTime(ctx context.Context, s *session, task *v1alpha1.Task, list *v1alpha1.CheckpointList) (*v1alpha1.StartPoint, *rewindTarget, error) {
 	from, err := o.timeTarget("--at", o.at)
 	if err != nil {
 		return nil, nil, err
@@ -91,11 +92,6 @@ func (t *rewindTarget) resolveStart(ctx context.Context, s *session, task *v1alp
 func behind(task *v1alpha1.Task) bool {
 	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskHistoryComplete)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonHistoryBehind
-}
-
-// named reports whether the list has a checkpoint of that name.
-func named(list *v1alpha1.CheckpointList, name string) bool {
-	return slices.ContainsFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == name })
 }
 
 // preview prints from where the new tasks start, as it is now.

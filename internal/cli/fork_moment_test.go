@@ -18,8 +18,11 @@ const sourcePosition = "GET tasks/source/conversation/position"
 func TestForkSaysFromWhereItStarts(t *testing.T) {
 	b := newBench(t)
 	task := b.task("source", v1alpha1.ReasonRunning)
-	b.checkpoint(task, 1)
+	first := b.checkpoint(task, 1)
 	b.checkpoint(task, 3)
+	for _, name := range []string{"latest", "3", "30m"} { // a name counts last
+		b.renamed(first, name)
+	}
 	r := b.withHistory(map[string]any{
 		sourcePosition: historyv1.ConversationPoint{Position: 12, Asked: 13, Snapped: true, Messages: 40, Checkpoint: 1, CheckpointPosition: 10},
 	})
@@ -31,6 +34,7 @@ func TestForkSaysFromWhereItStarts(t *testing.T) {
 		{[]string{"--at", "message:13"}, "message=13", []string{"from           message 13", "to message 12, the end of its turn", "checkpoint 1 (source-1), taken 9m ago, ToolCalls", "up to message 10, as at the checkpoint"}},
 		{[]string{"--at", "2026-11-21 11:30:00", "--no-conversation"}, "time=2026-11-21T11%3A30%3A00Z", []string{"2026-11-21 11:30:00", "checkpoint 1 (source-1), taken 9m ago", "conversation   empty"}},
 		{[]string{"--at", "3"}, "", []string{"from           checkpoint 3 (source-3), taken 7m ago", "up to message 30"}},
+		{[]string{"--at", "30m"}, "time=2026-11-21T11%3A30%3A00Z", []string{"2026-11-21 11:30:00"}},
 		{nil, "", []string{"from           checkpoint 3 (source-3), taken 7m ago"}},
 		{[]string{"--at", "latest"}, "", []string{"from           checkpoint 3 (source-3), taken 7m ago"}},
 	} {

@@ -61,8 +61,8 @@ func (s *session) taskOrFormer(ctx context.Context, name string) (task *v1alpha1
 }
 
 // former finds the task of a name, and of a UID if one is given, whose history is kept although it
-// may be gone. It has only name and UID, and newest is its newest checkpoint; without one, newest is
-// nil and the UID empty.
+// may be gone. It has only name, UID and the number of its latest checkpoint, and newest is that
+// checkpoint; without one, newest is nil and the UID empty.
 func (s *session) former(ctx context.Context, name, uid string) (task *v1alpha1.Task, newest *historyv1.Checkpoint, err error) {
 	page := &historyv1.CheckpointList{}
 	params := url.Values{"uid": {uid}, "limit": {"1"}}
@@ -73,6 +73,7 @@ func (s *session) former(ctx context.Context, name, uid string) (task *v1alpha1.
 	if len(page.Items) > 0 {
 		newest = &page.Items[0]
 		task.UID = types.UID(newest.TaskUID)
+		task.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Number: newest.Number}
 	}
 	return task, newest, nil
 }

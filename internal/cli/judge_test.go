@@ -56,14 +56,19 @@ func TestFindCheckpoint(t *testing.T) {
 	damaged.Status.Conditions = append(damaged.Status.Conditions, metav1.Condition{Type: v1alpha1.CheckpointIntact, Status: metav1.ConditionFalse})
 	asked := v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "asked", Namespace: "team"}}
 	list := &v1alpha1.CheckpointList{Items: []v1alpha1.Checkpoint{
-		takenCheckpoint(1, "fix-login-1"), takenCheckpoint(2, "fix-login-2"), takenCheckpoint(3, "2"), damaged, foreign, asked,
+		takenCheckpoint(1, "fix-login-1"), takenCheckpoint(2, "fix-login-2"), takenCheckpoint(3, "2"), damaged, takenCheckpoint(5, "17"), takenCheckpoint(6, "base"), foreign, asked,
 	}}
 	task := taskWith(metav1.ConditionUnknown, v1alpha1.ReasonRunning)
 	for _, test := range []struct{ wanted, name, err string }{
 		{"fix-login-1", "fix-login-1", ""},
 		{"1", "fix-login-1", ""},
 		{"#1", "fix-login-1", ""},
-		{"2", "2", ""}, // a name wins over a number
+		{"2", "fix-login-2", ""}, // a number wins over a name
+		{"3", "2", ""},
+		{"latest", "base", ""},
+		{"7", "", "belongs to an earlier task"},
+		{"base", "", "has no checkpoint \"base\" (the Checkpoint named base is its checkpoint 6: name that by the number)"},
+		{"17", "", "has no checkpoint number 17 (the Checkpoint named 17 is its checkpoint 5: name that by the number)"},
 		{"damaged", "", "damaged; choose another"},
 		{"foreign", "", "belongs to an earlier task"},
 		{"asked", "", "has not been taken yet"},

@@ -68,7 +68,7 @@ asks first if the task has published a newer checkpoint as that branch.`,
 	cmd.Flags().StringVar(&o.approve, "approve", "", "Commit to publish although it changes protected files: you have reviewed them. status.publish.heldCommit says which is held.")
 	_ = cmd.RegisterFlagCompletionFunc("branch", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("when", cobra.FixedCompletions(publishMoments(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "Number or name of a checkpoint to publish at once, as the branch that --branch names.")
+	cmd.Flags().StringVar(&o.checkpoint, "checkpoint", "", "Checkpoint to publish at once, as the branch that --branch names: its number, latest, or the name of its object.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --checkpoint: do not ask for confirmation.")
 	cmd.Flags().StringVar(&o.onDiverged, "on-diverged", "", "What to do if others have pushed to the branch: fail, or force-with-lease to discard theirs. Defaults to what the spec says.")
 	_ = cmd.RegisterFlagCompletionFunc("checkpoint", cobra.NoFileCompletions)

@@ -117,3 +117,16 @@ func TestPublishingAsksForNoCheckoutAgain(t *testing.T) {
 		}
 	}
 }
+
+// A number is the number of a checkpoint, also if somebody has given another checkpoint's object that name.
+func TestPublishOfANumberPublishesThatCheckpoint(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonSuspended)
+	b.renamed(b.checkpoint(task, 1), "7")
+	wanted := b.checkpoint(task, 7)
+	b.must("publish", "worker", "--checkpoint", "7", "--branch", "release", "--wait=false")
+	b.get(wanted)
+	if !hasBranch(wanted, "release") {
+		t.Errorf("publish --checkpoint 7 does not publish checkpoint 7")
+	}
+}

@@ -89,7 +89,7 @@ the --context flags set for this resume only.`,
 	o.mode = enum(cmd, "mode", string(v1alpha1.ResumeContinue), "Where the task continues; FromCheckpoint needs --from-checkpoint, which alone is enough.",
 		string(v1alpha1.ResumeContinue), string(v1alpha1.ResumeClean), string(v1alpha1.ResumeFromCheckpoint))
 	cmd.Flags().BoolVar(&o.clean, "clean", false, "Continue with the code as it is, in a new conversation; short for --mode Clean.")
-	cmd.Flags().StringVar(&o.from, "from-checkpoint", "", "Continue from this checkpoint: its number or its name.")
+	cmd.Flags().StringVar(&o.from, "from-checkpoint", "", "Continue from this checkpoint: its number, latest, or the name of its object.")
 	_ = cmd.RegisterFlagCompletionFunc("from-checkpoint", p.completeCheckpointOf)
 	o.context.add(cmd)
 	o.onDrift = driftFlag(cmd)

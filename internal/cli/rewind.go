@@ -111,7 +111,7 @@ unless it was stopped before.`,
 
 func (o *rewind) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&o.to, "to", "", "Name or number of the checkpoint to rewind to. A number need not have a Checkpoint object any more. base is the commit that the task started from: only the files are rewound to it. latest is the latest checkpoint.")
+	flags.StringVar(&o.to, "to", "", "Number of the checkpoint to rewind to, or name of its object. A number need not have a Checkpoint object any more, and means the checkpoint of that number whatever objects are named. base is the commit that the task started from: only the files are rewound to it. latest is the latest checkpoint.")
 	flags.Int64Var(&o.toMessage, "to-message", 0, "Position of the last message to keep, as shown by \"task history\".")
 	flags.StringVar(&o.toTime, "to-time", "", "Time up to which messages are kept: a time such as 2026-11-21T12:00:00Z, a time as shown by \"task history\", a date, which is its midnight, or a duration before now such as 30m. It must not be in the future.")
 	flags.StringVar(&o.toCommit, "to-commit", "", "Full id of a commit whose files are restored. Only the files are rewound.")

@@ -39,10 +39,6 @@ func (o *rewind) target(ctx context.Context, s *session, task *v1alpha1.Task, li
 	if o.to == historyv1.WordBase {
 		return s.toBase(ctx, task, list)
 	}
-	if o.to == historyv1.WordLatest && !named(list, o.to) {
-		checkpoint, err := s.latest(ctx, task, list)
-		return &rewindTarget{named: true, checkpoint: checkpoint}, err
-	}
 	if o.to != "" {
 		checkpoint, err := s.anyCheckpoint(ctx, list, task, o.to)
 		return &rewindTarget{named: true, checkpoint: checkpoint}, alsoTakes(err, "--to", "base and latest")

@@ -333,6 +333,29 @@ func TestRewindToTheLatestCheckpoint(t *testing.T) {
 	wantError(t, err, "--to also takes base and latest")
 }
 
+// Whoever may only create Checkpoints does not decide what the word means.
+func TestAnObjectNamedLatestIsNotTheLatestCheckpoint(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonSuspended)
+	b.renamed(b.checkpoint(task, 1), "latest")
+	b.checkpoint(task, 5)
+	b.get(task)
+	task.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "worker-5", Number: 5}
+	b.try(server.Client.Status().Update(b.ctx, task))
+	out, errOut := b.must("rewind", "worker", "--to", "latest", "--dry-run=client")
+	wantParts(t, "the preview", out+errOut, "checkpoint 5 (worker-5)")
+}
+
+// renamed creates another object of a checkpoint.
+func (b *bench) renamed(c *v1alpha1.Checkpoint, name string) {
+	b.Helper()
+	status := c.Status
+	another := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}, Spec: v1alpha1.CheckpointSpec{TaskRef: c.Spec.TaskRef}}
+	b.try(server.Client.Create(b.ctx, another))
+	another.Status = status
+	b.try(server.Client.Status().Update(b.ctx, another))
+}
+
 // The manager carries the rewind out once the task's pod has sent the messages again.
 func TestRewindToAPositionThatTheHistoryStoreHasLostIsRequested(t *testing.T) {
 	const position = "GET tasks/restored/conversation/position"
