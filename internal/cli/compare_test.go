@@ -117,8 +117,31 @@ func TestPick(t *testing.T) {
 	if b.get(task); task.Spec.Publish == nil || task.Spec.Publish.Branch != "clew/passkeys" || task.Spec.Publish.When != v1alpha1.PublishSuspended {
 		t.Errorf("spec.publish of the picked task, which is suspended, is %+v", task.Spec.Publish)
 	}
-	out, _ = b.must("pick", "ways", "passkeys")
+	out, errOut = b.must("pick", "ways", "passkeys")
+	wantParts(t, "the note", errOut, "Task passkeys is suspended, and stays so: continue it with `kubectl clew resume passkeys -n "+b.namespace+"`.\n")
 	wantText(t, "again", "task.clew.dev/passkeys picked, and published to clew/passkeys as its spec says\n", out)
 	_, errOut = b.must("pick", "ways", "oauth")
 	wantParts(t, "again", errOut, "Nothing to suspend")
+}
+
+// As publish does: what is requested of a task that was rewound is not published.
+func TestPickOfARewoundTaskDoesNotPromiseToPublish(t *testing.T) {
+	b := newBench(t)
+	f := b.family()
+	rewound := b.task("rewound", v1alpha1.ReasonRewound)
+	f.Status.Tasks = append(f.Status.Tasks, v1alpha1.ForkedTask{Name: "rewound", UID: string(rewound.UID)})
+	f.Status.Conditions[0].Status, f.Status.Conditions[0].Reason = metav1.ConditionTrue, v1alpha1.ReasonForked
+	b.try(server.Client.Status().Update(b.ctx, f))
+	_, _, err := b.clew("", "pick", "ways", "rewound", "--yes", "--branch", "clew/rewound")
+	wantError(t, err, "task rewound was rewound and waits for a resume")
+	wantError(t, err, "kubectl clew publish rewound --checkpoint NUMBER --branch clew/rewound -n "+b.namespace+"`, and pick it without --branch")
+	other := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "oauth"}}
+	if b.get(other); other.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
+		t.Error("the others were suspended")
+	}
+	rewound.Spec.Publish = &v1alpha1.Publish{ID: "1", Branch: "clew/rewound"}
+	b.try(server.Client.Update(b.ctx, rewound))
+	out, errOut := b.must("pick", "ways", "rewound", "--yes")
+	wantParts(t, "the output", out, "task.clew.dev/rewound picked, and published to clew/rewound as its spec says, but not before it is resumed\n")
+	wantParts(t, "the note", errOut, "Task rewound was rewound, and waits for a resume: continue it with `kubectl clew resume rewound -n ")
 }

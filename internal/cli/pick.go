@@ -31,11 +31,12 @@ func (p *plugin) pickCommand() *cobra.Command {
 		Use:   "pick FORK TASK [--branch BRANCH]",
 		Short: "Go on with one task of a fork, and suspend the others",
 		Long: `Go on with one task of a fork, and suspend the others: each takes a last checkpoint,
-keeps its work, and can be resumed. Tasks that have ended stay as they are.
+keeps its work, and can be resumed. Tasks that have ended stay as they are. A picked task
+that an earlier pick has suspended, or that was rewound, continues with "kubectl clew resume".
 
 With --branch, the work of the task is published once the task is completed (at once if it
-already is); a suspended task's work is published as it is now. Without it, the task's spec.publish says whether it
-is; a fork does not copy that from its source.`,
+already is); a suspended task's work is published as it is now. Without it, the task's
+spec.publish says whether it is; a fork does not copy that from its source.`,
 		Example: `  # Compare the tasks, and go on with one of them
   kubectl clew compare approaches
   kubectl clew pick approaches with-oauth
@@ -83,7 +84,11 @@ func (o *pick) run(ctx context.Context, forkName, picked string) error {
 	}
 	changed := &v1alpha1.TaskList{}
 	// First: if that is refused, nothing is changed.
-	published, err := o.publish(ctx, s, picked)
+	task, err := s.task(ctx, picked)
+	if err != nil {
+		return err
+	}
+	published, err := o.publish(ctx, s, task)
 	if err != nil {
 		return err
 	}
@@ -93,6 +98,7 @@ func (o *pick) run(ctx context.Context, forkName, picked string) error {
 		}
 		changed.Items = append(changed.Items, others[i])
 	}
+	o.tellResting(task)
 	if done, err := o.printed(o.print, changed); done {
 		return err
 	}
@@ -104,26 +110,46 @@ func (o *pick) run(ctx context.Context, forkName, picked string) error {
 }
 
 // publish has the picked task publish its work. It returns a clause about that for the output.
-func (o *pick) publish(ctx context.Context, s *session, picked string) (clause string, err error) {
-	task, err := s.task(ctx, picked)
-	switch {
-	case err != nil:
-		return "", err
-	case o.branch == "" && task.Spec.Publish == nil:
-		return "", nil
-	case o.branch == "":
-		return ", and published to " + task.Spec.Publish.Branch + " as its spec says", nil
-	}
+func (o *pick) publish(ctx context.Context, s *session, task *v1alpha1.Task) (clause string, err error) {
 	asked := publish{plugin: o.plugin, branch: o.branch}
+	if o.branch == "" && task.Spec.Publish == nil {
+		return "", nil
+	}
+	if o.branch == "" {
+		clause = ", and published to " + task.Spec.Publish.Branch + " as its spec says"
+		if asked.waitsForResume(task) {
+			clause += ", but not before it is resumed"
+		}
+		return clause, nil
+	}
 	if task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
 		asked.when = "suspended"
+	}
+	if asked.waitsForResume(task) {
+		return "", fmt.Errorf("%s, and pick it without --branch", asked.publishAsItIs(task))
 	}
 	patch, err := asked.patch(task)
 	if err != nil {
 		return "", err
 	}
+	name := task.Name
 	err = o.dryRun.merge(ctx, s.client, task, patch)
-	return ", and publishing to " + o.branch + " requested", s.explain(err, "task", picked)
+	return ", and publishing to " + o.branch + " requested", s.explain(err, "task", name)
+}
+
+// tellResting says that the picked task does not go on by itself. To resume it is another decision:
+// what is picked may be finished, and is then only published.
+func (o *pick) tellResting(task *v1alpha1.Task) {
+	state := ""
+	switch {
+	case isRewound(task):
+		state = "was rewound, and waits for a resume"
+	case task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended:
+		state = "is suspended, and stays so"
+	default:
+		return
+	}
+	fmt.Fprintf(o.ErrOut, "Task %s %s: continue it with `kubectl clew resume %s -n %s`.\n", task.Name, state, task.Name, task.Namespace)
 }
 
 // others returns the active tasks of a Fork but the picked one.

@@ -154,14 +154,23 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 	})
 }
 
-// everPublished fails if what the task waits for is not going to happen by itself: a task that was
-// rewound is neither suspended nor completed, and does not continue before it is resumed.
+// everPublished fails if what the task waits for is not going to happen by itself.
 func (o *publish) everPublished(task *v1alpha1.Task) error {
-	always := o.when == "checkpoint" || o.when == "" && task.Spec.Publish != nil && task.Spec.Publish.When == v1alpha1.PublishCheckpoint
-	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
-	if always || c == nil || c.Reason != v1alpha1.ReasonRewound {
+	if !o.waitsForResume(task) {
 		return nil
 	}
+	return fmt.Errorf("%s, or add --when checkpoint, which publishes each newer checkpoint, too", o.publishAsItIs(task))
+}
+
+// waitsForResume reports whether the task's work is not published before somebody resumes it: a task
+// that was rewound is neither suspended nor completed, and does not continue by itself.
+func (o *publish) waitsForResume(task *v1alpha1.Task) bool {
+	always := o.when == "checkpoint" || o.when == "" && task.Spec.Publish != nil && task.Spec.Publish.When == v1alpha1.PublishCheckpoint
+	return !always && isRewound(task)
+}
+
+// publishAsItIs says how to publish the work of a task that waits for a resume.
+func (o *publish) publishAsItIs(task *v1alpha1.Task) string {
 	checkpoint := "NUMBER"
 	if latest := task.Status.LatestCheckpoint; latest != nil {
 		checkpoint = strconv.FormatInt(latest.Number, 10)
@@ -170,8 +179,14 @@ func (o *publish) everPublished(task *v1alpha1.Task) error {
 	if branch == "" {
 		branch = task.Spec.Publish.Branch
 	}
-	return fmt.Errorf("task %s was rewound and waits for a resume, so that its work would not be published: publish it as it is now with `kubectl clew publish %[1]s --checkpoint %s --branch %s -n %s`, or add --when checkpoint, which publishes each newer checkpoint, too",
+	return fmt.Sprintf("task %s was rewound and waits for a resume, so that its work would not be published: publish it as it is now with `kubectl clew publish %[1]s --checkpoint %s --branch %s -n %s`",
 		task.Name, checkpoint, branch, task.Namespace)
+}
+
+// isRewound reports whether the task was rewound and waits for a resume.
+func isRewound(task *v1alpha1.Task) bool {
+	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	return c != nil && c.Reason == v1alpha1.ReasonRewound
 }
 
 // divergences are the values of --on-diverged.
