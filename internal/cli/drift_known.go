@@ -19,6 +19,8 @@ const (
 	namedFiles = 5
 	// lostForGood follows what an operation discards.
 	lostForGood = " (they are not kept, and undo does not bring them back)"
+	// andOthers follows what is known: files may have been changed since.
+	andOthers = ", and whatever else its next pod finds"
 	// decideDrift follows what stops an operation.
 	decideDrift = "keep the changes with --on-drift preserve, or discard them with --on-drift override"
 )
@@ -50,9 +52,9 @@ func driftRow(operation string, task *v1alpha1.Task, onDrift v1alpha1.OnDrift) [
 	case found == nil:
 		return nil
 	case onDrift == v1alpha1.OnDriftOverride:
-		return [][]string{{"  discards", changedMeanwhile(found) + lostForGood}}
+		return [][]string{{"  discards", changedMeanwhile(found) + andOthers + lostForGood}}
 	case onDrift == v1alpha1.OnDriftPreserve:
-		return [][]string{{"  keeps first", changedMeanwhile(found) + " (as a checkpoint of their own)"}}
+		return [][]string{{"  keeps first", changedMeanwhile(found) + andOthers + " (as a checkpoint of their own)"}}
 	}
 	return [][]string{{"  has drifted", changedMeanwhile(found) + ": the " + operation + " fails because of them, unless --on-drift says what to do"}}
 }
@@ -67,11 +69,13 @@ func (o *rewind) driftFails(task *v1alpha1.Task) error {
 	return fmt.Errorf("the rewind would fail, and is not requested: %s; %s", changedMeanwhile(found), decideDrift)
 }
 
-// announceDiscarded prints what is known to be discarded by a resume that has no preview.
+// announceDiscarded prints what is discarded by a resume that has no preview.
 func (o *resume) announceDiscarded(task *v1alpha1.Task) {
-	found := task.Status.UndecidedDrift()
-	if o.from == "" && found != nil && o.onDrift.value == string(v1alpha1.OnDriftOverride) {
-		fmt.Fprintf(o.previewOf(&o.dryRun, o.print), "discards %s%s\n", changedMeanwhile(found), lostForGood)
+	if o.from != "" || o.onDrift.value != string(v1alpha1.OnDriftOverride) {
+		return
+	}
+	for _, row := range driftRow("resume", task, v1alpha1.OnDriftOverride) {
+		fmt.Fprintln(o.previewOf(&o.dryRun, o.print), strings.TrimSpace(strings.Join(row, " ")))
 	}
 }
 

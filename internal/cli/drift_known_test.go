@@ -43,7 +43,7 @@ func TestARewindSaysWhatDriftItDiscards(t *testing.T) {
 	wantError(t, err, "the rewind would fail, and is not requested: "+sevenFiles+"; keep the changes with --on-drift preserve, or discard them with --on-drift override")
 	wantParts(t, "the preview", errOut, "has drifted         "+sevenFiles+": the rewind fails because of them")
 	out, _ := b.must(append(args, "--dry-run=client", "--on-drift", "preserve")...)
-	wantParts(t, "the preview", out, "keeps first         "+sevenFiles+" (as a checkpoint of their own)\n  preserves           the current state as a checkpoint,")
+	wantParts(t, "the preview", out, "keeps first         "+sevenFiles+", and whatever else its next pod finds (as a checkpoint of their own)\n  preserves           the current state as a checkpoint,")
 	wantParts(t, "the query", r.query(), "onDrift=Preserve")
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Fatalf("requested %+v", task.Spec.Rewind)
@@ -59,7 +59,7 @@ func TestARewindSaysWhatDriftItDiscards(t *testing.T) {
 		return true
 	})
 	out, errOut = b.must(append(args, "--yes", "--on-drift", "override")...)
-	wantParts(t, "the preview", errOut, "discards            "+sevenFiles+" (they are not kept, and undo does not bring them back)\n"+
+	wantParts(t, "the preview", errOut, "discards            "+sevenFiles+", and whatever else its next pod finds (they are not kept, and undo does not bring them back)\n"+
 		"  preserves           the current state, without what is discarded, as a checkpoint, and as branch")
 	wantParts(t, "the preview", errOut, "  changes             no other file\n")
 	wantText(t, "output", "task.clew.dev/wanderer rewound to checkpoint 1; discarded 1 file changed while the task was not running: new; "+
@@ -85,7 +85,7 @@ func TestAResumeSaysWhatDriftItDiscards(t *testing.T) {
 	task := b.task("sleeper", v1alpha1.ReasonDriftDetected)
 	b.driftsInto(task)
 	out, _ := b.must("resume", "sleeper", "--dry-run=client", "--on-drift", "override")
-	wantText(t, "output", "discards "+sevenFiles+" (they are not kept, and undo does not bring them back)\ntask.clew.dev/sleeper resume requested (dry run)\n", out)
+	wantText(t, "output", "discards "+sevenFiles+", and whatever else its next pod finds (they are not kept, and undo does not bring them back)\ntask.clew.dev/sleeper resume requested (dry run)\n", out)
 	playManager(b, &v1alpha1.TaskList{}, func(t *v1alpha1.Task) bool {
 		if t.Spec.Resume == nil {
 			return false
