@@ -96,6 +96,6 @@ func TestAResumeSaysWhatDriftItDiscards(t *testing.T) {
 		setSucceeded(t, v1alpha1.ReasonRunning)
 		return true
 	})
-	out, _ = b.must("resume", "sleeper", "--on-drift", "override")
+	out, _ = b.must("resume", "sleeper", "--on-drift", "override", "--yes")
 	wantText(t, "output", "task.clew.dev/sleeper resumed; discarded "+sevenFiles+"\n", out)
 }

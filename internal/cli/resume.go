@@ -29,6 +29,7 @@ type resume struct {
 	context contextFlags
 	onDrift *enumFlag
 	place   *enumFlag
+	yes     bool
 	wait    waitFlags
 	dryRun  dryRunFlag
 	print   *genericclioptions.PrintFlags
@@ -67,6 +68,9 @@ the --context flags set for this resume only.`,
   # Only show what that would do
   kubectl clew resume fix-login --from-checkpoint 3 --dry-run=client
 
+  # In a script
+  kubectl clew resume fix-login --from-checkpoint 3 --yes
+
   # Move to another node
   kubectl clew resume fix-login --placement otherNode
 
@@ -95,6 +99,7 @@ the --context flags set for this resume only.`,
 	o.onDrift = driftFlag(cmd)
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint or --on-drift override: do not ask for confirmation.")
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
 	o.print = p.printFlags(cmd)
@@ -161,6 +166,9 @@ func (o *resume) run(ctx context.Context, name string) error {
 		return err
 	}
 	o.announceDiscarded(task)
+	if err := o.agree(); err != nil {
+		return err
+	}
 	if o.dryRun.client {
 		return o.printUnsent(task, patch)
 	}
@@ -181,6 +189,15 @@ func (o *resume) run(ctx context.Context, name string) error {
 	}
 	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
 	return nil
+}
+
+// agree asks before files and messages go, as a rewind does.
+func (o *resume) agree() error {
+	goes := o.from != "" || o.onDrift.value == string(v1alpha1.OnDriftOverride)
+	if !goes || o.yes || !o.dryRun.changes() {
+		return nil
+	}
+	return o.confirm("Resume?")
 }
 
 // outcome describes a resume that is complete, and what drift it has discarded.

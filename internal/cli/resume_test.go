@@ -72,7 +72,7 @@ func TestAResumeFromACheckpointSaysWhatIsKept(t *testing.T) {
 		setSucceeded(t, v1alpha1.ReasonRunning)
 		return true
 	})
-	out, _ := b.must("resume", "returner", "--from-checkpoint", "1")
+	out, _ := b.must("resume", "returner", "--from-checkpoint", "1", "--yes")
 	wantText(t, "output", "task.clew.dev/returner resumed from checkpoint 1; the previous state is kept as checkpoint 4 and branch clew/before/resume-cli-abcdefgh\n", out)
 }
 
@@ -82,7 +82,7 @@ func TestResumeInAMode(t *testing.T) {
 		want v1alpha1.Resume
 	}{
 		"clean": {[]string{"--clean", "--prompt", "Review it."}, v1alpha1.Resume{Mode: v1alpha1.ResumeClean, Prompt: "Review it."}},
-		"from a checkpoint": {[]string{"--from-checkpoint", "1", "--additional-context", "The tests failed."}, v1alpha1.Resume{
+		"from a checkpoint": {[]string{"--from-checkpoint", "1", "--yes", "--additional-context", "The tests failed."}, v1alpha1.Resume{
 			Mode: v1alpha1.ResumeFromCheckpoint, CheckpointRef: &v1alpha1.NameReference{Name: "again-1"}, AdditionalContext: "The tests failed."}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,5 +175,46 @@ func TestAResumeFromACheckpointShowsWhatItWouldDo(t *testing.T) {
 	wantError(t, err, "is damaged")
 	if b.get(task); task.Spec.Resume != nil {
 		t.Errorf("a resume that would be refused was requested: %+v", task.Spec.Resume)
+	}
+}
+
+// What a rewind asks about, a resume asks about as well.
+func TestAResumeAsksBeforeFilesGo(t *testing.T) {
+	b := newBench(t)
+	task := b.task("returner", v1alpha1.ReasonSuspended)
+	b.checkpoint(task, 1)
+	b.withHistory(map[string]any{"GET tasks/returner/diff/rewind": effect()})
+	const asks = "Resume? [y/N]"
+	for _, args := range [][]string{{"--from-checkpoint", "1"}, {"--on-drift", "override"}} {
+		args = append([]string{"resume", "returner", "--wait=false"}, args...)
+		_, _, err := b.clew("", args...)
+		wantError(t, err, "a confirmation is needed, but there is no terminal: add --yes to proceed")
+		_, errOut, err := b.clew("n\n", args...)
+		wantError(t, err, "cancelled: nothing was changed")
+		wantParts(t, "the question", errOut, asks)
+		if b.get(task); task.Spec.Resume != nil {
+			t.Fatalf("%v was requested without a yes: %+v", args, task.Spec.Resume)
+		}
+		if _, errOut = b.must(append(args, "--dry-run=server")...); strings.Contains(errOut, asks) {
+			t.Errorf("a dry run asks:\n%s", errOut)
+		}
+	}
+	_, errOut, err := b.clew("n\n", "resume", "returner", "--on-drift", "override")
+	wantError(t, err, "cancelled")
+	wantParts(t, "what it is about", errOut, "discards files changed while the task was not running, if its next pod finds any (they are not kept")
+	_, errOut, err = b.clew("y\n", "resume", "returner", "--from-checkpoint", "1", "--wait=false")
+	b.try(err)
+	wantParts(t, "the question", errOut, asks)
+	if b.get(task); task.Spec.Resume == nil {
+		t.Error("nothing was requested after a yes")
+	}
+}
+
+// Nothing goes, so nothing is asked.
+func TestAResumeFromTheCurrentStateDoesNotAsk(t *testing.T) {
+	b := newBench(t)
+	b.task("sleeper", v1alpha1.ReasonSuspended)
+	if _, errOut := b.must("resume", "sleeper", "--on-drift", "preserve", "--wait=false"); strings.Contains(errOut, "[y/N]") {
+		t.Errorf("it asks:\n%s", errOut)
 	}
 }

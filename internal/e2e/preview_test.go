@@ -81,7 +81,7 @@ var _ = Describe("a volume that somebody changed while its task was suspended", 
 		By("discarding others")
 		w.plugin(ctx, "rewind", "drifting", "--to", "good", "--yes")
 		suspendAndEdit("again\n")
-		w.plugin(ctx, "resume", "drifting", "--on-drift", "override")
+		w.plugin(ctx, "resume", "drifting", "--on-drift", "override", "--yes")
 		Expect(w.inAgent(ctx, "drifting", "cat /workspace/README.md")).To(Equal(readme))
 	})
 })
