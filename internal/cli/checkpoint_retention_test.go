@@ -174,6 +174,33 @@ func TestBranchesOfCheckpointsWithoutAnObject(t *testing.T) {
 	}
 }
 
+// Another checkpoint's object may have the name that the object had.
+func TestAnObjectIsMadeAgainUnderAFreeName(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonRunning)
+	b.renamed(b.checkpoint(b.task("another", v1alpha1.ReasonRunning), 9), "worker-1")
+	b.withHistory(map[string]any{"GET tasks/worker/checkpoints/1": recordedCheckpoint(task, 1), "GET tasks/worker/checkpoints/2": recordedCheckpoint(task, 2),
+		"GET tasks/worker/checkpoints/3": recordedCheckpoint(task, 3)})
+	name := resources.CheckpointNameOr(task, 1)
+	out, errOut := b.must("publish", "worker", "--checkpoint", "1", "--branch", "a", "--wait=false")
+	wantText(t, "output", "checkpoint.clew.dev/"+name+" publishing of checkpoint 1 as branch a requested\n", out)
+	wantText(t, "the note", "The object of checkpoint 1 was deleted: it is made again as "+name+", and kept.\n", errOut)
+
+	b.renamed(b.checkpoint(b.task("third", v1alpha1.ReasonRunning), 9), "worker-2")
+	b.renamed(b.checkpoint(b.task("fourth", v1alpha1.ReasonRunning), 9), resources.CheckpointNameOr(task, 2))
+	_, errOut, err := b.clew("", "checkpoint", "branch", "worker", "2", "--name", "b")
+	wantError(t, err, "under another name with `kubectl clew checkpoint restore worker 2 --name NAME -n "+b.namespace+"`")
+	wantText(t, "standard error", "", errOut)
+
+	// The manager has just made the object, and not written what it is yet.
+	made := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "worker-3"},
+		Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "worker"}, Number: ptr.To[int64](3)}}
+	b.try(server.Client.Create(b.ctx, made))
+	_, errOut, err = b.clew("", "checkpoint", "branch", "worker", "3", "--name", "b")
+	wantError(t, err, "checkpoint worker-3 has not been taken yet; wait for it")
+	wantText(t, "standard error", "", errOut)
+}
+
 // managedCheckpoint creates the object of a checkpoint as the manager does, without a requester.
 func (b *bench) managedCheckpoint(task *v1alpha1.Task, number int64) {
 	b.Helper()
