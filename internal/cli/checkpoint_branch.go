@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/refname"
 )
@@ -137,16 +138,15 @@ func (o *checkpointBranch) target(ctx context.Context, s *session, args []string
 		}
 		return c, err
 	}
+	if !o.remove {
+		return s.objectToChange(ctx, list, task, historyv1.WordLatest)
+	}
 	for i := range slices.Backward(list.Items) {
-		c := &list.Items[i]
-		if o.remove && hasBranch(c, o.name) || !o.remove && c.Status.Number > 0 && c.Status.TaskUID == string(task.UID) {
+		if c := &list.Items[i]; hasBranch(c, o.name) {
 			return usable(c, task)
 		}
 	}
-	if o.remove {
-		return nil, fmt.Errorf("no checkpoint of task %s has a branch %s", task.Name, o.name)
-	}
-	return nil, fmt.Errorf("task %s has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Name, task.Namespace)
+	return nil, fmt.Errorf("no checkpoint of task %s has a branch %s", task.Name, o.name)
 }
 
 // choose makes the Checkpoint's spec ask for a checkout of the branch, once more if it did before,

@@ -126,3 +126,18 @@ func TestCheckpointShowSaysWhatTheAgentHas(t *testing.T) {
 		wantText(t, "the branch", want, describeBranch(b))
 	}
 }
+
+// The latest checkpoint is that of the task, also if its object was deleted.
+func TestABranchOfTheLatestCheckpoint(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonCompleted)
+	_, _, err := b.clew("", "checkpoint", "branch", "worker", "--name", "b")
+	wantError(t, err, "task worker has no checkpoint yet: take one")
+	b.checkpoint(task, 4)
+	b.get(task)
+	task.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "worker-5", Number: 5}
+	b.try(server.Client.Status().Update(b.ctx, task))
+	b.withHistory(map[string]any{"GET tasks/worker/checkpoints/5": recordedCheckpoint(task, 5)})
+	out, _ := b.must("checkpoint", "branch", "worker", "--name", "b", "--dry-run")
+	wantText(t, "output", "checkpoint.clew.dev/worker-5 branch b of checkpoint 5 requested (server dry run)\n", out)
+}
