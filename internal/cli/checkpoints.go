@@ -63,7 +63,7 @@ func findCheckpoint(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted s
 	if i >= 0 && !isMomentWord(wanted) {
 		return usable(&list.Items[i], task)
 	}
-	return nil, &noName{fmt.Sprintf("task %s has no checkpoint %q%s; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", task.Name, wanted, namesake(list, wanted), task.Name, task.Namespace)}
+	return nil, &noName{fmt.Sprintf("task %s has no checkpoint %q%s; list its checkpoints with `kubectl clew checkpoint list %s -n %s`", task.Name, wanted, namesake(list, task, wanted), task.Name, task.Namespace)}
 }
 
 // numberOf returns the number of the checkpoint that a number or the word latest names. ok is false for
@@ -121,9 +121,12 @@ func findNumber(list *v1alpha1.CheckpointList, task *v1alpha1.Task, number int64
 	return nil, missing
 }
 
-// namesake says which checkpoint's object has a number or a word as its name; "" for none.
-func namesake(list *v1alpha1.CheckpointList, wanted string) string {
-	i := slices.IndexFunc(list.Items, func(c v1alpha1.Checkpoint) bool { return c.Name == wanted && c.Status.Number > 0 })
+// namesake says which of the task's checkpoints has an object with a number or a word as its name; ""
+// for none.
+func namesake(list *v1alpha1.CheckpointList, task *v1alpha1.Task, wanted string) string {
+	i := slices.IndexFunc(list.Items, func(c v1alpha1.Checkpoint) bool {
+		return c.Name == wanted && c.Status.Number > 0 && c.Status.TaskUID == string(task.UID)
+	})
 	if i < 0 {
 		return ""
 	}
@@ -133,7 +136,7 @@ func namesake(list *v1alpha1.CheckpointList, wanted string) string {
 // missingNumber returns the error for a number of which the list has no object.
 func missingNumber(list *v1alpha1.CheckpointList, task *v1alpha1.Task, number int64) *noObject {
 	text := strconv.FormatInt(number, 10)
-	return &noObject{number, fmt.Sprintf("task %s has no checkpoint number %s%s; %s", task.Name, text, namesake(list, text), availableNumbers(list, task))}
+	return &noObject{number, fmt.Sprintf("task %s has no checkpoint number %s%s; %s", task.Name, text, namesake(list, task, text), availableNumbers(list, task))}
 }
 
 // noObject is the error for a number of which there is no Checkpoint object.

@@ -19,6 +19,7 @@ func TestATaskThatWasDeleted(t *testing.T) {
 	b.withHistory(map[string]any{
 		"GET tasks/gone/checkpoints":   historyv1.CheckpointList{Items: []historyv1.Checkpoint{two, one}},
 		"GET tasks/gone/checkpoints/1": one,
+		"GET tasks/gone/checkpoints/2": two,
 		"GET tasks/empty/checkpoints":  historyv1.CheckpointList{},
 	})
 	for _, args := range [][]string{{"checkpoint", "list", "gone", "--no-headers"}, {"checkpoint", "list", "gone", "--all", "--no-headers"}} {
@@ -30,6 +31,8 @@ func TestATaskThatWasDeleted(t *testing.T) {
 	wantError(t, err, "task gone was deleted, and its checkpoints have no object and no name")
 	out, _ := b.must("checkpoint", "show", "gone", "1")
 	wantParts(t, "the checkpoint", out, "none: the task was deleted, and its history is kept", "after some work")
+	out, _ = b.must("checkpoint", "show", "gone", "latest")
+	wantParts(t, "the latest checkpoint", squeezed(out), "Number: 2")
 	_, _, err = b.clew("", "checkpoint", "show", "gone", "7")
 	wantError(t, err, "the history of task gone, which was deleted, has no checkpoint 7")
 

@@ -140,8 +140,10 @@ func (o *pick) publish(ctx context.Context, s *session, task *v1alpha1.Task) (cl
 // tellResting says that the picked task does not go on by itself. To resume it is another decision:
 // what is picked may be finished, and is then only published.
 func (o *pick) tellResting(task *v1alpha1.Task) {
-	state := ""
+	state, succeeded := "", apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
 	switch {
+	case succeeded != nil && succeeded.Status != metav1.ConditionUnknown:
+		return // it has ended
 	case isRewound(task):
 		state = "was rewound, and waits for a resume"
 	case task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended:
