@@ -192,6 +192,24 @@ func (r *Repo) CheckSendable(ctx context.Context, ids, has []string) error {
 // damageWords are the words with which git reports a missing or damaged object.
 var damageWords = []string{"corrupt", "bad object", "bad tree", "missing", "unable to read", "could not read", "inflate", "could not parse", "unable to parse", "is empty", "hash mismatch"}
 
+// RemoteDamaged reports whether a fetch failed because git at the remote could not read an object.
+// That it suspects a corruption is not enough: it says so whenever it dies, and so if it is killed.
+func RemoteDamaged(err error) bool {
+	const suspicion = "possible repository corruption"
+	text := stderrOf(err)
+	if !strings.Contains(text, suspicion) {
+		return false
+	}
+	for line := range strings.Lines(strings.ToLower(text)) {
+		said, remote := strings.CutPrefix(line, "remote: ")
+		damage := func(words string) bool { return strings.Contains(said, words) }
+		if remote && !strings.Contains(said, suspicion) && slices.ContainsFunc(damageWords, damage) {
+			return true
+		}
+	}
+	return false
+}
+
 // remoteState is the ref of the last state commit that the remote is known to have.
 // Git omits only objects of ancestors that the remote has, but state commits are
 // siblings: without this it would send the whole state with each of them.

@@ -26,6 +26,9 @@ func fromGitStore(err error) error {
 	if err == nil {
 		return nil
 	}
+	if worktree.RemoteDamaged(err) {
+		err = &worktree.Error{Reason: worktree.CheckpointCorrupted, Message: "git in the gitstore cannot read all of it", Err: err}
+	}
 	return &gitStoreError{err}
 }
 
@@ -41,6 +44,8 @@ func (p *publisher) describe(err error) (reason, message string, retryable bool)
 		switch worktree.ReasonOf(err) {
 		case worktree.RefNotFound, worktree.RepositoryNotFound:
 			return v1alpha1.ReasonCheckpointNotFound, "the gitstore does not have the checkpoint: restore it from a backup, or resume the task until it has another checkpoint; then request it again (" + message + ")", false
+		case worktree.CheckpointCorrupted: // it is verified, and healed if there is a copy of what is damaged
+			return v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf("checkpoint %d could not be fetched: %s", p.Pod.Checkpoint, message), true
 		}
 		return v1alpha1.ReasonGitStoreUnreachable, "the checkpoint could not be fetched from the gitstore: " + message, true
 	}
