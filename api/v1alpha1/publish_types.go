@@ -224,7 +224,9 @@ type PublishStatus struct {
 	// failingSince is when the first of them failed.
 	// +optional
 	FailingSince *metav1.Time `json:"failingSince,omitempty"`
-	// retryTime is when the next one is started; empty if none is.
+	// retryTime is when the next one is started; empty if none is. With the reason
+	// CheckpointCorrupted it is when that was found: the next one is started once the checkpoint
+	// is not recorded as damaged.
 	// +optional
 	RetryTime *metav1.Time `json:"retryTime,omitempty"`
 	// refusals is the number of checkpoints in a row that could not be published without

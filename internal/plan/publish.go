@@ -250,7 +250,8 @@ func (d *decision) publishingFailed(p *v1alpha1.PublishStatus) {
 	if p.FailingSince == nil {
 		p.FailingSince = ptr.To(metav1.NewTime(d.now))
 	}
-	if !d.now.Before(p.FailingSince.Add(publishFor)) || p.Reason == v1alpha1.ReasonPublishFailed && p.Failures >= maxUnknownFailures {
+	tooMany := p.Failures >= branchFailures || p.Reason == v1alpha1.ReasonPublishFailed && p.Failures >= maxUnknownFailures
+	if tooMany || !d.now.Before(p.FailingSince.Add(publishFor)) {
 		p.Message = statusText(clip.Marked(p.Message, maxMessage-len(givenUp)-10) + givenUp)
 		d.publishingEnded(p, daemonapi.PublishResult{})
 		return
@@ -258,7 +259,7 @@ func (d *decision) publishingFailed(p *v1alpha1.PublishStatus) {
 	if p.Failures == 1 {
 		d.addCheckpointEntry(v1alpha1.EventTaskNotPublished, clew, p.Message+tryingAgain, p.Checkpoint)
 	}
-	p.RetryTime = ptr.To(metav1.NewTime(d.now.Add(backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(p.Failures)))))
+	p.RetryTime = retryTime(p.Reason, p.Failures, d.o.Limits, d.now)
 }
 
 const (
@@ -324,8 +325,8 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 	case due == 0:
 		return
 	case p == nil || !request.isOf(p):
-	case p.RetryTime != nil && d.now.Before(p.RetryTime.Time):
-		d.requeueAt(p.RetryTime.Time)
+	case p.RetryTime != nil && d.now.Before(d.nextTry(p)):
+		d.requeueAt(d.nextTry(p))
 		return
 	case request.answered(p, due):
 		return
@@ -340,7 +341,16 @@ func (d *decision) considerPublishing(spec *v1alpha1.Publish) {
 	if p != nil && announcing(p.Reason) && request.isOf(p) && !d.withdrawn(p.Checkpoint) {
 		due = p.Checkpoint // the push of this one is announced
 	}
+	if c := d.o.Publication.Damaged; c != nil && c.Number == due {
+		d.holdPublishing(*c, request)
+		return
+	}
 	d.startPublishing(due, request)
+}
+
+// nextTry returns when another pod may follow one that has failed.
+func (d *decision) nextTry(p *v1alpha1.PublishStatus) time.Time {
+	return retriedAt(p.Reason, p.Failures, d.o.Limits, p.RetryTime)
 }
 
 // withdrawn reports whether the task was rewound since it had taken a checkpoint.

@@ -48,7 +48,7 @@ func (d *decision) reportAnswer(spec *v1alpha1.Publish, p *v1alpha1.PublishStatu
 		d.publishUnknown(v1alpha1.ReasonPushAnnounced, p.Message, p)
 	case p != nil && request.isOf(p) && !succeeded(p.Reason):
 		message := p.Message
-		if p.RetryTime != nil {
+		if p.RetryTime != nil && !isHeld(p) {
 			message += tryingAgain
 		}
 		d.setCondition(v1alpha1.TaskPublished, metav1.ConditionFalse, p.Reason, message)

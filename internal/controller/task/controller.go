@@ -181,7 +181,12 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 	if err != nil {
 		return plan.Plan{}, task, err
 	}
-	return plan.Decide(observed, r.Clock.Now()), task, nil
+	p := plan.Decide(observed, r.Clock.Now())
+	if p.StartPublisher != nil {
+		observed.Publication = r.checked(ctx, task, observed.Publication, p.StartPublisher.Checkpoint)
+		p = plan.Decide(observed, r.Clock.Now())
+	}
+	return p, task, nil
 }
 
 // observe gathers what a decision depends on. Pods are read before the history store:

@@ -46,6 +46,20 @@ func (r *Reconciler) publication(ctx context.Context, task *v1alpha1.Task) plan.
 	return plan.Publication{}
 }
 
+// checked asks the history store whether a checkpoint that is about to be published is damaged.
+func (r *Reconciler) checked(ctx context.Context, task *v1alpha1.Task, known plan.Publication, checkpoint int64) plan.Publication {
+	found, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, checkpoint)
+	switch {
+	case errors.Is(err, history.ErrNotFound): // the gitstore may have what the store has lost
+	case err != nil:
+		logf.FromContext(ctx).V(1).Info("could not find out whether the checkpoint is damaged", "checkpoint", checkpoint, "error", err.Error())
+		return plan.Publication{}
+	case found.Integrity.Damage != "":
+		known.Damaged = &found
+	}
+	return known
+}
+
 // startPublisher creates the pod that the status names. A refusal is remembered, and reported
 // by the next decision.
 func (r *Reconciler) startPublisher(ctx context.Context, task *v1alpha1.Task, want plan.Publisher, m *known) error {
