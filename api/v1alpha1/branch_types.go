@@ -168,7 +168,9 @@ type OriginBranchStatus struct {
 	// failures is the number of pods in a row that failed, and are followed by another one.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
-	// retryTime is when the next one is started; empty if none is.
+	// retryTime is when the next one is started; empty if none is. With the reason
+	// CheckpointCorrupted it is when that was found: the next one is started once the checkpoint
+	// is not recorded as damaged.
 	// +optional
 	RetryTime *metav1.Time `json:"retryTime,omitempty"`
 	// ref is the full name of the ref that was pushed to.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -222,8 +223,12 @@ func (d *branching) startNext() {
 			s.Origin.Failures = 0
 		case s.Origin.RetryTime == nil:
 			continue
-		case d.now.Before(s.Origin.RetryTime.Time):
-			d.requeueAt(s.Origin.RetryTime.Time)
+		case d.now.Before(d.nextTry(s.Origin)):
+			d.requeueAt(d.nextTry(s.Origin))
+			continue
+		}
+		if meta.IsStatusConditionFalse(d.o.Checkpoint.Status.Conditions, v1alpha1.CheckpointIntact) {
+			d.hold(s, spec)
 			continue
 		}
 		if d.o.Busy {
@@ -244,6 +249,25 @@ func (d *branching) startNext() {
 		if d.create(s, spec); s.Origin.PodName != "" {
 			return
 		}
+	}
+}
+
+// nextTry returns when another pod may follow one that has failed.
+func (d *branching) nextTry(o *v1alpha1.OriginBranchStatus) time.Time {
+	return retriedAt(o.Reason, o.Failures, d.o.Limits, o.RetryTime)
+}
+
+// hold says that a branch is not pushed because the checkpoint is damaged. It is once the Checkpoint
+// says that it has been healed.
+func (d *branching) hold(s *v1alpha1.CheckpointBranchStatus, spec *v1alpha1.CheckpointBranch) {
+	o, request := s.Origin, branchRequest(spec)
+	known := o.Reason == v1alpha1.ReasonCheckpointCorrupted && o.Request == request
+	o.Request, o.HeldCommit, o.ProtectedFiles = request, "", nil
+	d.tell(s, v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
+		"checkpoint %d is damaged%s: the branch is pushed by itself once it is healed, as by a restore of the gitstore from a backup", d.o.Checkpoint.Status.Number, damageClause(d.o.Checkpoint)))
+	if !known {
+		o.RetryTime = ptr.To(metav1.NewTime(d.now))
+		d.notPushed(s, fmt.Sprintf("%d/%s/damaged", o.Number, o.Request))
 	}
 }
 
@@ -314,8 +338,8 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 		return
 	case result.Retryable && o.Failures+1 < branchFailures && (result.Reason != v1alpha1.ReasonPublishFailed || o.Failures+1 < maxUnknownFailures):
 		o.Failures++
-		o.RetryTime = ptr.To(metav1.NewTime(d.now.Add(backoff(d.o.Limits.RetryBase, d.o.Limits.RetryCap, int(o.Failures)))))
-		d.requeueAt(o.RetryTime.Time)
+		o.RetryTime = retryTime(result.Reason, o.Failures, d.o.Limits, d.now)
+		d.requeueAt(retriedAt(result.Reason, o.Failures, d.o.Limits, o.RetryTime))
 		result.Message += "; trying again"
 	case result.Retryable:
 		o.Failures = 0
@@ -325,8 +349,13 @@ func (d *branching) ended(s *v1alpha1.CheckpointBranchStatus, result daemonapi.P
 	}
 	d.tell(s, result.Reason, result.Message)
 	if o.Failures <= 1 {
-		d.add(s, v1alpha1.EventBranchNotPublished, key, fmt.Sprintf("the branch %s of checkpoint %d was not pushed (%s): %s", s.Name, d.o.Checkpoint.Status.Number, result.Reason, result.Message))
+		d.notPushed(s, key)
 	}
+}
+
+// notPushed adds an Event about why the branch was not pushed.
+func (d *branching) notPushed(s *v1alpha1.CheckpointBranchStatus, key string) {
+	d.add(s, v1alpha1.EventBranchNotPublished, key, fmt.Sprintf("the branch %s of checkpoint %d was not pushed (%s): %s", s.Name, d.o.Checkpoint.Status.Number, s.Origin.Reason, s.Origin.Message))
 }
 
 // published records that the repository has the branch.

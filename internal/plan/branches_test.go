@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -362,5 +363,47 @@ func TestABranchThatWaitsIsNotLookedAtAgain(t *testing.T) {
 	s.o.Busy, s.o.FreeAt = false, time.Time{}
 	if p := DecideBranches(s.o, s.now); p.Start == nil || !p.Changes(s.o.Checkpoint) {
 		t.Error("it is not pushed when the other one is")
+	}
+}
+
+// isIntact sets the condition Intact of the scene's Checkpoint.
+func (s *branchScene) isIntact(status metav1.ConditionStatus) *branchScene {
+	meta.SetStatusCondition(&s.o.Checkpoint.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.CheckpointIntact, Status: status, Reason: "x", Message: "a.txt is missing; checkpoint 3 is the nearest earlier one that is intact",
+	})
+	return s
+}
+
+func TestABranchOfADamagedCheckpointIsPushedOnceThatIsHealed(t *testing.T) {
+	const held = "checkpoint 4 is damaged (a.txt is missing; checkpoint 3 is the nearest earlier one that is intact): the branch is pushed by itself once it is healed"
+	for name, begin := range map[string]func(s *branchScene){
+		"before a pod": func(s *branchScene) { s.isIntact(metav1.ConditionFalse) },
+		"by a pod": func(s *branchScene) {
+			s.step().ends(cannotRead()).wantNoPod()
+			s.want(0, v1alpha1.ReasonCheckpointCorrupted, "git cannot read a.txt; trying again")
+			if found := s.origin(0).RetryTime; !found.Time.Equal(s.now) || s.after != s.o.Limits.RetryBase {
+				t.Errorf("the damage was found at %v, and the next decision is after %s", found, s.after)
+			}
+			s.isIntact(metav1.ConditionFalse)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := pushing(t, "a")
+			begin(s)
+			for range 3 {
+				s.now = s.now.Add(30 * time.Hour)
+				s.step().wantNoPod()
+				s.want(0, v1alpha1.ReasonCheckpointCorrupted, held)
+			}
+			if s.after != 0 || len(s.events) != 1 {
+				t.Errorf("the next decision is after %s, and there are %d Events", s.after, len(s.events))
+			}
+			if !PushesBranches(s.o.Checkpoint) {
+				t.Error("there is nothing to do once it is healed")
+			}
+			s.isIntact(metav1.ConditionTrue).step().told()
+			s.ends(at("refs/heads/a", "c1"))
+			s.want(0, v1alpha1.ReasonPublished, "c1")
+		})
 	}
 }
