@@ -71,19 +71,43 @@ func (r *Reconciler) tellIntact(before, after *v1alpha1.Checkpoint) {
 	}
 }
 
-// foundDamage returns the operations of a task that found their checkpoint damaged.
-func foundDamage(task *v1alpha1.Task) (found []*v1alpha1.OperationStatus) {
+// damageReport is what a pod has found of a checkpoint.
+type damageReport struct {
+	checkpoint int64
+	message    string
+	// at is when the pod ended; nil if that is not known.
+	at *metav1.Time
+}
+
+// foundDamage returns what the pods of a task have found damaged: those of a rewind or a resume, and
+// the last one that published.
+func foundDamage(task *v1alpha1.Task) (found []damageReport) {
 	for _, op := range []*v1alpha1.OperationStatus{task.Status.Rewind, task.Status.Resume} {
 		if op != nil && op.Reason == v1alpha1.ReasonCheckpointCorrupted && op.ToCheckpoint > 0 {
-			found = append(found, op)
+			found = append(found, damageReport{op.ToCheckpoint, op.Message, op.EndTime})
+		}
+	}
+	// The reason of one that has not failed is what the history has recorded.
+	if p := task.Status.Publish; p != nil && p.Reason == v1alpha1.ReasonCheckpointCorrupted && p.FailingSince != nil && p.RetryTime != nil {
+		found = append(found, damageReport{p.Checkpoint, p.Message, p.RetryTime})
+	}
+	return found
+}
+
+// foundByPush returns what the pods have found damaged that push the Checkpoint's branches.
+func foundByPush(c *v1alpha1.Checkpoint) (found []damageReport) {
+	for i := range c.Status.Branches {
+		o := c.Status.Branches[i].Origin
+		if o != nil && o.Reason == v1alpha1.ReasonCheckpointCorrupted && o.Failures > 0 && o.RetryTime != nil {
+			found = append(found, damageReport{c.Status.Number, o.Message, o.RetryTime})
 		}
 	}
 	return found
 }
 
-// reportedDamage returns the rewind or resume that found the checkpoint damaged; nil if none did, or if
-// the condition already says so.
-func (r *Reconciler) reportedDamage(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (*v1alpha1.OperationStatus, error) {
+// reportedDamage returns what a pod has found that uses the checkpoint; nil if none has found damage, or
+// if the condition already says so.
+func (r *Reconciler) reportedDamage(ctx context.Context, c *v1alpha1.Checkpoint, taskUID string) (*damageReport, error) {
 	task := &v1alpha1.Task{}
 	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
 	if err != nil {
@@ -92,22 +116,22 @@ func (r *Reconciler) reportedDamage(ctx context.Context, c *v1alpha1.Checkpoint,
 	if string(task.UID) != taskUID || c.Status.Number == 0 || meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
 		return nil, nil
 	}
-	for _, op := range foundDamage(task) {
-		if op.ToCheckpoint == c.Status.Number {
-			return op, nil
+	for _, found := range append(foundDamage(task), foundByPush(c)...) {
+		if found.checkpoint == c.Status.Number {
+			return &found, nil
 		}
 	}
 	return nil, nil
 }
 
-// report records what a rewind found, unless the checkpoint has been verified since, and returns
-// the record with it.
-func (r *Reconciler) report(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, rewind *v1alpha1.OperationStatus) (history.Checkpoint, error) {
-	if rewind == nil || row.Integrity.Damage != "" || rewind.EndTime != nil && row.Integrity.Verified.After(rewind.EndTime.Time) {
+// report records what a pod found, unless the checkpoint has been verified since, and returns the
+// record with it.
+func (r *Reconciler) report(ctx context.Context, c *v1alpha1.Checkpoint, row history.Checkpoint, found *damageReport) (history.Checkpoint, error) {
+	if found == nil || row.Integrity.Damage != "" || found.at != nil && row.Integrity.Verified.After(found.at.Time) {
 		return row, nil
 	}
 	key := history.Key{Namespace: c.Namespace, UID: row.TaskUID}
-	if err := r.Store.ReportDamage(ctx, key, row.Number, rewind.Message); err != nil {
+	if err := r.Store.ReportDamage(ctx, key, row.Number, found.message); err != nil {
 		return row, err
 	}
 	return r.Store.Checkpoint(ctx, key, row.Number)

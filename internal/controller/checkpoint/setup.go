@@ -80,8 +80,8 @@ func unsettled(object client.Object) []string {
 func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
 	requests := r.listed(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
 	if task, ok := object.(*v1alpha1.Task); ok {
-		for _, op := range foundDamage(task) {
-			requests = append(requests, r.withNumber(ctx, task, op.ToCheckpoint)...)
+		for _, found := range foundDamage(task) {
+			requests = append(requests, r.withNumber(ctx, task, found.checkpoint)...)
 		}
 		if a := task.Status.Adoption; a != nil && a.TaskUID != "" {
 			requests = append(requests, r.listed(ctx, task.Namespace, client.MatchingFields{byTaskUID: a.TaskUID})...)
