@@ -37,6 +37,17 @@ var _ = Describe("a damaged checkpoint", func() {
 		w.Eventually(w.objects.Object(w.task("fix"))).Should(HaveCondition(v1alpha1.TaskPublished, metav1.ConditionTrue))
 	})
 
+	It("is published, and its branches are pushed, if only messages are damaged", func() {
+		w := newWorld()
+		w.complete("fix", w.running("fix", func(t *v1alpha1.Task) { t.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/p.git"} }))
+		w.store.SetIntegrity(w.id("fix"), 1, history.Integrity{Verified: time.Now(), Damage: "message 3 is missing", MessagesOnly: true})
+		w.Eventually(w.objects.Object(w.checkpoint("fix-1"))).Should(HaveReason(v1alpha1.CheckpointIntact, v1alpha1.ReasonCorrupted))
+		w.change("fix", publishes)
+		w.publisher("fix", 1)
+		w.pushedTo("fix-1", v1alpha1.CheckpointBranch{Name: "clew/one", Push: v1alpha1.PushOrigin})
+		w.branchPublisher("fix-1", "clew/one", 1)
+	})
+
 	It("is marked by whoever publishes it, and published again when it is intact", func() {
 		w := newWorld()
 		w.complete("fix", w.running("fix", publishes))

@@ -14,6 +14,8 @@ type Integrity struct {
 	// was found, also if the damage is healed by now.
 	Damage string
 	Found  time.Time
+	// MessagesOnly is true if only messages are damaged: the gitstore has all files.
+	MessagesOnly bool
 	// IntactBefore is the nearest earlier checkpoint that is not known to be damaged; 0 if there
 	// is none, or if this one is intact.
 	IntactBefore int64

@@ -11,7 +11,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -19,6 +18,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -45,6 +45,9 @@ type ObservedBranches struct {
 	// Reserved is the name of the pod that this process has reserved and has certainly not created; ""
 	// for none. Another process may have created one that the status names.
 	Reserved string
+	// Damage is what is recorded of the checkpoint for which a pod would be started, if its objects
+	// are damaged; nil otherwise, and while no pod would be.
+	Damage *history.Integrity
 	// Limits are the pauses to use.
 	Limits Limits
 }
@@ -227,7 +230,7 @@ func (d *branching) startNext() {
 			d.requeueAt(d.nextTry(s.Origin))
 			continue
 		}
-		if meta.IsStatusConditionFalse(d.o.Checkpoint.Status.Conditions, v1alpha1.CheckpointIntact) {
+		if d.o.Damage != nil {
 			d.hold(s, spec)
 			continue
 		}
@@ -257,14 +260,14 @@ func (d *branching) nextTry(o *v1alpha1.OriginBranchStatus) time.Time {
 	return retriedAt(o.Reason, o.Failures, d.o.Limits, o.RetryTime)
 }
 
-// hold says that a branch is not pushed because the checkpoint is damaged. It is once the Checkpoint
-// says that it has been healed.
+// hold says that a branch is not pushed because the checkpoint is damaged. It is once that has been
+// healed: the Checkpoint's condition Intact then changes.
 func (d *branching) hold(s *v1alpha1.CheckpointBranchStatus, spec *v1alpha1.CheckpointBranch) {
 	o, request := s.Origin, branchRequest(spec)
 	known := o.Reason == v1alpha1.ReasonCheckpointCorrupted && o.Request == request
 	o.Request, o.HeldCommit, o.ProtectedFiles = request, "", nil
 	d.tell(s, v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-		"checkpoint %d is damaged%s: the branch is pushed by itself once it is healed, as by a restore of the gitstore from a backup", d.o.Checkpoint.Status.Number, damageClause(d.o.Checkpoint)))
+		"checkpoint %d is damaged (%s): the branch is pushed by itself once it is healed, as by a restore of the gitstore from a backup", d.o.Checkpoint.Status.Number, Damage(*d.o.Damage)))
 	if !known {
 		o.RetryTime = ptr.To(metav1.NewTime(d.now))
 		d.notPushed(s, fmt.Sprintf("%d/%s/damaged", o.Number, o.Request))

@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
@@ -366,25 +366,18 @@ func TestABranchThatWaitsIsNotLookedAtAgain(t *testing.T) {
 	}
 }
 
-// isIntact sets the condition Intact of the scene's Checkpoint.
-func (s *branchScene) isIntact(status metav1.ConditionStatus) *branchScene {
-	meta.SetStatusCondition(&s.o.Checkpoint.Status.Conditions, metav1.Condition{
-		Type: v1alpha1.CheckpointIntact, Status: status, Reason: "x", Message: "a.txt is missing; checkpoint 3 is the nearest earlier one that is intact",
-	})
-	return s
-}
-
 func TestABranchOfADamagedCheckpointIsPushedOnceThatIsHealed(t *testing.T) {
 	const held = "checkpoint 4 is damaged (a.txt is missing; checkpoint 3 is the nearest earlier one that is intact): the branch is pushed by itself once it is healed"
+	damage := &history.Integrity{Damage: "a.txt is missing", IntactBefore: 3}
 	for name, begin := range map[string]func(s *branchScene){
-		"before a pod": func(s *branchScene) { s.isIntact(metav1.ConditionFalse) },
+		"before a pod": func(s *branchScene) { s.o.Damage = damage },
 		"by a pod": func(s *branchScene) {
 			s.step().ends(cannotRead()).wantNoPod()
 			s.want(0, v1alpha1.ReasonCheckpointCorrupted, "git cannot read a.txt; trying again")
 			if found := s.origin(0).RetryTime; !found.Time.Equal(s.now) || s.after != s.o.Limits.RetryBase {
 				t.Errorf("the damage was found at %v, and the next decision is after %s", found, s.after)
 			}
-			s.isIntact(metav1.ConditionFalse)
+			s.o.Damage = damage
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -401,7 +394,8 @@ func TestABranchOfADamagedCheckpointIsPushedOnceThatIsHealed(t *testing.T) {
 			if !PushesBranches(s.o.Checkpoint) {
 				t.Error("there is nothing to do once it is healed")
 			}
-			s.isIntact(metav1.ConditionTrue).step().told()
+			s.o.Damage = nil
+			s.step().told()
 			s.ends(at("refs/heads/a", "c1"))
 			s.want(0, v1alpha1.ReasonPublished, "c1")
 		})

@@ -134,8 +134,8 @@ type Publication struct {
 	Known bool
 	// Found is nil when the store knows of none.
 	Found *history.Publication
-	// Damaged is the checkpoint for whose publication a pod would be started, if it is recorded as
-	// damaged; nil otherwise, and while no pod would be.
+	// Damaged is the checkpoint for whose publication a pod would be started, if its objects are
+	// recorded as damaged; nil otherwise, and while no pod would be.
 	Damaged *history.Checkpoint
 }
 

@@ -41,6 +41,8 @@ type Gitstore interface {
 type BranchStore interface {
 	// RecordEvents records events. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
+	// Checkpoint returns a checkpoint with what is known of its integrity.
+	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 }
 
 // Branches makes the branches that Checkpoints name, and removes those that they no longer

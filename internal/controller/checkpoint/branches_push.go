@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -137,6 +139,13 @@ func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint, happen
 // apply decides and carries out the plan.
 func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed plan.ObservedBranches, happened []plan.BranchEvent) (time.Duration, error) {
 	p, c := plan.DecideBranches(observed, r.Clock.Now()), observed.Checkpoint
+	if p.Start != nil {
+		var err error
+		if observed.Damage, err = r.damage(ctx, c); err != nil {
+			return 0, err
+		}
+		p = plan.DecideBranches(observed, r.Clock.Now())
+	}
 	c.Status.Branches, c.Status.BranchPushes = p.Branches, p.Pushes
 	happened = append(happened, p.Events...)
 	if err := r.record(ctx, c, happened); err != nil {
@@ -168,6 +177,22 @@ func (r *Branches) apply(ctx context.Context, old *v1alpha1.Checkpoint, observed
 	}
 	observed.Publishers, observed.Refused = nil, refusal
 	return r.apply(ctx, c.DeepCopy(), observed, nil)
+}
+
+// damage asks the history store what is wrong with the objects of a checkpoint; nil if nothing is known
+// to be. Its messages are not pushed.
+func (r *Branches) damage(ctx context.Context, c *v1alpha1.Checkpoint) (*history.Integrity, error) {
+	if !meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact) {
+		return nil, nil
+	}
+	found, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: c.Status.TaskUID}, c.Status.Number)
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		return nil, fmt.Errorf("ask whether Checkpoint %s is damaged: %w", c.Name, err)
+	}
+	if found.Integrity.Damage == "" || found.Integrity.MessagesOnly {
+		return nil, nil
+	}
+	return &found.Integrity, nil
 }
 
 // namedTask returns the task that the Checkpoint names; nil if there is none.

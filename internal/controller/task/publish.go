@@ -46,7 +46,8 @@ func (r *Reconciler) publication(ctx context.Context, task *v1alpha1.Task) plan.
 	return plan.Publication{}
 }
 
-// checked asks the history store whether a checkpoint that is about to be published is damaged.
+// checked asks the history store whether a checkpoint that is about to be published is damaged. Its
+// messages are not published.
 func (r *Reconciler) checked(ctx context.Context, task *v1alpha1.Task, known plan.Publication, checkpoint int64) plan.Publication {
 	found, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, checkpoint)
 	switch {
@@ -54,7 +55,7 @@ func (r *Reconciler) checked(ctx context.Context, task *v1alpha1.Task, known pla
 	case err != nil:
 		logf.FromContext(ctx).V(1).Info("could not find out whether the checkpoint is damaged", "checkpoint", checkpoint, "error", err.Error())
 		return plan.Publication{}
-	case found.Integrity.Damage != "":
+	case found.Integrity.Damage != "" && !found.Integrity.MessagesOnly:
 		known.Damaged = &found
 	}
 	return known

@@ -299,7 +299,7 @@ func (s *Store) integrity(ctx context.Context, taskUID string, number int64) (hi
 	if err != nil {
 		return history.Integrity{}, err
 	}
-	i := history.Integrity{Damage: damageText(row.Damage, row.Conversation), Found: row.Found.Time}
+	i := history.Integrity{Damage: damageText(row.Damage, row.Conversation), MessagesOnly: row.Damage == "" && row.Conversation != "", Found: row.Found.Time}
 	if row.Durable && row.Passed {
 		i.Verified = row.Verified.Time
 	}

@@ -188,6 +188,11 @@ var _ = Describe("The verification of checkpoints", func() {
 			ConsistOf(And(HaveField("Number", int64(2)), HaveField("Damage", "a.txt is missing; message 1 is missing"))))
 		Expect(integrity(ctx, 2)).To(And(HaveField("Damage", ContainSubstring("a.txt")), HaveField("IntactBefore", int64(1))))
 
+		By("damage of the messages alone")
+		Expect(integrity(ctx, 2)).To(HaveField("MessagesOnly", false))
+		Expect(w.store.RecordVerdicts(ctx, w.task.Key(), []history.Verdict{{Number: 2}}, map[int64]string{2: "message 1 is missing"})).To(HaveLen(1))
+		Expect(integrity(ctx, 2)).To(And(HaveField("Damage", "message 1 is missing"), HaveField("MessagesOnly", true)))
+
 		By("whoever follows learns of both")
 		Expect(w.store.VerifiedTasks(ctx, time.Time{}, func(some []history.VerifiedTask) error {
 			Expect(some).To(HaveExactElements(And(HaveField("Damaged", []int64{2}), HaveField("Intact", []int64{1}))))
