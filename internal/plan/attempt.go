@@ -230,6 +230,7 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, statusText(e.message), e.exitCode
 	a.RetryTime = e.retryTime
 	a.EndTime = ptr.To(metav1.NewTime(d.now))
+	d.markUnstarted(a)
 	switch e.outcome {
 	case v1alpha1.AttemptCompleted:
 		d.s.RateLimit = nil

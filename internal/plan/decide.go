@@ -29,6 +29,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followAttempt()
 		d.noteStarted()
 		d.considerRewind()
+		d.dropOvertakenResume()
 		d.considerResume()
 		d.steer()
 		d.report()
@@ -114,8 +115,13 @@ type settlement struct {
 }
 
 // settled returns how the task ended; nil if it has not. Attempts that only rewound the
-// task do not count, however they ended.
-func (d *decision) settled() *settlement { return settledBy(d.s.Attempts) }
+// task do not count, however they ended, nor do those of a resume that was not carried out.
+func (d *decision) settled() *settlement {
+	if d.resuming() && d.s.Resume.Attempt != 0 && !d.rewinding() {
+		return nil // it is being carried out
+	}
+	return settledBy(d.s.Attempts)
+}
 
 func settledBy(attempts []v1alpha1.Attempt) *settlement {
 	rewound := false
@@ -127,8 +133,7 @@ func settledBy(attempts []v1alpha1.Attempt) *settlement {
 			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})
 		case a.Outcome == v1alpha1.AttemptRewound:
 			rewound = true
-		case a.Trigger == v1alpha1.AttemptRewind && (a.Outcome == v1alpha1.AttemptBlocked ||
-			a.Outcome == v1alpha1.AttemptPrepareFailed || a.Outcome == v1alpha1.AttemptPodLost || a.Outcome == v1alpha1.AttemptStopped || a.Outcome == ""):
+		case withoutAgent(a):
 			continue
 		case a.Outcome == v1alpha1.AttemptBlocked:
 			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})

@@ -100,10 +100,10 @@ func (d *decision) operation(attempt int64) *daemonapi.Operation {
 	return nil
 }
 
-// prompt returns the prompt of the last accepted resume; "" if it had none.
+// prompt returns the prompt of the last resume that is or was carried out; "" if it had none.
 func (d *decision) prompt() string {
 	r, s := d.task.Spec.Resume, d.s.Resume
-	if r == nil || s == nil || r.ID != s.ID || s.State == v1alpha1.OperationRefused || s.State == v1alpha1.OperationNotApplicable {
+	if r == nil || s == nil || r.ID != s.ID || s.State != v1alpha1.OperationInProgress && s.State != v1alpha1.OperationCompleted {
 		return ""
 	}
 	return r.Prompt

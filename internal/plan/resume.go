@@ -24,11 +24,11 @@ func NewResume(task *v1alpha1.Task) *v1alpha1.Resume {
 	return r
 }
 
-// considerResume accepts or refuses a new resume. It waits for a rewind, and for a pod
-// that is being suspended.
+// considerResume accepts or refuses a new resume. It waits for a rewind, which would overtake
+// it, and for a pod that is being suspended.
 func (d *decision) considerResume() {
 	r := d.task.Spec.Resume
-	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
+	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() || d.rewindPending() {
 		return
 	}
 	if a := d.active(); a != nil && a.Reason == v1alpha1.ReasonSuspending {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -207,7 +208,7 @@ func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 func (d *decision) start(want want) {
 	number, b := d.nextNumber()
 	if b == nil {
-		b = d.resolveInputs()
+		b = cmp.Or(d.overtakeBlocker(), d.resolveInputs())
 	}
 	if b != nil {
 		d.wait(b.Reason, b.Message)
@@ -218,6 +219,9 @@ func (d *decision) start(want want) {
 		return
 	}
 	d.ensureClaim()
+	if d.rewinding() && d.resuming() {
+		d.closeOvertakenResume()
+	}
 	trigger := d.trigger(want)
 	if last := d.last(); last == nil && d.s.Adoption != nil && d.s.Adoption.TaskUID != "" {
 		d.addAttemptEntry(number, v1alpha1.EventTaskResumed, clew, fmt.Sprintf("the task continues with attempt %d", number))

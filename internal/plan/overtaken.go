@@ -1,0 +1,84 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
+)
+
+// A rewind may be requested while a resume has yet to be carried out: its pod is still to start, or
+// to be replaced. The rewind overtakes it, and the resume is closed when the rewind begins. If it
+// remained in progress while the agent works, it would be carried out when the agent's pod is lost,
+// and take back the work of hours.
+
+// overtakenMessage is why a resume that a rewind has overtaken is not carried out.
+const overtakenMessage = "a rewind was requested before it was carried out: request the resume again after it"
+
+// closeOvertakenResume closes the resume in progress when a rewind begins. Its last pod, which is
+// gone, may have carried it out unseen: the history store, which has to be known, would have that.
+func (d *decision) closeOvertakenResume() {
+	op := d.s.Resume
+	if d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, op.ID)) {
+		d.completeResume(daemonapi.PrepareResult{})
+		return
+	}
+	d.closeOperation(op, v1alpha1.OperationFailed, v1alpha1.ReasonInvalidOperation, overtakenMessage)
+	d.addEntry(v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy), fmt.Sprintf(
+		"resume %s failed (%s): %s", op.ID, v1alpha1.ReasonInvalidOperation, overtakenMessage))
+}
+
+// dropOvertakenResume closes a resume that an older manager has left in progress although a rewind
+// that was requested later has begun.
+func (d *decision) dropOvertakenResume() {
+	if !d.resuming() || d.s.Rewind == nil || d.s.Rewind.Attempt <= d.s.Resume.Attempt || !d.o.History.Known {
+		return
+	}
+	accepted := func(kind, id string) int {
+		return slices.Index(d.s.HandledOperations, daemonapi.OperationKey(kind, id))
+	}
+	if accepted(daemonapi.OperationResume, d.s.Resume.ID) < accepted(daemonapi.OperationRewind, d.s.Rewind.ID) {
+		d.closeOvertakenResume()
+	}
+}
+
+// rewindPending reports whether a rewind waits for what a resume cannot bring about. What the history
+// store lacks may be with a pod that only a resume starts.
+func (d *decision) rewindPending() bool {
+	return d.s.Rewind != nil && d.s.Rewind.State == v1alpha1.OperationPending && !d.behind()
+}
+
+// overtakeBlocker returns why a rewind cannot begin yet that overtakes a resume; nil if it can.
+// Waiting costs nothing: without the history store no pod can be prepared either.
+func (d *decision) overtakeBlocker() *Blocker {
+	if !d.rewinding() || !d.resuming() || d.o.History.Known {
+		return nil
+	}
+	return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which knows whether the resume before the rewind was carried out"}
+}
+
+// markUnstarted notes that an attempt which was stopped or lost had not carried out its resume: the
+// agent has not run in it.
+func (d *decision) markUnstarted(a *v1alpha1.Attempt) {
+	if a.Outcome == v1alpha1.AttemptStopped && a.Reason == v1alpha1.ReasonRewinding || a.Outcome == v1alpha1.AttemptPodLost {
+		if d.resuming() && d.s.Resume.Attempt == a.Number {
+			a.Reason = v1alpha1.ReasonPreparing
+		}
+	}
+}
+
+// withoutAgent reports whether an attempt was to rewind the task or to resume it, and the task is as
+// it was before, since the agent has not run.
+func withoutAgent(a v1alpha1.Attempt) bool {
+	switch a.Outcome {
+	case v1alpha1.AttemptPrepareFailed:
+		return a.Trigger == v1alpha1.AttemptRewind || a.Trigger == v1alpha1.AttemptResume
+	case v1alpha1.AttemptPodLost, v1alpha1.AttemptStopped:
+		return a.Trigger == v1alpha1.AttemptRewind ||
+			a.Trigger == v1alpha1.AttemptResume && (a.Reason == v1alpha1.ReasonPreparing || a.Reason == v1alpha1.ReasonReplaced)
+	case v1alpha1.AttemptBlocked, "":
+		return a.Trigger == v1alpha1.AttemptRewind
+	}
+	return false
+}
