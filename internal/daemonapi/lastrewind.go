@@ -37,7 +37,7 @@ func rewindOf(kind string, op *v1alpha1.OperationStatus) (id string, certain boo
 	case v1alpha1.OperationRefused, v1alpha1.OperationNotApplicable:
 		return "", true
 	case v1alpha1.OperationFailed:
-		return "", kind == OperationRewind // a resume may fail after its rewind
+		return "", op.Attempt == 0 // else it may have failed behind the rewind
 	case v1alpha1.OperationCompleted:
 	default:
 		return "", false

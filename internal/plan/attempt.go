@@ -177,7 +177,10 @@ func (d *decision) prepareEnding(a *v1alpha1.Attempt, v *podView) *ending {
 		e.reason = v1alpha1.ReasonPrepareFailed
 		e.message = fmt.Sprintf("prepare exited with code %d: %s", v.prepare.ExitCode, v.prepare.Message)
 	}
-	if result.Permanent {
+	switch {
+	case result.Permanent && v.prepareOnly && d.rewinding() && doneIn(a, result, daemonapi.OperationRewind, d.s.Rewind):
+		e.outcome = v1alpha1.AttemptRewound // all that the pod was for
+	case result.Permanent:
 		e.outcome = v1alpha1.AttemptBlocked
 	}
 	return &e
@@ -249,6 +252,10 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 		}
 	case v1alpha1.AttemptBlocked, v1alpha1.AttemptPrepareFailed:
 		d.markUnprepared(a, e)
+	case v1alpha1.AttemptRewound:
+		if e.reason != "" { // something was found behind the rewind
+			d.markUnprepared(a, e)
+		}
 	}
 }
 
@@ -271,10 +278,19 @@ func (d *decision) markPrepared(a *v1alpha1.Attempt, v *podView) {
 	if branches, ok := agentBranchesOf(a.Number, v.pod, result); ok {
 		d.s.AgentBranches = branches
 	}
-	done := func(kind string, op *v1alpha1.OperationStatus) bool {
-		named := result.Operation == op.ID && (result.OperationKind == "" || result.OperationKind == kind)
-		return op.Attempt == a.Number && (result.Operation == "" || named)
-	}
+	d.closeOperations(a, result, func(kind string, op *v1alpha1.OperationStatus) bool {
+		return doneIn(a, result, kind, op) || result.Operation == "" && op.Attempt == a.Number
+	})
+}
+
+// doneIn reports whether prepare has named the operation, in the attempt that is for it, as one
+// that is done.
+func doneIn(a *v1alpha1.Attempt, result daemonapi.PrepareResult, kind string, op *v1alpha1.OperationStatus) bool {
+	return op.Attempt == a.Number && result.Operation == op.ID && (result.OperationKind == "" || result.OperationKind == kind)
+}
+
+// closeOperations closes the operation that failed and changed nothing, or that is done.
+func (d *decision) closeOperations(a *v1alpha1.Attempt, result daemonapi.PrepareResult, done func(kind string, op *v1alpha1.OperationStatus) bool) {
 	if f := result.Failed; f != nil {
 		d.failOperation(a, *f)
 	}
@@ -308,23 +324,31 @@ func memoryOf(result daemonapi.PrepareResult) (v1alpha1.AgentMemory, string) {
 }
 
 // markUnprepared sets the conditions of a workspace that could not be prepared, and closes
-// the operation that failed with it.
+// the operation that failed with it, unless that was done: prepare goes on after it, and an earlier
+// pod may have carried it out.
 func (d *decision) markUnprepared(a *v1alpha1.Attempt, e ending) {
 	d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionFalse, e.reason, e.message)
 	if e.outcome == v1alpha1.AttemptPrepareFailed {
-		return
+		return // the next attempt reports the operation again
+	}
+	rewinding := d.rewinding() && d.s.Rewind.Attempt == a.Number
+	if v := d.views[a.Number]; v != nil {
+		result := prepareResult(v.prepare)
+		d.closeOperations(a, result, func(kind string, op *v1alpha1.OperationStatus) bool { return doneIn(a, result, kind, op) })
 	}
 	reason, actor := v1alpha1.EventTaskFailed, clew
-	if e.reason == v1alpha1.ReasonDriftDetected {
+	switch {
+	case e.reason == v1alpha1.ReasonDriftDetected:
 		reason = v1alpha1.EventDriftDetected
 		d.setCondition(v1alpha1.TaskDrifted, metav1.ConditionTrue, e.reason, e.message)
 		d.s.Drift = e.drift
+	case rewinding && !d.rewinding():
+		return // its entry is there, and the next attempt reports what is in its way
+	case rewinding:
+		reason, actor = v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy)
 	}
 	if d.rewinding() && d.s.Rewind.Attempt == a.Number {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, e.reason, e.message)
-		if reason == v1alpha1.EventTaskFailed {
-			reason, actor = v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy)
-		}
 	}
 	if d.resuming() && d.s.Resume.Attempt == a.Number {
 		d.closeOperation(d.s.Resume, v1alpha1.OperationFailed, e.reason, e.message)

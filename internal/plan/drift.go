@@ -41,6 +41,9 @@ func (d *decision) completedBeforeDrift() bool {
 	if ended == nil || ended.reason != v1alpha1.ReasonDriftDetected {
 		return false
 	}
+	if r := d.s.Resume; r != nil && r.State == v1alpha1.OperationCompleted && r.Attempt == ended.attempt {
+		return false // its prompt is recorded, and waits for the agent
+	}
 	for ended != nil && ended.reason == v1alpha1.ReasonDriftDetected {
 		before := d.s.Attempts[:attemptNumbered(d.s.Attempts, ended.attempt)]
 		for len(before) > 0 && before[len(before)-1].Outcome == v1alpha1.AttemptPrepareFailed { // an earlier try
