@@ -32,8 +32,13 @@ func (s *TaskStatus) driftedFiles() *DriftStatus {
 	return s.Drift
 }
 
-// PromptKeptByDrift reports whether drift kept the prompt of a resume from the agent.
-func (s *TaskStatus) PromptKeptByDrift(r *Resume) bool {
+// PromptLost reports whether the resume failed, so that the agent has not got its prompt.
+func (s *TaskStatus) PromptLost(r *Resume) bool {
 	ended := s.Resume
-	return r != nil && ended != nil && r.ID == ended.ID && r.Prompt != "" && ended.State == OperationFailed && ended.Reason == ReasonDriftDetected
+	return r != nil && ended != nil && r.ID == ended.ID && r.Prompt != "" && ended.State == OperationFailed
+}
+
+// PromptKeptByDrift reports whether it was drift by which the resume failed.
+func (s *TaskStatus) PromptKeptByDrift(r *Resume) bool {
+	return s.PromptLost(r) && s.Resume.Reason == ReasonDriftDetected
 }

@@ -33,27 +33,6 @@ func (d *decision) reportSettledDrift(a *v1alpha1.Attempt, result daemonapi.Prep
 	}
 }
 
-// completedBeforeDrift reports whether drift has stopped each attempt to continue a completed
-// task. Drift is looked for before a resume's prompt is recorded, so the agent would run again
-// without one.
-func (d *decision) completedBeforeDrift() bool {
-	ended := d.settled()
-	if ended == nil || ended.reason != v1alpha1.ReasonDriftDetected {
-		return false
-	}
-	if r := d.s.Resume; r != nil && r.State == v1alpha1.OperationCompleted && r.Attempt == ended.attempt {
-		return false // its prompt is recorded, and waits for the agent
-	}
-	for ended != nil && ended.reason == v1alpha1.ReasonDriftDetected {
-		before := d.s.Attempts[:attemptNumbered(d.s.Attempts, ended.attempt)]
-		for len(before) > 0 && before[len(before)-1].Outcome == v1alpha1.AttemptPrepareFailed { // an earlier try
-			before = before[:len(before)-1]
-		}
-		ended = settledBy(before)
-	}
-	return ended != nil && ended.reason == v1alpha1.ReasonCompleted
-}
-
 // changedWhileStopped says what became of the files that drifted.
 func changedWhileStopped(result daemonapi.PrepareResult, became string) string {
 	if result.DriftCount == 1 {

@@ -64,6 +64,33 @@ func TestACompletedTaskThatDriftStopsStillNeedsAPrompt(t *testing.T) {
 	}
 }
 
+// What keeps a follow-up from the agent need not be drift, nor the same each time.
+func TestACompletedTaskWhoseFollowUpIsBlockedStillNeedsAPrompt(t *testing.T) {
+	s := completedTask(t)
+	s.change(resume("more", "More.")).step()
+	s.podGone() // before it is prepared
+	s.after(time.Minute).prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonCheckpointCorrupted, Permanent: true, Message: "it is damaged"})
+	s.wantState(v1alpha1.ReasonCheckpointCorrupted)
+	s.wantMessage(s.wantCondition(v1alpha1.TaskSucceeded).Message, "fix the cause, then resume the task, and repeat the prompt, which the agent has not got")
+	s.change(builders.Resume("on")).step()
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
+	s.wantMessage(s.status().Resume.Message, "a completed task continues only with a new prompt", "repeat the prompt of the resume that failed")
+	s.change(resume("again", "More.")).step()
+	s.driftStops()
+	s.change(builders.Resume("keep"), onDrift(v1alpha1.OnDriftPreserve)).step()
+	s.wantOperation(s.status().Resume, "keep", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
+	s.change(resume("prompted", "More."), onDrift(v1alpha1.OnDriftPreserve)).step()
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "prompted"})
+	s.agentRuns()
+	// Its agent has the prompt: nothing is to be repeated.
+	s.change(builders.Suspended).step()
+	s.podGone()
+	s.change(builders.Running).step()
+	s.driftStops()
+	s.change(builders.Resume("simply"), onDrift(v1alpha1.OnDriftPreserve)).step()
+	s.wantOperation(s.status().Resume, "simply", v1alpha1.OperationInProgress, "")
+}
+
 // onDrift sets what the resume that the Task requests does about drift.
 func onDrift(do v1alpha1.OnDrift) builders.TaskOption {
 	return func(t *v1alpha1.Task) { t.Spec.Resume.OnDrift = do }

@@ -89,17 +89,17 @@ func statusOf(name string) metav1.ConditionStatus {
 
 // advice returns what to do about a task that has ended.
 func (d *decision) advice(reason string) string {
+	advice := "; fix the cause, then resume the task"
 	switch reason {
 	case v1alpha1.ReasonDriftDetected:
-		advice := "; resume the task with onDrift Preserve or Override"
-		if d.s.PromptKeptByDrift(d.task.Spec.Resume) {
-			advice += ", and repeat the prompt, which the agent has not got"
-		}
-		return advice
+		advice = "; resume the task with onDrift Preserve or Override"
 	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}
-	return "; fix the cause, then resume the task"
+	if d.s.PromptLost(d.task.Spec.Resume) {
+		advice += ", and repeat the prompt, which the agent has not got"
+	}
+	return advice
 }
 
 // activity returns what the active attempt is doing, as a reason and a message.

@@ -73,7 +73,7 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return blocker("the task is running: suspend it first, or wait until it has stopped, and request the resume again")
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker(needsPrompt)
-	case d.completedBeforeDrift() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
+	case d.untouchedSinceCompleted() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker(needsPrompt + "; the agent has not run since: repeat the prompt of the resume that failed")
 	case r.Placement == v1alpha1.PlacementOtherNode && d.lastNode() == "":
 		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and request the resume again"}
@@ -83,6 +83,23 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return blocker("the task is about to be restarted automatically: wait until it has stopped, and request the resume again")
 	}
 	return nil
+}
+
+// untouchedSinceCompleted reports whether the task completed and its agent has not got as far as to
+// start since, whatever was in the way. Prepare records a resume's prompt near its end, so the agent
+// would run again without one.
+func (d *decision) untouchedSinceCompleted() bool {
+	for _, a := range slices.Backward(d.s.Attempts) {
+		switch r := d.s.Resume; {
+		case a.Outcome == v1alpha1.AttemptCompleted:
+			return true
+		case r != nil && r.State == v1alpha1.OperationCompleted && r.Attempt == a.Number:
+			return false // its prompt is recorded, and waits for the agent
+		case a.Outcome != v1alpha1.AttemptBlocked && !withoutAgent(a):
+			return false
+		}
+	}
+	return false
 }
 
 // lastNode returns the node on which the task last ran; "" if that is not known.
