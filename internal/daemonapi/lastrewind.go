@@ -19,7 +19,11 @@ func LastRewind(s *v1alpha1.TaskStatus) string {
 		if op == nil || op.ID != id {
 			return ""
 		}
-		if rewind, certain := rewindOf(kind, op); rewind != "" || !certain {
+		rewind, certain := rewindOf(kind, op)
+		if rewind != "" && outrun(s, op) {
+			return ""
+		}
+		if rewind != "" || !certain {
 			return rewind
 		}
 	}
@@ -47,10 +51,20 @@ func rewindOf(kind string, op *v1alpha1.OperationStatus) (id string, certain boo
 		return "", false
 	case kind == OperationRewind:
 		return op.ID, true
-	case op.FromCheckpoint != 0 || op.ToCheckpoint != 0: // a plain resume has neither
+	case op.FromCheckpoint != 0 || op.ToCheckpoint != 0:
 		return ResumeRewindID(op.ID), true
 	}
-	return "", true
+	return "", false // a plain resume has neither, nor has one in a new conversation whose end was lost
+}
+
+// outrun reports whether the other operation was carried out later than this one, although it was
+// accepted earlier: managers of older releases let a rewind overtake a resume.
+func outrun(s *v1alpha1.TaskStatus, op *v1alpha1.OperationStatus) bool {
+	other := s.Rewind
+	if op == other {
+		other = s.Resume
+	}
+	return other != nil && other.State == v1alpha1.OperationCompleted && other.Attempt > op.Attempt
 }
 
 // NeverRewound reports whether the status knows of no operation that can have been a rewind.
