@@ -308,9 +308,12 @@ func (d *decision) failOperation(a *v1alpha1.Attempt, f daemonapi.OperationFailu
 	if !d.rewinding() || f.Kind != daemonapi.OperationRewind || f.ID != d.s.Rewind.ID || d.s.Rewind.Attempt != a.Number {
 		return
 	}
-	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, f.Message+"; files and conversation are as they were before")
-	d.addEntry(v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy), fmt.Sprintf(
-		"rewind %s failed (%s): %s; files and conversation are as they were before", f.ID, f.Reason, f.Message))
+	const unchanged = "; files and conversation are as they were before"
+	failed := fmt.Sprintf("rewind %s failed (%s): ", f.ID, f.Reason)
+	// What matters most must not be what a long reason pushes out.
+	message := resources.PlainText(f.Message, maxMessage-len(failed)-len(unchanged)-1) + unchanged
+	d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, f.Reason, message)
+	d.addEntry(v1alpha1.EventOperationFailed, actorOf(d.s.Rewind.RequestedBy), failed+message)
 }
 
 // memoryOf returns what the agent knows when it starts. A value that the schema does not

@@ -90,6 +90,22 @@ func TestARewindThatFailsInAPreparedWorkspaceIsReportedAndTheAgentContinues(t *t
 	}
 }
 
+// The agent chooses the path that is in the way, and so how long the reason is.
+func TestALongFailureOfARewindSaysThatNothingWasChanged(t *testing.T) {
+	s := running(t)
+	s.rewind("back", 2).step()
+	s.podGone()
+	result := failedRewind("back", v1alpha1.ReasonInvalidState)
+	result.Failed.Message = strings.Repeat("deep/", 204)
+	s.prepared(result)
+	entries := s.status().History
+	for _, got := range []string{s.status().Rewind.Message, entries[len(entries)-1].Message} {
+		if !strings.HasSuffix(got, "…; files and conversation are as they were before") {
+			t.Errorf("it does not say that nothing was changed: …%s", got[len(got)-60:])
+		}
+	}
+}
+
 func TestAStoppedTaskStaysUnchangedWhenItsRewindFails(t *testing.T) {
 	s := completedTask(t)
 	s.rewind("back", 1).step()

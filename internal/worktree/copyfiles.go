@@ -42,7 +42,7 @@ func (r *Repo) CopyFiles(ctx context.Context, code string, paths []string) (int,
 	t := &target{code: noOID, work: m.mix(now.work, from.work)}
 	t.codeTree = rootTree(t.work)
 	if len(m.blocked) > 0 {
-		return 0, fail(PathBlocked, nil, "the checkpoint has a file %s where the repository has something else: leave it out of the paths", gitpath.Quote(m.blocked[0]))
+		return 0, fail(PathBlocked, nil, "the checkpoint has a file %s where the repository has something else: leave it out of the paths", gitpath.Quote(clip.Marked(m.blocked[0], maxNamedPath)))
 	}
 	s := &restoring{r: r, ctx: ctx, t: t, scope: ScopeCode, work: work, home: home, noHome: true}
 	if _, err := s.run(); err != nil {

@@ -144,12 +144,16 @@ func (r *Repo) newMixer(ctx context.Context, req RestoreRequest, from *target) (
 	return m, err
 }
 
+// maxNamedPath, in bytes, is how much of a path an error names. The agent chooses it, and what to do
+// about it is said behind it.
+const maxNamedPath = 400
+
 // blockedError returns the error about the paths that cannot be created.
 func (m *mixer) blockedError() error {
 	if len(m.blocked) == 0 {
 		return nil
 	}
-	return fail(PathBlocked, nil, "the target has %s where the worktree has something that has to stay: move it elsewhere, or name it in the paths, too", gitpath.Quote(m.blocked[0]))
+	return fail(PathBlocked, nil, "the target has %s where the worktree has something that has to stay: move it elsewhere, or name it in the paths, too", gitpath.Quote(clip.Marked(m.blocked[0], maxNamedPath)))
 }
 
 // spot is a place in both trees.

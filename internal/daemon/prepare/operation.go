@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -89,8 +90,12 @@ func (p *preparer) reportFailed(kind, id string, f journal.Failure) {
 	p.result.Failed = &daemonapi.OperationFailure{Kind: kind, ID: id, Reason: f.Reason, Message: truncate(f.Message, maxFailure)}
 }
 
-// maxFailure, in bytes, leaves room for the rest of the result.
-const maxFailure = 1024
+const (
+	// maxFailure, in bytes, leaves room for the rest of the result.
+	maxFailure = 1024
+	// maxUndone, in bytes, leaves room in a Task's status for what is said behind it.
+	maxUndone = 800
+)
 
 // resume carries out the rewind that the resume begins with, if any, and records the next
 // prompt, once.
@@ -139,7 +144,7 @@ func (p *preparer) rewindFirst(ctx context.Context, op *daemonapi.Operation) (jo
 	}
 	if f != nil {
 		p.result.Operation, p.result.Failed = "", nil
-		return done, &failure{reason: f.Reason, permanent: true, message: f.Message + "; files and conversation are as they were before"}
+		return done, &failure{reason: f.Reason, permanent: true, message: clip.Marked(f.Message, maxUndone) + "; files and conversation are as they were before"}
 	}
 	return done, nil
 }
