@@ -16,7 +16,7 @@ import (
 // asked for its spec.
 func SpecUnknown(f *v1alpha1.ForkSpec) *Blocker {
 	return &Blocker{v1alpha1.ReasonHistoryUnavailable, fmt.Sprintf(
-		"there is no Task %q in this namespace any more, and the history store cannot be reached, which knows its spec: it is forked when it can", f.SourceRef.Name)}
+		"there is no task %s in this namespace any more, and the history store cannot be reached, which knows its spec: it is forked when it can", f.SourceRef.Name)}
 }
 
 // ForkGone returns what blocks the Fork of a task that is gone, of whose spec this is kept;
@@ -26,10 +26,10 @@ func ForkGone(f *v1alpha1.ForkSpec, kept history.KeptSpec) *Blocker {
 	switch {
 	case kept.Spec == "":
 		return &Blocker{v1alpha1.ReasonSpecNotKept, fmt.Sprintf(
-			"Task %q is gone, and its spec is not kept, since it was larger than 128 KiB, the histories of the namespace had reached their limit, it ended before specs were kept with the history, or the history store was restored from an older copy: apply a Task with startFrom, which has a spec of its own", name)}
+			"task %s is gone, and its spec is not kept, since it was larger than 128 KiB, the histories of the namespace had reached their limit, it ended before specs were kept with the history, or the history store was restored from an older copy: apply a Task with startFrom, which has a spec of its own", name)}
 	case len(kept.Fields) > 0:
 		return &Blocker{v1alpha1.ReasonSpecNotKept, fmt.Sprintf(
-			"Task %q is gone, and of its spec, what may be secret is not kept: %s: apply a Task with startFrom, which has a spec of its own", name, listed(kept.Fields))}
+			"task %s is gone, and of its spec, what may be secret is not kept: %s: apply a Task with startFrom, which has a spec of its own", name, listed(kept.Fields))}
 	}
 	var missing, variants []string
 	for _, v := range f.Variants {
@@ -43,7 +43,7 @@ func ForkGone(f *v1alpha1.ForkSpec, kept history.KeptSpec) *Blocker {
 	}
 	slices.Sort(missing)
 	return &Blocker{v1alpha1.ReasonValuesNotKept, fmt.Sprintf(
-		"Task %q is gone, and values of environment variables that may be secret are not kept: %s: apply a new Fork that sets them in template.env of %s, best with valueFrom",
+		"task %s is gone, and values of environment variables that may be secret are not kept: %s: apply a new Fork that sets them in template.env of %s, best with valueFrom",
 		name, listed(slices.Compact(missing)), strings.Join(variants, ", "))}
 }
 

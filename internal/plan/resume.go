@@ -159,7 +159,7 @@ func (d *decision) resolveResume(r *v1alpha1.Resume) (*v1alpha1.OperationStatus,
 		return atCheckpoint(rewind, *r.CheckpointNumber, found.Commit, found.Position.Position), nil
 	}
 	return nil, &Blocker{v1alpha1.ReasonInvalidOperation,
-		"the resume names no checkpoint: set checkpointRef or checkpointNumber, and give it a new id"}
+		"the resume names no checkpoint: set checkpointRef or checkpointNumber, and request the resume again"}
 }
 
 // reportPendingResume reports, once, that a resume waits until its checkpoint is known. Until

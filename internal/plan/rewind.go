@@ -200,10 +200,10 @@ func (d *decision) recordOf(operation string, number int64, answer RewindRecord)
 		return nil, nil
 	case answer.Found == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"the task has no checkpoint %d: name one that kubectl clew checkpoint list shows, and give the %s a new id", number, operation)}
+			"the task has no checkpoint %d: name one that kubectl clew checkpoint list shows, and request the %s again", number, operation)}
 	case answer.Found.Lost:
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"neither the gitstore nor the task's volume has checkpoint %d any more: name another one, and give the %s a new id", number, operation)}
+			"neither the gitstore nor the task's volume has checkpoint %d any more: name another one, and request the %s again", number, operation)}
 	case answer.Found.Integrity.Damage != "":
 		return nil, damaged(operation, *answer.Found)
 	}
@@ -225,18 +225,18 @@ func (d *decision) targetOf(operation, name string, c *v1alpha1.Checkpoint) (*v1
 	switch {
 	case c == nil:
 		return nil, &Blocker{v1alpha1.ReasonCheckpointNotFound, fmt.Sprintf(
-			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints and give the %s a new id", name, operation)}
+			"there is no Checkpoint %q in this namespace: name one of this task's checkpoints, and request the %s again", name, operation)}
 	case c.Spec.TaskRef.Name != d.task.Name || (c.Status.TaskUID != "" && c.Status.TaskUID != string(d.task.UID)):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointOfOther, fmt.Sprintf(
-			"Checkpoint %q belongs to another task: name one of this task's checkpoints and give the %s a new id", name, operation)}
+			"Checkpoint %q belongs to another task: name one of this task's checkpoints, and request the %s again", name, operation)}
 	case meta.IsStatusConditionFalse(c.Status.Conditions, v1alpha1.CheckpointIntact):
 		return nil, &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-			"Checkpoint %q is damaged%s: name another one, and give the %s a new id", name, damageClause(c), operation)}
+			"Checkpoint %q is damaged%s: name another one, and request the %s again", name, damageClause(c), operation)}
 	case c.Status.Number == 0 && madeByManager(c):
 		return nil, nil
 	case c.Status.Number == 0 || c.Status.Commit == "":
 		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"Checkpoint %q has not been taken yet: wait until it is Ready, and give the %s a new id", name, operation)}
+			"Checkpoint %q has not been taken yet: wait until it is Ready, and request the %s again", name, operation)}
 	}
 	return c, nil
 }
@@ -245,7 +245,7 @@ func (d *decision) targetOf(operation, name string, c *v1alpha1.Checkpoint) (*v1
 // damaged.
 func damaged(operation string, c history.Checkpoint) *Blocker {
 	return &Blocker{v1alpha1.ReasonCheckpointCorrupted, fmt.Sprintf(
-		"checkpoint %d is damaged (%s): name another one, and give the %s a new id", c.Number, Damage(c.Integrity), operation)}
+		"checkpoint %d is damaged (%s): name another one, and request the %s again", c.Number, Damage(c.Integrity), operation)}
 }
 
 // damageClause returns a clause about what is wrong with a damaged Checkpoint, which names the

@@ -68,7 +68,7 @@ func ResolveSource(repository *v1alpha1.Repository, from *v1alpha1.StartFrom, fo
 		return fromKept(from, found)
 	case originOf(repository) != originOf(task.Spec.Repository):
 		return nil, &Blocker{v1alpha1.ReasonRepositoryMismatch, fmt.Sprintf(
-			"Task %q works on another repository: a task can only start from a task with the same repository.url", name)}
+			"task %s works on another repository: a task can only start from a task with the same repository.url", name)}
 	}
 	at := StartPoint(from, task)
 	if query, recorded := RecordedPoint(at); recorded {
@@ -89,23 +89,23 @@ func fromKept(from *v1alpha1.StartFrom, found Source) (*v1alpha1.SourceStatus, *
 	at := from.Point()
 	switch c := found.Record; {
 	case !found.Known:
-		return blocked(v1alpha1.ReasonHistoryUnavailable, "there is no Task %q in this namespace, and the history store cannot be reached, which knows whether the history of one is kept: the task starts when it can", name)
+		return blocked(v1alpha1.ReasonHistoryUnavailable, "there is no task %s in this namespace, and the history store cannot be reached, which knows whether the history of one is kept: the task starts when it can", name)
 	case found.Deleted:
 		return blocked(v1alpha1.ReasonSourceNotFound, "the history of task %s with the UID %s was deleted: nothing is left to start from", name, uid)
 	case found.Elsewhere:
-		return blocked(v1alpha1.ReasonHistoryNotGranted, "there is no Task %q in this namespace to start from, and the history that is kept of one belongs to an earlier namespace of this one's name: the task starts when an administrator has granted it (historyGrants in the values of Clew's chart)", name)
+		return blocked(v1alpha1.ReasonHistoryNotGranted, "there is no task %s in this namespace to start from, and the history that is kept of one belongs to an earlier namespace of this one's name: the task starts when an administrator has granted it (historyGrants in the values of Clew's chart)", name)
 	case len(found.Kept) == 0 && uid != "":
-		return blocked(v1alpha1.ReasonSourceNotFound, "there is no Task %q with the UID %s in this namespace to start from, and no history of one is kept", name, uid)
+		return blocked(v1alpha1.ReasonSourceNotFound, "there is no task %s with the UID %s in this namespace to start from, and no history of one is kept", name, uid)
 	case len(found.Kept) == 0:
-		return blocked(v1alpha1.ReasonSourceNotFound, "there is no Task %q in this namespace to start from, and no history of one is kept", name)
+		return blocked(v1alpha1.ReasonSourceNotFound, "there is no task %s in this namespace to start from, and no history of one is kept", name)
 	case len(found.Kept) > 1:
-		return blocked(v1alpha1.ReasonSourceAmbiguous, "there is no Task %q in this namespace any more, and several had this name: start from one of them by its UID, newest first: %s", name, strings.Join(found.Kept[:min(len(found.Kept), maxNamed)], ", "))
+		return blocked(v1alpha1.ReasonSourceAmbiguous, "there is no task %s in this namespace any more, and several had this name: start from one of them by its UID, newest first: %s", name, strings.Join(found.Kept[:min(len(found.Kept), maxNamed)], ", "))
 	case c == nil && at == nil && found.Damaged == "":
-		return blocked(v1alpha1.ReasonCheckpointNotFound, "Task %q is gone, and the gitstore has no checkpoint of it: nothing is left to start from", name)
+		return blocked(v1alpha1.ReasonCheckpointNotFound, "task %s is gone, and the gitstore has no checkpoint of it: nothing is left to start from", name)
 	case c == nil && at != nil && at.CheckpointRef != nil:
-		return blocked(v1alpha1.ReasonCheckpointNotFound, "Task %q is gone, and with it the Checkpoint %q: name the checkpoint by its number, with at.checkpointNumber", name, at.CheckpointRef.Name)
+		return blocked(v1alpha1.ReasonCheckpointNotFound, "task %s is gone, and with it the Checkpoint %q: name the checkpoint by its number, with at.checkpointNumber", name, at.CheckpointRef.Name)
 	case c != nil && !c.Lost && !c.Durable:
-		return blocked(v1alpha1.ReasonCheckpointLost, "Task %q is gone, and its checkpoint %d never reached the gitstore: start from another one", name, c.Number)
+		return blocked(v1alpha1.ReasonCheckpointLost, "task %s is gone, and its checkpoint %d never reached the gitstore: start from another one", name, c.Number)
 	}
 	query, _ := RecordedPoint(at)
 	return fromRecord(name, found.Kept[0], at, query, found)
