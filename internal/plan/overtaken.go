@@ -61,10 +61,13 @@ func (d *decision) overtakeBlocker() *Blocker {
 // markUnstarted notes that an attempt which was stopped or lost had not carried out its resume: the
 // agent has not run in it.
 func (d *decision) markUnstarted(a *v1alpha1.Attempt) {
-	if a.Outcome == v1alpha1.AttemptStopped && a.Reason == v1alpha1.ReasonRewinding || a.Outcome == v1alpha1.AttemptPodLost {
-		if d.resuming() && d.s.Resume.Attempt == a.Number {
-			a.Reason = v1alpha1.ReasonPreparing
-		}
+	if !d.resuming() || d.s.Resume.Attempt != a.Number {
+		return
+	}
+	switch {
+	case a.Outcome == v1alpha1.AttemptStopped && a.Reason == v1alpha1.ReasonReplaced: // says the same
+	case a.Outcome == v1alpha1.AttemptStopped, a.Outcome == v1alpha1.AttemptSuspended, a.Outcome == v1alpha1.AttemptPodLost:
+		a.Reason = v1alpha1.ReasonPreparing
 	}
 }
 
@@ -74,8 +77,8 @@ func withoutAgent(a v1alpha1.Attempt) bool {
 	switch a.Outcome {
 	case v1alpha1.AttemptPrepareFailed:
 		return a.Trigger == v1alpha1.AttemptRewind || a.Trigger == v1alpha1.AttemptResume
-	case v1alpha1.AttemptPodLost, v1alpha1.AttemptStopped:
-		return a.Trigger == v1alpha1.AttemptRewind ||
+	case v1alpha1.AttemptPodLost, v1alpha1.AttemptStopped, v1alpha1.AttemptSuspended:
+		return a.Trigger == v1alpha1.AttemptRewind && a.Outcome != v1alpha1.AttemptSuspended ||
 			a.Trigger == v1alpha1.AttemptResume && (a.Reason == v1alpha1.ReasonPreparing || a.Reason == v1alpha1.ReasonReplaced)
 	case v1alpha1.AttemptBlocked, "":
 		return a.Trigger == v1alpha1.AttemptRewind

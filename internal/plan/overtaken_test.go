@@ -56,6 +56,11 @@ func TestAResumeThatARewindOvertakesIsNotCarriedOut(t *testing.T) {
 	for name, ended := range map[string]func(*testing.T) *scene{"completed": func(t *testing.T) *scene { return completedTask(t) }, "failed": failedTask} {
 		for how, end := range map[string]func(*testing.T, *scene){
 			"its pod is stopped":      func(_ *testing.T, s *scene) { s.rewind("back", 1).step().podGone() },
+			"and was suspended": func(_ *testing.T, s *scene) {
+				s.change(builders.Suspended).step().podGone()
+				s.wantState(v1alpha1.ReasonSuspended)
+				s.rewind("back", 1).step()
+			},
 			"its pod is lost as well": func(_ *testing.T, s *scene) { s.podGone(); s.rewind("back", 1).step().podGone() },
 			"it was being retried": func(_ *testing.T, s *scene) {
 				s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonServerUnreachable, Message: "no answer"})
@@ -71,10 +76,10 @@ func TestAResumeThatARewindOvertakesIsNotCarriedOut(t *testing.T) {
 				}
 				s.prepared(rewoundTo("back"))
 				s.wantState(v1alpha1.ReasonRewound)
-				if s.after(time.Hour).step().started() != nil {
+				if s.change(builders.Running).after(time.Hour).step().started() != nil {
 					t.Error("the agent was started")
 				}
-				s.change(builders.Resume("again")).step()
+				s.change(builders.Resume("again"), builders.Running).step()
 				s.wantOperation(s.status().Resume, "again", v1alpha1.OperationInProgress, "")
 			})
 		}
