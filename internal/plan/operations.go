@@ -100,9 +100,14 @@ func (d *decision) operation(attempt int64) *daemonapi.Operation {
 	return nil
 }
 
-// prompt returns the prompt of the last resume that is or was carried out; "" if it had none.
+// prompt returns the prompt of the last resume that is or was carried out; "" if it had none, or if a
+// rewind undoes it.
 func (d *decision) prompt() string {
 	r, s := d.task.Spec.Resume, d.s.Resume
+	if undo := d.s.Rewind; r != nil && undo != nil && undo.UndoOf == daemonapi.ResumeRewindID(r.ID) &&
+		(undo.State == v1alpha1.OperationInProgress || undo.State == v1alpha1.OperationCompleted) {
+		return ""
+	}
 	if r == nil || s == nil || r.ID != s.ID || s.State != v1alpha1.OperationInProgress && s.State != v1alpha1.OperationCompleted {
 		return ""
 	}

@@ -55,7 +55,7 @@ func TestAResumeThatARewindOvertakesIsNotCarriedOut(t *testing.T) {
 	})
 	for name, ended := range map[string]func(*testing.T) *scene{"completed": func(t *testing.T) *scene { return completedTask(t) }, "failed": failedTask} {
 		for how, end := range map[string]func(*testing.T, *scene){
-			"its pod is stopped":      func(_ *testing.T, s *scene) { s.rewind("back", 1).step().podGone() },
+			"its pod is stopped": func(_ *testing.T, s *scene) { s.rewind("back", 1).step().podGone() },
 			"and was suspended": func(_ *testing.T, s *scene) {
 				s.change(builders.Suspended).step().podGone()
 				s.wantState(v1alpha1.ReasonSuspended)

@@ -2,12 +2,14 @@ package plan
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
 func undoOf(id string) v1alpha1.RewindTarget { return v1alpha1.RewindTarget{UndoOf: id} }
@@ -159,4 +161,33 @@ func TestAnUndoWaitsForTheHistoryStore(t *testing.T) {
 	s.step()
 	s.wantOperation(s.status().Rewind, "undo", v1alpha1.OperationInProgress, "")
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonRewinding)
+}
+
+// An agent of the type Exec gets the prompt of the last resume with each of its pods.
+func TestAnUndoneResumeDoesNotPromptTheAgentAgain(t *testing.T) {
+	s := atRestTask(t)
+	s.change(resume("on", "Use the other library."), mode(v1alpha1.ResumeClean), builders.Running).step()
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "on", FromCheckpoint: 9})
+	s.agentRuns()
+	s.o.RewindUndone, s.o.RewindRecord = done("resume:on", v1alpha1.RewindBoth), nine()
+	s.rewindTo("undo", v1alpha1.RewindBoth, undoOf("resume:on")).step()
+	s.podGone()
+	if p := s.wantStarted(3); p.Operation == nil || p.Operation.ID != "undo" || p.Prompt != "" {
+		t.Errorf("the undo is started with %+v", p)
+	}
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "undo", FromCheckpoint: 12, ToCheckpoint: 9})
+	s.agentRuns()
+	s.after(time.Minute).podGone()
+	if p := s.wantStarted(4); p.Prompt != "" {
+		t.Errorf("after it, the agent gets the prompt %q", p.Prompt)
+	}
+	// The undo is undone, and the conversation has the prompt again.
+	s.prepared(daemonapi.PrepareResult{})
+	s.agentRuns()
+	s.o.RewindUndone = done("undo", v1alpha1.RewindBoth)
+	s.rewindTo("redo", v1alpha1.RewindBoth, undoOf("undo")).step()
+	s.podGone()
+	if p := s.wantStarted(5); p.Prompt != "Use the other library." {
+		t.Errorf("the agent gets the prompt %q", p.Prompt)
+	}
 }
