@@ -22,9 +22,11 @@ type checkpointBranch struct {
 	checkout bool
 	// chosen is set if --checkout was given.
 	chosen bool
-	wait   waitFlags
-	dryRun dryRunFlag
-	print  *genericclioptions.PrintFlags
+	// neverMade is set if the gitstore had refused the branch that is removed.
+	neverMade bool
+	wait      waitFlags
+	dryRun    dryRunFlag
+	print     *genericclioptions.PrintFlags
 }
 
 func (p *plugin) checkpointBranchCommand() *cobra.Command {
@@ -43,8 +45,9 @@ With --checkout, the agent's next start checks the branch out, once. No file is 
 is refused unless the worktree is what the checkpoint holds, so rewind to it first.
 --checkout=false takes that back as long as the agent has not started.
 
-The Checkpoint is made again if its object was deleted. One with a branch is kept whatever the task's checkpointPolicy.retention says,
-unless its own retention is ByPolicy. --remove removes the branch, if it is still where it was made.`,
+The Checkpoint is made again if its object was deleted. One with a branch is kept
+whatever the task's checkpointPolicy.retention says, unless its own retention is
+ByPolicy. --remove removes the branch, if it is still where it was made.`,
 		Example: `  # Make a branch of the latest checkpoint
   kubectl clew checkpoint branch fix-login --name try/oauth
 
@@ -87,12 +90,16 @@ func (o *checkpointBranch) run(ctx context.Context, args []string) error {
 		return err
 	}
 	c, err := o.target(ctx, s, args)
+	if err == nil {
+		c, err = o.settle(ctx, s, c, len(args) > 1)
+	}
 	if err != nil {
 		return err
 	}
 	old, name := c.DeepCopy(), c.Name
 	switch {
 	case o.remove:
+		o.neverMade = o.refused(c)
 		c.Spec.Branches = slices.DeleteFunc(c.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == o.name })
 	case !hasBranch(c, o.name):
 		c.Spec.Branches = append(c.Spec.Branches, v1alpha1.CheckpointBranch{Name: o.name})
@@ -147,6 +154,45 @@ func (o *checkpointBranch) target(ctx context.Context, s *session, args []string
 		}
 	}
 	return nil, fmt.Errorf("no checkpoint of task %s has a branch %s", task.Name, o.name)
+}
+
+// settle checks that no other checkpoint has the branch that is to be made. Of one to be removed, it
+// returns the Checkpoint that has it, if that which was found only asks for it in vain.
+func (o *checkpointBranch) settle(ctx context.Context, s *session, c *v1alpha1.Checkpoint, named bool) (*v1alpha1.Checkpoint, error) {
+	if o.remove && (named || !o.refused(c)) {
+		return c, nil
+	}
+	list, err := s.checkpoints(ctx, c.Spec.TaskRef.Name)
+	if err != nil {
+		return nil, err
+	}
+	other := o.another(list, c)
+	switch {
+	case other == nil:
+		return c, nil
+	case o.remove:
+		return other, nil
+	}
+	return nil, fmt.Errorf("checkpoint %d of the task has the branch %s: choose another name, or remove it there first with `kubectl clew checkpoint branch %s %[1]d --name %[2]s --remove -n %[4]s`",
+		other.Status.Number, o.name, c.Spec.TaskRef.Name, c.Namespace)
+}
+
+// another returns another checkpoint of the task that has the branch, or is about to get it; nil if
+// none does. The gitstore would refuse the branch, and the Checkpoint would go on to ask for it.
+func (o *checkpointBranch) another(list *v1alpha1.CheckpointList, c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.UID != c.UID && other.Status.TaskUID == c.Status.TaskUID && hasBranch(other, o.name) && !o.refused(other) {
+			return other
+		}
+	}
+	return nil
+}
+
+// refused reports whether the gitstore has not made the branch of a Checkpoint.
+func (o *checkpointBranch) refused(c *v1alpha1.Checkpoint) bool {
+	b := o.branchOf(c)
+	return b != nil && b.State == v1alpha1.BranchRefused
 }
 
 // choose makes the Checkpoint's spec ask for a checkout of the branch, once more if it did before,
@@ -232,10 +278,12 @@ func (o *checkpointBranch) judge(c *v1alpha1.Checkpoint) verdict {
 func (o *checkpointBranch) outcome(c *v1alpha1.Checkpoint) string {
 	of := fmt.Sprintf("branch %s of checkpoint %d", o.name, c.Status.Number)
 	switch b := o.branchOf(c); {
+	case o.remove && o.neverMade:
+		return "request for " + of + " removed: it had not been made"
 	case o.remove:
 		return of + " removed"
 	case b != nil && b.Commit != "" && o.checkout:
-		return fmt.Sprintf("%s made: %s at %s; it is checked out when the agent next starts", of, b.Ref, b.Commit)
+		return fmt.Sprintf("%s made: %s at %s; it is checked out when the agent next starts, if the worktree then is what the checkpoint holds", of, b.Ref, b.Commit)
 	case b != nil && b.Commit != "":
 		return fmt.Sprintf("%s made: %s at %s", of, b.Ref, b.Commit)
 	}

@@ -73,6 +73,31 @@ func TestCheckpointBranch(t *testing.T) {
 	wantParts(t, "checkpoint show", out, "taken (Refused): it is taken")
 }
 
+// TestACheckpointBranchNeedsANameThatNoOtherCheckpointHas: the gitstore would refuse it.
+func TestACheckpointBranchNeedsANameThatNoOtherCheckpointHas(t *testing.T) {
+	b := newBench(t)
+	task := b.task("worker", v1alpha1.ReasonCompleted)
+	older, newer := b.checkpoint(task, 1), b.checkpoint(task, 2)
+	for c, state := range map[*v1alpha1.Checkpoint]v1alpha1.CheckpointBranchState{older: v1alpha1.BranchMade, newer: v1alpha1.BranchRefused} {
+		c.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "six"}}
+		b.try(server.Client.Update(b.ctx, c))
+		branched(state)(c)
+		b.try(server.Client.Status().Update(b.ctx, c))
+	}
+	b.checkpoint(task, 3)
+	for _, flag := range []string{"--wait=false", "--dry-run"} {
+		_, _, err := b.clew("", "checkpoint", "branch", "worker", "--name", "six", flag)
+		wantError(t, err, "checkpoint 1 of the task has the branch six: choose another name, or remove it there first with `kubectl clew checkpoint branch worker 1 --name six --remove -n "+b.namespace+"`")
+	}
+	if got := checkoutOf(b, "worker-3"); len(got) > 0 {
+		t.Errorf("the Checkpoint asks for %q", got)
+	}
+	out, _ := b.must("checkpoint", "branch", "worker", "--name", "six", "--remove", "--wait=false")
+	wantText(t, "the removal of that which is there", "checkpoint.clew.dev/worker-1 branch six of checkpoint 1 removed\n", out)
+	out, _ = b.must("checkpoint", "branch", "worker", "--name", "six", "--remove", "--wait=false")
+	wantText(t, "the removal of what was refused", "checkpoint.clew.dev/worker-2 request for branch six of checkpoint 2 removed: it had not been made\n", out)
+}
+
 // checkoutOf returns what a Checkpoint asks for of its branches.
 func checkoutOf(b *bench, name string) (list []string) {
 	c := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: name}}
@@ -110,7 +135,7 @@ func TestCheckpointBranchCheckout(t *testing.T) {
 	}
 	playManager(b, &v1alpha1.CheckpointList{}, func(c *v1alpha1.Checkpoint) bool { return hasBranch(c, "c") && branched(v1alpha1.BranchMade)(c) })
 	out, _ := b.must("checkpoint", "branch", "worker", "1", "--name", "c", "--checkout")
-	wantParts(t, "output", out, "; it is checked out when the agent next starts")
+	wantParts(t, "output", out, "; it is checked out when the agent next starts, if the worktree then is what the checkpoint holds")
 }
 
 func TestCheckpointShowSaysWhatTheAgentHas(t *testing.T) {
