@@ -43,8 +43,9 @@ func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, i
 	rows = append(rows, effect.conversation()...)
 	rows = append(rows, driftRow("resume", task, onDrift)...)
 	rows = append(rows,
-		[]string{"  preserves", state + " as a checkpoint, and as branch " + branch + " in the agent's repository"},
-		[]string{"  the agent", "continues from there"})
+		[]string{"  preserves", state + " as a checkpoint, and as branch " + branch + " in the agent's repository"})
+	rows = append(rows, branchesGo(v1alpha1.RewindBoth, nil)...)
+	rows = append(rows, []string{"  the agent", "continues from there"})
 	fmt.Fprintln(w, style.bold("Resume of task "+task.Name+" from a checkpoint"))
 	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {
 		return err

@@ -68,7 +68,11 @@ work would stop. The agent is stopped first. The current state is always kept as
 checkpoint, so that "kubectl clew undo" can take the rewind back, and by default also as
 a branch in the agent's repository. Only with --on-drift override, what was changed while
 the task was not running is not kept anywhere. Then the task continues from the target,
-unless it was stopped before.`,
+unless it was stopped before.
+
+A rewind of all files makes the branches, tags and stashes of the agent's repository those
+of the checkpoint, too. Newer ones, also the branches of earlier rewinds, are then only in
+the checkpoint that keeps the current state: "kubectl clew undo" brings them back.`,
 		Example: `  # Show what the rewind would do, and ask for confirmation
   kubectl clew rewind fix-login --to 3
 
@@ -318,6 +322,9 @@ func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.Checkp
 	}
 	rows = append(rows, driftRow("rewind", task, v1alpha1.OnDrift(o.onDrift.value))...)
 	rows = append(rows, []string{"  preserves", o.preserved(task, id, effect)})
+	if target.field != "commit" {
+		rows = append(rows, branchesGo(scope, o.paths)...)
+	}
 	rows = append(rows, []string{"  the agent", o.afterwards(task)})
 	rows = append(rows, effect.stopped()...)
 	fmt.Fprintln(w, style.bold("Rewind of task "+task.Name))
@@ -336,6 +343,15 @@ func rewinds(scope v1alpha1.RewindScope, paths []string) string {
 		return "the conversation and the agent's own state; the files stay as they are"
 	}
 	return "the files, the agent's own state and the conversation"
+}
+
+// branchesGo returns the row about branches that a rewind of the agent's repository does not keep;
+// none if the rewind leaves the repository alone.
+func branchesGo(scope v1alpha1.RewindScope, paths []string) [][]string {
+	if scope == v1alpha1.RewindConversation || len(paths) > 0 {
+		return nil
+	}
+	return [][]string{{"  branches", "of the agent's repository, its tags and stashes become the checkpoint's; newer ones are only in the checkpoint of the current state"}}
 }
 
 // newerCheckpoints counts the checkpoints after the target. A rewind keeps them.

@@ -131,7 +131,11 @@ func (o *rewind) previewUndo(task *v1alpha1.Task, target *rewindTarget, id strin
 	}
 	rows = append(rows, effect.conversation()...)
 	rows = append(rows, driftRow("rewind", task, v1alpha1.OnDrift(o.onDrift.value))...)
-	rows = append(rows, []string{"  preserves", o.preserved(task, id, effect)}, []string{"  the agent", o.afterwards(task)})
+	rows = append(rows, []string{"  preserves", o.preserved(task, id, effect)})
+	if effect.RewindPreview != nil {
+		rows = append(rows, branchesGo(v1alpha1.RewindScope(effect.Scope), effect.Paths)...)
+	}
+	rows = append(rows, []string{"  the agent", o.afterwards(task)})
 	rows = append(rows, effect.stopped()...)
 	fmt.Fprintln(w, style.bold(fmt.Sprintf("Undo of %s of task %s", rewindName(target.value), task.Name)))
 	if err := table(w, nil, append(rows, effect.changes(style)...)); err != nil {

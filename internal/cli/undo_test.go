@@ -43,6 +43,7 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
   first to go         5 user: Now add tests.
   last to go          9 assistant: All tests pass.
   preserves           the current state as a checkpoint, and as branch clew/before-ID in the agent's repository
+  branches            of the agent's repository, its tags and stashes become the checkpoint's; newer ones are only in the checkpoint of the current state
   the agent           is stopped first, then continues from there (the task is Running now)
   in progress         Bash make test
   changes             20 files changed, +30 -12
@@ -70,6 +71,7 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 		"selects no file     docs, **/*.txt: such a rewind fails, unless it is an empty folder\n",
 		"in the way          lib: something there has to stay, so the rewind fails: move it elsewhere, or name it in the paths, too\n")
 	wantParts(t, "the query", r.query(), "path=src", "scope=Code")
+	withoutBranches(t, out)
 	_, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--code", "--yes", "--", "src")
 	wantError(t, err, "is not requested")
 	files.Files.BlockedPaths = nil
@@ -90,6 +92,16 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	r.answers["GET tasks/wanderer/diff/rewind"] = talk
 	out, _ = b.must("rewind", "wanderer", "--to", "1", "--conversation", "--dry-run")
 	wantParts(t, "the preview", out, "keeps 3 of 5 messages; 5 earlier messages come back\n", "the current state as a checkpoint only\n")
+	withoutBranches(t, out)
+}
+
+// withoutBranches checks that a preview does not say that branches go: the rewind leaves the agent's
+// repository alone.
+func withoutBranches(t *testing.T, preview string) {
+	t.Helper()
+	if strings.Contains(preview, "  branches") {
+		t.Errorf("the preview says that branches go:\n%s", preview)
+	}
 }
 
 // What the cluster would refuse is an error before the question.
