@@ -38,15 +38,17 @@ func (p *plugin) diffCommand() *cobra.Command {
 
 FROM and TO are each one of these moments:
   NUMBER, NAME  a checkpoint
-  base          what the task started from
+  base          the commit of the repository that the task started from; of a
+                fork, that of its source
   latest        the latest checkpoint
   live          now; the agent of a running task is not stopped for it
   drift         what was changed while the task was not running, if undecided
-  previous      only as FROM: what TO was made on, which is the checkpoint
-                before it, or the target of a rewind
+  previous      only as FROM: what TO was made on, which is the checkpoint before
+                it or, of the first one after a rewind of all files, its target
   TASK:MOMENT   a moment of another task of the same repository, such as a fork
 
-TO defaults to latest, and FROM to base: everything that the task has changed.
+TO defaults to latest, and FROM to base: everything that the task has changed, and what
+the source of a fork had changed. SOURCE:NUMBER as FROM leaves that out.
 With "live" or "drift" alone as TO, FROM is latest.
 
 Paths select files, folders, and patterns: "src/*.go" in one folder, "**/*.go" in all.

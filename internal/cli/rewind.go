@@ -14,6 +14,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/refname"
@@ -60,8 +61,11 @@ With --to-commit, the files become those of a commit that the task knows: of one
 its checkpoints, or of the history that it started from. Files that the commit's
 .gitignore names stay, unless it is a checkpoint's. The agent's commits, branches and
 index, its own state and the conversation stay as they are.
-"--to base" is short for the commit that the task started from. To go back to its start
-with the conversation as well, have checkpointPolicy.beforeRun take a checkpoint there.
+"--to base" is short for the commit of the repository that the task started from; of a
+fork, that is the commit of its source. The files that a fork itself started with are at
+the commit that its status.source names. To go back to the start of a task with the
+conversation as well, have checkpointPolicy.beforeRun take a checkpoint there, or fork
+the source of a fork once more.
 
 Before it asks, it shows which files would change, which messages would go and which
 work would stop. The agent is stopped first. The current state is always kept as a
@@ -89,8 +93,9 @@ the checkpoint that keeps the current state: "kubectl clew undo" brings them bac
   # Only some files
   kubectl clew rewind fix-login --to 3 -- src/login.go 'test/**/*.snap'
 
-  # The files that the task started from
+  # The files that the task started from, and those that a fork started with
   kubectl clew rewind fix-login --to base
+  kubectl clew rewind my-fork --to-commit "$(kubectl get task my-fork -o jsonpath='{.status.source.commit}')"
 
   # The files as they are in a commit, or one folder of it
   kubectl clew rewind fix-login --to-commit "$(git rev-parse origin/main)"
@@ -304,6 +309,9 @@ func (o *rewind) preview(w io.Writer, task *v1alpha1.Task, list *v1alpha1.Checkp
 	style := styleFor(w)
 	scope := v1alpha1.RewindScope(o.scope.value)
 	rows := target.rows(o.plugin, scope)
+	if o.to == historyv1.WordBase {
+		rows = append(rows, ownStart(task)...)
+	}
 	if target.named {
 		rows = append(rows, effect.movedBack(target.checkpoint)...)
 	}

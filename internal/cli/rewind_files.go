@@ -88,6 +88,16 @@ func (s *session) toBase(ctx context.Context, task *v1alpha1.Task, list *v1alpha
 	return t, nil
 }
 
+// ownStart returns the row about the start of a task that continues another one's work, which is
+// not its base; none for other tasks.
+func ownStart(task *v1alpha1.Task) [][]string {
+	from, at := task.Spec.StartFrom, task.Status.Source
+	if from == nil || len(from.CopyFiles) > 0 || at == nil {
+		return nil
+	}
+	return [][]string{{"  its own start", fmt.Sprintf("was checkpoint %d of task %s: --to-commit %s leads to those files", at.Checkpoint, from.TaskRef.Name, at.Commit)}}
+}
+
 // scopeGiven reports whether a flag says what to rewind.
 func (o *rewind) scopeGiven(cmd *cobra.Command) bool {
 	for _, set := range o.only {

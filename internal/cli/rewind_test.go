@@ -13,6 +13,7 @@ import (
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
 func TestRewind(t *testing.T) {
@@ -133,6 +134,20 @@ func TestRewindToBase(t *testing.T) {
 	b.try(server.Client.Status().Update(b.ctx, c))
 	out, _ = b.must("rewind", "wanderer", "--to", "base", "--dry-run=client")
 	wantParts(t, "the preview", out, "to          base (commit 999999999999)\n")
+	if strings.Contains(out, "its own start") {
+		t.Errorf("the task is taken for a fork:\n%s", out)
+	}
+
+	// The base of a fork is that of its source.
+	fork := builders.Task("fork", builders.InNamespace(b.namespace))
+	fork.Spec.StartFrom = &v1alpha1.StartFrom{TaskRef: v1alpha1.NameReference{Name: "wanderer"}}
+	b.try(server.Client.Create(b.ctx, fork))
+	setSucceeded(fork, v1alpha1.ReasonSuspended)
+	fork.Status.Source = &v1alpha1.SourceStatus{TaskUID: string(task.UID), Checkpoint: 3, Commit: base}
+	b.try(server.Client.Status().Update(b.ctx, fork))
+	r.answers["GET tasks/fork/checkpoints"] = historyv1.CheckpointList{Items: []historyv1.Checkpoint{{TaskUID: string(fork.UID), Number: 1, Base: strings.Repeat("9", 40)}}}
+	out, _ = b.must("rewind", "fork", "--to", "base", "--dry-run=client")
+	wantParts(t, "the preview", out, "its own start   was checkpoint 3 of task wanderer: --to-commit "+base+" leads to those files\n")
 }
 
 func TestRewindToANumberWithoutAnObject(t *testing.T) {
