@@ -41,7 +41,8 @@ FROM and TO are each one of these moments:
   base          the commit of the repository that the task started from; of a
                 fork, that of its source
   latest        the latest checkpoint
-  live          now; the agent of a running task is not stopped for it
+  live          now; the agent of a running task is not stopped for it. Of a stopped
+                task, drift or the latest checkpoint: its volume is not looked at
   drift         what was changed while the task was not running, if undecided
   previous      only as FROM: what TO was made on, which is the checkpoint before
                 it or, of the first one after a rewind of all files, its target
@@ -227,10 +228,14 @@ func (o *diff) pages(ctx context.Context, s *session, task string, params url.Va
 	if format == "none" {
 		params.Set("limit", "1000")
 	}
-	for {
+	for first := true; ; first = false {
 		page := &historyv1.Diff{}
 		if err := o.page(ctx, s, task, params, page); err != nil {
 			return err
+		}
+		if first {
+			o.tellAtRest(params.Get("from"), page.From)
+			o.tellAtRest(params.Get("to"), page.To)
 		}
 		if err := take(page); err != nil {
 			return err
@@ -278,6 +283,18 @@ func (o *diff) page(ctx context.Context, s *session, task string, params url.Val
 // isLive reports whether a moment is the present of a task.
 func isLive(moment string) bool {
 	return moment == historyv1.WordLive || strings.HasSuffix(moment, ":"+historyv1.WordLive)
+}
+
+// tellAtRest says what stands for the present of a task that does not run.
+func (o *diff) tellAtRest(asked string, m historyv1.DiffMoment) {
+	if !isLive(asked) || m.Type == historyv1.MomentLive || m.Type == "" {
+		return
+	}
+	known := fmt.Sprintf("its latest checkpoint, %d", m.Checkpoint)
+	if m.Type == historyv1.MomentDrift {
+		known = "what was found changed on its volume when a pod last started"
+	}
+	fmt.Fprintf(o.ErrOut, "task %s is not running: live is %s; what was changed on its volume since then is not looked at\n", oneLine(m.Task), known)
 }
 
 // tellIgnored says how many files are left out.

@@ -62,6 +62,29 @@ func TestADiffToLiveWaitsUntilTheFilesMayBeReadAgain(t *testing.T) {
 	wantText(t, "standard error", "the files of task fix-login were read just now, which took long; trying again in 1 s\n", errOut)
 }
 
+// TestADiffSaysWhatStandsForThePresentOfAStoppedTask: nothing looks at its volume.
+func TestADiffSaysWhatStandsForThePresentOfAStoppedTask(t *testing.T) {
+	b := newBench(t)
+	stopped := historyv1.Diff{From: historyv1.DiffMoment{Task: "fix-login", Type: historyv1.MomentCheckpoint, Checkpoint: 18},
+		To: historyv1.DiffMoment{Task: "fix-login", Type: historyv1.MomentCheckpoint, Checkpoint: 19}}
+	r := b.withHistory(map[string]any{diffRequest: stopped})
+	const unseen = "; what was changed on its volume since then is not looked at\n"
+	for _, form := range []string{"--stat", "--name-only", "--ignored"} {
+		_, errOut := b.must("diff", "fix-login", "18", "live", form)
+		wantText(t, "standard error of "+form, "task fix-login is not running: live is its latest checkpoint, 19"+unseen, errOut)
+	}
+	_, errOut := b.must("diff", "fix-login", "18", "19", "--stat")
+	wantText(t, "standard error without live", "", errOut)
+	stopped.To.Type = historyv1.MomentDrift
+	r.answers[diffRequest] = stopped
+	_, errOut = b.must("diff", "fix-login", "live", "-o", "json")
+	wantText(t, "standard error with drift", "task fix-login is not running: live is what was found changed on its volume when a pod last started"+unseen, errOut)
+	stopped.To.Type = historyv1.MomentLive
+	r.answers[diffRequest] = stopped
+	_, errOut = b.must("diff", "fix-login", "live", "--stat")
+	wantText(t, "standard error of a running task", "", errOut)
+}
+
 func TestDiffNamesCheckpoints(t *testing.T) {
 	b := newBench(t)
 	r := b.withHistory(map[string]any{diffRequest: someDiff()})

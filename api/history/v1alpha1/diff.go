@@ -45,7 +45,8 @@ const (
 	WordBase     = "base"
 	WordLatest   = "latest"
 	WordPrevious = "previous"
-	// WordLive is now; the latest checkpoint if the task is not running.
+	// WordLive is now. Of a task that is not running, it is what has drifted, if that is undecided,
+	// or else the latest checkpoint: its volume is not looked at.
 	WordLive = "live"
 	// WordDrift is what has drifted, as status.drift says. What is previous to it is the
 	// checkpoint that the worktree was left at.

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -159,6 +160,21 @@ var _ = Describe("The difference between two moments of a task", func() {
 	When("the files of a task have drifted", func() {
 		BeforeEach(func() {
 			f.objects.task.Status.Drift = &v1alpha1.DriftStatus{Attempt: 2, Checkpoint: 1, FileCount: 3, Commit: "found"}
+		})
+
+		It("takes what was found for the present, as long as nobody has decided about it", func() {
+			decide := func(drifted metav1.ConditionStatus) {
+				meta.SetStatusCondition(&f.objects.task.Status.Conditions, metav1.Condition{Type: v1alpha1.TaskDrifted, Status: drifted, Reason: v1alpha1.ReasonDriftDetected})
+			}
+			decide(metav1.ConditionTrue)
+			got := ask("from=1&to=live")
+			Expect([]string{f.code.compared.From, f.code.compared.To, f.code.compared.ToCommit}).To(Equal([]string{"checkpoint/1", "live", "found"}))
+			Expect(got.To).To(HaveField("Type", "Drift"))
+			Expect(got.Conversation.ToPosition).To(BeEquivalentTo(8), "nothing was said since the latest checkpoint")
+			ask("from=previous&to=live")
+			Expect(f.code.compared.From).To(Equal("checkpoint/1"), "where it was left")
+			decide(metav1.ConditionFalse)
+			Expect(ask("from=1&to=live").To).To(And(HaveField("Type", "Checkpoint"), HaveField("Checkpoint", BeEquivalentTo(2))))
 		})
 
 		It("compares what was found with what was left", func() {

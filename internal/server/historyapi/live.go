@@ -21,11 +21,11 @@ type Live interface {
 	Publish(ctx context.Context, taskUID string) (commit string, err error)
 }
 
-// live returns the present of a running task, whose commit is not known yet; the latest
-// checkpoint of another, whose files cannot change.
+// live returns the present of a running task, whose commit is not known yet; of another one, what
+// is known of it.
 func (a *api) live(c *call, found history.TaskSummary) (moment, error) {
 	if found.State != v1alpha1.ReasonRunning {
-		return a.latest(c, found.Task)
+		return a.atRest(c, found.Task)
 	}
 	newest, err := a.Archive.CheckpointsBefore(c.Context(), found.Key(), 0, 1)
 	if err != nil {

@@ -24,6 +24,7 @@ type moment struct {
 	// live is set for the present of a running task.
 	live *present
 	// drifted is set for the drifted files of a task: the checkpoint that they were left at.
+	// With checkpoint set, the conversation is where that one has it.
 	drifted int64
 	// commit is the one that was recorded; empty if none was.
 	commit string

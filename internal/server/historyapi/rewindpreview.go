@@ -237,8 +237,7 @@ func (p *preview) taskOf() history.Task {
 // present returns the moment from which the rewind starts: of drift that is kept first, the files
 // as they were found.
 func (p *preview) present(task history.Task) (moment, error) {
-	drift := p.observed.Task.Status.UndecidedDrift()
-	if p.observed.Task.Spec.Rewind.OnDrift == v1alpha1.OnDriftPreserve && drift != nil && drift.Commit != "" && drift.Checkpoint != 0 {
+	if drift := undecidedDrift(p.observed.Task); drift != nil && p.observed.Task.Spec.Rewind.OnDrift == v1alpha1.OnDriftPreserve {
 		return moment{task: task, drifted: drift.Checkpoint, commit: drift.Commit}, nil
 	}
 	if c := meta.FindStatusCondition(p.observed.Task.Status.Conditions, v1alpha1.TaskSucceeded); c != nil && c.Reason == v1alpha1.ReasonRunning {

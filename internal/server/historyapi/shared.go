@@ -87,7 +87,7 @@ func (a *api) findShared(ctx context.Context, of *moments) error {
 
 // positionsKnown reports whether it is known of both moments where in a conversation they are.
 func (of *moments) positionsKnown() bool {
-	known := func(m moment) bool { return !m.parent && m.drifted == 0 }
+	known := func(m moment) bool { return !m.parent && (m.drifted == 0 || m.checkpoint != nil) }
 	return known(of.from) && known(of.to)
 }
 
