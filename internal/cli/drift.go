@@ -69,7 +69,7 @@ func (o *drift) run(ctx context.Context, name string) error {
 		fmt.Fprintln(o.ErrOut, nothingFound(task))
 		found = &v1alpha1.DriftStatus{}
 	case o.output.value == "patch":
-		o.summarize(task, found)
+		o.summarize(task, found, s.driftKept(ctx, task, found))
 	}
 	switch {
 	case o.output.value != "patch":
@@ -82,8 +82,24 @@ func (o *drift) run(ctx context.Context, name string) error {
 	return o.compare(ctx, s, task)
 }
 
-// summarize says what was found, and what to do.
-func (o *drift) summarize(task *v1alpha1.Task, found *v1alpha1.DriftStatus) {
+// driftKept returns the number of the checkpoint that keeps what has drifted; 0 if none does, or its
+// object is not there.
+func (s *session) driftKept(ctx context.Context, task *v1alpha1.Task, found *v1alpha1.DriftStatus) int64 {
+	list, err := s.checkpoints(ctx, task.Name)
+	if err != nil {
+		return 0
+	}
+	for _, c := range list.Items {
+		if c.Status.Trigger == v1alpha1.TriggerDrift && c.Status.Attempt == found.Attempt && c.Status.TaskUID == string(task.UID) {
+			return c.Status.Number
+		}
+	}
+	return 0
+}
+
+// summarize says what was found, and what to do. kept is the checkpoint that keeps it; 0 if that is
+// not known.
+func (o *drift) summarize(task *v1alpha1.Task, found *v1alpha1.DriftStatus, kept int64) {
 	w, style := o.ErrOut, styleFor(o.ErrOut)
 	if found.FileCount > 0 {
 		fmt.Fprintf(w, "%s since checkpoint %d\n", style.bold(plural(found.FileCount, "file")+" of task "+task.Name+" changed while it was not running"), found.Checkpoint)
@@ -91,11 +107,11 @@ func (o *drift) summarize(task *v1alpha1.Task, found *v1alpha1.DriftStatus) {
 	if found.Head != nil && found.ExpectedHead != nil {
 		fmt.Fprintf(w, "the HEAD of its repository was moved from %s to %s\n", head(found.ExpectedHead), head(found.Head))
 	}
-	fmt.Fprint(w, decided(task, found))
+	fmt.Fprint(w, decided(task, found, kept))
 }
 
 // decided says what became of the drifted files, or how to decide about them.
-func decided(task *v1alpha1.Task, found *v1alpha1.DriftStatus) string {
+func decided(task *v1alpha1.Task, found *v1alpha1.DriftStatus, kept int64) string {
 	if found.FileCount == 0 {
 		return ""
 	}
@@ -103,6 +119,8 @@ func decided(task *v1alpha1.Task, found *v1alpha1.DriftStatus) string {
 	switch {
 	case c != nil && c.Reason == v1alpha1.EventDriftOverridden:
 		return fmt.Sprintf("attempt %d discarded these changes: they are not kept\n", found.Attempt)
+	case c != nil && c.Reason == v1alpha1.EventDriftPreserved && kept > 0:
+		return fmt.Sprintf("attempt %d kept these changes as checkpoint %d: `kubectl clew diff %s previous %[2]d -n %[4]s` shows them\n", found.Attempt, kept, task.Name, task.Namespace)
 	case c != nil && c.Reason == v1alpha1.EventDriftPreserved:
 		return fmt.Sprintf("attempt %d kept these changes as a checkpoint\n", found.Attempt)
 	case found.Commit == "" && (c == nil || c.Status != metav1.ConditionTrue):

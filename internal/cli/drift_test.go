@@ -74,6 +74,13 @@ func TestDriftSaysWhatBecameOfTheFiles(t *testing.T) {
 		_, errOut = b.must("drift", "fix-login")
 		wantParts(t, "what became of them", errOut, "since checkpoint 3\n"+sentence)
 	}
+	setDrifted(task, metav1.ConditionFalse, v1alpha1.EventDriftPreserved)
+	b.try(server.Client.Status().Update(b.ctx, task))
+	c := b.checkpoint(task, 4)
+	c.Status.Trigger, c.Status.Attempt = v1alpha1.TriggerDrift, 2
+	b.try(server.Client.Status().Update(b.ctx, c))
+	_, errOut = b.must("drift", "fix-login")
+	wantParts(t, "what keeps them", errOut, "attempt 2 kept these changes as checkpoint 4: `kubectl clew diff fix-login previous 4 -n "+b.namespace+"` shows them\n")
 }
 
 func TestADiffMayNameWhatHasDrifted(t *testing.T) {
