@@ -242,6 +242,9 @@ func (o *diff) pages(ctx context.Context, s *session, task string, params url.Va
 		}
 		if page.Continue == "" {
 			o.leftOut = page.Totals.IgnoredFiles
+			if page.Totals.Files == 0 && len(params["path"]) > 0 {
+				fmt.Fprintf(o.ErrOut, "no file that differs is selected by %s\n", oneLine(strings.Join(o.paths, " ")))
+			}
 			return o.verdict(page.Totals.Files > 0)
 		}
 		params.Set("continue", page.Continue)

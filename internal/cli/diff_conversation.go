@@ -39,7 +39,7 @@ func (o *diff) printConversation(ctx context.Context, s *session, task string, p
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(o.ErrOut, conversationTotals(c))
+	fmt.Fprintln(o.ErrOut, conversationText(found))
 	return o.verdict(differs)
 }
 

@@ -44,8 +44,8 @@ func (o *diff) printStat(ctx context.Context, s *session, task string, params ur
 	}
 	fmt.Fprintln(o.Out, totalsOf(last.Totals, style))
 	o.tellIgnored()
-	if c := last.Conversation; c != nil && c.Messages != 0 {
-		fmt.Fprintln(o.ErrOut, conversationTotals(*c))
+	if c := last.Conversation; c != nil && (c.FromPosition != c.SharedPosition || c.ToPosition != c.SharedPosition) {
+		fmt.Fprintln(o.ErrOut, conversationText(last))
 	}
 	return verdict
 }
@@ -98,6 +98,19 @@ func totalsOf(t historyv1.DiffTotals, style style) string {
 		text += fmt.Sprintf(", %d of them binary", t.BinaryFiles)
 	}
 	return text
+}
+
+// conversationText says what was said between two moments; of two branches of a conversation, or of
+// two tasks, what each has beyond those that they have in common: the one does not follow the other.
+func conversationText(d *historyv1.Diff) string {
+	c := *d.Conversation
+	if oneBranch(d.From, d.To) {
+		return conversationTotals(c)
+	}
+	tasks := d.From.TaskUID != d.To.TaskUID
+	return fmt.Sprintf("%s in common; %s only %s; %s only %s", plural(c.SharedPosition, "message"),
+		plural(c.FromPosition-c.SharedPosition, "message"), momentText(d.From, tasks),
+		plural(c.ToPosition-c.SharedPosition, "message"), momentText(d.To, tasks))
 }
 
 // conversationTotals formats what was said and used.

@@ -16,9 +16,9 @@ import (
 // someDiff is a difference of every kind of file.
 func someDiff() historyv1.Diff {
 	return historyv1.Diff{
-		From: historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Checkpoint: 2}, To: historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Checkpoint: 4, Branch: "main"},
+		From: historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Checkpoint: 2, Branch: "main"}, To: historyv1.DiffMoment{Task: "fix-login", TaskUID: "u", Checkpoint: 4, Branch: "main"},
 		Totals:       historyv1.DiffTotals{Files: 5, LinesAdded: 3, LinesRemoved: 2, BinaryFiles: 1},
-		Conversation: &historyv1.ConversationDiff{FromPosition: 2, ToPosition: 4, Messages: 2, ToolCalls: 1, InputTokens: 1200, OutputTokens: 30, CostMicroUSD: 20_000},
+		Conversation: &historyv1.ConversationDiff{FromPosition: 2, ToPosition: 4, SharedPosition: 2, Messages: 2, ToolCalls: 1, InputTokens: 1200, OutputTokens: 30, CostMicroUSD: 20_000},
 		Items: []historyv1.FileDiff{
 			{Path: "a.go", Action: "Modified", OldMode: "100644", NewMode: "100644", LinesAdded: 1, LinesRemoved: 1, Patch: "diff --git a/a.go b/a.go\n@@ -1 +1 @@\n-\x1b[31mold\n+new\n"},
 			{Path: "b.png", Action: "Added", NewMode: "100644", NewBytes: 2048, Binary: true, PatchBytes: []byte("diff --git a/b.png b/b.png\n\xff\n")},
@@ -173,8 +173,11 @@ func TestDiffOfTwoBranchesOfTheConversation(t *testing.T) {
 		t.Errorf("error %v, want that they differ", err)
 	}
 	wantParts(t, "messages", out, "--- in common: the first 4 messages ---\n", "--- only up to checkpoint 2, on main: 2 messages after message 4 ---\n", "said", "--- only up to checkpoint 4, on branch-2: 1 message after message 4 ---\n")
-	wantParts(t, "standard error", errOut, "-1 message")
+	const totals = "4 messages in common; 2 messages only up to checkpoint 2, on main; 1 message only up to checkpoint 4, on branch-2\n"
+	wantText(t, "standard error", totals, errOut)
 	wantText(t, "the last query", "after=4&branch=branch-2&limit=1&uid=u", r.query())
+	_, errOut = b.must("diff", "fix-login", "2", "4", "--stat")
+	wantText(t, "standard error of the summary", totals, errOut)
 }
 
 // TestDiffOfTheConversationsOfAForkAndItsSource: the fork's begins with that of its source.
@@ -228,6 +231,8 @@ func TestDiffExitCodes(t *testing.T) {
 	if code, _ := exitOf(b.clew("", "diff", "fix-login", "--exit-code", "--stat")); code != 0 {
 		t.Errorf("no differences: exit code %d", code)
 	}
+	_, errOut := b.must("diff", "fix-login", "--", "nosuch", "lib")
+	wantText(t, "standard error", "no file that differs is selected by nosuch lib\n", errOut)
 	r.answers[diffRequest] = nil
 	if code, print := exitOf(b.clew("", "diff", "fix-login", "--exit-code")); code != 2 || !print {
 		t.Errorf("an error: exit code %d, printed: %t", code, print)
