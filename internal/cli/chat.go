@@ -69,11 +69,18 @@ func (c *chat) print(entry historyv1.ConversationEntry) error {
 	return err
 }
 
+// note remembers the tool of a call, for its result.
+func (c *chat) note(entry historyv1.ConversationEntry) {
+	if entry.ToolCall != nil {
+		c.tools[entry.ToolCall.ID] = entry.ToolCall.Name
+	}
+}
+
 // speaker returns the role of a message, with the tool of a call or result.
 func (c *chat) speaker(entry historyv1.ConversationEntry) string {
 	switch {
 	case entry.ToolCall != nil:
-		c.tools[entry.ToolCall.ID] = entry.ToolCall.Name
+		c.note(entry)
 		return c.style.blue(oneLine(cmp.Or(entry.Role, "assistant")) + " → " + oneLine(entry.ToolCall.Name))
 	case entry.ToolResult != nil:
 		return c.result(entry.ToolResult)

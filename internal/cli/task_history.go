@@ -103,6 +103,9 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 	var left *int64
 	count := 0
 	err = o.pages(ctx, s, task, func(page *historyv1.ConversationList) error {
+		if count == 0 {
+			o.nameEarlierCalls(ctx, s, task, chat, page.Items)
+		}
 		count += len(page.Items)
 		left = page.RemainingItemCount
 		for _, entry := range page.Items {
@@ -123,6 +126,46 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 		fmt.Fprintln(o.ErrOut, details.completeness)
 	}
 	return nil
+}
+
+// earlierMessages is how many messages before the first one are looked through for calls.
+const earlierMessages = 50
+
+// nameEarlierCalls tells the chat which tools were called shortly before the first message, if a
+// result that follows names such a call. A result whose call is not found is one of "tool".
+func (o *taskHistory) nameEarlierCalls(ctx context.Context, s *session, task string, chat *chat, entries []historyv1.ConversationEntry) {
+	if len(entries) == 0 || entries[0].Position <= 1 || !lacksCall(entries) {
+		return
+	}
+	before := entries[0].Position - 1
+	size := min(before, earlierMessages)
+	params := url.Values{"after": {strconv.FormatInt(before-size, 10)}, "limit": {strconv.FormatInt(size, 10)}}
+	for name, value := range map[string]string{"branch": o.branch, "uid": o.uid} {
+		if value != "" {
+			params.Set(name, value)
+		}
+	}
+	page := &historyv1.ConversationList{}
+	if s.historyGet(ctx, []string{"tasks", task, "conversation"}, params, page) != nil {
+		return
+	}
+	for _, e := range page.Items {
+		chat.note(e)
+	}
+}
+
+// lacksCall reports whether there is a result of a tool call that is not among the messages.
+func lacksCall(entries []historyv1.ConversationEntry) bool {
+	called := map[string]bool{}
+	for _, e := range entries {
+		if e.ToolCall != nil {
+			called[e.ToolCall.ID] = true
+		}
+		if e.ToolResult != nil && !called[e.ToolResult.CallID] {
+			return true
+		}
+	}
+	return false
 }
 
 // taskDetails is what is printed beside the messages, as far as the user may read it.

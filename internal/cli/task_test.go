@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -205,6 +207,31 @@ func TestHistory(t *testing.T) {
 	wantError(t, err, "Postgres is away")
 	_, _, err = b.clew("", "task", "history", "nobody")
 	wantError(t, err, "there is no history of that task")
+}
+
+// TestHistoryNamesToolsThatWereCalledBefore: the first message may be the result of a call that is
+// not printed.
+func TestHistoryNamesToolsThatWereCalledBefore(t *testing.T) {
+	b := newBench(t)
+	list := func(entries ...historyv1.ConversationEntry) historyv1.ConversationList {
+		return historyv1.ConversationList{Items: entries}
+	}
+	r := b.withHistory(nil)
+	r.answers = map[string]any{"GET tasks/talker/conversation": func(w http.ResponseWriter) {
+		if strings.Contains(r.query(), "tail=2") {
+			_ = json.NewEncoder(w).Encode(list(answer(71, "c", "done", nil), entry(72, "assistant", "It is done.")))
+			return
+		}
+		_ = json.NewEncoder(w).Encode(list(call(69, "other", "Bash", "{}"), call(70, "c", "Write", "{}")))
+	}}
+	out, _ := b.must("task", "history", "talker", "--tail", "2", "--branch", "branch-2")
+	wantParts(t, "the conversation", out, "  71  Write ← ok  ", "  72  assistant")
+	if want := "GET tasks/talker/conversation?after=20&branch=branch-2&limit=50"; !slices.Contains(r.asked, want) {
+		t.Errorf("requests %q lack %q", r.asked, want)
+	}
+	if strings.Contains(out, "69  ") {
+		t.Errorf("earlier messages are printed:\n%s", out)
+	}
 }
 
 func TestHistoryPrintsTotalsAndMemory(t *testing.T) {
