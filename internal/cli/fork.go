@@ -119,6 +119,9 @@ func (o *fork) run(ctx context.Context, source string) error {
 		return err
 	}
 	object, from, err := o.object(ctx, s, source)
+	if err == nil {
+		err = s.free(ctx, variants)
+	}
 	if err != nil {
 		return err
 	}
@@ -194,6 +197,18 @@ func (o *fork) object(ctx context.Context, s *session, source string) (*v1alpha1
 		object.Spec.Conversation = v1alpha1.ConversationExclude
 	}
 	return object, from, nil
+}
+
+// free fails if a task has the name of a new one: the Fork would be created, and fail.
+func (s *session) free(ctx context.Context, variants []v1alpha1.ForkVariant) error {
+	for _, v := range variants {
+		task := &v1alpha1.Task{}
+		err := s.client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: v.Name}, task)
+		if err == nil && task.DeletionTimestamp == nil {
+			return fmt.Errorf("a task %s exists already in namespace %s: give the new task another name, or delete that one first", v.Name, s.namespace)
+		}
+	}
+	return nil
 }
 
 // source finds the task to fork. Of one that is gone, it has only name and UID, and newest is its

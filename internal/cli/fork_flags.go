@@ -154,6 +154,9 @@ func setQuantity(v *v1alpha1.ForkVariant, key, value string) error {
 	if err != nil {
 		return fmt.Errorf("%s is %q; it must be a quantity such as 2 or 4Gi", key, value)
 	}
+	if q.Sign() < 0 || key == "size" && q.IsZero() {
+		return fmt.Errorf("%s is %q; it must be more than 0", key, value)
+	}
 	if key == "size" {
 		workspaceOf(v).Size = &q
 		return nil

@@ -51,6 +51,7 @@ func TestForkIntoVariants(t *testing.T) {
 	task := b.task("source", v1alpha1.ReasonRunning)
 	b.checkpoint(task, 1)
 	b.withHistory(map[string]any{"GET tasks/source/checkpoints/7": historyv1.Checkpoint{TaskUID: string(task.UID), Number: 7}})
+	b.task("taken", v1alpha1.ReasonCompleted)
 	names := []string{"a", "b", "c", "d"}
 	for i, test := range []struct {
 		at   string
@@ -83,6 +84,10 @@ func TestForkIntoVariants(t *testing.T) {
 		{[]string{"--variant", "prompt=No name."}, "a variant needs a name"},
 		{[]string{"--variant", "name=x,colour=red"}, `there is no key "colour"`},
 		{[]string{"--variant", "name=x,size=big"}, "must be a quantity such as 2 or 4Gi"},
+		{[]string{"--variant", "name=x,cpu=-1"}, `cpu is "-1"; it must be more than 0`},
+		{[]string{"--variant", "name=x,size=0"}, `size is "0"; it must be more than 0`},
+		{[]string{"--variant", "name=x", "--variant", "name=taken", "--dry-run"}, "a task taken exists already in namespace " + b.namespace + ": give the new task another name, or delete that one first"},
+		{[]string{"--name", "taken"}, "a task taken exists already"},
 		{[]string{"--variant", "name=x,env=A"}, "env is NAME=VALUE"},
 		{[]string{"--variant", "name=x,agent=Nobody"}, `--variant "name=x,agent=Nobody": agent is "Nobody"; it must be one of Exec, ClaudeCode, Codex, GeminiCLI, OpenCode, QwenCode`},
 		{[]string{"--variant", "name=x,branch=a b"}, "branch is \"a b\": it must contain only letters, digits and . _ / -; use a branch name such as try/oauth"},
