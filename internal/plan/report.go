@@ -70,7 +70,7 @@ func (d *decision) succeededCondition() (metav1.ConditionStatus, string, string)
 		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, message
 	}
 	if d.suspended() {
-		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "the task is suspended: set operatingMode to Running to continue it"
+		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "the task is suspended: it continues once it is resumed, or its operating mode is Running again"
 	}
 	return metav1.ConditionUnknown, v1alpha1.ReasonPending, "the task is about to start"
 }

@@ -247,7 +247,7 @@ func (c *pushing) ontoOfAnother(at string) (string, error) {
 }
 
 func (c *pushing) diverged(cause error, what string) error {
-	return fail(Diverged, cause, "%s of %s %s: others have pushed to it. Publish to another branch, merge theirs, or allow to discard theirs with onDiverged: ForceWithLease", c.push.Ref, c.url, what)
+	return fail(Diverged, cause, "%s of %s %s: others have pushed to it. Publish to another branch, merge theirs, or allow to discard theirs with ForceWithLease", c.push.Ref, c.url, what)
 }
 
 // remoteRef returns the commit of the ref, "" if it does not exist, and follows redirects on

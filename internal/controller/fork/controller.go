@@ -258,9 +258,9 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 // work: the message must not advise to delete it.
 func taskExists(f *v1alpha1.Fork, found *v1alpha1.Task) string {
 	if found.Labels[v1alpha1.LabelFork] == f.Name {
-		return fmt.Sprintf("a Task %q that names a Fork %q exists already: if it is this Fork's own, restored from a backup, keep it and delete the Fork; if it is not, apply a new Fork whose variant has another name", found.Name, f.Name)
+		return fmt.Sprintf("a Task %q that names a Fork %q exists already: if it is this Fork's own, restored from a backup, keep it and delete the Fork; if it is not, make a new Fork whose task has another name", found.Name, f.Name)
 	}
-	return fmt.Sprintf("a Task %q that this Fork did not create exists already: delete it, or apply a new Fork whose variant has another name", found.Name)
+	return fmt.Sprintf("a Task %q that this Fork did not create exists already: delete it, or make a new Fork whose task has another name", found.Name)
 }
 
 // addTask lists a created task in the status.

@@ -165,7 +165,7 @@ func TestWhyACheckpointIsNotPublished(t *testing.T) {
 	}{
 		"diverged": {func(s *stage) {
 			s.origin("update-ref", "refs/heads/clew/fix", s.git.Run(s.T, filepath.Join(s.git.Dir, "origin.git"), "commit-tree", "-m", "theirs", "main^{tree}"))
-		}, v1alpha1.ReasonDiverged, false, []string{"others have pushed to it", "onDiverged: ForceWithLease"}},
+		}, v1alpha1.ReasonDiverged, false, []string{"others have pushed to it", "discard theirs with ForceWithLease"}},
 		"refused by a hook": {func(s *stage) {
 			hook := filepath.Join(s.git.Dir, "origin.git", "hooks", "pre-receive")
 			s.write(filepath.Dir(hook), "pre-receive", "#!/bin/sh\necho no pushes on Friday\nexit 1\n")
