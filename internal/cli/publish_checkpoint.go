@@ -56,11 +56,15 @@ func (o *publish) runCheckpoint(ctx context.Context, s *session, task *v1alpha1.
 func (o *publish) agree(task *v1alpha1.Task, c *v1alpha1.Checkpoint) error {
 	published := ptr.Deref(task.Status.Publish, v1alpha1.PublishStatus{})
 	replaces := strings.HasPrefix(published.Ref, "refs/heads/") && published.Ref == resources.PublishRef(o.branch)
-	if !replaces || published.PublishedCheckpoint <= c.Status.Number || o.yes || !o.dryRun.changes() {
+	if !replaces || published.PublishedCheckpoint <= c.Status.Number || o.yes {
 		return nil
 	}
-	return o.confirm(fmt.Sprintf("The task has published checkpoint %d as %s, and checkpoint %d would replace it there. Publish it?",
-		published.PublishedCheckpoint, published.Ref, c.Status.Number))
+	effect := fmt.Sprintf("The task has published checkpoint %d as %s, and checkpoint %d would replace it there.", published.PublishedCheckpoint, published.Ref, c.Status.Number)
+	if !o.dryRun.changes() {
+		fmt.Fprintln(o.ErrOut, effect)
+		return nil
+	}
+	return o.confirm(effect + " Publish it?")
 }
 
 // free fails if another checkpoint of the task has the branch.

@@ -86,14 +86,15 @@ func TestPublishingAnOlderCheckpointAsksFirst(t *testing.T) {
 	wantError(t, err, "name the branch for the checkpoint with --branch: on that of the task's spec.publish it would replace what the task has published")
 	older := []string{"publish", "worker", "--checkpoint", "1", "--branch", "clew/fix", "--wait=false"}
 	_, _, err = b.clew("", older...)
-	wantError(t, err, "add --yes to proceed")
+	wantError(t, err, `there is no terminal to ask "The task has published checkpoint 3 as refs/heads/clew/fix, and checkpoint 1 would replace it there. Publish it?": add --yes to proceed`)
 	_, errOut, err := b.clew("no\n", older...)
 	wantError(t, err, "nothing was changed")
 	wantParts(t, "the question", errOut, "The task has published checkpoint 3 as refs/heads/clew/fix, and checkpoint 1 would replace it there. Publish it? [y/N]")
 	if b.get(c); len(c.Spec.Branches) != 0 {
 		t.Errorf("requested %+v", c.Spec.Branches)
 	}
-	b.must(append(older, "--dry-run")...)
+	_, errOut = b.must(append(older, "--dry-run")...)
+	wantText(t, "standard error of a dry run", "The task has published checkpoint 3 as refs/heads/clew/fix, and checkpoint 1 would replace it there.\n", errOut)
 	b.must("publish", "worker", "--checkpoint", "1", "--branch", "clew/other", "--wait=false")
 	b.must("publish", "worker", "--checkpoint", "3", "--branch", "clew/fix", "--dry-run")
 	b.must(append(older, "--yes")...)

@@ -188,7 +188,7 @@ func TestAResumeAsksBeforeFilesGo(t *testing.T) {
 	for _, args := range [][]string{{"--from-checkpoint", "1"}, {"--on-drift", "override"}} {
 		args = append([]string{"resume", "returner", "--wait=false"}, args...)
 		_, _, err := b.clew("", args...)
-		wantError(t, err, "a confirmation is needed, but there is no terminal: add --yes to proceed")
+		wantError(t, err, "there is no terminal to ask \"Resume?\": add --yes to proceed")
 		_, errOut, err := b.clew("n\n", args...)
 		wantError(t, err, "cancelled: nothing was changed")
 		wantParts(t, "the question", errOut, asks)

@@ -463,7 +463,7 @@ func keptAs(previous string, operation *v1alpha1.OperationStatus, preserve v1alp
 // confirm asks a question, and fails unless the answer is yes.
 func (p *plugin) confirm(question string) error {
 	if !p.asks {
-		return errors.New("a confirmation is needed, but there is no terminal: add --yes to proceed, or --dry-run=server to only check the request")
+		return fmt.Errorf("a confirmation is needed, but there is no terminal to ask %q: add --yes to proceed, or --dry-run=server to only check the request", question)
 	}
 	fmt.Fprintf(p.ErrOut, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(p.In).ReadString('\n')
