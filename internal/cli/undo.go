@@ -22,9 +22,9 @@ func (p *plugin) undoCommand() *cobra.Command {
 		Use:   "undo TASK",
 		Short: "Undo the last rewind of a task",
 		Long: `Undo the last rewind of a task: what it rewound becomes what it was before, the
-files, the conversation or both, and only its paths if it had any. An undo is a rewind,
-too, so that a second undo takes the first one back, and so is a resume with
---from-checkpoint or --clean. A task that was completed before the rewind does not
+files, the conversation or both, and only its paths if it had any. A resume with
+--from-checkpoint or --clean counts as a rewind, and so does an undo: a second undo takes
+the first one back. A task that was completed before the rewind does not
 become completed again: it waits for "kubectl clew resume".
 
 Before it asks, it shows which files would change and which messages would go. What
