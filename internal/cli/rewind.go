@@ -188,7 +188,7 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err := o.preview(o.previewOf(&o.dryRun, o.print), task, list, target, id, effect); err != nil {
 		return err
 	}
-	if err := cmp.Or(effect.fails(!o.dryRun.changes()), o.driftFails(task)); err != nil {
+	if err := cmp.Or(o.driftFails(task), effect.fails(!o.dryRun.changes())); err != nil {
 		return err
 	}
 	if o.dryRun.changes() && !o.yes {

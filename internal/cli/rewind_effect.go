@@ -152,7 +152,7 @@ func (e rewindEffect) changes(style style) [][]string {
 		text += ", when those are discarded"
 	}
 	if n := e.Files.Totals.IgnoredFiles; n > 0 {
-		text += fmt.Sprintf("; %s stay, which the commit ignores or other repositories have", plural(n, "file"))
+		text += fmt.Sprintf("; %s %s, which the commit ignores or other repositories have", plural(n, "file"), verb(n, "stays", "stay"))
 	}
 	rows := [][]string{{"  changes", text}}
 	if paths := e.Files.UnmatchedPaths; len(paths) > 0 {
@@ -172,7 +172,12 @@ func (e rewindEffect) changes(style style) [][]string {
 // that selects no file may be an empty folder, which only the rewind itself finds out: a dry run
 // does not promise that it succeeds.
 func (e rewindEffect) fails(dryRun bool) error {
-	if e.RewindPreview == nil || e.Files == nil {
+	switch {
+	case e.RewindPreview == nil:
+		return nil
+	case e.RewindPreview.Fails != nil:
+		return fmt.Errorf("the rewind would fail, and is not requested: %s (%s)", plain(e.Fails.Message), e.Fails.Reason)
+	case e.Files == nil:
 		return nil
 	}
 	list := func(paths []string) string { return clip.Runes(oneLine(strings.Join(paths, ", ")), 200) }

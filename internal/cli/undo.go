@@ -78,7 +78,7 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 	if err := o.previewUndo(task, target, id, effect); err != nil {
 		return err
 	}
-	if err := cmp.Or(effect.fails(!o.dryRun.changes()), o.driftFails(task)); err != nil {
+	if err := cmp.Or(o.driftFails(task), effect.fails(!o.dryRun.changes())); err != nil {
 		return err
 	}
 	if o.dryRun.changes() && !o.yes {

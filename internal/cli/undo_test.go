@@ -74,9 +74,10 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	withoutBranches(t, out)
 	_, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--code", "--yes", "--", "src")
 	wantError(t, err, "is not requested")
-	files.Files.BlockedPaths = nil
+	files.Files.BlockedPaths, files.Files.Totals.IgnoredFiles = nil, 1
 	r.answers["GET tasks/wanderer/diff/rewind"] = files
-	_, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--dry-run", "--", "docs")
+	out, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--dry-run", "--", "docs")
+	wantParts(t, "the preview", out, "no file; 1 file stays, which the commit ignores or other repositories have\n")
 	wantError(t, err, "the rewind would fail, unless these paths are empty folders: docs, **/*.txt")
 	_, errOut, _ = b.clew("", "rewind", "wanderer", "--to", "1", "--", "src", "--yes", "-y", "-x")
 	wantParts(t, "the hint", errOut, "hint: --yes comes after --, and is taken for a path; write flags before --\n", "hint: -y comes after --")
@@ -86,6 +87,10 @@ func TestRewindShowsWhatItWouldDo(t *testing.T) {
 	if b.get(task); task.Spec.Rewind != nil {
 		t.Errorf("a rewind that would fail is requested: %+v", task.Spec.Rewind)
 	}
+	files.Fails = &historyv1.ExpectedFailure{Reason: "DriftDetected", Message: "1 file changed"}
+	r.answers["GET tasks/wanderer/diff/rewind"] = files
+	_, _, err = b.clew("", "rewind", "wanderer", "--to", "1", "--yes")
+	wantError(t, err, "the rewind would fail, and is not requested: 1 file changed (DriftDetected)")
 	talk := effect()
 	talk.Files, talk.Keeps = nil, historyv1.KeptState{Preserve: "Discard"}
 	talk.Conversation = &historyv1.RewoundConversation{FromPosition: 5, ToPosition: 8, Dropped: 2, Restored: 5}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
@@ -17,6 +18,9 @@ type RewindPreview struct {
 	Operation *daemonapi.Operation
 	// Refusal is why the rewind would be refused, and Waits what it would wait for.
 	Refusal, Waits *Blocker
+	// Fails is why the rewind would be accepted, and then fail, as far as that is known; nil if it
+	// may succeed.
+	Fails *Blocker
 	// Stops is set if the rewind would stop a pod that is about to run the agent, or runs it.
 	Stops bool
 }
@@ -42,6 +46,24 @@ func PreviewRewind(o Observed, now time.Time) RewindPreview {
 	case s.State == v1alpha1.OperationPending:
 		return RewindPreview{Waits: &Blocker{s.Reason, s.Message}}
 	default:
-		return RewindPreview{Accepted: s, Operation: d.rewindOperation(), Stops: stops}
+		return RewindPreview{Accepted: s, Operation: d.rewindOperation(), Fails: d.knownDrift(r.OnDrift), Stops: stops}
 	}
+}
+
+// knownDrift returns why an operation is known to fail: files that were found changed while the task
+// was not running, about which neither anybody has decided since, nor the operation does.
+func (d *decision) knownDrift(onDrift v1alpha1.OnDrift) *Blocker {
+	found := d.old.UndecidedDrift()
+	if found == nil || onDrift == v1alpha1.OnDriftPreserve || onDrift == v1alpha1.OnDriftOverride {
+		return nil
+	}
+	text := "1 file"
+	if found.FileCount != 1 {
+		text = fmt.Sprintf("%d files", found.FileCount)
+	}
+	text += " changed while the task was not running"
+	if len(found.Files) > 0 {
+		text += fmt.Sprintf(", for example %q", clip.Marked(found.Files[0].Path, 200))
+	}
+	return &Blocker{v1alpha1.ReasonDriftDetected, text + ": have the changes kept (onDrift Preserve) or discarded (Override)"}
 }

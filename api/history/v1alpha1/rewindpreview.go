@@ -25,6 +25,16 @@ type RewindPreview struct {
 	Stops *StoppedWork `json:"stops,omitempty"`
 	// Keeps is how the present state would be kept.
 	Keeps KeptState `json:"keeps"`
+	// Fails is why the rewind would be accepted, and then fail; absent if that is not known. Paths
+	// that select nothing, and those that are blocked, are in files.
+	Fails *ExpectedFailure `json:"fails,omitempty"`
+}
+
+// ExpectedFailure is how an operation would end.
+type ExpectedFailure struct {
+	// Reason that the status of the operation would have, such as DriftDetected.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
 }
 
 // RewindPoint is the target of a rewind.

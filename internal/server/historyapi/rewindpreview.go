@@ -168,6 +168,9 @@ func (p *preview) answer() historyv1alpha1.RewindPreview {
 		To:    historyv1alpha1.RewindPoint{Checkpoint: s.ToCheckpoint, Commit: s.ToCommit, Message: s.Message},
 		Keeps: historyv1alpha1.KeptState{Preserve: string(op.Preserve), Branch: op.Branch},
 	}
+	if f := p.decided.Fails; f != nil {
+		answer.Fails = &historyv1alpha1.ExpectedFailure{Reason: f.Reason, Message: f.Message}
+	}
 	if op.Scope == v1alpha1.RewindConversation {
 		answer.Keeps = historyv1alpha1.KeptState{Preserve: string(v1alpha1.PreserveDiscard)}
 	}

@@ -153,6 +153,19 @@ var _ = Describe("The preview of a rewind", func() {
 		Expect(f.code.compared.From).To(Equal("checkpoint/2"), "somebody has decided about them")
 	})
 
+	It("says that files that were found changed make it fail, unless it decides about them", func() {
+		status := &f.objects.task.Status
+		status.Attempts = []v1alpha1.Attempt{{Number: 3, Outcome: v1alpha1.AttemptBlocked}}
+		status.Drift = &v1alpha1.DriftStatus{Attempt: 3, Checkpoint: 2, FileCount: 3, Commit: "found", Files: []v1alpha1.ChangedFile{{Path: "a.txt"}}}
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.TaskDrifted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonDriftDetected})
+		Expect(ask("checkpointNumber=1").Fails).To(Equal(&historyv1alpha1.ExpectedFailure{Reason: "DriftDetected",
+			Message: `3 files changed while the task was not running, for example "a.txt": have the changes kept (onDrift Preserve) or discarded (Override)`}))
+		Expect(ask("checkpointNumber=1&onDrift=Preserve").Fails).To(BeNil())
+		Expect(ask("checkpointNumber=1&onDrift=Override").Fails).To(BeNil())
+		meta.SetStatusCondition(&status.Conditions, metav1.Condition{Type: v1alpha1.TaskDrifted, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoDrift})
+		Expect(ask("checkpointNumber=1").Fails).To(BeNil())
+	})
+
 	It("leaves the files alone when only the conversation is rewound", func() {
 		got := ask("messagesBack=3&scope=Conversation")
 		Expect(got.Files).To(BeNil())
