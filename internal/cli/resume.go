@@ -210,8 +210,11 @@ func (o *resume) outcome(done *v1alpha1.OperationStatus, discarded *v1alpha1.Dri
 		text += "; discarded " + changedMeanwhile(discarded)
 		previous += ", without these changes,"
 	}
-	if kept {
+	switch {
+	case kept:
 		text += keptAs(previous, done, v1alpha1.PreserveBranch)
+	case o.clean:
+		text += keptAs("the former conversation", done, v1alpha1.PreserveBranch)
 	}
 	return text
 }

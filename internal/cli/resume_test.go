@@ -218,3 +218,10 @@ func TestAResumeFromTheCurrentStateDoesNotAsk(t *testing.T) {
 		t.Errorf("it asks:\n%s", errOut)
 	}
 }
+
+func TestACleanResumeSaysWhatKeepsTheFormerConversation(t *testing.T) {
+	clean := &resume{clean: true}
+	wantText(t, "the outcome", "resumed; the former conversation is kept as checkpoint 7", clean.outcome(&v1alpha1.OperationStatus{FromCheckpoint: 7}, nil))
+	wantText(t, "the outcome of what is not known", "resumed", clean.outcome(&v1alpha1.OperationStatus{}, nil))
+	wantText(t, "the outcome of another resume", "resumed", (&resume{}).outcome(&v1alpha1.OperationStatus{FromCheckpoint: 7}, nil))
+}
