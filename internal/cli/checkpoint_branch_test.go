@@ -38,7 +38,7 @@ func TestCheckpointBranch(t *testing.T) {
 		"name the branch with --name":            {"worker"},
 		"missing argument TASK":                  {},
 		"is not a valid branch name":             {"worker", "--name", "a..b"},
-		"has no checkpoint number 7; the num":    {"worker", "7", "--name", "b"},
+		"has no checkpoint number 7; its newe":   {"worker", "7", "--name", "b"},
 		"checkpoint 7 of task worker has no obj": {"worker", "7", "--name", "b", "--remove"},
 		`no checkpoint "x"`:                      {"worker", "x", "--name", "b"},
 		"no checkpoint of task worker has a bra": {"worker", "--name", "b", "--remove"},

@@ -178,21 +178,20 @@ func (s *session) anyCheckpoint(ctx context.Context, list *v1alpha1.CheckpointLi
 	return objectOf(task, recorded), nil
 }
 
-// availableNumbers describes which checkpoint numbers a task has, for an error.
+// availableNumbers describes which checkpoint numbers a task has, for an error. Those without an
+// object count.
 func availableNumbers(list *v1alpha1.CheckpointList, task *v1alpha1.Task) string {
-	var first, last int64
+	var last int64
+	if latest := task.Status.LatestCheckpoint; latest != nil {
+		last = latest.Number
+	}
 	for _, c := range list.Items {
-		if n := c.Status.Number; n > 0 {
-			if first == 0 {
-				first = n
-			}
-			last = n
-		}
+		last = max(last, c.Status.Number)
 	}
 	if last == 0 {
 		return fmt.Sprintf("it has no checkpoints yet: take one with `kubectl clew checkpoint create %s -n %s`", task.Name, task.Namespace)
 	}
-	return fmt.Sprintf("the numbers run from %d to %d: list them with `kubectl clew checkpoint list %s -n %s`", first, last, task.Name, task.Namespace)
+	return fmt.Sprintf("its newest is %d: list them with `kubectl clew checkpoint list %s --all -n %s`", last, task.Name, task.Namespace)
 }
 
 // usable returns the checkpoint, or an error if a task cannot be rewound to it.

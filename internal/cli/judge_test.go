@@ -72,7 +72,7 @@ func TestFindCheckpoint(t *testing.T) {
 		{"damaged", "", "damaged; choose another"},
 		{"foreign", "", "belongs to an earlier task"},
 		{"asked", "", "has not been taken yet"},
-		{"9", "", "the numbers run from 1 to 7"},
+		{"9", "", "its newest is 7"},
 		{"nothing", "", `has no checkpoint "nothing"`},
 	} {
 		t.Run(test.wanted, func(t *testing.T) {
@@ -164,4 +164,13 @@ func TestRandomID(t *testing.T) {
 		}
 		seen[id] = true
 	}
+}
+
+// The newest checkpoint need not have an object.
+func TestAvailableNumbers(t *testing.T) {
+	task := &v1alpha1.Task{}
+	task.Name, task.Namespace = "worker", "team"
+	wantText(t, "without checkpoints", "it has no checkpoints yet: take one with `kubectl clew checkpoint create worker -n team`", availableNumbers(&v1alpha1.CheckpointList{}, task))
+	task.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Number: 26}
+	wantText(t, "with checkpoints", "its newest is 26: list them with `kubectl clew checkpoint list worker --all -n team`", availableNumbers(&v1alpha1.CheckpointList{}, task))
 }

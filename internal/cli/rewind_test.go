@@ -172,7 +172,7 @@ func TestRewindToANumberWithoutAnObject(t *testing.T) {
 	_, _, err := b.clew("", "rewind", "wanderer", "--to", "2", "--yes")
 	wantError(t, err, "checkpoint 2 is lost")
 	_, _, err = b.clew("", "rewind", "wanderer", "--to", "3", "--yes")
-	wantError(t, err, "task wanderer has no checkpoint number 3; the numbers run from 9 to 9")
+	wantError(t, err, "task wanderer has no checkpoint number 3; its newest is 9")
 }
 
 func TestRewindChangesNothingWithoutConfirmation(t *testing.T) {
@@ -196,7 +196,7 @@ func TestRewindChangesNothingWithoutConfirmation(t *testing.T) {
 		{"no message", "", []string{"--to-message", "0", "--yes"}, "at least 1"},
 		{"not back", "", []string{"--back", "-1", "--yes"}, "at least 1"},
 		{"no time", "", []string{"--to-time", "earlier", "--yes"}, "it must be a duration"},
-		{"unknown number", "", []string{"--to", "8", "--yes"}, "the numbers run from 1 to 1"},
+		{"unknown number", "", []string{"--to", "8", "--yes"}, "its newest is 1"},
 		{"branch without preserving one", "", []string{"--to", "1", "--yes", "--branch", "a", "--preserve", "stash"}, "--preserve Stash"},
 		{"a branch name that git would refuse", "", []string{"--to", "1", "--yes", "--branch", "-x"}, "it must not begin with a dash"},
 		{"a commit and a checkpoint", "", []string{"--to", "1", "--to-commit", strings.Repeat("a", 40), "--yes"}, "use only one of --to"},
