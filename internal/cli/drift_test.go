@@ -64,6 +64,8 @@ func TestDriftSaysWhatBecameOfTheFiles(t *testing.T) {
 	_, errOut := b.must("drift", "fix-login")
 	wantParts(t, "the advice", errOut, "`--on-drift override` discards them\nrepeat `--prompt`, too: the agent has not got the prompt of the resume that failed\n")
 	wantError(t, judgeResume(task, "more").err, "discard them with --on-drift override; repeat --prompt, too: the agent has not got it")
+	task.Status.Resume.Reason = v1alpha1.ReasonCheckpointCorrupted
+	wantError(t, judgeResume(task, "more").err, "(CheckpointCorrupted); repeat --prompt, too: the agent has not got it")
 	task.Status.Drift.Commit = ""
 	for reason, sentence := range map[string]string{
 		v1alpha1.EventDriftOverridden: "attempt 2 discarded these changes: they are not kept\n",

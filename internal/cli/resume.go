@@ -393,9 +393,9 @@ func operationError(verb string, task *v1alpha1.Task, operation *v1alpha1.Operat
 	text := fmt.Sprintf("the %s of task %s %s: %s (%s)", verb, task.Name, outcome, cause, operation.Reason)
 	if operation.Reason == v1alpha1.ReasonDriftDetected {
 		text += "; " + decideDrift
-		if verb == "resume" && task.Status.PromptKeptByDrift(task.Spec.Resume) {
-			text += "; repeat --prompt, too: the agent has not got it"
-		}
+	}
+	if verb == "resume" && task.Status.PromptLost(task.Spec.Resume) {
+		text += "; repeat --prompt, too: the agent has not got it"
 	}
 	return errors.New(text)
 }

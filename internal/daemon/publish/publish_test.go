@@ -178,7 +178,7 @@ func TestWhyACheckpointIsNotPublished(t *testing.T) {
 		"no such checkpoint": {func(s *stage) { s.cfg.Pod.Checkpoint = 2 }, v1alpha1.ReasonCheckpointNotFound, false, []string{"request it again"}},
 		"a commit is missing": {func(s *stage) {
 			s.git.Run(s.T, filepath.Join(s.git.Dir, "store.git"), "update-ref", "-d", refname.Head(uid, s.head))
-		}, v1alpha1.ReasonCommitNotFound, false, []string{s0, "request the same one again"}},
+		}, v1alpha1.ReasonCommitNotFound, false, []string{s0, "or request it again"}},
 		"no Secret": {func(s *stage) { s.cfg.Pod.Repository.CredentialsSecret = "git" }, v1alpha1.ReasonCredentialsNotFound, false, []string{`create the Secret "git"`, "request it again"}},
 		"unauthorized": {func(s *stage) {
 			s.write(s.credentials, "token", "exp1red")

@@ -63,7 +63,7 @@ func (p *publisher) describe(err error) (reason, message string, retryable bool)
 	case worktree.Unreachable:
 		return v1alpha1.ReasonRepositoryUnreachable, message, true
 	case worktree.CommitMissing:
-		return v1alpha1.ReasonCommitNotFound, message + ": resume the task, and have it leave out of its commits what the event HeadNotStored names, or request the same one again", false
+		return v1alpha1.ReasonCommitNotFound, message + ": resume the task, and have it leave out of its commits what the event HeadNotStored names; or request it again", false
 	case worktree.CheckpointCorrupted:
 		return v1alpha1.ReasonCheckpointCorrupted, message + ". Restore the gitstore from a backup, or resume the task until it has another checkpoint; then request it again", false
 	}
