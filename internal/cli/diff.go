@@ -93,6 +93,11 @@ patch that "git apply" accepts; a file too large to compare is an error.`,
 			return err
 		},
 	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *diff) addFlags(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return coded{explainFlag(cmd, err), 2} })
 	o.output = formatFlag(cmd, "patch", "json", "yaml")
 	cmd.Flags().BoolVar(&o.stat, "stat", false, "Print a summary: each file with its numbers of added and removed lines.")
@@ -101,7 +106,6 @@ patch that "git apply" accepts; a file too large to compare is an error.`,
 	cmd.Flags().BoolVar(&o.ignored, "ignored", false, "Include ignored files.")
 	cmd.Flags().BoolVar(&o.exitCodes, "exit-code", false, "Exit with 1 if there are differences, and with 2 after an error.")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
-	return cmd
 }
 
 // check checks flags and arguments, and keeps the arguments after -- as paths.

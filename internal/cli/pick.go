@@ -140,7 +140,8 @@ func (o *pick) publish(ctx context.Context, s *session, task *v1alpha1.Task) (cl
 // tellResting says that the picked task does not go on by itself. To resume it is another decision:
 // what is picked may be finished, and is then only published.
 func (o *pick) tellResting(task *v1alpha1.Task) {
-	state, succeeded := "", apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	succeeded := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	var state string
 	switch {
 	case succeeded != nil && succeeded.Status != metav1.ConditionUnknown:
 		return // it has ended

@@ -32,8 +32,8 @@ func TestPublishACheckpoint(t *testing.T) {
 	for text, args := range map[string][]string{
 		"name the branch for the checkpoint with":  {"1"},
 		"leave --when out":                         {"1", "--branch", "b", "--when", "completed"},
-		"has no checkpoint number 7; its newest":  {"7", "--branch", "b"},
-		"has no checkpoint number -1; its newest": {"-1", "--branch", "b"},
+		"has no checkpoint number 7; its newest":   {"7", "--branch", "b"},
+		"has no checkpoint number -1; its newest":  {"-1", "--branch", "b"},
 		"checkpoint 2 of the task has the branch":  {"1", "--branch", "taken"},
 		"a plain git branch name":                  {"1", "--branch", "a..b"},
 		"can only be below refs/heads/":            {"1", "--branch", "refs/tags/b"},

@@ -36,13 +36,8 @@ type rewind struct {
 	print                    *genericclioptions.PrintFlags
 }
 
-func (p *plugin) rewindCommand() *cobra.Command {
-	o := &rewind{plugin: p}
-	cmd := &cobra.Command{
-		Use:        "rewind TASK --to CHECKPOINT|NUMBER|base|latest | --to-message N | --to-time T | --back N | --to-commit ID [flags] [-- PATH...]",
-		SuggestFor: []string{"rollback", "restore", "revert", "reset"},
-		Short:      "Rewind a task to a checkpoint, a message or a time",
-		Long: `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
+// rewindHelp describes the command.
+const rewindHelp = `Rewind a task to a checkpoint, a message or a time: its files, the agent's own
 state and the conversation, or only some of these.
 
 With --to-message, --to-time and --back, the target is moved back to the end of
@@ -76,7 +71,15 @@ unless it was stopped before.
 
 A rewind of all files makes the branches, tags and stashes of the agent's repository those
 of the checkpoint, too. Newer ones, also the branches of earlier rewinds, are then only in
-the checkpoint that keeps the current state: "kubectl clew undo" brings them back.`,
+the checkpoint that keeps the current state: "kubectl clew undo" brings them back.`
+
+func (p *plugin) rewindCommand() *cobra.Command {
+	o := &rewind{plugin: p}
+	cmd := &cobra.Command{
+		Use:        "rewind TASK --to CHECKPOINT|NUMBER|base|latest | --to-message N | --to-time T | --back N | --to-commit ID [flags] [-- PATH...]",
+		SuggestFor: []string{"rollback", "restore", "revert", "reset"},
+		Short:      "Rewind a task to a checkpoint, a message or a time",
+		Long:       rewindHelp,
 		Example: `  # Show what the rewind would do, and ask for confirmation
   kubectl clew rewind fix-login --to 3
 

@@ -133,11 +133,11 @@ var _ = Describe("Positions in a conversation", func() {
 		rewound.Checkpoint.Trigger = "Rewound"
 		at(52*time.Minute, rewound) // the files of minute 31
 		at(53*time.Minute, checkpoint(4))
-		for minute, number := range map[time.Duration]int64{10: 1, 40: 1, 52: 3, 53: 4} {
-			Expect(w.resolve(history.PositionQuery{Time: start.Add(minute * time.Minute)})).To(HaveField("Checkpoint.Number", number), "minute %d", minute)
+		for minute, number := range map[int]int64{10: 1, 40: 1, 52: 3, 53: 4} {
+			Expect(w.resolve(history.PositionQuery{Time: start.Add(time.Duration(minute) * time.Minute)})).To(HaveField("Checkpoint.Number", number), "minute %d", minute)
 		}
-		for minute, number := range map[time.Duration]int64{10: 0, 31: 2, 40: 2, 52: 0} {
-			Expect(w.resolve(history.PositionQuery{Time: start.Add(minute * time.Minute)})).To(HaveField("Elsewhere", number), "newer at minute %d", minute)
+		for minute, number := range map[int]int64{10: 0, 31: 2, 40: 2, 52: 0} {
+			Expect(w.resolve(history.PositionQuery{Time: start.Add(time.Duration(minute) * time.Minute)})).To(HaveField("Elsewhere", number), "newer at minute %d", minute)
 		}
 		Expect(w.resolve(history.PositionQuery{Message: 2})).To(HaveField("Elsewhere", BeZero()))
 
@@ -169,8 +169,8 @@ var _ = Describe("Positions in a conversation", func() {
 		at(20*time.Minute, checkpoint(2))
 		at(40*time.Minute, result("x"))
 		at(41*time.Minute, checkpoint(3))
-		for minute, number := range map[time.Duration]int64{10: 1, 20: 2, 30: 2, 40: 3} {
-			found := w.resolve(history.PositionQuery{Time: start.Add(minute * time.Minute)})
+		for minute, number := range map[int]int64{10: 1, 20: 2, 30: 2, 40: 3} {
+			found := w.resolve(history.PositionQuery{Time: start.Add(time.Duration(minute) * time.Minute)})
 			Expect(found).To(HaveField("Checkpoint.Number", number), "minute %d", minute)
 			Expect(found.CheckpointPosition()).To(Equal(map[int64]int64{1: 1, 2: 1, 3: 3}[number]), "the conversation at minute %d", minute)
 		}
