@@ -58,15 +58,19 @@ func (d *decision) overtakeBlocker() *Blocker {
 	return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which knows whether the resume before the rewind was carried out"}
 }
 
-// markUnstarted notes that an attempt which was stopped or lost had not carried out its resume: the
-// agent has not run in it.
+// markUnstarted notes that an attempt which was stopped or lost had not carried out its resume, or that no
+// node could take its pod, so that another resume replaces it: the agent has not run in it. It may have
+// done so while the manager was away; the history store would have the resume.
 func (d *decision) markUnstarted(a *v1alpha1.Attempt) {
-	if !d.resuming() || d.s.Resume.Attempt != a.Number {
+	if !d.resuming() || !d.o.History.Known || d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, d.s.Resume.ID)) {
 		return
 	}
-	switch {
-	case a.Outcome == v1alpha1.AttemptStopped && a.Reason == v1alpha1.ReasonReplaced: // says the same
-	case a.Outcome == v1alpha1.AttemptStopped, a.Outcome == v1alpha1.AttemptSuspended, a.Outcome == v1alpha1.AttemptPodLost:
+	replaced := d.s.Resume.Attempt == 0 && a.Reason == v1alpha1.ReasonReplaced
+	if d.s.Resume.Attempt != a.Number && !replaced {
+		return
+	}
+	switch a.Outcome {
+	case v1alpha1.AttemptStopped, v1alpha1.AttemptSuspended, v1alpha1.AttemptPodLost:
 		a.Reason = v1alpha1.ReasonPreparing
 	}
 }
@@ -79,7 +83,7 @@ func withoutAgent(a v1alpha1.Attempt) bool {
 		return a.Trigger == v1alpha1.AttemptRewind || a.Trigger == v1alpha1.AttemptResume
 	case v1alpha1.AttemptPodLost, v1alpha1.AttemptStopped, v1alpha1.AttemptSuspended:
 		return a.Trigger == v1alpha1.AttemptRewind && a.Outcome != v1alpha1.AttemptSuspended ||
-			a.Trigger == v1alpha1.AttemptResume && (a.Reason == v1alpha1.ReasonPreparing || a.Reason == v1alpha1.ReasonReplaced)
+			a.Trigger == v1alpha1.AttemptResume && a.Reason == v1alpha1.ReasonPreparing
 	case v1alpha1.AttemptBlocked, "":
 		return a.Trigger == v1alpha1.AttemptRewind
 	}

@@ -134,7 +134,7 @@ func schedulingProblem(message, avoidedNode string) *Blocker {
 	}
 	message = "the pod cannot be scheduled: " + message
 	if avoidedNode != "" {
-		message += fmt.Sprintf("; its resume has the placement OtherNode and keeps it off node %s, the only one that can mount a local volume of the task: resume it with the placement Any to let it return", avoidedNode)
+		message += fmt.Sprintf("; its resume has the placement OtherNode and keeps it off node %s, the only one that can mount a local volume of the task: resume it with the placement Any, and its prompt again, to let it return", avoidedNode)
 	}
 	return &Blocker{Reason: reason, Message: message}
 }

@@ -39,6 +39,9 @@ func (d *decision) considerResume() {
 	if refusal == nil {
 		accepted, refusal = d.resolveResume(r)
 	}
+	if refusal != nil || accepted != nil {
+		d.noteReplacedResume(r)
+	}
 	switch {
 	case refusal != nil:
 		d.markHandled(daemonapi.OperationResume, r.ID)
@@ -53,6 +56,15 @@ func (d *decision) considerResume() {
 		}
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Failures, d.s.RateLimit, d.s.Resume = 0, nil, accepted
+	}
+}
+
+// noteReplacedResume tells that a resume takes the place of one that has yet to be carried out: that one's
+// pod was suspended before, or no node could take it.
+func (d *decision) noteReplacedResume(r *v1alpha1.Resume) {
+	if d.resuming() && !d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, d.s.Resume.ID)) {
+		d.addEntry(v1alpha1.EventOperationFailed, actorOf(d.resumeRequester()), fmt.Sprintf(
+			"resume %s was not carried out: resume %s was requested before", d.s.Resume.ID, r.ID))
 	}
 }
 
@@ -74,7 +86,7 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker(needsPrompt)
 	case d.untouchedSinceCompleted() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
-		return blocker(needsPrompt + "; the agent has not run since: repeat the prompt of the resume that failed")
+		return blocker(needsPrompt + "; the agent has not run since: repeat the prompt of the resume that was not carried out")
 	case r.Placement == v1alpha1.PlacementOtherNode && d.lastNode() == "":
 		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and request the resume again"}
 	case d.stuckElsewhere():
@@ -91,6 +103,7 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 func (d *decision) untouchedSinceCompleted() bool {
 	for _, a := range slices.Backward(d.s.Attempts) {
 		switch r := d.s.Resume; {
+		case a.Outcome == "" && d.stuckElsewhere(): // no node takes its pod
 		case a.Outcome == v1alpha1.AttemptCompleted:
 			return true
 		case r != nil && r.State == v1alpha1.OperationCompleted && r.Attempt == a.Number:
