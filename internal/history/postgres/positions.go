@@ -205,6 +205,9 @@ func checkpointAt(ctx context.Context, q *sqlc.Queries, taskUID string, b sqlc.B
 	if err != nil || holder.ID != next.BranchID {
 		return err
 	}
+	if message, err := q.Entry(ctx, sqlc.EntryParams{BranchID: holder.ID, Position: result.Asked}); err != nil || message.Attempt != next.Attempt {
+		return err // another run of the agent may have changed files without a message
+	}
 	result.Checkpoint, err = readCheckpoint(ctx, q, taskUID, next.Number)
 	return err
 }

@@ -160,6 +160,20 @@ var _ = Describe("Positions in a conversation", func() {
 		Expect(w.resolve(history.PositionQuery{Time: start.Add(90 * time.Second)})).To(HaveField("Checkpoint", BeNil()))
 	})
 
+	// The next run may change files for a while before its first message.
+	It("a time leads to no checkpoint of a later run of the agent", func() {
+		t := GinkgoTB()
+		store := open(t)
+		first := begin(t, store, taskNamed("a"), 1)
+		start, at := first.clock()
+		at(0, user("1"))
+		at(time.Minute, checkpoint(1))
+		at(2*time.Minute, agent("2")) // and the node is lost
+		_, at = begin(t, store, taskNamed("a"), 2).clock()
+		at(20*time.Minute, checkpoint(2))
+		Expect(first.resolve(history.PositionQuery{Time: start.Add(3 * time.Minute)})).To(HaveField("Checkpoint.Number", int64(1)))
+	})
+
 	// While a tool call waits for its result, checkpoints are taken every everySeconds.
 	It("a time within a long tool call leads to the newest checkpoint taken by then", func() {
 		start, at := w.clock()

@@ -85,7 +85,7 @@ LIMIT 1;
 
 -- name: FirstCheckpointAfter :one
 -- The task's first checkpoint that was taken after a time, on whatever branch.
-SELECT c.number, c.branch_id, c.position, c.trigger
+SELECT c.number, c.branch_id, c.position, c.trigger, c.attempt
 FROM tasks t JOIN checkpoints c ON c.task_id = t.id
 WHERE t.uid = @task_uid AND c.time > @after::timestamptz
 ORDER BY c.number

@@ -308,7 +308,7 @@ func (q *Queries) CheckpointsBefore(ctx context.Context, arg CheckpointsBeforePa
 }
 
 const firstCheckpointAfter = `-- name: FirstCheckpointAfter :one
-SELECT c.number, c.branch_id, c.position, c.trigger
+SELECT c.number, c.branch_id, c.position, c.trigger, c.attempt
 FROM tasks t JOIN checkpoints c ON c.task_id = t.id
 WHERE t.uid = $1 AND c.time > $2::timestamptz
 ORDER BY c.number
@@ -325,6 +325,7 @@ type FirstCheckpointAfterRow struct {
 	BranchID int64
 	Position int64
 	Trigger  string
+	Attempt  int32
 }
 
 // The task's first checkpoint that was taken after a time, on whatever branch.
@@ -336,6 +337,7 @@ func (q *Queries) FirstCheckpointAfter(ctx context.Context, arg FirstCheckpointA
 		&i.BranchID,
 		&i.Position,
 		&i.Trigger,
+		&i.Attempt,
 	)
 	return i, err
 }
