@@ -143,7 +143,10 @@ func (o *checkpointBranch) target(ctx context.Context, s *session, args []string
 		if missing := (*noObject)(nil); errors.As(err, &missing) {
 			return nil, fmt.Errorf("checkpoint %d of task %s has no object, and so no branch %s", missing.number, task.Name, o.name)
 		}
-		return c, err
+		if err != nil {
+			return nil, err
+		}
+		return o.holder(list, c)
 	}
 	if !o.remove {
 		return s.objectToChange(ctx, list, task, historyv1.WordLatest)
@@ -156,8 +159,24 @@ func (o *checkpointBranch) target(ctx context.Context, s *session, args []string
 	return nil, fmt.Errorf("no checkpoint of task %s has a branch %s", task.Name, o.name)
 }
 
-// settle checks that no other checkpoint has the branch that is to be made. Of one to be removed, it
-// returns the Checkpoint that has it, if that which was found only asks for it in vain.
+// holder returns the object of a checkpoint which has the branch to be removed: a checkpoint that was
+// requested while the task was stopped has several objects.
+func (o *checkpointBranch) holder(list *v1alpha1.CheckpointList, c *v1alpha1.Checkpoint) (*v1alpha1.Checkpoint, error) {
+	if hasBranch(c, o.name) {
+		return c, nil
+	}
+	for i := range list.Items {
+		other := &list.Items[i]
+		if other.Status.TaskUID == c.Status.TaskUID && other.Status.Number == c.Status.Number && hasBranch(other, o.name) {
+			return other, nil
+		}
+	}
+	return nil, fmt.Errorf("checkpoint %d of task %s has no branch %s", c.Status.Number, c.Spec.TaskRef.Name, o.name)
+}
+
+// settle checks that no other checkpoint has the branch that is to be made; if another object of the same
+// one has it, it returns that. Of one to be removed, it returns the Checkpoint that has it, if that which
+// was found only asks for it in vain.
 func (o *checkpointBranch) settle(ctx context.Context, s *session, c *v1alpha1.Checkpoint, named bool) (*v1alpha1.Checkpoint, error) {
 	if o.remove && (named || !o.refused(c)) {
 		return c, nil
@@ -170,7 +189,7 @@ func (o *checkpointBranch) settle(ctx context.Context, s *session, c *v1alpha1.C
 	switch {
 	case other == nil:
 		return c, nil
-	case o.remove:
+	case o.remove, other.Status.Number == c.Status.Number:
 		return other, nil
 	}
 	return nil, fmt.Errorf("checkpoint %d of the task has the branch %s: choose another name, or remove it there first with `kubectl clew checkpoint branch %s %[1]d --name %[2]s --remove -n %[4]s`",

@@ -218,8 +218,16 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 		if c.Name != text || c.Status.Number == 0 {
 			continue
 		}
-		if prefix == "" && o.uid != "" && c.Status.TaskUID != o.uid {
-			return "", fmt.Errorf("checkpoint %s belongs to another task named %s: name a number of the one with UID %s", text, task, o.uid)
+		uid := o.uid
+		if prefix != "" || uid == "" {
+			found, _, err := s.taskOrFormer(ctx, task)
+			if err != nil {
+				return "", err
+			}
+			uid = string(found.UID)
+		}
+		if c.Status.TaskUID != uid {
+			return "", fmt.Errorf("checkpoint %s belongs to another task named %s: name a number of the one with UID %s", text, task, uid)
 		}
 		return prefix + strconv.FormatInt(c.Status.Number, 10), nil
 	}
