@@ -138,8 +138,9 @@ func TestAResumeThatIsRequestedTogetherWithARewindFollowsIt(t *testing.T) {
 		t.Spec.Rewind.To = v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](1)}
 	}).step()
 	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationPending, v1alpha1.ReasonHistoryUnavailable)
-	if s.status().Resume != nil || s.started() != nil {
-		t.Fatalf("the resume does not wait for the rewind: %+v", s.status().Resume)
+	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationPending, v1alpha1.ReasonHistoryUnavailable)
+	if s.started() != nil {
+		t.Fatal("the resume does not wait for the rewind")
 	}
 	s.o.RewindRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
 	s.after(time.Minute).step()

@@ -28,7 +28,11 @@ func NewResume(task *v1alpha1.Task) *v1alpha1.Resume {
 // it, and for a pod that is being suspended.
 func (d *decision) considerResume() {
 	r := d.task.Spec.Resume
-	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() || d.rewindPending() {
+	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
+		return
+	}
+	if d.rewindPending() {
+		d.waitForRewind(r)
 		return
 	}
 	if a := d.active(); a != nil && a.Reason == v1alpha1.ReasonSuspending {
@@ -91,7 +95,7 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and request the resume again"}
 	case d.stuckElsewhere():
 		return nil
-	case settled == nil && d.last() != nil && !d.atRest():
+	case settled == nil && d.last() != nil && !d.atRest() && !d.followsRewind(r):
 		return blocker("the task is about to be restarted automatically: wait until it has stopped, and request the resume again")
 	}
 	return nil
@@ -193,13 +197,29 @@ func (d *decision) reportPendingResume(r *v1alpha1.Resume) {
 	}
 }
 
+// waitForRewind reports a resume that follows a rewind which is pending itself.
+func (d *decision) waitForRewind(r *v1alpha1.Resume) {
+	if s := d.s.Resume; d.resuming() || s != nil && s.ID == r.ID && s.State == v1alpha1.OperationPending {
+		return
+	}
+	rewind := d.s.Rewind
+	d.s.Resume = &v1alpha1.OperationStatus{ID: r.ID, State: v1alpha1.OperationPending, Reason: rewind.Reason,
+		Message: statusText(fmt.Sprintf("it follows the rewind %s, which waits: %s", rewind.ID, rewind.Message))}
+}
+
+// followsRewind reports whether a resume has waited for a rewind which is all that the last pod was for.
+func (d *decision) followsRewind(r *v1alpha1.Resume) bool {
+	s := d.s.Resume
+	return d.last().Outcome == v1alpha1.AttemptRewound && s != nil && s.ID == r.ID && s.State == v1alpha1.OperationPending
+}
+
 // heldBack returns why a suspended task stays so although it is to run: it was to continue
-// from a checkpoint that is not known yet, or cannot be used, and must not continue from
-// anywhere else instead. It is "" if nothing holds the task back.
+// from a checkpoint that is not known yet, or cannot be used, or after a rewind that is pending, and
+// must not continue from anywhere else instead. It is "" if nothing holds the task back.
 func (d *decision) heldBack() string {
 	r, s, last := d.task.Spec.Resume, d.s.Resume, d.last()
 	stored := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
-	if r == nil || s == nil || r.ID != s.ID || r.Mode != v1alpha1.ResumeFromCheckpoint ||
+	if r == nil || s == nil || r.ID != s.ID || r.Mode != v1alpha1.ResumeFromCheckpoint && s.State != v1alpha1.OperationPending ||
 		last == nil || last.EndTime == nil || stored == nil || stored.Reason != v1alpha1.ReasonSuspended {
 		return ""
 	}

@@ -35,7 +35,7 @@ const (
 
 func (d *decision) want() want {
 	switch {
-	case d.rewinding() && (d.suspended() || d.settled() != nil):
+	case d.rewinding() && (d.suspended() || d.settled() != nil || d.heldBack() != ""):
 		return wantRewindOnly
 	case d.rewinding():
 		return wantRewind
