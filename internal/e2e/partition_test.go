@@ -147,7 +147,7 @@ func kubeletProcess() int {
 			continue
 		}
 		command, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if err == nil && strings.Contains(string(command), clusterFolder()) {
+		if err == nil && strings.Contains(string(command), clusterFolder()+"/") { // another cluster's may begin with the same name
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			return pid
 		}

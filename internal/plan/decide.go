@@ -120,10 +120,12 @@ func (d *decision) settled() *settlement {
 	if d.resuming() && d.s.Resume.Attempt != 0 && !d.rewinding() {
 		return nil // it is being carried out
 	}
-	return settledBy(d.s.Attempts)
+	return settledBy(d.s.Attempts, d.resumedIn())
 }
 
-func settledBy(attempts []v1alpha1.Attempt) *settlement {
+// settledBy returns how attempts have ended the task. The agent of the attempt with the number resumed
+// goes on, whatever has stopped that: its resume was carried out.
+func settledBy(attempts []v1alpha1.Attempt, resumed int64) *settlement {
 	rewound := false
 	for _, a := range slices.Backward(attempts) {
 		switch {
@@ -133,7 +135,7 @@ func settledBy(attempts []v1alpha1.Attempt) *settlement {
 			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})
 		case a.Outcome == v1alpha1.AttemptRewound:
 			rewound = true
-		case withoutAgent(a):
+		case withoutAgent(a) && a.Number != resumed:
 			continue
 		case a.Outcome == v1alpha1.AttemptBlocked:
 			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})

@@ -75,6 +75,15 @@ func (d *decision) markUnstarted(a *v1alpha1.Attempt) {
 	}
 }
 
+// resumedIn returns the attempt in which the last resume was carried out; 0 if it was not. Prepare may
+// have failed behind it.
+func (d *decision) resumedIn() int64 {
+	if r := d.s.Resume; r != nil && r.State == v1alpha1.OperationCompleted {
+		return r.Attempt
+	}
+	return 0
+}
+
 // withoutAgent reports whether an attempt was to rewind the task or to resume it, and the task is as
 // it was before, since the agent has not run.
 func withoutAgent(a v1alpha1.Attempt) bool {

@@ -52,7 +52,7 @@ func stateAfterRewind(attempts []v1alpha1.Attempt, number int64) string {
 	switch {
 	case i < 0 || attempts[i].Outcome != v1alpha1.AttemptRewound:
 		return stateRunning
-	case settledBy(attempts[:i+1]) != nil:
+	case settledBy(attempts[:i+1], 0) != nil:
 		return stateRewound
 	}
 	return stateSuspended

@@ -270,9 +270,9 @@ func (d *decision) appendAttempt(a v1alpha1.Attempt) {
 // droppable returns the index of the oldest attempt that does not determine how the task
 // ended.
 func droppable(attempts []v1alpha1.Attempt) int {
-	rest := settledBy(attempts)
+	rest := settledBy(attempts, 0)
 	for i := range attempts[:len(attempts)-1] {
-		if ptr.Equal(settledBy(slices.Delete(slices.Clone(attempts), i, i+1)), rest) {
+		if ptr.Equal(settledBy(slices.Delete(slices.Clone(attempts), i, i+1), 0), rest) {
 			return i
 		}
 	}

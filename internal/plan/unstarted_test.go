@@ -100,3 +100,19 @@ func TestAFollowUpThatNoNodeCouldTakeNeedsItsPromptAgain(t *testing.T) {
 	s.change(builders.Resume("any")).step()
 	s.wantOperation(s.status().Resume, "any", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
 }
+
+// The resume was carried out, prepare failed behind that, and the rewind that overtakes it fails, too.
+func TestAResumeThatWasCarriedOutGoesOnAfterARewindThatFails(t *testing.T) {
+	s := completedTask(t)
+	s.change(resume("more", "More.")).step()
+	s.o.History.State.CompletedOperations = []string{"Resume/more"}
+	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonServerUnreachable, Message: "no answer"})
+	s.rewind("back", 1).after(time.Hour).step()
+	s.wantOperation(s.status().Resume, "more", v1alpha1.OperationCompleted, "")
+	s.wantStarted(3)
+	s.prepareExits(1, daemonapi.PrepareResult{Reason: v1alpha1.ReasonDriftDetected, Permanent: true, Message: "a.txt was changed"})
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonDriftDetected)
+	if p := s.wantStarted(4); p.PrepareOnly {
+		t.Error("the agent does not go on")
+	}
+}
