@@ -31,7 +31,7 @@ func TestEveryFieldOfARecordArrives(t *testing.T) {
 			// The attempt is the record's; the history determines the others.
 			[]string{"TaskUID", "Attempt", "Refused", "Lost", "Position.Branch", "Position.Position", "Position.ToolCalls",
 				"Totals.Messages", "Totals.ToolCalls", "Totals.InputTokens", "Totals.OutputTokens", "Totals.CostMicroUSD", "Digest",
-				"Integrity.Verified", "Integrity.Damage", "Integrity.Found", "Integrity.IntactBefore"}},
+				"Integrity.Verified", "Integrity.Damage", "Integrity.Found", "Integrity.IntactBefore", "Integrity.MessagesOnly"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			filled.InMessage(c.record)
