@@ -205,8 +205,7 @@ func (o *diff) moment(ctx context.Context, s *session, task, text string) (strin
 		text = rest
 	}
 	text = strings.TrimPrefix(text, "#")
-	if _, err := strconv.ParseInt(text, 10, 64); err == nil ||
-		slices.Contains([]string{historyv1.WordBase, historyv1.WordPrevious, historyv1.WordLatest, historyv1.WordLive, historyv1.WordDrift}, text) {
+	if _, err := strconv.ParseInt(text, 10, 64); err == nil || isMomentWord(text) {
 		return prefix + text, nil
 	}
 	list, err := s.checkpoints(ctx, task)

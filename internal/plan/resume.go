@@ -43,9 +43,7 @@ func (d *decision) considerResume() {
 	if refusal == nil {
 		accepted, refusal = d.resolveResume(r)
 	}
-	if refusal != nil || accepted != nil {
-		d.noteReplacedResume(r)
-	}
+	d.noteReplacedResume(r)
 	switch {
 	case refusal != nil:
 		d.markHandled(daemonapi.OperationResume, r.ID)
@@ -63,12 +61,12 @@ func (d *decision) considerResume() {
 	}
 }
 
-// noteReplacedResume tells that a resume takes the place of one that has yet to be carried out: that one's
-// pod was suspended before, or no node could take it.
+// noteReplacedResume tells that a resume takes the place of one that has yet to be carried out, so far as is
+// known: that one's pod was suspended before, or no node could take it.
 func (d *decision) noteReplacedResume(r *v1alpha1.Resume) {
 	if d.resuming() && !d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, d.s.Resume.ID)) {
 		d.addEntry(v1alpha1.EventOperationFailed, actorOf(d.resumeRequester()), fmt.Sprintf(
-			"resume %s was not carried out: resume %s was requested before", d.s.Resume.ID, r.ID))
+			"resume %s takes the place of resume %s, which was not seen to be carried out", r.ID, d.s.Resume.ID))
 	}
 }
 

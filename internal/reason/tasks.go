@@ -16,7 +16,7 @@ func ofTasks() []Reason {
 	)
 	return []Reason{
 		{Name: v1alpha1.ReasonPending, On: append(succeeded(), fork()...), Standing: Active, Meaning: "Nothing has been started yet."},
-		{Name: v1alpha1.ReasonPreparing, On: append(succeeded(), Place{"Task", v1alpha1.TaskWorkspaceReady}), Standing: Active, Meaning: "The workspace is being prepared."},
+		{Name: v1alpha1.ReasonPreparing, On: append(succeeded(), Place{"Task", v1alpha1.TaskWorkspaceReady}, Place{"Task", "status.attempts"}), Standing: Active, Meaning: "The workspace is being prepared. Of an attempt that has ended: its resume was not carried out, and the agent has not run."},
 		{Name: v1alpha1.ReasonWorkspacePrepared, On: []Place{{"Task", v1alpha1.TaskWorkspaceReady}}, Meaning: "The workspace is prepared."},
 		{Name: v1alpha1.ReasonRunning, On: succeeded(), Standing: Active, Meaning: "The agent runs."},
 		{Name: v1alpha1.ReasonSuspending, On: succeeded(), Standing: Active, Meaning: "The agent is being stopped with a checkpoint."},
