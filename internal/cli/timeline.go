@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -22,6 +23,7 @@ type timeline struct {
 	output    *enumFlag
 	types     []string
 	since     string
+	contract  string
 	limit     int
 	noHeaders bool
 }
@@ -36,10 +38,13 @@ func (p *plugin) timelineCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "timeline [TASK]",
 		Short: "Print the events of a task, or of the namespace",
-		Long: `Print the events of a task, or of all tasks of the namespace, oldest first. If
+		Long: `Print the events of a task, of a contract, or of all tasks of the namespace, oldest first. If
 there are more than --limit, the newest are printed.`,
 		Example: `  # The events of a task
   kubectl clew timeline fix-login
+
+  # The events of all tasks of a contract
+  kubectl clew timeline --contract port-to-go
 
   # The checkpoints and rewinds of the last two hours in the namespace
   kubectl clew timeline --type checkpoint,rewind --since 2h`,
@@ -50,12 +55,16 @@ there are more than --limit, the newest are printed.`,
 			if len(args) > 0 {
 				task = args[0]
 			}
+			if task != "" && o.contract != "" {
+				return errors.New("name either a task or a contract: with --contract, the events of all its tasks are printed")
+			}
 			return o.run(cmd.Context(), task)
 		},
 	}
 	o.output = formatFlag(cmd, "table", "json", "yaml")
 	cmd.Flags().StringSliceVar(&o.types, "type", nil, "Only events of these types: "+strings.Join(eventTypes(), ", ")+".")
 	_ = cmd.RegisterFlagCompletionFunc("type", cobra.FixedCompletions(eventTypes(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.Flags().StringVar(&o.contract, "contract", "", "Only events of the tasks of this contract.")
 	cmd.Flags().StringVar(&o.since, "since", "", "Only events after this: a duration before now such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
 	cmd.Flags().IntVar(&o.limit, "limit", 100, "Print only this many of the newest events; 0 prints all.")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
@@ -100,6 +109,9 @@ func (o *timeline) params() (url.Values, error) {
 	}
 	if len(o.types) > 0 {
 		params.Set("type", strings.Join(o.types, ","))
+	}
+	if o.contract != "" {
+		params.Set("contract", o.contract)
 	}
 	if o.since != "" {
 		since, err := o.parseMoment("--since", o.since)

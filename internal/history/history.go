@@ -86,6 +86,8 @@ type Adoption struct {
 	Done bool
 	// Start is where the former task had started.
 	Start Start
+	// Phase is the one of its contract that it was in; empty for none.
+	Phase string
 }
 
 // FormerTask is a task whose history another one continues.

@@ -185,6 +185,8 @@ type TimelineQuery struct {
 	// all tasks of the namespace.
 	Name string
 	UID  string
+	// Contract selects the tasks of a contract instead, if it is not empty.
+	Contract string
 	// Types to include; all if empty.
 	Types []string
 	// Since excludes older events, unless zero.

@@ -11,8 +11,23 @@ type KeptSpec struct {
 	Fields []string
 	// Start is where the task started that started from another one; zero for none.
 	Start Start
-	// OperatingMode of the task. Unlike the spec, it is kept whatever the limit of the namespace.
+	// OperatingMode of the task. Unlike the spec, it is kept whatever the limit of the namespace, as
+	// is Membership.
 	OperatingMode string
+	// Membership is the task's place in its contract.
+	Membership Membership
+}
+
+// Membership is the place of a task in its contract, or below its parent.
+type Membership struct {
+	// Contract is the contract's name; empty for none.
+	Contract string
+	// Role is a v1alpha1.Role; empty if it is not known.
+	Role string
+	// Phase is the current phase of a supervisor's contract, or the one in which a worker was made.
+	Phase string
+	// ParentUID is the UID of the parent; empty for none.
+	ParentUID string
 }
 
 // Start is where a task started that started from another one.

@@ -23,7 +23,7 @@ func (s *Store) Adoption(ctx context.Context, task history.Task) (history.Adopti
 	done, err := s.read().FormerTask(ctx, sqlc.FormerTaskParams{Uid: task.UID, Namespace: task.Namespace})
 	if err == nil {
 		start := startOf(done.Fork, done.StartFrom, done.StartUid, done.StartCheckpoint, done.StartCommit, done.StartPosition)
-		return history.Adoption{Former: done.FormerUid, Done: true, Start: start}, nil
+		return history.Adoption{Former: done.FormerUid, Done: true, Start: start, Phase: done.Phase}, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return history.Adoption{}, wrap(err, doing)
@@ -33,7 +33,7 @@ func (s *Store) Adoption(ctx context.Context, task history.Task) (history.Adopti
 		return history.Adoption{}, nil
 	}
 	start := startOf(found.Fork, found.StartFrom, found.StartUid, found.StartCheckpoint, found.StartCommit, found.StartPosition)
-	return history.Adoption{Former: found.Uid, Start: start}, wrap(err, doing)
+	return history.Adoption{Former: found.Uid, Start: start, Phase: found.Phase}, wrap(err, doing)
 }
 
 // ContinuedBy returns the UID of the task that continues the history of a former one; empty if none

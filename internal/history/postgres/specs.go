@@ -32,6 +32,7 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 			Uid: task.UID, Namespace: task.Namespace, Spec: kept.Spec, Variables: listOf(kept.Variables), Fields: listOf(kept.Fields),
 			OperatingMode: kept.OperatingMode, Fork: kept.Start.Fork, StartFrom: kept.Start.From, StartUid: kept.Start.TaskUID, StartCheckpoint: kept.Start.Checkpoint,
 			StartCommit: kept.Start.Commit, StartPosition: kept.Start.Position,
+			Contract: kept.Membership.Contract, Role: kept.Membership.Role, Phase: kept.Membership.Phase, ParentUid: kept.Membership.ParentUID,
 		})
 	})
 }
@@ -52,7 +53,7 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 		return kept, err
 	}
 	if more := int64(len(kept.Spec) - len(before.Spec)); more > 0 && used.counted(most)+more > most {
-		return history.KeptSpec{Start: kept.Start, OperatingMode: kept.OperatingMode}, nil
+		return history.KeptSpec{Start: kept.Start, OperatingMode: kept.OperatingMode, Membership: kept.Membership}, nil
 	}
 	return kept, nil
 }
@@ -61,7 +62,8 @@ func (s *Store) withinLimit(ctx context.Context, q *sqlc.Queries, task history.K
 func (s *Store) KeptSpec(ctx context.Context, task history.Key) (history.KeptSpec, error) {
 	row, err := s.read().KeptSpec(ctx, sqlc.KeptSpecParams{Uid: task.UID, Namespace: task.Namespace})
 	start := startOf(row.Fork, row.StartFrom, row.StartUid, row.StartCheckpoint, row.StartCommit, row.StartPosition)
-	return history.KeptSpec{Spec: row.Spec, Variables: row.Variables, Fields: row.Fields, Start: start, OperatingMode: row.OperatingMode}, wrap(err, "read the spec of the task with UID "+task.UID)
+	member := history.Membership{Contract: row.Contract, Role: row.Role, Phase: row.Phase, ParentUID: row.ParentUid}
+	return history.KeptSpec{Spec: row.Spec, Variables: row.Variables, Fields: row.Fields, Start: start, OperatingMode: row.OperatingMode, Membership: member}, wrap(err, "read the spec of the task with UID "+task.UID)
 }
 
 // maxForked bounds how many tasks of a Fork's name are listed: it can be used again.

@@ -14,7 +14,8 @@ import (
 var _ = Describe("The last spec of a task", func() {
 	task := history.Task{Namespace: "team", Name: "fix", UID: "first-uid"}
 	first := history.KeptSpec{Spec: `{"prompt":"a\\u0000b"}`, Variables: []string{"TOKEN"}, Fields: []string{}}
-	second := history.KeptSpec{Spec: `{"prompt":"b"}`, Variables: []string{}, Fields: []string{"spec.x"}}
+	second := history.KeptSpec{Spec: `{"prompt":"b"}`, Variables: []string{}, Fields: []string{"spec.x"},
+		Membership: history.Membership{Contract: "port", Role: "Worker", Phase: "Plan", ParentUID: "lead-uid"}}
 	var store *postgres.Store
 	BeforeEach(func() { store = open(GinkgoTB()) })
 

@@ -212,7 +212,7 @@ func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (hist
 		}
 		params.TaskUid = uid
 	}
-	events, err := s.timeline(ctx, params, !query.WithoutFileNames)
+	events, err := s.timeline(ctx, params, query.Contract, !query.WithoutFileNames)
 	if err != nil {
 		return history.EventPage{}, wrap(err, doing)
 	}
@@ -223,12 +223,21 @@ func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (hist
 	return page, nil
 }
 
-// timeline reads the events of a task, or of the namespace if no task is given; fileNames
-// includes the names of changed files.
-func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams, fileNames bool) ([]history.Event, error) {
+// timeline reads the events of a contract, of a task, or of the namespace if neither is given;
+// fileNames includes the names of changed files.
+func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams, contract string, fileNames bool) ([]history.Event, error) {
 	var rows []sqlc.NamespaceTimelineRow
 	var err error
-	if params.TaskUid == "" {
+	if contract != "" {
+		var ofContract []sqlc.ContractTimelineRow
+		ofContract, err = s.read().ContractTimeline(ctx, sqlc.ContractTimelineParams{
+			Namespace: params.Namespace, Contract: contract, BeforeTime: params.BeforeTime, BeforeID: params.BeforeID,
+			Since: params.Since, Types: params.Types, UpToRows: params.UpToRows,
+		})
+		for _, row := range ofContract {
+			rows = append(rows, sqlc.NamespaceTimelineRow(row))
+		}
+	} else if params.TaskUid == "" {
 		rows, err = s.read().NamespaceTimeline(ctx, sqlc.NamespaceTimelineParams{
 			Namespace: params.Namespace, BeforeTime: params.BeforeTime, BeforeID: params.BeforeID,
 			Since: params.Since, Types: params.Types, UpToRows: params.UpToRows,

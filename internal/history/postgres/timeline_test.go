@@ -34,6 +34,34 @@ var _ = Describe("The timeline", func() {
 		Expect(page).To(BeComparableTo(history.EventPage{Events: want}))
 	})
 
+	It("has what happened to all tasks of a contract, page by page, and to no other", func(ctx SpecContext) {
+		start := time.Now().Add(-time.Hour)
+		var want []string
+		for n := range int64(12) {
+			member, other := taskNamed(fmt.Sprintf("member-%d", n%3)), taskNamed("other")
+			e, foreign := event(member, n, start.Add(time.Duration(n)*time.Second)), event(other, n, start.Add(time.Duration(n)*time.Second))
+			Expect(store.RecordEvents(ctx, []history.Event{e})).To(Succeed())
+			Expect(store.RecordEvents(ctx, []history.Event{foreign})).To(Succeed())
+			Expect(store.KeepSpec(ctx, member.Key(), history.KeptSpec{Membership: history.Membership{Contract: "port"}})).To(Succeed())
+			Expect(store.KeepSpec(ctx, other.Key(), history.KeptSpec{Membership: history.Membership{Contract: "harbour"}})).To(Succeed())
+			want = append([]string{e.ID}, want...)
+		}
+		var seen []string
+		query := history.TimelineQuery{Namespace: "team", Contract: "port", Limit: 5}
+		for more := true; more; {
+			page, err := store.Timeline(ctx, query)
+			Expect(err).NotTo(HaveOccurred())
+			for _, e := range page.Events {
+				seen = append(seen, e.ID)
+				query.Before = history.EventKey{Time: e.Time, ID: e.ID}
+			}
+			more = page.More
+		}
+		Expect(seen).To(Equal(want))
+		query = history.TimelineQuery{Namespace: "others", Contract: "port", Limit: 5}
+		Expect(store.Timeline(ctx, query)).To(HaveField("Events", BeEmpty()), "the contract of that name in another namespace")
+	})
+
 	It("takes no event without an id", func(ctx SpecContext) {
 		Expect(store.RecordEvents(ctx, []history.Event{{Task: task}})).NotTo(Succeed())
 	})

@@ -107,7 +107,7 @@ func openAPI() map[string]any {
 				"namespace", "name", "?checkpointRef", "?checkpointNumber", "?commit", "?message", "?time", "?messagesBack", "?undoOf", "?undoLast",
 				"?scope", "?path", "?preserve", "?branch", "?whenRunning", "?onDrift", "?id", "?limit"),
 			namespace + "/timelines": get("What happened to the tasks of a namespace, newest first.",
-				"namespace", "?limit", "?continue", "?type", "?since", "?uid"),
+				"namespace", "?limit", "?continue", "?type", "?since", "?uid", "?contract"),
 			namespace + "/search": get("Messages of the namespace's tasks that contain the given words, best first.",
 				"namespace", "?q", "?task", "?uid", "?role", "?since", "?limit", "?continue"),
 			histories:             list,

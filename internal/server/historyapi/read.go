@@ -21,7 +21,7 @@ const maxLimit = 500
 // timeline returns a page of the timeline of a task, or of the namespace. The names of changed
 // files are in it only if the caller may read checkpoints, which have them as well. Parameters:
 // limit, continue, type (several, repeated or separated by commas), since (RFC 3339),
-// uid.
+// uid, and, of a namespace, contract.
 func (a *api) timeline(c *call) (any, error) {
 	values, access := c.URL.Query(), c.access
 	limit, err := numberOf(values, "limit", maxLimit)
@@ -30,6 +30,9 @@ func (a *api) timeline(c *call) (any, error) {
 	}
 	query := history.TimelineQuery{
 		Namespace: access.Namespace, Name: access.Name, UID: values.Get("uid"), Limit: min(limit, maxLimit),
+	}
+	if access.Name == "" {
+		query.Contract = values.Get("contract")
 	}
 	if query.Types, err = typesOf(values["type"]); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ func (s *Store) Adoption(_ context.Context, t history.Task) (history.Adoption, e
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if former, ok := s.adopted[t.UID]; ok {
-		return history.Adoption{Former: former, Done: true, Start: s.specs[t.Key()].Start}, s.unavailable()
+		return history.Adoption{Former: former, Done: true, Start: s.specs[t.Key()].Start, Phase: s.specs[t.Key()].Membership.Phase}, s.unavailable()
 	}
 	former := ""
 	for uid, k := range s.tasks {
@@ -22,7 +22,8 @@ func (s *Store) Adoption(_ context.Context, t history.Task) (history.Adoption, e
 			former = uid
 		}
 	}
-	return history.Adoption{Former: former, Start: s.specs[history.Key{Namespace: t.Namespace, UID: former}].Start}, s.unavailable()
+	kept := s.specs[history.Key{Namespace: t.Namespace, UID: former}]
+	return history.Adoption{Former: former, Start: kept.Start, Phase: kept.Membership.Phase}, s.unavailable()
 }
 
 // Adopt implements the controllers' stores.

@@ -2,7 +2,7 @@
 -- The newest task whose history a task has adopted.
 SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
-    coalesce(s.start_position, 0)::bigint AS start_position
+    coalesce(s.start_position, 0)::bigint AS start_position, coalesce(s.phase, '')::text AS phase
 FROM adoptions a LEFT JOIN task_specs s ON s.uid = a.uid
 WHERE a.uid = @uid AND a.namespace = @namespace
 ORDER BY a.adopted_at DESC, a.former_uid LIMIT 1;
@@ -12,7 +12,7 @@ ORDER BY a.adopted_at DESC, a.former_uid LIMIT 1;
 -- whoever imported it chose its content. One that is being deleted may have lost its code.
 SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
-    coalesce(s.start_position, 0)::bigint AS start_position
+    coalesce(s.start_position, 0)::bigint AS start_position, coalesce(s.phase, '')::text AS phase
 FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid
 WHERE t.namespace = @namespace AND t.name = @name AND t.deletion_since IS NULL
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = t.uid AND e.namespace = t.namespace

@@ -141,6 +141,48 @@ SELECT told.* FROM (
 ORDER BY told.time DESC, told.id DESC
 LIMIT @up_to_rows;
 
+-- name: ContractTimeline :many
+-- Like TaskTimeline, for each of the tasks that a contract had. No more rows of any one task are read
+-- than the page has.
+SELECT told.* FROM task_specs s CROSS JOIN LATERAL (
+    (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
+    FROM events e
+    WHERE e.task_uid = s.uid AND e.namespace = s.namespace
+        AND (e.time, e.id) < (@before_time::timestamptz, @before_id::text)
+        AND e.time >= @since::timestamptz
+        AND (cardinality(@types::text[]) = 0 OR e.type = ANY (@types::text[]))
+    ORDER BY e.time DESC, e.id DESC
+    LIMIT @up_to_rows)
+    UNION ALL
+    (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = s.uid AND t.namespace = s.namespace
+        AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
+        AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (cardinality(@types::text[]) = 0 OR 'checkpoint' = ANY (@types::text[]))
+    ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT @up_to_rows)
+    UNION ALL
+    (SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = s.uid AND t.namespace = s.namespace
+        AND c.files_changed > 0
+        AND c.time <= @before_time::timestamptz AND c.time >= @since::timestamptz
+        AND (c.time, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C") < (@before_time::timestamptz, @before_id::text)
+        AND (cardinality(@types::text[]) = 0 OR 'file' = ANY (@types::text[]))
+    ORDER BY c.time DESC, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C" DESC
+    LIMIT @up_to_rows)
+) told
+WHERE s.namespace = @namespace AND s.contract = @contract AND s.contract <> ''
+ORDER BY told.time DESC, told.id DESC
+LIMIT @up_to_rows;
+
 -- name: NewestEventTaskNamed :one
 -- The newest task of a name that has an event, for tasks that never began.
 SELECT task_uid FROM events

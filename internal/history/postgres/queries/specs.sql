@@ -1,10 +1,13 @@
 -- name: KeepSpec :exec
 -- Replaces the spec of a task, if it is another one.
 -- A history starts once, so where it started stays.
-INSERT INTO task_specs (uid, namespace, spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position)
-VALUES (@uid, @namespace, @spec, @variables, @fields, @operating_mode, @fork, @start_from, @start_uid, @start_checkpoint, @start_commit, @start_position)
+INSERT INTO task_specs (uid, namespace, spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position,
+    contract, role, phase, parent_uid)
+VALUES (@uid, @namespace, @spec, @variables, @fields, @operating_mode, @fork, @start_from, @start_uid, @start_checkpoint, @start_commit, @start_position,
+    @contract, @role, @phase, @parent_uid)
 ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, variables = excluded.variables, fields = excluded.fields, kept_at = now(),
     operating_mode = excluded.operating_mode,
+    contract = excluded.contract, role = excluded.role, phase = excluded.phase, parent_uid = excluded.parent_uid,
     fork = CASE WHEN task_specs.start_uid = '' THEN excluded.fork ELSE task_specs.fork END,
     start_from = CASE WHEN task_specs.start_uid = '' THEN excluded.start_from ELSE task_specs.start_from END,
     start_checkpoint = CASE WHEN task_specs.start_uid = '' THEN excluded.start_checkpoint ELSE task_specs.start_checkpoint END,
@@ -12,12 +15,15 @@ ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, variables = excluded.varia
     start_position = CASE WHEN task_specs.start_uid = '' THEN excluded.start_position ELSE task_specs.start_position END,
     start_uid = CASE WHEN task_specs.start_uid = '' THEN excluded.start_uid ELSE task_specs.start_uid END
 WHERE task_specs.namespace = excluded.namespace
-    AND ((task_specs.spec, task_specs.variables, task_specs.fields, task_specs.operating_mode)
-            IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields, excluded.operating_mode)
+    AND ((task_specs.spec, task_specs.variables, task_specs.fields, task_specs.operating_mode,
+            task_specs.contract, task_specs.role, task_specs.phase, task_specs.parent_uid)
+            IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields, excluded.operating_mode,
+            excluded.contract, excluded.role, excluded.phase, excluded.parent_uid)
         OR task_specs.start_uid = '' AND excluded.start_uid <> '');
 
 -- name: KeptSpec :one
-SELECT spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position
+SELECT spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position,
+    contract, role, phase, parent_uid
 FROM task_specs WHERE uid = @uid AND namespace = @namespace;
 
 -- name: ForkedTasks :many

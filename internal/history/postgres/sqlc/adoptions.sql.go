@@ -12,7 +12,7 @@ import (
 const adoptable = `-- name: Adoptable :one
 SELECT t.uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
-    coalesce(s.start_position, 0)::bigint AS start_position
+    coalesce(s.start_position, 0)::bigint AS start_position, coalesce(s.phase, '')::text AS phase
 FROM tasks t LEFT JOIN task_specs s ON s.uid = t.uid
 WHERE t.namespace = $1 AND t.name = $2 AND t.deletion_since IS NULL
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = t.uid AND e.namespace = t.namespace
@@ -33,6 +33,7 @@ type AdoptableRow struct {
 	StartCheckpoint int64
 	StartCommit     string
 	StartPosition   int64
+	Phase           string
 }
 
 // The newest task of a name that has begun here. A history that was imported has no code, and
@@ -48,6 +49,7 @@ func (q *Queries) Adoptable(ctx context.Context, arg AdoptableParams) (Adoptable
 		&i.StartCheckpoint,
 		&i.StartCommit,
 		&i.StartPosition,
+		&i.Phase,
 	)
 	return i, err
 }
@@ -136,7 +138,7 @@ func (q *Queries) ForgetTransitions(ctx context.Context, uid string) error {
 const formerTask = `-- name: FormerTask :one
 SELECT a.former_uid, coalesce(s.fork, '')::text AS fork, coalesce(s.start_from, '')::text AS start_from, coalesce(s.start_uid, '')::text AS start_uid,
     coalesce(s.start_checkpoint, 0)::bigint AS start_checkpoint, coalesce(s.start_commit, '')::text AS start_commit,
-    coalesce(s.start_position, 0)::bigint AS start_position
+    coalesce(s.start_position, 0)::bigint AS start_position, coalesce(s.phase, '')::text AS phase
 FROM adoptions a LEFT JOIN task_specs s ON s.uid = a.uid
 WHERE a.uid = $1 AND a.namespace = $2
 ORDER BY a.adopted_at DESC, a.former_uid LIMIT 1
@@ -155,6 +157,7 @@ type FormerTaskRow struct {
 	StartCheckpoint int64
 	StartCommit     string
 	StartPosition   int64
+	Phase           string
 }
 
 // The newest task whose history a task has adopted.
@@ -169,6 +172,7 @@ func (q *Queries) FormerTask(ctx context.Context, arg FormerTaskParams) (FormerT
 		&i.StartCheckpoint,
 		&i.StartCommit,
 		&i.StartPosition,
+		&i.Phase,
 	)
 	return i, err
 }

@@ -10,6 +10,125 @@ import (
 	"time"
 )
 
+const contractTimeline = `-- name: ContractTimeline :many
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by, told.changes FROM task_specs s CROSS JOIN LATERAL (
+    (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
+    FROM events e
+    WHERE e.task_uid = s.uid AND e.namespace = s.namespace
+        AND (e.time, e.id) < ($1::timestamptz, $2::text)
+        AND e.time >= $3::timestamptz
+        AND (cardinality($4::text[]) = 0 OR e.type = ANY ($4::text[]))
+    ORDER BY e.time DESC, e.id DESC
+    LIMIT $5)
+    UNION ALL
+    (SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = s.uid AND t.namespace = s.namespace
+        AND c.time <= $1::timestamptz AND c.time >= $3::timestamptz
+        AND (c.time, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C") < ($1::timestamptz, $2::text)
+        AND (cardinality($4::text[]) = 0 OR 'checkpoint' = ANY ($4::text[]))
+    ORDER BY c.time DESC, md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C" DESC
+    LIMIT $5)
+    UNION ALL
+    (SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM tasks t JOIN checkpoints c ON c.task_id = t.id
+    WHERE t.uid = s.uid AND t.namespace = s.namespace
+        AND c.files_changed > 0
+        AND c.time <= $1::timestamptz AND c.time >= $3::timestamptz
+        AND (c.time, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C") < ($1::timestamptz, $2::text)
+        AND (cardinality($4::text[]) = 0 OR 'file' = ANY ($4::text[]))
+    ORDER BY c.time DESC, (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C" DESC
+    LIMIT $5)
+) told
+WHERE s.namespace = $6 AND s.contract = $7 AND s.contract <> ''
+ORDER BY told.time DESC, told.id DESC
+LIMIT $5
+`
+
+type ContractTimelineParams struct {
+	BeforeTime time.Time
+	BeforeID   string
+	Since      time.Time
+	Types      []string
+	UpToRows   int32
+	Namespace  string
+	Contract   string
+}
+
+type ContractTimelineRow struct {
+	ID           string
+	Namespace    string
+	TaskUid      string
+	TaskName     string
+	Time         time.Time
+	Type         string
+	Reason       string
+	Actor        string
+	Message      string
+	Attempt      int64
+	Checkpoint   int64
+	Trigger      string
+	FilesChanged int32
+	LinesAdded   int64
+	LinesRemoved int64
+	ImportedBy   string
+	Changes      string
+}
+
+// Like TaskTimeline, for each of the tasks that a contract had. No more rows of any one task are read
+// than the page has.
+func (q *Queries) ContractTimeline(ctx context.Context, arg ContractTimelineParams) ([]ContractTimelineRow, error) {
+	rows, err := q.db.Query(ctx, contractTimeline,
+		arg.BeforeTime,
+		arg.BeforeID,
+		arg.Since,
+		arg.Types,
+		arg.UpToRows,
+		arg.Namespace,
+		arg.Contract,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ContractTimelineRow
+	for rows.Next() {
+		var i ContractTimelineRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Namespace,
+			&i.TaskUid,
+			&i.TaskName,
+			&i.Time,
+			&i.Type,
+			&i.Reason,
+			&i.Actor,
+			&i.Message,
+			&i.Attempt,
+			&i.Checkpoint,
+			&i.Trigger,
+			&i.FilesChanged,
+			&i.LinesAdded,
+			&i.LinesRemoved,
+			&i.ImportedBy,
+			&i.Changes,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const deleteTransitions = `-- name: DeleteTransitions :exec
 DELETE FROM recorded_transitions r WHERE r.task_uid = $1
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = $1 AND e.namespace <> $2)

@@ -360,6 +360,10 @@ type TaskSpec struct {
 	StartPosition   int64
 	StartFrom       string
 	OperatingMode   string
+	Contract        string
+	Role            string
+	Phase           string
+	ParentUid       string
 }
 
 type TaskSummary struct {

@@ -131,10 +131,13 @@ func (q *Queries) IdleSpecs(ctx context.Context, arg IdleSpecsParams) ([]IdleSpe
 }
 
 const keepSpec = `-- name: KeepSpec :exec
-INSERT INTO task_specs (uid, namespace, spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+INSERT INTO task_specs (uid, namespace, spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position,
+    contract, role, phase, parent_uid)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
+    $13, $14, $15, $16)
 ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, variables = excluded.variables, fields = excluded.fields, kept_at = now(),
     operating_mode = excluded.operating_mode,
+    contract = excluded.contract, role = excluded.role, phase = excluded.phase, parent_uid = excluded.parent_uid,
     fork = CASE WHEN task_specs.start_uid = '' THEN excluded.fork ELSE task_specs.fork END,
     start_from = CASE WHEN task_specs.start_uid = '' THEN excluded.start_from ELSE task_specs.start_from END,
     start_checkpoint = CASE WHEN task_specs.start_uid = '' THEN excluded.start_checkpoint ELSE task_specs.start_checkpoint END,
@@ -142,8 +145,10 @@ ON CONFLICT (uid) DO UPDATE SET spec = excluded.spec, variables = excluded.varia
     start_position = CASE WHEN task_specs.start_uid = '' THEN excluded.start_position ELSE task_specs.start_position END,
     start_uid = CASE WHEN task_specs.start_uid = '' THEN excluded.start_uid ELSE task_specs.start_uid END
 WHERE task_specs.namespace = excluded.namespace
-    AND ((task_specs.spec, task_specs.variables, task_specs.fields, task_specs.operating_mode)
-            IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields, excluded.operating_mode)
+    AND ((task_specs.spec, task_specs.variables, task_specs.fields, task_specs.operating_mode,
+            task_specs.contract, task_specs.role, task_specs.phase, task_specs.parent_uid)
+            IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields, excluded.operating_mode,
+            excluded.contract, excluded.role, excluded.phase, excluded.parent_uid)
         OR task_specs.start_uid = '' AND excluded.start_uid <> '')
 `
 
@@ -160,6 +165,10 @@ type KeepSpecParams struct {
 	StartCheckpoint int64
 	StartCommit     string
 	StartPosition   int64
+	Contract        string
+	Role            string
+	Phase           string
+	ParentUid       string
 }
 
 // Replaces the spec of a task, if it is another one.
@@ -178,12 +187,17 @@ func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) error {
 		arg.StartCheckpoint,
 		arg.StartCommit,
 		arg.StartPosition,
+		arg.Contract,
+		arg.Role,
+		arg.Phase,
+		arg.ParentUid,
 	)
 	return err
 }
 
 const keptSpec = `-- name: KeptSpec :one
-SELECT spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position
+SELECT spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position,
+    contract, role, phase, parent_uid
 FROM task_specs WHERE uid = $1 AND namespace = $2
 `
 
@@ -203,6 +217,10 @@ type KeptSpecRow struct {
 	StartCheckpoint int64
 	StartCommit     string
 	StartPosition   int64
+	Contract        string
+	Role            string
+	Phase           string
+	ParentUid       string
 }
 
 func (q *Queries) KeptSpec(ctx context.Context, arg KeptSpecParams) (KeptSpecRow, error) {
@@ -219,6 +237,10 @@ func (q *Queries) KeptSpec(ctx context.Context, arg KeptSpecParams) (KeptSpecRow
 		&i.StartCheckpoint,
 		&i.StartCommit,
 		&i.StartPosition,
+		&i.Contract,
+		&i.Role,
+		&i.Phase,
+		&i.ParentUid,
 	)
 	return i, err
 }
