@@ -72,6 +72,18 @@ const (
 	ReasonPromptNotFound       = "PromptNotFound"
 	ReasonCredentialsNotFound  = "CredentialsNotFound"
 	ReasonDeleting             = "Deleting"
+	// ReasonWaitingForContract: another supervisor leads the contract, and has not finished.
+	ReasonWaitingForContract = "WaitingForContract"
+	// ReasonContractFull: the contract has as many tasks as one can have.
+	ReasonContractFull = "ContractFull"
+	// ReasonPhaseUnknown: the contract has no such phase.
+	ReasonPhaseUnknown = "PhaseUnknown"
+	// ReasonParentNotFound: the task's parent does not exist, or waits for its own.
+	ReasonParentNotFound = "ParentNotFound"
+	// ReasonParentRefused: the task cannot be a child of the one that it names.
+	ReasonParentRefused = "ParentRefused"
+	// ReasonChildLimitReached: the parent has as many children as it may have.
+	ReasonChildLimitReached = "ChildLimitReached"
 )
 
 // Reasons why a workspace cannot be prepared. The daemon reports them, and the conditions
@@ -276,8 +288,12 @@ const (
 	EventTaskAdopted    = "TaskAdopted"
 	EventNothingAdopted = "NothingAdopted"
 	// EventTaskBranched: another task starts from this one.
-	EventTaskBranched        = "TaskBranched"
-	EventTaskDeleted         = "TaskDeleted"
+	EventTaskBranched = "TaskBranched"
+	EventTaskDeleted  = "TaskDeleted"
+	// EventPhaseChanged: a contract entered a phase.
+	EventPhaseChanged = "PhaseChanged"
+	// EventTaskJoined: a task became part of a contract, or the child of another one.
+	EventTaskJoined          = "TaskJoined"
 	EventPodLost             = "PodLost"
 	EventVolumeLost          = "VolumeLost"
 	EventOperationRefused    = "OperationRefused"
@@ -348,6 +364,12 @@ const (
 	// AnnotationGeneration is the generation of the Task that a pod was created from.
 	AnnotationGeneration = "clew.dev/task-generation"
 	LabelFork            = "clew.dev/fork"
+	// LabelContract, LabelRole, LabelPhase and LabelParent are those of a Task of a contract: its
+	// contract's name, its role, the phase in its status, and the name of its parent.
+	LabelContract = "clew.dev/contract"
+	LabelRole     = "clew.dev/role"
+	LabelPhase    = "clew.dev/phase"
+	LabelParent   = "clew.dev/parent"
 	// AnnotationForkManager and AnnotationForkUID are in Tasks that a former version created
 	// for a Fork. Newer ones have spec.startFrom.fork instead.
 	AnnotationForkManager = "clew.dev/fork-manager"

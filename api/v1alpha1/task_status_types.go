@@ -283,6 +283,15 @@ type TaskStatus struct {
 	// source is the resolved checkpoint of startFrom.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`
+	// contract is the task's place in its contract.
+	// +optional
+	Contract *ContractStatus `json:"contract,omitempty"`
+	// parent is the task that spec.parentRef names, found once.
+	// +optional
+	Parent *ParentStatus `json:"parent,omitempty"`
+	// children counts the children of a supervisor; it is written at intervals.
+	// +optional
+	Children *ChildrenStatus `json:"children,omitempty"`
 	// startedTasks are the tasks that start from this one, newest last: those of Forks, and
 	// those whose startFrom names it. When there are more than 100, those that no longer exist
 	// leave the list; if 100 exist, later ones are neither listed nor in the history of this task.

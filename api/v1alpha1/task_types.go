@@ -92,6 +92,10 @@ type TaskRequesters struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Acknowledge string `json:"acknowledge,omitempty"`
+	// contract is who set contract.phase as it is.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	Contract string `json:"contract,omitempty"`
 	// publish is who changed publish last, and by that also who approved its approvedCommit.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
@@ -107,6 +111,13 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size, workspace.storageClassName and workspace.accessMode are immutable: start a new Task from this one with startFrom, and give that one another workspace"
 // +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to request another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to request another one, give it a new id"
+// +kubebuilder:validation:XValidation:rule="self.role == oldSelf.role",message="role is immutable: create a new Task"
+// +kubebuilder:validation:XValidation:rule="has(self.parentRef) == has(oldSelf.parentRef) && (!has(self.parentRef) || self.parentRef == oldSelf.parentRef)",message="parentRef is immutable: create a new Task"
+// +kubebuilder:validation:XValidation:rule="has(self.contract) == has(oldSelf.contract) && (!has(self.contract) || self.contract.name == oldSelf.contract.name)",message="contract.name is immutable: create a new Task for another contract"
+// +kubebuilder:validation:XValidation:rule="self.role != 'Supervisor' || has(self.contract)",message="a supervisor leads a contract: set contract.name"
+// +kubebuilder:validation:XValidation:rule="self.role == 'Supervisor' || !has(self.contract) || !has(self.contract.phases)",message="only a contract's supervisor lists its phases: set role to Supervisor, or leave contract.phases out"
+// +kubebuilder:validation:XValidation:rule="self.role == 'Supervisor' || !has(self.children)",message="only a supervisor has children: set role to Supervisor, or leave children out"
+// +kubebuilder:validation:XValidation:rule="self.role != 'Supervisor' || !has(self.contract) || !has(self.contract.phase) || self.contract.phase in (has(self.contract.phases) ? self.contract.phases : ['Research', 'Specify', 'Plan', 'Execute', 'Review'])",message="contract.phase is not one of the contract's phases: those that contract.phases lists, or else Research, Specify, Plan, Execute and Review"
 // +kubebuilder:validation:XValidation:rule="!has(self.publish) || has(self.repository)",message="publish needs a repository to push to: set repository, or leave publish out"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out. It may be corrected until
@@ -190,6 +201,25 @@ type TaskSpec struct {
 	// +optional
 	Publish *Publish `json:"publish,omitempty"`
 
+	// contract is the group of tasks that this one belongs to. A child that leaves it out belongs to
+	// its parent's.
+	// +optional
+	Contract *Contract `json:"contract,omitempty"`
+
+	// role is the task's part in its contract. A contract has one unfinished Supervisor: a second
+	// one waits. It is immutable.
+	// +optional
+	// +kubebuilder:default=Worker
+	Role Role `json:"role,omitempty"`
+
+	// parentRef names the supervisor whose child this task is. It is immutable.
+	// +optional
+	ParentRef *NameReference `json:"parentRef,omitempty"`
+
+	// children are the limits of a supervisor's children.
+	// +optional
+	Children *Children `json:"children,omitempty"`
+
 	// acknowledge marks known losses, so that status conditions stop reporting them.
 	// +optional
 	Acknowledge *Acknowledgement `json:"acknowledge,omitempty"`
@@ -217,6 +247,9 @@ type TaskSpec struct {
 // +kubebuilder:resource:shortName=ctask;ctasks,categories=clew
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.conditions[?(@.type=="Succeeded")].reason`
 // +kubebuilder:printcolumn:name="Agent",type=string,JSONPath=`.spec.agent.type`
+// +kubebuilder:printcolumn:name="Role",type=string,priority=1,JSONPath=`.spec.role`
+// +kubebuilder:printcolumn:name="Contract",type=string,priority=1,JSONPath=`.status.contract.name`
+// +kubebuilder:printcolumn:name="Phase",type=string,priority=1,JSONPath=`.status.contract.phase`
 // +kubebuilder:printcolumn:name="Attempt",type=integer,JSONPath=`.status.attempts[-1:].number`
 // +kubebuilder:printcolumn:name="Checkpoints",type=integer,JSONPath=`.status.checkpointCount`
 // +kubebuilder:printcolumn:name="Latest",type=string,JSONPath=`.status.latestCheckpoint.name`
@@ -241,6 +274,7 @@ type TaskSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.rewind) || !has(self.spec.rewind.to.undoOf) || (has(oldSelf.spec.rewind) && oldSelf.spec.rewind.id == self.spec.rewind.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Rewind/' + self.spec.rewind.id) in oldSelf.status.handledOperations) || !has(oldSelf.status) || !has(oldSelf.status.rewind) || oldSelf.status.rewind.id != self.spec.rewind.to.undoOf || !(oldSelf.status.rewind.state in ['Refused', 'Failed', 'NotApplicable'])",fieldPath=".spec.rewind.to.undoOf",reason=FieldValueForbidden,message="there is nothing to undo: that rewind was refused or failed, and changed nothing"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.acknowledge) || (has(oldSelf.spec.acknowledge) && oldSelf.spec.acknowledge.lostRecords == self.spec.acknowledge.lostRecords) || (has(oldSelf.status) && has(oldSelf.status.lostRecords) && self.spec.acknowledge.lostRecords <= oldSelf.status.lostRecords)",fieldPath=".spec.acknowledge",reason=FieldValueForbidden,message="acknowledge.lostRecords is more than status.lostRecords: acknowledge only what is lost"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.acknowledge) || (has(oldSelf.spec.acknowledge) && oldSelf.spec.acknowledge.lostRecords == self.spec.acknowledge.lostRecords) || !has(oldSelf.status) || !has(oldSelf.status.endedAcknowledgement) || self.spec.acknowledge.lostRecords != oldSelf.status.endedAcknowledgement",fieldPath=".spec.acknowledge",reason=FieldValueForbidden,message="the acknowledgement of this number has just been removed, and the manager has not seen that yet: try again in a moment"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.parentRef) || self.spec.parentRef.name != self.metadata.name",message="parentRef cannot name the task itself: a task is nobody's own child"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.startFrom) || self.spec.startFrom.taskRef.name != self.metadata.name",message="startFrom cannot name the task itself: give the new task another name"
 type Task struct {
 	metav1.TypeMeta `json:",inline"`

@@ -166,6 +166,67 @@ func TestNamesThatAreTooLongForPodsAreRefused(t *testing.T) {
 	}
 }
 
+// TestABadPlaceInAContractIsRefused: what a Task's own fields tell is refused when it is applied.
+func TestABadPlaceInAContractIsRefused(t *testing.T) {
+	supervisor := func(phase string, phases ...string) func(*v1alpha1.TaskSpec) {
+		return func(s *v1alpha1.TaskSpec) {
+			s.Role, s.Contract = v1alpha1.RoleSupervisor, &v1alpha1.Contract{Name: "port", Phase: phase, Phases: phases}
+		}
+	}
+	children := func(n int32) func(*v1alpha1.TaskSpec) {
+		return func(s *v1alpha1.TaskSpec) {
+			supervisor("")(s)
+			s.Children = &v1alpha1.Children{Maximum: &n}
+		}
+	}
+	for name, c := range map[string]struct {
+		change   func(*v1alpha1.TaskSpec)
+		sentence string
+	}{
+		"a supervisor of nothing":         {func(s *v1alpha1.TaskSpec) { s.Role = v1alpha1.RoleSupervisor }, "a supervisor leads a contract: set contract.name"},
+		"another role":                    {func(s *v1alpha1.TaskSpec) { s.Role = "Boss" }, "supported values: \"Worker\", \"Supervisor\""},
+		"a worker that lists phases":      {func(s *v1alpha1.TaskSpec) { s.Contract = &v1alpha1.Contract{Name: "port", Phases: []string{"One"}} }, "only a contract's supervisor lists its phases"},
+		"a worker with children":          {func(s *v1alpha1.TaskSpec) { s.Children = &v1alpha1.Children{} }, "only a supervisor has children"},
+		"a name that no label carries":    {func(s *v1alpha1.TaskSpec) { s.Contract = &v1alpha1.Contract{Name: "Port to Go"} }, "contract.name must be lower-case letters"},
+		"a phase that no label carries":   {func(s *v1alpha1.TaskSpec) { s.Contract = &v1alpha1.Contract{Name: "port", Phase: "to do"} }, "contract.phase must begin and end with a letter"},
+		"phases that no label carries":    {supervisor("", "One", "-Two"), "each of contract.phases must begin and end"},
+		"the same phase twice":            {supervisor("", "One", "One"), "Duplicate value"},
+		"33 phases":                       {supervisor("", strings.Split(strings.Repeat("p", 33), "")...), "must have at most 32 items"},
+		"a phase that is not listed":      {supervisor("Three", "One", "Two"), "contract.phase is not one of the contract's phases"},
+		"a phase that is none by default": {supervisor("Deploy"), "contract.phase is not one of the contract's phases"},
+		"1,001 children":                  {children(1001), "less than or equal to 1000"},
+		"less than no children":           {children(-1), "greater than or equal to 0"},
+		"a task that is its own child":    {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "bad-place"} }, "parentRef cannot name the task itself"},
+		"a parent of another namespace":   {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "other/lead"} }, "cannot name another namespace"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectRefused(t, create(builders.Task("bad-place", spec(c.change))), c.sentence)
+		})
+	}
+
+	lead := created(t, builders.Task("lead", spec(supervisor("Plan")), spec(func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "above"} })))
+	for name, c := range map[string]struct {
+		change   func(*v1alpha1.TaskSpec)
+		sentence string
+	}{
+		"another role":     {func(s *v1alpha1.TaskSpec) { s.Role = v1alpha1.RoleWorker }, "role is immutable"},
+		"another contract": {func(s *v1alpha1.TaskSpec) { s.Contract.Name = "harbour" }, "contract.name is immutable"},
+		"another parent":   {func(s *v1alpha1.TaskSpec) { s.ParentRef.Name = "beside" }, "parentRef is immutable"},
+		"no parent":        {func(s *v1alpha1.TaskSpec) { s.ParentRef = nil }, "parentRef is immutable"},
+	} {
+		t.Run("afterwards: "+name, func(t *testing.T) {
+			updated := lead.DeepCopy()
+			c.change(&updated.Spec)
+			expectRefused(t, server.Client.Update(t.Context(), updated, client.DryRunAll), c.sentence)
+		})
+	}
+	moved := lead.DeepCopy()
+	moved.Spec.Contract.Phase, moved.Spec.Children = "Execute", &v1alpha1.Children{Maximum: ptr.To[int32](1000)}
+	if err := server.Client.Update(t.Context(), moved, client.DryRunAll); err != nil {
+		t.Errorf("another phase is refused: %v", err)
+	}
+}
+
 func TestImmutableFields(t *testing.T) {
 	existing := created(t, builders.Task("fixed", builders.StartFrom("other", "")))
 	for name, c := range map[string]struct {

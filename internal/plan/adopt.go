@@ -134,6 +134,7 @@ func (d *decision) adopted(former string) {
 		}
 	}
 	d.adoptSource()
+	d.adoptPhase()
 	d.adoptRewind()
 	d.adoptResume()
 }

@@ -28,6 +28,9 @@ func Decide(o Observed, now time.Time) Plan {
 		d.catchUp()
 		d.followAttempt()
 		d.noteStarted()
+		d.followParent()
+		d.followPhase()
+		d.followChildren()
 		d.considerRewind()
 		d.dropOvertakenResume()
 		d.considerResume()
@@ -166,6 +169,7 @@ func (d *decision) delete() {
 		d.reportHangingPod()
 		return
 	}
+	d.plan.DeleteChildren = d.childrenToDelete()
 	attempt := int64(0)
 	if a := d.last(); a != nil {
 		attempt = a.Number
@@ -176,7 +180,7 @@ func (d *decision) delete() {
 		Reason:   v1alpha1.EventTaskDeleted,
 		// No admission policy sees a deletion, and the object does not name who requested it.
 		Actor:   Unknown,
-		Message: "the Task was deleted; its history is kept",
+		Message: "the Task was deleted; its history is kept" + withChildren(len(d.plan.DeleteChildren)),
 		Attempt: attempt,
 	}
 }

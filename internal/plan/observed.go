@@ -54,6 +54,11 @@ type Observed struct {
 	// Started are the tasks of the namespace that start from this one, as their status says.
 	// They are only read.
 	Started []v1alpha1.Task
+	// Contract is what was found of the task's contract, and Parent of its parent.
+	Contract Contract
+	Parent   Parent
+	// Children are the tasks whose parent this one is, as their status says. They are only read.
+	Children []v1alpha1.Task
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
 	Stamped bool
@@ -279,6 +284,8 @@ type Plan struct {
 	// StartPublisher is the pod to create that publishes the task's work, after the status was
 	// written; nil for none.
 	StartPublisher *Publisher
+	// DeleteChildren are the children to delete before Farewell.
+	DeleteChildren []ObjectRef
 	// Entries are those added to Status.History.
 	Entries []v1alpha1.HistoryEntry
 	// Farewell is the last entry of a task that is being deleted and has no pod

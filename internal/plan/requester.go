@@ -75,6 +75,10 @@ func (d *decision) resumeRequester() string {
 	return Requester(d.task, d.stamps().Resume, "spec", "resume", "id")
 }
 
+func (d *decision) contractRequester() string {
+	return Requester(d.task, d.stamps().Contract, "spec", "contract", "phase")
+}
+
 func (d *decision) modeRequester() string {
 	return Requester(d.task, d.stamps().OperatingMode, "spec", "operatingMode")
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/reason"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -208,11 +208,10 @@ func (d *decision) inARow(outcome v1alpha1.AttemptOutcome) int {
 func (d *decision) start(want want) {
 	number, b := d.nextNumber()
 	if b == nil {
-		b = cmp.Or(d.overtakeBlocker(), d.resolveInputs())
+		b = d.startBlocker()
 	}
 	if b != nil {
-		d.wait(b.Reason, b.Message)
-		d.requeue(d.patience())
+		d.waitFor(b)
 		return
 	}
 	if d.claimRefused() {
@@ -243,6 +242,24 @@ func (d *decision) start(want want) {
 		d.s.Resume.Attempt = number
 	}
 	d.makePodAs(d.last(), want == wantRewindOnly)
+}
+
+// startBlocker returns why no attempt can start now; nil if one can.
+func (d *decision) startBlocker() *Blocker {
+	for _, blocker := range []func() *Blocker{d.overtakeBlocker, d.findParent, d.joinContract, d.resolveInputs} {
+		if b := blocker(); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// waitFor reports what a task that cannot start waits for. What other Tasks have to do wakes it.
+func (d *decision) waitFor(b *Blocker) {
+	d.wait(b.Reason, b.Message)
+	if !reason.Find(b.Reason).Watched {
+		d.requeue(d.patience())
+	}
 }
 
 // maxPatience bounds the pause before a task that waits for its source looks for it again.

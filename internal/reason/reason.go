@@ -53,6 +53,8 @@ type Reason struct {
 	On []Place
 	// Standing is used only for reasons of a task's condition Succeeded.
 	Standing Standing
+	// Watched: what other Tasks do ends it, and wakes the task.
+	Watched bool
 	// DaemonProblem: the daemon of a running attempt reports it, and continues by itself when
 	// it is solved.
 	DaemonProblem bool

@@ -45,6 +45,9 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	}
 	unmade := r.makeObjects(ctx, task, &p)
 	if p.Write {
+		if err := r.takePlaces(ctx, task, &p.Status); err != nil {
+			return err
+		}
 		before, publisher := newestAttempt(task), newestPublisher(task)
 		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
 			return err
@@ -103,9 +106,11 @@ func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *pl
 }
 
 // newestAttempt returns the number of the newest attempt; 0 for none.
-func newestAttempt(task *v1alpha1.Task) int64 {
-	if n := len(task.Status.Attempts); n > 0 {
-		return task.Status.Attempts[n-1].Number
+func newestAttempt(task *v1alpha1.Task) int64 { return newestAttemptOf(&task.Status) }
+
+func newestAttemptOf(s *v1alpha1.TaskStatus) int64 {
+	if n := len(s.Attempts); n > 0 {
+		return s.Attempts[n-1].Number
 	}
 	return 0
 }
@@ -214,6 +219,9 @@ func (r *Reconciler) finishDeletion(ctx context.Context, task *v1alpha1.Task, p 
 		return err
 	}
 	if err := r.releaseClaim(ctx, task); err != nil {
+		return err
+	}
+	if err := r.deleteChildren(ctx, task, p.DeleteChildren); err != nil {
 		return err
 	}
 	base := task.DeepCopy()

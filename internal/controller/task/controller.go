@@ -107,6 +107,7 @@ type Reconciler struct {
 	Metrics *Metrics
 
 	memory memory
+	rooms  rooms
 }
 
 // Reconcile observes one Task, and applies what package plan decides for it.
@@ -126,10 +127,8 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 	}
 	m := r.memory.of(task)
 	defer m.Unlock()
-	if task.DeletionTimestamp == nil && !controllerutil.ContainsFinalizer(task, v1alpha1.TaskFinalizer) {
-		if err := r.addFinalizer(ctx, task); err != nil {
-			return 0, err
-		}
+	if err := r.keepMetadata(ctx, task); err != nil {
+		return 0, err
 	}
 	r.record(ctx, task, m)
 
@@ -211,6 +210,9 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		return o, err
 	}
 	if o.Started, err = r.started(ctx, task); err != nil {
+		return o, err
+	}
+	if err := r.observeFamily(ctx, task, &o); err != nil {
 		return o, err
 	}
 	if err := resources.ValidateTemplate(task); err != nil {
@@ -296,12 +298,19 @@ func (r *Reconciler) history(ctx context.Context, task *v1alpha1.Task) plan.Hist
 	}
 }
 
-// addFinalizer keeps the object until its history is recorded.
-func (r *Reconciler) addFinalizer(ctx context.Context, task *v1alpha1.Task) error {
+// keepMetadata adds the finalizer, which keeps the object until its history is recorded, and the labels
+// of its contract and parent.
+func (r *Reconciler) keepMetadata(ctx context.Context, task *v1alpha1.Task) error {
+	if task.DeletionTimestamp != nil {
+		return nil
+	}
 	base := task.DeepCopy()
-	controllerutil.AddFinalizer(task, v1alpha1.TaskFinalizer)
+	added, labelled := controllerutil.AddFinalizer(task, v1alpha1.TaskFinalizer), setFamilyLabels(task)
+	if !added && !labelled {
+		return nil
+	}
 	if err := r.Client.Patch(ctx, task, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("add the finalizer: %w", err)
+		return fmt.Errorf("add the finalizer and the labels: %w", err)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 )
 
@@ -39,6 +40,8 @@ type known struct {
 	// keptGeneration is the generation of the task whose spec was kept last, when memory.copies was
 	// keptIn.
 	keptGeneration, keptIn int64
+	// keptMembership is the place in the contract that was kept with it.
+	keptMembership history.Membership
 	// podAttempt and podUID are the attempt and UID of the last pod this process created.
 	podAttempt int64
 	podUID     types.UID

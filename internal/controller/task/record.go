@@ -61,13 +61,15 @@ func (r *Reconciler) record(ctx context.Context, task *v1alpha1.Task, m *known) 
 // fork, and Tasks that are only created and deleted must not fill the store.
 func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known) error {
 	copies := r.memory.copies.Load()
-	if m.keptGeneration == task.Generation && m.keptIn == copies || len(task.Status.Attempts) == 0 {
+	member := membershipOf(task)
+	if m.keptGeneration == task.Generation && m.keptIn == copies && m.keptMembership == member || len(task.Status.Attempts) == 0 {
 		return nil
 	}
 	kept, err := keptspec.Of(&task.Spec)
 	if err != nil {
 		return err
 	}
+	kept.Membership = member
 	kept.OperatingMode = string(cmp.Or(task.Spec.OperatingMode, v1alpha1.OperatingModeRunning))
 	if source := task.Status.Source; source != nil {
 		kept.Start = history.Start{TaskUID: source.TaskUID, Checkpoint: source.Checkpoint, Commit: source.Commit, Position: source.Position}
@@ -78,8 +80,20 @@ func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known
 	if err := r.Store.KeepSpec(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, kept); err != nil {
 		return err
 	}
-	m.keptGeneration, m.keptIn = task.Generation, copies
+	m.keptGeneration, m.keptIn, m.keptMembership = task.Generation, copies, member
 	return nil
+}
+
+// membershipOf returns the task's place in its contract and below its parent, for the history.
+func membershipOf(task *v1alpha1.Task) history.Membership {
+	member := history.Membership{Role: string(task.Spec.Role)}
+	if c := task.Status.Contract; c != nil {
+		member.Contract, member.Phase = c.Name, c.Phase
+	}
+	if p := task.Status.Parent; p != nil {
+		member.ParentUID = p.UID
+	}
+	return member
 }
 
 // recordFailed remembers that the history store could not record transitions.

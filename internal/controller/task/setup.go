@@ -29,7 +29,7 @@ const gather = 100 * time.Millisecond
 // The controller's permissions. The status of Checkpoints belongs to the checkpoint
 // controller.
 //
-// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch;update;patch
+// +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch;update;patch;delete
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks/finalizers,verbs=update
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch;create
@@ -60,6 +60,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksWaitingFor, waitsFor); err != nil {
 		return err
 	}
+	if err := indexFamilies(mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("task").
 		For(&v1alpha1.Task{}).
@@ -67,6 +70,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(sourceOf), builder.WithPredicates(startPointResolved())).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.waitingForTask), builder.WithPredicates(startpoint.NewCheckpoint())).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.familyOf), builder.WithPredicates(familyNews())).
 		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
 		WatchesRawSource(r.fromHistory(mgr.GetClient(), notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).

@@ -1,0 +1,162 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Role is a task's part in its contract.
+// +kubebuilder:validation:Enum=Worker;Supervisor
+type Role string
+
+const (
+	// RoleWorker does one piece of the work.
+	RoleWorker Role = "Worker"
+	// RoleSupervisor leads the contract through its phases, and has children.
+	RoleSupervisor Role = "Supervisor"
+)
+
+// Phases of a contract whose supervisor lists none.
+const (
+	PhaseResearch = "Research"
+	PhaseSpecify  = "Specify"
+	PhasePlan     = "Plan"
+	PhaseExecute  = "Execute"
+	PhaseReview   = "Review"
+)
+
+// DefaultPhases returns the phases of a contract whose supervisor lists none, in their order.
+func DefaultPhases() []string {
+	return []string{PhaseResearch, PhaseSpecify, PhasePlan, PhaseExecute, PhaseReview}
+}
+
+const (
+	// MaxContractTasks is the number of tasks that a contract can have.
+	MaxContractTasks = 1000
+	// MaxTaskDepth is how deep children are nested: a task without a parent has the depth 0.
+	MaxTaskDepth = 4
+)
+
+// Contract is the group of tasks that a task belongs to: all tasks of the namespace that name it.
+type Contract struct {
+	// name of the contract. It is immutable.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="contract.name must be lower-case letters, digits and '-' only, since labels carry it"
+	Name string `json:"name"`
+	// phase of the contract. In a supervisor, it is the phase to begin with, the first one when
+	// left out, and moves the contract to another one whenever it is changed;
+	// status.contract.phase is the current one, which Clew moves as well, without ever changing
+	// this field. In a worker, it is the phase that the task belongs to; when left out, the
+	// current one of the contract's supervisor when the task is made.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')",message="contract.phase must begin and end with a letter or digit, and have only those, '-', '_' and '.', since labels carry it"
+	Phase string `json:"phase,omitempty"`
+	// phases of the contract in their order; Research, Specify, Plan, Execute and Review when left
+	// out. Only a supervisor lists them.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self.all(p, p.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="each of contract.phases must begin and end with a letter or digit, and have only those, '-', '_' and '.', since labels carry it"
+	Phases []string `json:"phases,omitempty"`
+}
+
+// ChildrenOnDelete says what becomes of children when their parent is deleted.
+// +kubebuilder:validation:Enum=Delete;Orphan
+type ChildrenOnDelete string
+
+const (
+	// ChildrenDelete deletes them, with their own children; their history is kept.
+	ChildrenDelete ChildrenOnDelete = "Delete"
+	// ChildrenOrphan leaves them as they are.
+	ChildrenOrphan ChildrenOnDelete = "Orphan"
+)
+
+// Children are the limits of a supervisor's children.
+type Children struct {
+	// maximum is the number of children that the task may have, finished ones included.
+	// +optional
+	// +kubebuilder:default=20
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Maximum *int32 `json:"maximum,omitempty"`
+	// onDelete says what becomes of the children when the task is deleted.
+	// +optional
+	// +kubebuilder:default=Delete
+	OnDelete ChildrenOnDelete `json:"onDelete,omitempty"`
+}
+
+// ContractStatus is a task's place in its contract.
+type ContractStatus struct {
+	// name of the contract: that of spec.contract, or else the parent's.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Name string `json:"name"`
+	// phase is the current one of a supervisor's contract; or the one in which a worker was made,
+	// empty if it belongs to none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Phase string `json:"phase,omitempty"`
+	// specPhase is the spec.contract.phase that was followed last.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	SpecPhase string `json:"specPhase,omitempty"`
+	// since is when the contract entered the phase.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+}
+
+// ParentStatus is the parent that was found for spec.parentRef.
+type ParentStatus struct {
+	// name of the parent.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the parent.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	UID string `json:"uid"`
+	// depth of the task: 1 for a child of a task without a parent.
+	// +required
+	Depth int32 `json:"depth"`
+}
+
+// ChildrenStatus counts a supervisor's children by their state.
+type ChildrenStatus struct {
+	// total is the number of children that exist.
+	// +required
+	Total int32 `json:"total"`
+	// waiting is the number of those that have yet to start, or wait for something.
+	// +optional
+	Waiting int32 `json:"waiting,omitempty"`
+	// running is the number of those that work.
+	// +optional
+	Running int32 `json:"running,omitempty"`
+	// stopped is the number of those that wait for a person or their supervisor: suspended, rewound
+	// or drifted.
+	// +optional
+	Stopped int32 `json:"stopped,omitempty"`
+	// completed is the number of those that completed.
+	// +optional
+	Completed int32 `json:"completed,omitempty"`
+	// failed is the number of those that failed.
+	// +optional
+	Failed int32 `json:"failed,omitempty"`
+	// unfinished are the names of the oldest 20 that have neither completed nor failed.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	// +kubebuilder:validation:items:MaxLength=253
+	Unfinished []string `json:"unfinished,omitempty"`
+}
+
+// PhasesOf returns the phases of the contract that a supervisor leads, in their order.
+func (s *TaskSpec) PhasesOf() []string {
+	if s.Contract != nil && len(s.Contract.Phases) > 0 {
+		return s.Contract.Phases
+	}
+	return DefaultPhases()
+}

@@ -1,0 +1,161 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// A contract is the tasks of a namespace that name it. What it is stands in their status: the
+// supervisor's has the current phase, a worker's the one in which it was made. The spec only says
+// where to begin and where to go.
+
+// Contract is what was found of the contract of a task.
+type Contract struct {
+	// Leader is another unfinished supervisor that leads the contract; nil if there is none.
+	Leader *v1alpha1.Task
+	// Room reports whether the task is among the contract's members, or may become one.
+	Room bool
+}
+
+// ContractName returns the name of the contract that a task belongs to, which is its parent's if it
+// names none; "" if it belongs to none, or if its parent has yet to be found.
+func ContractName(task *v1alpha1.Task) string {
+	if c := task.Status.Contract; c != nil {
+		return c.Name
+	}
+	if c := task.Spec.Contract; c != nil {
+		return c.Name
+	}
+	return ""
+}
+
+// Leads reports whether a task is a supervisor that leads its contract now: it has begun to, has not
+// finished, and does not wait for another one.
+func Leads(task *v1alpha1.Task) bool {
+	if task.Spec.Role != v1alpha1.RoleSupervisor || task.Status.Contract == nil || task.DeletionTimestamp != nil {
+		return false
+	}
+	c := succeededOf(task)
+	return c == nil || c.Status == metav1.ConditionUnknown && c.Reason != v1alpha1.ReasonWaitingForContract
+}
+
+// joinContract gives a task that is about to start its place in its contract, once, and returns why it
+// must wait; nil if it need not.
+func (d *decision) joinContract() *Blocker {
+	supervisor := d.task.Spec.Role == v1alpha1.RoleSupervisor
+	name := d.contractToJoin()
+	if name == "" {
+		return nil
+	}
+	if leader := d.o.Contract.Leader; supervisor && leader != nil {
+		return &Blocker{v1alpha1.ReasonWaitingForContract, fmt.Sprintf(
+			"the contract %s is led by the supervisor %s, which has not finished: this one starts when that has", name, leader.Name)}
+	}
+	if d.s.Contract != nil {
+		return nil
+	}
+	if !d.o.Contract.Room {
+		return &Blocker{v1alpha1.ReasonContractFull, fmt.Sprintf(
+			"the contract %s has %d tasks, as many as a contract can have: delete one that is not needed, or use another contract", name, v1alpha1.MaxContractTasks)}
+	}
+	if supervisor {
+		d.enterPhase(name, cmp.Or(d.specPhase(), d.task.Spec.PhasesOf()[0]), "begins in phase")
+		return nil
+	}
+	phase, b := d.phaseToJoin(name)
+	if b != nil {
+		return b
+	}
+	d.s.Contract = &v1alpha1.ContractStatus{Name: name, Phase: phase, SpecPhase: d.specPhase()}
+	d.addEntry(v1alpha1.EventTaskJoined, clew, "the task belongs to the contract "+name+inPhase(phase)+d.asChild())
+	return nil
+}
+
+// contractToJoin returns the name of the task's contract, or its parent's.
+func (d *decision) contractToJoin() string {
+	if c := d.s.Contract; c != nil {
+		return c.Name
+	}
+	if c := d.task.Spec.Contract; c != nil {
+		return c.Name
+	}
+	if parent := d.o.Parent.Task; d.task.Spec.ParentRef != nil && parent != nil {
+		return ContractName(parent)
+	}
+	return ""
+}
+
+// phaseToJoin returns the phase that a worker belongs to: the one that its spec names, or the current one
+// of the supervisor that leads the contract.
+func (d *decision) phaseToJoin(contract string) (string, *Blocker) {
+	leader := d.o.Contract.Leader
+	if parent := d.o.Parent.Task; d.task.Spec.ParentRef != nil && parent != nil {
+		leader = parent
+	}
+	phase := d.specPhase()
+	if leader == nil || leader.Status.Contract == nil {
+		return phase, nil
+	}
+	if phases := leader.Spec.PhasesOf(); phase != "" && !slices.Contains(phases, phase) {
+		return "", &Blocker{v1alpha1.ReasonPhaseUnknown, fmt.Sprintf(
+			"the contract %s has no phase %s: its supervisor %s leads it through %s; set contract.phase to one of them, or leave it out",
+			contract, phase, leader.Name, strings.Join(phases, ", "))}
+	}
+	return cmp.Or(phase, leader.Status.Contract.Phase), nil
+}
+
+// specPhase returns the phase in the spec; "" for none.
+func (d *decision) specPhase() string {
+	if c := d.task.Spec.Contract; c != nil {
+		return c.Phase
+	}
+	return ""
+}
+
+// followPhase moves the contract that a supervisor leads to the phase in its spec, when that has
+// changed.
+func (d *decision) followPhase() {
+	c, phase := d.s.Contract, d.specPhase()
+	if d.task.Spec.Role != v1alpha1.RoleSupervisor || c == nil || phase == "" || phase == c.SpecPhase {
+		return
+	}
+	if phase == c.Phase {
+		c.SpecPhase = phase
+		return
+	}
+	d.enterPhase(c.Name, phase, "goes from phase "+c.Phase+" to")
+}
+
+// enterPhase sets the contract's phase as the spec asks for it.
+func (d *decision) enterPhase(contract, phase, how string) {
+	actor := clew
+	if d.specPhase() != "" {
+		actor = actorOf(d.contractRequester())
+	}
+	d.s.Contract = &v1alpha1.ContractStatus{Name: contract, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now))}
+	d.addEntry(v1alpha1.EventPhaseChanged, actor, fmt.Sprintf("the contract %s %s %s", contract, how, phase))
+}
+
+// adoptPhase takes over the phase that the former task was in, wherever its tools had moved the contract.
+func (d *decision) adoptPhase() {
+	if phase := d.o.Adoption.Phase; phase != "" && d.task.Spec.Contract != nil {
+		d.s.Contract = &v1alpha1.ContractStatus{
+			Name: d.task.Spec.Contract.Name, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now)),
+		}
+	}
+}
+
+// inPhase returns the end of a sentence about a task of a phase; "" for none.
+func inPhase(phase string) string {
+	if phase == "" {
+		return ""
+	}
+	return ", in phase " + phase
+}
