@@ -29,6 +29,7 @@ func inherited(spec *v1alpha1.TaskSpec) *v1alpha1.TaskSpec {
 		Repository: spec.Repository, Prompt: spec.Prompt, PromptFrom: spec.PromptFrom, Agent: spec.Agent, Template: spec.Template,
 		Workspace: spec.Workspace, OperatingMode: spec.OperatingMode, CheckpointPolicy: spec.CheckpointPolicy,
 		Conversation: spec.Conversation, BackoffLimit: spec.BackoffLimit,
+		Contract: spec.Contract, Role: spec.Role, ParentRef: spec.ParentRef, Children: spec.Children,
 	}
 }
 
