@@ -107,6 +107,10 @@ type ContractStatus struct {
 	// since is when the contract entered the phase.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
+	// leadingSince is since when a supervisor leads the contract: from the start of its agent until
+	// the task completes or fails. It is absent while it does not.
+	// +optional
+	LeadingSince *metav1.Time `json:"leadingSince,omitempty"`
 }
 
 // ParentStatus is the parent that was found for spec.parentRef.

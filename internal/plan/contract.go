@@ -18,7 +18,7 @@ import (
 
 // Contract is what was found of the contract of a task.
 type Contract struct {
-	// Leader is another unfinished supervisor that leads the contract; nil if there is none.
+	// Leader is another supervisor that leads the contract; nil if there is none.
 	Leader *v1alpha1.Task
 	// Room reports whether the task is among the contract's members, or may become one.
 	Room bool
@@ -36,14 +36,15 @@ func ContractName(task *v1alpha1.Task) string {
 	return ""
 }
 
-// Leads reports whether a task is a supervisor that leads its contract now: it has begun to, has not
-// finished, and does not wait for another one.
+// Leads reports whether a task is a supervisor that leads its contract now.
 func Leads(task *v1alpha1.Task) bool {
-	if task.Spec.Role != v1alpha1.RoleSupervisor || task.Status.Contract == nil || task.DeletionTimestamp != nil {
-		return false
-	}
-	c := succeededOf(task)
-	return c == nil || c.Status == metav1.ConditionUnknown && c.Reason != v1alpha1.ReasonWaitingForContract
+	return task.Status.Contract != nil && task.Status.Contract.LeadingSince != nil && task.DeletionTimestamp == nil
+}
+
+// LeadsBefore reports whether a task leads the contract that another one wants to lead. Should both
+// lead, since a status was put back to an older copy, it is the older one.
+func LeadsBefore(task, other *v1alpha1.Task) bool {
+	return Leads(task) && (!Leads(other) || byAge([]v1alpha1.Task{*task, *other})[0].UID == task.UID)
 }
 
 // joinContract gives a task that is about to start its place in its contract, once, and returns why it
@@ -54,7 +55,7 @@ func (d *decision) joinContract() *Blocker {
 	if name == "" {
 		return nil
 	}
-	if leader := d.o.Contract.Leader; supervisor && leader != nil {
+	if leader := d.o.Contract.Leader; supervisor && leader != nil && d.want() != wantRewindOnly {
 		return &Blocker{v1alpha1.ReasonWaitingForContract, fmt.Sprintf(
 			"the contract %s is led by the supervisor %s, which has not finished: this one starts when that has", name, leader.Name)}
 	}
@@ -139,8 +140,23 @@ func (d *decision) enterPhase(contract, phase, how string) {
 	if d.specPhase() != "" {
 		actor = actorOf(d.contractRequester())
 	}
-	d.s.Contract = &v1alpha1.ContractStatus{Name: contract, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now))}
+	leading := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{}).LeadingSince
+	d.s.Contract = &v1alpha1.ContractStatus{Name: contract, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now)), LeadingSince: leading}
 	d.addEntry(v1alpha1.EventPhaseChanged, actor, fmt.Sprintf("the contract %s %s %s", contract, how, phase))
+}
+
+// takeLead makes a supervisor whose agent starts the leader of its contract.
+func (d *decision) takeLead() {
+	if c := d.s.Contract; d.task.Spec.Role == v1alpha1.RoleSupervisor && c != nil && c.LeadingSince == nil {
+		c.LeadingSince = ptr.To(metav1.NewTime(d.now))
+	}
+}
+
+// leaveLead ends the lead of a supervisor that has completed or failed.
+func (d *decision) leaveLead(succeeded metav1.ConditionStatus) {
+	if d.s.Contract != nil && succeeded != metav1.ConditionUnknown {
+		d.s.Contract.LeadingSince = nil
+	}
 }
 
 // adoptPhase takes over the phase that the former task was in, wherever its tools had moved the contract.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
@@ -35,7 +36,7 @@ func childOf(parent string) builders.TaskOption {
 // leading returns a supervisor that leads the contract "port" in a phase.
 func leading(name, phase string, options ...builders.TaskOption) *v1alpha1.Task {
 	t := builders.Task(name, append([]builders.TaskOption{builders.WithUID("uid-" + name), supervisor("")}, options...)...)
-	t.Status.Contract = &v1alpha1.ContractStatus{Name: "port", Phase: phase}
+	t.Status.Contract = &v1alpha1.ContractStatus{Name: "port", Phase: phase, LeadingSince: ptr.To(metav1.Now())}
 	return t
 }
 
@@ -109,28 +110,63 @@ func TestAContractHasOneUnfinishedSupervisor(t *testing.T) {
 	}
 }
 
-func TestWhoLeads(t *testing.T) {
-	deleted := leading("a", "Plan")
+// A supervisor leads from the start of its agent until it has finished; neither a suspension nor a lost
+// pod takes the lead from it, and a rewind of one that has finished does not give it back.
+func TestHowLongASupervisorLeads(t *testing.T) {
+	s := newScene(t, supervisor(""))
+	s.o.Contract.Room = true
+	leads := func(want bool, when string) {
+		t.Helper()
+		if got := Leads(s.o.Task); got != want {
+			t.Errorf("%s it leads: %v, want %v", when, got, want)
+		}
+	}
+	leads(false, "before it starts")
+	s.step()
+	leads(true, "once it starts")
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	builders.Suspended(s.o.Task)
+	s.step()
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonSuspended)
+	leads(true, "while it is suspended")
+
+	builders.Running(s.o.Task)
+	s.step()
+	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
+	s.agentRuns()
+	s.record(v1alpha1.TriggerCompletion)
+	s.agentExits(0)
+	s.podFinishes()
+	s.wantState(v1alpha1.ReasonCompleted)
+	leads(false, "once it has completed")
+
+	s.o.Contract.Leader = leading("next", "Plan")
+	s.rewind("back", 1).step()
+	if p := s.started(); p == nil || !p.PrepareOnly {
+		t.Fatalf("the rewind of a supervisor that has finished waits for the next one: %+v, %+v", s.status().Rewind, succeededOf(s.o.Task))
+	}
+	leads(false, "while it is rewound")
+}
+
+func TestOfTwoSupervisorsThatLeadTheOlderOneDoes(t *testing.T) {
+	older, younger, waiting := leading("older", "Plan"), leading("younger", "Plan"), builders.Task("waiting", supervisor(""))
+	younger.CreationTimestamp = metav1.NewTime(older.CreationTimestamp.Add(time.Hour))
+	deleted := leading("deleted", "Plan")
 	deleted.DeletionTimestamp = ptr.To(metav1.Now())
 	for name, test := range map[string]struct {
-		task *v1alpha1.Task
-		want bool
+		leader, other *v1alpha1.Task
+		want          bool
 	}{
-		"one that has begun":             {inState(leading("a", "Plan"), metav1.ConditionUnknown, v1alpha1.ReasonRunning), true},
-		"one that is suspended":          {inState(leading("a", "Plan"), metav1.ConditionUnknown, v1alpha1.ReasonSuspended), true},
-		"one that waits for another":     {inState(leading("a", "Plan"), metav1.ConditionUnknown, v1alpha1.ReasonWaitingForContract), false},
-		"one that completed":             {inState(leading("a", "Plan"), metav1.ConditionTrue, v1alpha1.ReasonCompleted), false},
-		"one that failed":                {inState(leading("a", "Plan"), metav1.ConditionFalse, v1alpha1.ReasonAgentFailed), false},
-		"one that is being deleted":      {deleted, false},
-		"one that has not begun to lead": {builders.Task("a", supervisor("")), false},
-		"a worker": {func() *v1alpha1.Task {
-			w := leading("a", "Plan")
-			w.Spec.Role = v1alpha1.RoleWorker
-			return w
-		}(), false},
+		"before one that waits":     {younger, waiting, true},
+		"before a younger one":      {older, younger, true},
+		"before an older one":       {younger, older, false},
+		"one that waits":            {waiting, older, false},
+		"one that is being deleted": {deleted, waiting, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Leads(test.task); got != test.want {
+			if got := LeadsBefore(test.leader, test.other); got != test.want {
 				t.Errorf("leads: %v, want %v", got, test.want)
 			}
 		})

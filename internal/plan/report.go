@@ -37,6 +37,7 @@ func (d *decision) report() {
 	d.addProblemEntry(reason, message)
 	d.addSuspendedEntry(reason)
 	d.setCondition(v1alpha1.TaskSucceeded, status, reason, message)
+	d.leaveLead(status)
 	if d.findCondition(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
 		d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonPreparing, "the workspace is being prepared")
 	}

@@ -241,6 +241,9 @@ func (d *decision) start(want want) {
 	} else if d.resuming() {
 		d.s.Resume.Attempt = number
 	}
+	if want != wantRewindOnly {
+		d.takeLead()
+	}
 	d.makePodAs(d.last(), want == wantRewindOnly)
 }
 

@@ -106,11 +106,9 @@ func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *pl
 }
 
 // newestAttempt returns the number of the newest attempt; 0 for none.
-func newestAttempt(task *v1alpha1.Task) int64 { return newestAttemptOf(&task.Status) }
-
-func newestAttemptOf(s *v1alpha1.TaskStatus) int64 {
-	if n := len(s.Attempts); n > 0 {
-		return s.Attempts[n-1].Number
+func newestAttempt(task *v1alpha1.Task) int64 {
+	if n := len(task.Status.Attempts); n > 0 {
+		return task.Status.Attempts[n-1].Number
 	}
 	return 0
 }

@@ -139,7 +139,7 @@ func (r *Reconciler) observeContract(ctx context.Context, task *v1alpha1.Task, o
 		return err
 	}
 	for i := range supervisors {
-		if other := &supervisors[i]; other.UID != task.UID && plan.Leads(other) {
+		if other := &supervisors[i]; other.UID != task.UID && plan.LeadsBefore(other, task) {
 			o.Contract.Leader = other
 		}
 	}
@@ -189,7 +189,7 @@ func (r *Reconciler) takePlaces(ctx context.Context, task *v1alpha1.Task, next *
 			return err
 		}
 	}
-	if task.Spec.Role != v1alpha1.RoleSupervisor || newestAttempt(task) == newestAttemptOf(next) {
+	if c.LeadingSince == nil || plan.Leads(task) {
 		return nil
 	}
 	supervisors, err := r.indexed(ctx, task.Namespace, supervisorsByContract, c.Name)
