@@ -5,7 +5,7 @@ import (
 )
 
 // AttemptOutcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;Stopped;Rewound;PodLost;PrepareFailed;Blocked
+// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;LimitReached;Stopped;Rewound;PodLost;PrepareFailed;Blocked
 type AttemptOutcome string
 
 const (
@@ -15,7 +15,11 @@ const (
 	AttemptAgentFailed AttemptOutcome = "AgentFailed"
 	// AttemptSuspended: stopped because operatingMode was set to Suspended.
 	AttemptSuspended AttemptOutcome = "Suspended"
-	// AttemptStopped: stopped so that another attempt could start, for example for a rewind.
+	// AttemptLimitReached: the agent was stopped, since a limit of the spec was reached. The attempt's
+	// reason says which.
+	AttemptLimitReached AttemptOutcome = "LimitReached"
+	// AttemptStopped: stopped so that another attempt could start, for example for a rewind, or
+	// before its agent had started.
 	AttemptStopped AttemptOutcome = "Stopped"
 	// AttemptRewound: carried out a rewind of a stopped task and ended there.
 	AttemptRewound AttemptOutcome = "Rewound"
@@ -90,6 +94,13 @@ type Attempt struct {
 	// startTime is when the attempt was reserved.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// agentStartTime is when its agent's container started; absent if it has not.
+	// +optional
+	AgentStartTime *metav1.Time `json:"agentStartTime,omitempty"`
+	// agentSeenTime is when its agent was last known to run. While it runs, this is written together
+	// with other changes.
+	// +optional
+	AgentSeenTime *metav1.Time `json:"agentSeenTime,omitempty"`
 	// endTime is when its end was observed.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`

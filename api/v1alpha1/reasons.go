@@ -29,11 +29,13 @@ const (
 // Reasons of the condition Succeeded of a Task. The table of package reason says what each
 // means.
 const (
-	ReasonPending      = "Pending"
-	ReasonPreparing    = "Preparing"
-	ReasonRunning      = "Running"
-	ReasonSuspending   = "Suspending"
-	ReasonSuspended    = "Suspended"
+	ReasonPending    = "Pending"
+	ReasonPreparing  = "Preparing"
+	ReasonRunning    = "Running"
+	ReasonSuspending = "Suspending"
+	ReasonSuspended  = "Suspended"
+	// ReasonStopping: the agent is being stopped, since a limit of the spec was reached.
+	ReasonStopping     = "Stopping"
 	ReasonRewinding    = "Rewinding"
 	ReasonRetrying     = "Retrying"
 	ReasonRewound      = "Rewound"
@@ -41,6 +43,8 @@ const (
 	ReasonCompleted    = "Completed"
 	ReasonAgentFailed  = "AgentFailed"
 	ReasonBackoffLimit = "BackoffLimitExceeded"
+	// ReasonDeadlineExceeded: the agent has run for as long as deadlineSeconds allows.
+	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonAgentUnauthorized: the model's API does not accept the agent's
 	// credentials. Not retried.
 	ReasonAgentUnauthorized = "AgentUnauthorized"

@@ -274,6 +274,10 @@ type TaskStatus struct {
 	// failures is the number of agent failures since the last resume or start.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
+	// activeSeconds is how long the agent has run, in all attempts that have ended.
+	// spec.deadlineSeconds bounds it.
+	// +optional
+	ActiveSeconds int64 `json:"activeSeconds,omitempty"`
 	// rateLimit is set while consecutive attempts end with a rate limit of the model's API.
 	// +optional
 	RateLimit *RateLimitStatus `json:"rateLimit,omitempty"`

@@ -119,6 +119,7 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="self.role == 'Supervisor' || !has(self.children)",message="only a supervisor has children: set role to Supervisor, or leave children out"
 // +kubebuilder:validation:XValidation:rule="self.role != 'Supervisor' || !has(self.contract) || !has(self.contract.phase) || self.contract.phase in (has(self.contract.phases) ? self.contract.phases : ['Research', 'Specify', 'Plan', 'Execute', 'Review'])",message="contract.phase is not one of the contract's phases: those that contract.phases lists, or else Research, Specify, Plan, Execute and Review"
 // +kubebuilder:validation:XValidation:rule="!has(self.publish) || has(self.repository)",message="publish needs a repository to push to: set repository, or leave publish out"
+// +kubebuilder:validation:XValidation:rule="!has(self.retryOn) || !has(self.failOn) || ((!has(self.retryOn.exitCodes) || !has(self.failOn.exitCodes) || self.retryOn.exitCodes.all(c, !(c in self.failOn.exitCodes))) && (!has(self.retryOn.reasons) || !has(self.failOn.reasons) || self.retryOn.reasons.all(r, !(r in self.failOn.reasons))))",message="retryOn and failOn have an exit code or a reason in common: leave it out of one of them"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out. It may be corrected until
 	// the workspace was laid out from it.
@@ -237,6 +238,27 @@ type TaskSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	BackoffLimit *int32 `json:"backoffLimit,omitempty"`
+
+	// retryOn are ends of the agent that are retried, up to backoffLimit, although they would not be
+	// otherwise, such as AgentOutOfCredit. A pause that the model's API asked for is kept.
+	// AgentRateLimited, which is retried otherwise without being counted, is counted then. It applies to
+	// the next end of the agent.
+	// +optional
+	RetryOn *FailureMatcher `json:"retryOn,omitempty"`
+
+	// failOn are ends of the agent that are not retried, whatever backoffLimit says. It applies to the
+	// next end of the agent.
+	// +optional
+	FailOn *FailureMatcher `json:"failOn,omitempty"`
+
+	// deadlineSeconds is how long the agent may run, in all attempts together: neither rewinds, retries
+	// nor resumes give any of it back. Only the time counts in which the agent's container runs, and
+	// not that in which the task is suspended, waits or is prepared. status.activeSeconds has what was
+	// used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the reason
+	// DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 31536000",message="deadlineSeconds must be from 1 to 31536000, which is a year: leave it out for no deadline"
+	DeadlineSeconds *int64 `json:"deadlineSeconds,omitempty"`
 }
 
 // Task is one piece of work for a coding agent, on its own volume, whose code and
@@ -268,6 +290,7 @@ type TaskSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || !has(self.spec.operatingMode) || self.spec.operatingMode != 'Suspended'",fieldPath=".spec.resume",reason=FieldValueForbidden,message="operatingMode is Suspended: set it to Running in the same change to resume this task"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || !has(oldSelf.status) || !has(oldSelf.status.conditions) || !oldSelf.status.conditions.exists(c, c.type == 'Succeeded' && c.status == 'True') || (has(self.spec.resume.prompt) && size(self.spec.resume.prompt) > 0) || self.spec.resume.mode == 'FromCheckpoint'",fieldPath=".spec.resume",reason=FieldValueForbidden,message="a completed task continues only with a new prompt: set resume.prompt, or resume it from a checkpoint"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations) || (has(oldSelf.status) && has(oldSelf.status.conditions) && oldSelf.status.conditions.exists(c, c.type == 'Succeeded' && (c.status != 'Unknown' || c.reason in ['Suspended', 'Rewound', 'DriftDetected'] || (c.reason in ['Unschedulable', 'VolumeUnavailable'] && has(oldSelf.status.resume) && has(oldSelf.status.resume.avoidedNode)))))",fieldPath=".spec.resume",reason=FieldValueForbidden,message="only a stopped task can be resumed: wait until it is Suspended or has failed, or set operatingMode to Suspended first"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.deadlineSeconds) || !has(oldSelf.status) || !has(oldSelf.status.activeSeconds) || oldSelf.status.activeSeconds < self.spec.deadlineSeconds || !has(self.spec.resume) || (has(oldSelf.spec.resume) && oldSelf.spec.resume.id == self.spec.resume.id) || (has(oldSelf.status.handledOperations) && ('Resume/' + self.spec.resume.id) in oldSelf.status.handledOperations)",fieldPath=".spec.deadlineSeconds",reason=FieldValueForbidden,message="the agent has run for as long as deadlineSeconds allows (status.activeSeconds): raise it in the same change to resume this task"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.rewind) || oldSelf.status.rewind.state != 'InProgress' || !has(oldSelf.spec.rewind) || (has(self.spec.rewind) && self.spec.rewind.id == oldSelf.spec.rewind.id)",fieldPath=".spec.rewind",reason=FieldValueForbidden,message="a rewind is in progress: wait until status.rewind.state says how it ended before you request another one or remove this one"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.rewind) || self.spec.rewind.whenRunning != 'Refuse' || (has(oldSelf.spec.rewind) && oldSelf.spec.rewind.id == self.spec.rewind.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Rewind/' + self.spec.rewind.id) in oldSelf.status.handledOperations) || !has(oldSelf.status) || !has(oldSelf.status.conditions) || !oldSelf.status.conditions.exists(c, c.type == 'Succeeded' && c.status == 'Unknown' && c.reason == 'Running')",fieldPath=".spec.rewind",reason=FieldValueForbidden,message="the task is running, and this rewind refuses running tasks: suspend the task first, or let the rewind stop it"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.rewind) || !has(self.spec.rewind.to.undoOf) || (has(oldSelf.spec.rewind) && oldSelf.spec.rewind.id == self.spec.rewind.id) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && ('Rewind/' + self.spec.rewind.id) in oldSelf.status.handledOperations) || (has(oldSelf.status) && has(oldSelf.status.handledOperations) && oldSelf.status.handledOperations.exists(o, o.startsWith('Rewind/'))) || self.spec.rewind.to.undoOf.startsWith('resume:')",fieldPath=".spec.rewind.to.undoOf",reason=FieldValueForbidden,message="there is nothing to undo: this task was never rewound"

@@ -62,6 +62,7 @@ func (d *decision) followAttempt() {
 	if v.prepare != nil && v.prepare.ExitCode == 0 {
 		d.markPrepared(a, v)
 	}
+	d.noteAgentStart(a, v)
 	e, deadline := d.ending(a, v)
 	switch {
 	case e != nil:
@@ -156,6 +157,8 @@ func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
 	switch {
 	case a.Reason == v1alpha1.ReasonSuspending, a.Reason == "" && d.suspended() && !d.rewinding():
 		return ending{outcome: v1alpha1.AttemptSuspended, reason: v1alpha1.ReasonSuspending}
+	case isLimit(a.Reason) && a.AgentStartTime != nil:
+		return ending{outcome: v1alpha1.AttemptLimitReached, reason: a.Reason, message: limitMessage(a.Reason, d.used())}
 	case a.Reason != "":
 		return ending{outcome: v1alpha1.AttemptStopped, reason: a.Reason}
 	}
@@ -203,16 +206,19 @@ func (d *decision) unrecordedEnding(a *v1alpha1.Attempt, v *podView) (e *ending,
 // failedEnding returns the ending of an agent that failed: it is retried, or this was the
 // last try.
 func (d *decision) failedEnding(code int32, message string) ending {
-	e := ending{outcome: v1alpha1.AttemptAgentFailed, reason: v1alpha1.ReasonRetrying, exitCode: &code, message: message}
-	limit := ptr.Deref(d.task.Spec.BackoffLimit, 3)
-	switch {
+	return ending{outcome: v1alpha1.AttemptAgentFailed, reason: d.retryReason(), exitCode: &code, message: message}
+}
+
+// retryReason returns the reason of an agent that has failed and is retried, or for which this was the
+// last try.
+func (d *decision) retryReason() string {
+	switch limit := ptr.Deref(d.task.Spec.BackoffLimit, 3); {
 	case d.s.Failures < limit:
+		return v1alpha1.ReasonRetrying
 	case limit == 0:
-		e.reason = v1alpha1.ReasonAgentFailed
-	default:
-		e.reason = v1alpha1.ReasonBackoffLimit
+		return v1alpha1.ReasonAgentFailed
 	}
-	return e
+	return v1alpha1.ReasonBackoffLimit
 }
 
 // brokenEnding returns the ending of a pod that finished without running its agent.
@@ -230,6 +236,7 @@ func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 
 // end sets the attempt's outcome, and adds the entries that follow from it.
 func (d *decision) end(a *v1alpha1.Attempt, e ending) {
+	d.countUse(a)
 	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, statusText(e.message), e.exitCode
 	a.RetryTime = e.retryTime
 	a.EndTime = ptr.To(metav1.NewTime(d.now))
@@ -240,6 +247,8 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 		d.addEntry(v1alpha1.EventTaskCompleted, clew, e.message)
 	case v1alpha1.AttemptSuspended:
 		d.addEntry(v1alpha1.EventTaskSuspended, actorOf(d.modeRequester()), suspendedMessage)
+	case v1alpha1.AttemptLimitReached:
+		d.addEntry(v1alpha1.EventTaskFailed, clew, e.reason+": "+e.message)
 	case v1alpha1.AttemptPodLost:
 		d.addEntry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
 	case v1alpha1.AttemptAgentFailed:

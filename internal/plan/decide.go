@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -121,9 +122,9 @@ type settlement struct {
 // task do not count, however they ended, nor do those of a resume that was not carried out.
 func (d *decision) settled() *settlement {
 	if d.resuming() && d.s.Resume.Attempt != 0 && !d.rewinding() {
-		return nil // it is being carried out
+		return d.settledByLimit() // it is being carried out
 	}
-	return settledBy(d.s.Attempts, d.resumedIn())
+	return cmp.Or(settledBy(d.s.Attempts, d.resumedIn()), d.settledByLimit())
 }
 
 // settledBy returns how attempts have ended the task. The agent of the attempt with the number resumed
@@ -134,7 +135,7 @@ func settledBy(attempts []v1alpha1.Attempt, resumed int64) *settlement {
 		switch {
 		case a.Outcome == v1alpha1.AttemptCompleted:
 			return whenRewound(rewound, settlement{v1alpha1.ReasonCompleted, a.Message, a.Number})
-		case a.Outcome == v1alpha1.AttemptAgentFailed && !retried(a):
+		case a.Outcome == v1alpha1.AttemptAgentFailed && !retried(a), a.Outcome == v1alpha1.AttemptLimitReached:
 			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})
 		case a.Outcome == v1alpha1.AttemptRewound:
 			rewound = true

@@ -20,6 +20,7 @@ import (
 func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) (e *ending, deadline time.Time) {
 	code := v.agent.ExitCode
 	if e := d.unstartable(v1alpha1.AgentContainer, v.agent); e != nil {
+		d.applyPolicy(e, v1alpha1.AgentFailureReason(e.reason))
 		return e, time.Time{}
 	}
 	if !d.o.History.Known {
@@ -48,25 +49,16 @@ func (d *decision) endedByDaemon(a *v1alpha1.Attempt) string {
 // reportedEnding returns the ending of an agent that exited with a code other than 0 and
 // whose sidecar reported why.
 func (d *decision) reportedEnding(code int32, reason string, end history.AgentEnd) *ending {
-	message := failureMessage(code, reason, end)
-	e := d.failedEnding(code, message)
-	switch agent.Cause(end.Cause) {
-	case agent.CauseUnauthorized:
-		e.reason = v1alpha1.ReasonAgentUnauthorized
-	case agent.CauseOutOfCredit:
-		e.reason = v1alpha1.ReasonAgentOutOfCredit
-	case agent.CauseTooOld:
-		e.reason = v1alpha1.ReasonAgentTooOld
-	case agent.CauseInvalidOptions:
-		e.reason = v1alpha1.ReasonAgentOptionsInvalid
-	case agent.CauseProgramNotFound:
-		e.reason = v1alpha1.ReasonProgramNotFound
-	case agent.CauseProgramNotExecutable:
-		e.reason = v1alpha1.ReasonProgramNotExecutable
-	case agent.CauseGaveUp:
-		e.reason = v1alpha1.ReasonAgentFailed
-	case agent.CauseRateLimited:
-		d.applyRateLimit(&e, end.RetryAfter)
+	e := d.failedEnding(code, failureMessage(code, reason, end))
+	switch why, cause := reasonOf(agent.Cause(end.Cause)), agent.Cause(end.Cause); {
+	case d.applyPolicy(&e, why):
+	case cause == agent.CauseRateLimited:
+		d.applyRateLimit(&e)
+	case cause == agent.CauseGaveUp, why != v1alpha1.ReasonAgentFailed && why != v1alpha1.ReasonModelErrors:
+		e.reason = failedFor(why)
+	}
+	if end.RetryAfter > 0 && retriedFor(e.reason) {
+		e.retryTime = ptr.To(metav1.NewTime(d.now.Add(end.RetryAfter)))
 	}
 	return &e
 }
@@ -74,10 +66,7 @@ func (d *decision) reportedEnding(code int32, reason string, end history.AgentEn
 // applyRateLimit turns an ending into that of an agent whose model API asked it to slow down.
 // It does not count as a failure, unless this has gone on for too long: there is no point
 // in waiting for an API that never accepts a request, for example for a key without quota.
-func (d *decision) applyRateLimit(e *ending, pause time.Duration) {
-	if pause > 0 {
-		e.retryTime = ptr.To(metav1.NewTime(d.now.Add(pause)))
-	}
+func (d *decision) applyRateLimit(e *ending) {
 	calls := d.s.ToolCallCount
 	if d.o.History.Known {
 		calls = d.o.History.State.Totals.ToolCalls
@@ -144,8 +133,11 @@ func meaning(c agent.Cause) string {
 }
 
 // retried reports whether another attempt follows a failed one automatically.
-func retried(a v1alpha1.Attempt) bool {
-	return slices.Contains([]string{v1alpha1.ReasonRetrying, v1alpha1.ReasonAgentRateLimited}, a.Reason)
+func retried(a v1alpha1.Attempt) bool { return retriedFor(a.Reason) }
+
+// retriedFor reports whether another attempt follows one that failed with this reason.
+func retriedFor(reason string) bool {
+	return slices.Contains([]string{v1alpha1.ReasonRetrying, v1alpha1.ReasonAgentRateLimited}, reason)
 }
 
 // failurePause returns the pause between an agent's failure and the next attempt.

@@ -58,6 +58,19 @@ func inspect(pod *corev1.Pod) *podView {
 	return v
 }
 
+// agentStart returns when the agent's container started; the zero time if it has not.
+func (v *podView) agentStart() time.Time {
+	s := containerStatus(v.pod, v1alpha1.AgentContainer)
+	switch {
+	case s == nil:
+	case s.State.Running != nil:
+		return s.State.Running.StartedAt.Time
+	case s.State.Terminated != nil:
+		return s.State.Terminated.StartedAt.Time
+	}
+	return time.Time{}
+}
+
 // ending reports whether the pod is about to end by itself, since what it was for has ended.
 func (v *podView) ending() bool {
 	return v.agent != nil || v.prepareOnly && v.prepare != nil

@@ -36,6 +36,7 @@ func (d *decision) report() {
 	d.requeueAfterGrace()
 	d.addProblemEntry(reason, message)
 	d.addSuspendedEntry(reason)
+	d.addLimitEntry(reason, message)
 	d.setCondition(v1alpha1.TaskSucceeded, status, reason, message)
 	d.leaveLead(status)
 	if d.findCondition(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
@@ -97,6 +98,7 @@ func (d *decision) advice(reason string) string {
 	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}
+	advice = cmp.Or(limitAdvice(reason), advice)
 	if d.s.PromptLost(d.task.Spec.Resume) {
 		advice += ", and repeat the prompt, which the agent has not got"
 	}
@@ -111,6 +113,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return a.Reason, "the agent is being stopped with a checkpoint"
 	case a.Reason == v1alpha1.ReasonRewinding:
 		return a.Reason, "the agent is being stopped before the rewind"
+	case isLimit(a.Reason):
+		return v1alpha1.ReasonStopping, "the agent is being stopped with a checkpoint, since a limit of the spec is reached: " + a.Reason
 	case v == nil && d.waiting != nil:
 		return d.waiting.Reason, d.waiting.Message
 	case v == nil && d.o.Blocker != nil:
@@ -140,7 +144,7 @@ func (d *decision) graceEnd(v *podView) time.Time {
 // requeueAfterGrace requeues for the end of the grace period of a new pod with a problem.
 func (d *decision) requeueAfterGrace() {
 	a := d.active()
-	if a == nil || a.Reason == v1alpha1.ReasonSuspending || a.Reason == v1alpha1.ReasonRewinding {
+	if a == nil || a.Reason == v1alpha1.ReasonSuspending || a.Reason == v1alpha1.ReasonRewinding || isLimit(a.Reason) {
 		return
 	}
 	if v := d.views[a.Number]; v != nil && v.problem != nil && d.now.Before(d.graceEnd(v)) {
@@ -298,6 +302,7 @@ func (d *decision) checkpointNewsDue(news bool) time.Time {
 // updateStatus copies the history store's state to the status, trims the outbox, and
 // plans the objects that the status will name.
 func (d *decision) updateStatus() {
+	d.noteAgentSeen()
 	d.s.RecordedSequence = min(d.recorded(), d.s.HistorySequence)
 	if d.o.RecordProblem == "" && d.s.RecordedSequence >= d.old.HistorySequence && d.s.RecordedSequence > 0 {
 		d.setRecorded()

@@ -35,7 +35,7 @@ func (d *decision) considerResume() {
 		d.waitForRewind(r)
 		return
 	}
-	if a := d.active(); a != nil && a.Reason == v1alpha1.ReasonSuspending {
+	if a := d.active(); a != nil && (a.Reason == v1alpha1.ReasonSuspending || isLimit(a.Reason)) {
 		return
 	}
 	var accepted *v1alpha1.OperationStatus
@@ -76,7 +76,7 @@ const needsPrompt = "a completed task continues only with a new prompt: set resu
 // resumeBlocker returns why a task cannot be resumed in its state; nil if it can.
 func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 	blocker := func(message string) *Blocker { return &Blocker{v1alpha1.ReasonInvalidOperation, message} }
-	settled := d.settled()
+	settled, limit := d.settled(), reachedLimit(&d.task.Spec, d.used())
 	switch {
 	case d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
 		// prepare would consider it completed, and ignore its prompt.
@@ -85,6 +85,8 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return blocker("operatingMode is Suspended: set it to Running in the same change, with a new id")
 	case d.active() != nil && !d.stuckElsewhere():
 		return blocker("the task is running: suspend it first, or wait until it has stopped, and request the resume again")
+	case limit != "":
+		return blocker(limitMessage(limit, d.used()) + limitAdvice(limit) + ", with a new id")
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker(needsPrompt)
 	case d.untouchedSinceCompleted() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:

@@ -303,7 +303,7 @@ func (s *scene) prepareKilled() {
 
 func (s *scene) agentRuns() {
 	s.Helper()
-	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(s.now)}})
 	s.pod().Status.Phase = corev1.PodRunning
 	s.step()
 }
@@ -311,7 +311,7 @@ func (s *scene) agentRuns() {
 func (s *scene) agentExits(code int32) {
 	s.Helper()
 	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: code, FinishedAt: metav1.NewTime(s.now),
+		ExitCode: code, StartedAt: metav1.NewTime(inspect(s.pod()).agentStart()), FinishedAt: metav1.NewTime(s.now),
 	}})
 	s.step()
 }

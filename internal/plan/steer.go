@@ -34,14 +34,15 @@ const (
 )
 
 func (d *decision) want() want {
+	limited := reachedLimit(&d.task.Spec, d.used()) != ""
 	switch {
-	case d.rewinding() && (d.suspended() || d.settled() != nil || d.heldBack() != ""):
+	case d.rewinding() && (d.suspended() || limited || d.settled() != nil || d.heldBack() != ""):
 		return wantRewindOnly
 	case d.rewinding():
 		return wantRewind
 	case d.suspended():
 		return wantNothing
-	case d.resuming():
+	case d.resuming() && !limited:
 		return wantAgent
 	case d.settled() != nil, d.heldBack() != "":
 		return wantNothing
@@ -109,11 +110,15 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 		d.stop(v)
 	case !v.deleting && !v.finished:
 		a.Reason = "" // a former reason to stop it no longer holds
+		d.requeueAtLimit(a, v)
 	}
 }
 
 // stopReason returns why the active attempt must stop; "" if it may continue.
 func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string {
+	if reason := d.limitToStopFor(a, v); reason != "" {
+		return reason
+	}
 	prepareOnly := v != nil && v.prepareOnly
 	switch want {
 	case wantNothing:

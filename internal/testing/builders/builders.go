@@ -80,6 +80,16 @@ func Resume(id string) TaskOption {
 	}
 }
 
+// Deadline sets how long the agent may run, in seconds; nothing bounds it with 0.
+func Deadline(seconds int64) TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.DeadlineSeconds = nil
+		if seconds != 0 {
+			t.Spec.DeadlineSeconds = &seconds
+		}
+	}
+}
+
 // BackoffLimit sets how often a failed agent is restarted.
 func BackoffLimit(n int32) TaskOption {
 	return func(t *v1alpha1.Task) { t.Spec.BackoffLimit = &n }

@@ -70,7 +70,13 @@ func (k Kubelet) AgentExits(ctx context.Context, pod *corev1.Pod, code int32) er
 		if code != 0 {
 			s.Phase = corev1.PodFailed
 		}
-		s.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.AgentContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.Now()}}}}
+		ended := &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.Now()}
+		for _, was := range s.ContainerStatuses {
+			if was.State.Running != nil {
+				ended.StartedAt = was.State.Running.StartedAt
+			}
+		}
+		s.ContainerStatuses = []corev1.ContainerStatus{{Name: v1alpha1.AgentContainer, State: corev1.ContainerState{Terminated: ended}}}
 	})
 }
 

@@ -1,0 +1,180 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// A limit of the spec bounds what a task may use in all its attempts together. When it is reached, the
+// agent is stopped with a checkpoint, and no other attempt starts: the task fails with the reason of the
+// limit, until a resume comes with a higher one. Neither retries nor rewinds nor resumes give anything
+// back. A pod that only rewinds the task uses nothing, and starts all the same.
+
+// usage is what a task has used of what limits bound.
+type usage struct {
+	// active is how long its agent has run.
+	active time.Duration
+}
+
+// reachedLimit returns the reason of the limit of the spec that is reached; "" if none is.
+func reachedLimit(spec *v1alpha1.TaskSpec, used usage) string {
+	if limit := spec.DeadlineSeconds; limit != nil && used.active >= time.Duration(*limit)*time.Second {
+		return v1alpha1.ReasonDeadlineExceeded
+	}
+	return ""
+}
+
+// limitMessage says that the limit of a reason is reached, and what was used.
+func limitMessage(reason string, used usage) string {
+	if reason == v1alpha1.ReasonDeadlineExceeded {
+		return fmt.Sprintf("deadlineSeconds has passed: the agent has run for %d seconds in all", int64(used.active/time.Second))
+	}
+	return ""
+}
+
+// limitAdvice returns what to do about a task that has failed for a limit; "" for any other reason.
+func limitAdvice(reason string) string {
+	if reason == v1alpha1.ReasonDeadlineExceeded {
+		return "; to continue, raise deadlineSeconds and resume the task in one change"
+	}
+	return ""
+}
+
+// isLimit reports whether the reason is that of a limit.
+func isLimit(reason string) bool { return limitAdvice(reason) != "" }
+
+// used returns what the task has used until now.
+func (d *decision) used() usage {
+	used := usage{active: time.Duration(d.s.ActiveSeconds) * time.Second}
+	if a := d.active(); a != nil {
+		used.active += d.activeTime(a)
+	}
+	return used
+}
+
+// activeTime returns how long the agent of the active attempt has run.
+func (d *decision) activeTime(a *v1alpha1.Attempt) time.Duration {
+	if a.AgentStartTime == nil {
+		return 0
+	}
+	return d.agentSeen(a).Sub(a.AgentStartTime.Time)
+}
+
+// agentSeen returns when the agent of the active attempt, which has started, was last known to run, in
+// whole seconds.
+func (d *decision) agentSeen(a *v1alpha1.Attempt) time.Time {
+	seen := d.now
+	switch v := d.views[a.Number]; {
+	case v != nil && v.agent != nil && !v.agent.FinishedAt.IsZero():
+		seen = v.agent.FinishedAt.Time
+	case v != nil && v.agentRuns && !v.finished:
+		if v.deleting && v.pod.DeletionTimestamp.Time.Before(seen) { // its node may be lost
+			seen = v.pod.DeletionTimestamp.Time
+		}
+	default: // its pod was lost
+		seen = d.heardOf(a)
+	}
+	if seen.After(d.now) {
+		seen = d.now
+	}
+	if seen = seen.Truncate(time.Second); seen.Before(a.AgentStartTime.Time) {
+		return a.AgentStartTime.Time
+	}
+	return seen
+}
+
+// heardOf returns when status and history have last heard of the agent of an attempt.
+func (d *decision) heardOf(a *v1alpha1.Attempt) time.Time {
+	var last time.Time
+	if a.AgentSeenTime != nil {
+		last = a.AgentSeenTime.Time
+	}
+	if at := d.lastActivity(); at != nil && at.After(last) {
+		last = at.Time
+	}
+	if c := d.o.History.State.Latest; c != nil && c.Attempt == a.Number && c.Time.After(last) {
+		last = c.Time
+	}
+	return last
+}
+
+// noteAgentStart notes when the agent of the active attempt started.
+func (d *decision) noteAgentStart(a *v1alpha1.Attempt, v *podView) {
+	started := v.agentStart()
+	if a.AgentStartTime == nil && !started.IsZero() {
+		a.AgentStartTime = ptr.To(metav1.NewTime(started))
+	}
+}
+
+// noteAgentSeen notes when the agent of the active attempt was last known to run.
+func (d *decision) noteAgentSeen() {
+	if a := d.active(); a != nil && a.AgentStartTime != nil {
+		a.AgentSeenTime = ptr.To(metav1.NewTime(d.agentSeen(a)))
+	}
+}
+
+// countUse adds what an attempt that ends has used to what the task has.
+func (d *decision) countUse(a *v1alpha1.Attempt) {
+	d.noteAgentSeen()
+	d.s.ActiveSeconds += int64(d.activeTime(a) / time.Second)
+}
+
+// limitToStopFor returns the reason of the limit for which the active attempt must stop; "" if there is
+// none. An agent that has exited needs no stop. A rewind is carried out first. A suspension stays one.
+func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
+	reason := reachedLimit(&d.task.Spec, d.used())
+	exited := v != nil && (v.agent != nil || v.prepareOnly)
+	if exited || d.rewinding() || d.suspended() && a.Reason != reason {
+		return ""
+	}
+	return reason
+}
+
+// requeueAtLimit asks for another decision when a running agent reaches a limit of time.
+func (d *decision) requeueAtLimit(a *v1alpha1.Attempt, v *podView) {
+	if limit := d.task.Spec.DeadlineSeconds; limit != nil && v.agentRuns && a.AgentStartTime != nil {
+		d.requeueAt(a.AgentStartTime.Add(time.Duration(*limit-d.s.ActiveSeconds) * time.Second))
+	}
+}
+
+// settledByLimit returns how a task between two attempts has ended since a limit lets no other one
+// start; nil if none does. Once it has failed for that, it stays so until it is resumed.
+func (d *decision) settledByLimit() *settlement {
+	last := d.last()
+	if last == nil || d.active() != nil || d.suspended() {
+		return nil
+	}
+	used := d.used()
+	reason := reachedLimit(&d.task.Spec, used)
+	if stored := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); stored != nil && stored.Status == metav1.ConditionFalse &&
+		isLimit(stored.Reason) && !d.resuming() {
+		reason = cmp.Or(reason, stored.Reason)
+	}
+	if reason == "" {
+		return nil
+	}
+	return &settlement{reason, limitMessage(reason, used), last.Number}
+}
+
+// addLimitEntry adds an entry for a task that a limit has ended between two attempts, so that no end of
+// an attempt has reported it.
+func (d *decision) addLimitEntry(reason, message string) {
+	if !isLimit(reason) || d.active() != nil || d.hasFailed(reason) {
+		return
+	}
+	d.addEntry(v1alpha1.EventTaskFailed, clew, reason+": "+message)
+}
+
+// hasFailed reports whether the history has the task as failed. If the status no longer has an entry
+// that says so, the stored condition decides.
+func (d *decision) hasFailed(reason string) bool {
+	state, stored := d.stateInHistory(), meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
+	return state == stateFailed || state == "" && stored != nil && stored.Reason == reason
+}
