@@ -127,14 +127,17 @@ func (d *decision) countUse(a *v1alpha1.Attempt) {
 }
 
 // limitToStopFor returns the reason of the limit for which the active attempt must stop; "" if there is
-// none. An agent that has exited needs no stop. A rewind is carried out first. A suspension stays one.
+// none. An agent that has exited needs no stop. A rewind is carried out first. A suspension stays one. A
+// stop that has begun stays what it is, since the agent cannot be kept.
 func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
-	reason := reachedLimit(&d.task.Spec, d.used())
 	exited := v != nil && (v.agent != nil || v.prepareOnly)
-	if exited || d.rewinding() || d.suspended() && a.Reason != reason {
+	switch {
+	case isLimit(a.Reason) && v != nil && v.deleting:
+		return a.Reason
+	case exited, d.rewinding(), d.suspended():
 		return ""
 	}
-	return reason
+	return reachedLimit(&d.task.Spec, d.used())
 }
 
 // requeueAtLimit asks for another decision when a running agent reaches a limit of time.
