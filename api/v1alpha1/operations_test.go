@@ -98,6 +98,7 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 		"Running":            {metav1.ConditionUnknown, v1alpha1.ReasonRunning, builders.Running, "only a stopped task can be resumed"},
 		"Rewinding":          {metav1.ConditionUnknown, v1alpha1.ReasonRewinding, builders.Running, "only a stopped task can be resumed"},
 		"Suspending":         {metav1.ConditionUnknown, v1alpha1.ReasonSuspending, builders.Running, "only a stopped task can be resumed"},
+		"Stopping":           {metav1.ConditionUnknown, v1alpha1.ReasonStopping, builders.Running, "only a stopped task can be resumed"},
 		"Completed":          {metav1.ConditionTrue, v1alpha1.ReasonCompleted, builders.Running, "a completed task continues only with a new prompt: set resume.prompt"},
 		"Completed, asked":   {metav1.ConditionTrue, v1alpha1.ReasonCompleted, asks, ""},
 		"Completed, clean":   {metav1.ConditionTrue, v1alpha1.ReasonCompleted, clean, "a completed task continues only with a new prompt"},

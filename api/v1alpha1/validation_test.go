@@ -91,18 +91,38 @@ func badTasks() map[string]struct {
 		"unknown beforeRun":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.BeforeRun = "Perhaps" }), `supported values: "Never", "Always"`},
 		"unknown retention":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Retention = "Perhaps" }), `supported values: "Delete", "Retain"`},
 		"negative backoff":        {builders.BackoffLimit(-1), "should be greater than or equal to 0"},
-		"negative interval":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EverySeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
-		"negative tool calls":     {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EveryToolCalls = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
-		"no file at all":          {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.MaxFileBytes = ptr.To[int64](0) }), "should be greater than or equal to 1"},
-		"nothing is kept":         {builders.KeepLast(0), "this would remove every checkpoint: set keepLast to at least 1"},
-		"fewer than nothing":      {builders.KeepLast(-1), "should be greater than or equal to 0"},
-		"too many objects":        {builders.KeepLast(10001), "should be less than or equal to 10000"},
-		"kept into the past":      {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.Retention.KeepForSeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
-		"negative size":           {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("-1Gi") }), "size must be more than zero"},
-		"other access mode":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = "ReadWriteMany" }), "Unsupported value"},
-		"empty storage class":     {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("") }), "leave storageClassName out"},
-		"state path outside":      {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"../x"} }), "statePaths are relative"},
-		"absolute state path":     {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"/etc"} }), "statePaths are relative"},
+		"a deadline of no time":   {spec(func(s *v1alpha1.TaskSpec) { s.DeadlineSeconds = new(int64) }), "deadlineSeconds must be from 1 to 31536000, which is a year: leave it out for no deadline"},
+		"a deadline in the past":  {builders.Deadline(-5), "deadlineSeconds must be from 1 to 31536000"},
+		"a deadline after a year": {builders.Deadline(31536001), "deadlineSeconds must be from 1 to 31536000"},
+		"retries nothing":         {retryOn(v1alpha1.FailureMatcher{}), "this selects nothing: set exitCodes, reasons or both"},
+		"fails on nothing":        {failOn(v1alpha1.FailureMatcher{ExitCodes: []int32{}}), "this selects nothing: set exitCodes, reasons or both"},
+		"fails on success":        {failOn(v1alpha1.FailureMatcher{ExitCodes: []int32{3, 0}}), "exitCodes are from 1 to 255: an agent that exits with 0 has completed the task"},
+		"retries code 256":        {retryOn(v1alpha1.FailureMatcher{ExitCodes: []int32{256}}), "exitCodes are from 1 to 255"},
+		"retries a negative code": {retryOn(v1alpha1.FailureMatcher{ExitCodes: []int32{-1}}), "exitCodes are from 1 to 255"},
+		"a code twice":            {retryOn(v1alpha1.FailureMatcher{ExitCodes: []int32{3, 3}}), "Duplicate value"},
+		"too many codes":          {retryOn(v1alpha1.FailureMatcher{ExitCodes: exitCodes(33)}), "must have at most 32 items"},
+		"retries a bad mood":      {retryOn(v1alpha1.FailureMatcher{Reasons: []v1alpha1.AgentFailureReason{"BadMood"}}), `supported values: "AgentFailed", "AgentUnauthorized", "AgentOutOfCredit"`},
+		"retries a lost pod":      {retryOn(v1alpha1.FailureMatcher{Reasons: []v1alpha1.AgentFailureReason{"PodLost"}}), "Unsupported value"},
+		"a code retries and fails": {func(t *v1alpha1.Task) {
+			retryOn(v1alpha1.FailureMatcher{ExitCodes: []int32{3, 4}})(t)
+			failOn(v1alpha1.FailureMatcher{ExitCodes: []int32{5, 4}})(t)
+		}, "retryOn and failOn have an exit code or a reason in common"},
+		"a reason retries and fails": {func(t *v1alpha1.Task) {
+			retryOn(v1alpha1.FailureMatcher{Reasons: []v1alpha1.AgentFailureReason{"AgentFailed", "AgentRateLimited"}})(t)
+			failOn(v1alpha1.FailureMatcher{ExitCodes: []int32{4}, Reasons: []v1alpha1.AgentFailureReason{"AgentRateLimited"}})(t)
+		}, "retryOn and failOn have an exit code or a reason in common"},
+		"negative interval":   {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EverySeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
+		"negative tool calls": {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.EveryToolCalls = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
+		"no file at all":      {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.MaxFileBytes = ptr.To[int64](0) }), "should be greater than or equal to 1"},
+		"nothing is kept":     {builders.KeepLast(0), "this would remove every checkpoint: set keepLast to at least 1"},
+		"fewer than nothing":  {builders.KeepLast(-1), "should be greater than or equal to 0"},
+		"too many objects":    {builders.KeepLast(10001), "should be less than or equal to 10000"},
+		"kept into the past":  {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.Retention.KeepForSeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
+		"negative size":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("-1Gi") }), "size must be more than zero"},
+		"other access mode":   {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = "ReadWriteMany" }), "Unsupported value"},
+		"empty storage class": {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("") }), "leave storageClassName out"},
+		"state path outside":  {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"../x"} }), "statePaths are relative"},
+		"absolute state path": {spec(func(s *v1alpha1.TaskSpec) { s.Agent.StatePaths = []string{"/etc"} }), "statePaths are relative"},
 		"secret elsewhere": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "other/secret"}
 		}), "a reference contains no '/'"},
@@ -117,6 +137,22 @@ func badTasks() map[string]struct {
 		"adopts what?":             {func(t *v1alpha1.Task) { t.Spec.Adopt = "Newest" }, "Unsupported value"},
 		"starts from no UID":       {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.StartFrom.TaskUID = "a b" }, "taskUID must be the UID of a task"},
 	}
+}
+
+func retryOn(m v1alpha1.FailureMatcher) change {
+	return spec(func(s *v1alpha1.TaskSpec) { s.RetryOn = &m })
+}
+
+func failOn(m v1alpha1.FailureMatcher) change {
+	return spec(func(s *v1alpha1.TaskSpec) { s.FailOn = &m })
+}
+
+// exitCodes returns the first n exit codes of failures.
+func exitCodes(n int32) (codes []int32) {
+	for code := range n {
+		codes = append(codes, code+1)
+	}
+	return codes
 }
 
 // copyFiles makes a task copy files of another one, on a branch if the path is a good one.
@@ -312,7 +348,17 @@ func TestGoodTasksAreAccepted(t *testing.T) {
 		"a known agent":       func(t *v1alpha1.Task) { typed(&t.Spec); t.Spec.Template.Spec.Containers[0].Command = nil },
 		"a model":             model("anthropic/claude-sonnet-4-5[1m]"),
 		"starts and adopts":   func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.Adopt = v1alpha1.AdoptLatest },
-		"risky tools":         risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
+		"a year":              builders.Deadline(31536000),
+		"all that may fail": func(t *v1alpha1.Task) {
+			retryOn(v1alpha1.FailureMatcher{ExitCodes: exitCodes(32), Reasons: []v1alpha1.AgentFailureReason{
+				"AgentFailed", "AgentUnauthorized", "AgentOutOfCredit", "AgentRateLimited", "AgentTooOld",
+			}})(t)
+			failOn(v1alpha1.FailureMatcher{ExitCodes: []int32{255, 128}, Reasons: []v1alpha1.AgentFailureReason{
+				"AgentOptionsInvalid", "ModelErrors", "ProgramNotFound", "ProgramNotExecutable",
+			}})(t)
+		},
+		"only one of them": retryOn(v1alpha1.FailureMatcher{Reasons: []v1alpha1.AgentFailureReason{"AgentOutOfCredit"}}),
+		"risky tools":      risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
 		"a sidecar, a volume": spec(func(s *v1alpha1.TaskSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "cache", MountPath: "/home/agent/.cache"}}
