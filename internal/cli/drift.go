@@ -141,7 +141,7 @@ func nothingFound(task *v1alpha1.Task) string {
 	}
 	for _, a := range slices.Backward(task.Status.Attempts) {
 		// Others have not come so far, or nobody knows.
-		if a.Memory != "" || a.Outcome == v1alpha1.AttemptCompleted || a.Outcome == v1alpha1.AttemptAgentFailed || a.Outcome == v1alpha1.AttemptRewound {
+		if a.Memory != "" || a.AgentStartTime != nil || a.Outcome == v1alpha1.AttemptCompleted || a.Outcome == v1alpha1.AttemptAgentFailed || a.Outcome == v1alpha1.AttemptRewound {
 			return fmt.Sprintf("nothing of task %s was found changed when attempt %d started; %s", task.Name, a.Number, later)
 		}
 	}

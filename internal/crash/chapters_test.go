@@ -23,6 +23,7 @@ var scenario = []chapter{
 	{"branches, keep, prune, restore", checkpoints},
 	{"rewind and undo", rewinds},
 	{"suspend and resume", resumes},
+	{"reach the deadline", deadlines},
 	{"fork, pick and publish", forks},
 	{"start from a gone task, with copied files", copies},
 	{"publish", publishes},
@@ -101,6 +102,16 @@ func resumes(r *run) {
 	r.resumes("work", v1alpha1.Resume{ID: "clean", Mode: v1alpha1.ResumeClean})
 	r.suspends("work")
 	r.resumes("work", v1alpha1.Resume{ID: "from", Mode: v1alpha1.ResumeFromCheckpoint, CheckpointNumber: ptr.To[int64](1)})
+	r.completes("work")
+}
+
+func deadlines(r *run) {
+	r.apply("work")
+	r.works("work", 1)
+	r.change("work", builders.Deadline(1))
+	r.until("work", v1alpha1.ReasonDeadlineExceeded)
+	r.change("work", builders.Deadline(3600), builders.Resume("on"))
+	r.until("work", v1alpha1.ReasonRunning)
 	r.completes("work")
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	corev1 "k8s.io/api/core/v1"
@@ -51,6 +52,7 @@ func (r *run) describe(b *strings.Builder, list client.ObjectList) {
 	switch l := list.(type) {
 	case *v1alpha1.TaskList:
 		for i := range l.Items {
+			r.withoutActiveTime(&l.Items[i])
 			r.withoutSpent(&l.Items[i])
 			r.renumberPublisher(&l.Items[i])
 			r.object(b, "Task", &l.Items[i], string(l.Items[i].UID), l.Items[i].Spec, l.Items[i].Status)
@@ -171,6 +173,20 @@ func (r *run) renumberBranches(c *v1alpha1.Checkpoint) {
 	c.Status.BranchPushes = pushes
 }
 
+// withoutActiveTime takes the time out of a task's status for which its agent has run. It is that of
+// all its attempts, each counted once.
+func (r *run) withoutActiveTime(t *v1alpha1.Task) {
+	r.Helper()
+	var active time.Duration
+	for _, a := range t.Status.Attempts {
+		if a.Outcome != "" && a.AgentStartTime != nil {
+			active += a.AgentSeenTime.Sub(a.AgentStartTime.Time)
+		}
+	}
+	r.Expect(t.Status.ActiveSeconds).To(BeEquivalentTo(active/time.Second), "the time for which the agent of task %s has run", t.Name)
+	t.Status.ActiveSeconds = 0
+}
+
 // withoutSpent takes the attempts without a pod out of a task's status. Its history is compared
 // as rows.
 func (r *run) withoutSpent(t *v1alpha1.Task) {
@@ -270,6 +286,8 @@ var (
 	times = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`)
 	// digests are over messages and their times.
 	digests = regexp.MustCompile(`digest: [0-9a-f]{64}`)
+	// seconds are for how long an agent has run.
+	seconds = regexp.MustCompile(`has run for \d+ seconds`)
 	uuids   = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
@@ -280,5 +298,6 @@ func (r *run) plain(text string) string {
 	}
 	text = strings.ReplaceAll(text, r.namespace, "NAMESPACE")
 	text = digests.ReplaceAllString(text, "digest: DIGEST")
+	text = seconds.ReplaceAllString(text, "has run for SECONDS")
 	return uuids.ReplaceAllString(times.ReplaceAllString(text, "TIME"), "UID")
 }
