@@ -242,7 +242,8 @@ type TaskSpec struct {
 	// retryOn are ends of the agent that are retried, up to backoffLimit, although they would not be
 	// otherwise, such as AgentOutOfCredit. A pause that the model's API asked for is kept.
 	// AgentRateLimited, which is retried otherwise without being counted, is counted then. It applies to
-	// the next end of the agent.
+	// the next end of the agent. When retryOn and failOn select the same end, a reason other than
+	// AgentFailed decides before the exit code, and the exit code before AgentFailed.
 	// +optional
 	RetryOn *FailureMatcher `json:"retryOn,omitempty"`
 

@@ -111,7 +111,7 @@ func setSucceeded(task *v1alpha1.Task, reason string) {
 	switch reason {
 	case v1alpha1.ReasonCompleted:
 		status = metav1.ConditionTrue
-	case v1alpha1.ReasonAgentFailed:
+	case v1alpha1.ReasonAgentFailed, v1alpha1.ReasonDeadlineExceeded:
 		status = metav1.ConditionFalse
 	}
 	apimeta.SetStatusCondition(&task.Status.Conditions, metav1.Condition{Type: v1alpha1.TaskSucceeded, Status: status, Reason: reason, ObservedGeneration: task.Generation})

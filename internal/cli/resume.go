@@ -13,6 +13,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/reason"
@@ -29,10 +30,12 @@ type resume struct {
 	context contextFlags
 	onDrift *enumFlag
 	place   *enumFlag
-	yes     bool
-	wait    waitFlags
-	dryRun  dryRunFlag
-	print   *genericclioptions.PrintFlags
+	// deadline is the task's new deadlineSeconds; 0 to leave it as it is.
+	deadline int64
+	yes      bool
+	wait     waitFlags
+	dryRun   dryRunFlag
+	print    *genericclioptions.PrintFlags
 }
 
 func (p *plugin) resumeCommand() *cobra.Command {
@@ -64,6 +67,9 @@ the --context flags set for this resume only.`,
 
   # Go back to checkpoint 3, and continue from there
   kubectl clew resume fix-login --from-checkpoint 3 --prompt "Use the other library."
+
+  # After its deadline: let the agent run for two hours in all
+  kubectl clew resume fix-login --deadline-seconds 7200
 
   # Only show what that would do
   kubectl clew resume fix-login --from-checkpoint 3 --dry-run=client
@@ -99,6 +105,7 @@ the --context flags set for this resume only.`,
 	o.onDrift = driftFlag(cmd)
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
+	cmd.Flags().Int64Var(&o.deadline, "deadline-seconds", 0, "Set the task's deadlineSeconds by the same request: how long the agent may run in all attempts together, including what it has run.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint or --on-drift override: do not ask for confirmation.")
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
@@ -106,10 +113,16 @@ the --context flags set for this resume only.`,
 	return cmd
 }
 
+// maxDeadline is the longest deadline that the API accepts: a year, in seconds.
+const maxDeadline = 31_536_000
+
 // check rejects missing and contradictory flags.
 func (o *resume) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("prompt") && strings.TrimSpace(o.prompt) == "" {
 		return errors.New("--prompt is empty; leave it out to continue without a new prompt")
+	}
+	if cmd.Flags().Changed("deadline-seconds") && (o.deadline < 1 || o.deadline > maxDeadline) {
+		return fmt.Errorf("--deadline-seconds is %d; it must be from 1 to %d", o.deadline, maxDeadline)
 	}
 	return cmp.Or(
 		notBoth(cmd, "clean", "from-checkpoint", "the one keeps the code and leaves the conversation, the other rewinds both"),
@@ -159,9 +172,11 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{
-		"operatingMode": v1alpha1.OperatingModeRunning, "resume": request,
-	}})
+	spec := map[string]any{"operatingMode": v1alpha1.OperatingModeRunning, "resume": request}
+	if o.deadline != 0 {
+		spec["deadlineSeconds"] = o.deadline
+	}
+	patch, err := json.Marshal(map[string]any{"spec": spec})
 	if err != nil {
 		return err
 	}
@@ -343,6 +358,9 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or continue from a checkpoint with --from-checkpoint NUMBER", task.Name)
 	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) && !heldOff(task):
 		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl clew suspend %s -n %s`", task.Name, succeeded.Reason, task.Name, task.Namespace)
+	}
+	if limit := cmp.Or(o.deadline, ptr.Deref(task.Spec.DeadlineSeconds, 0)); limit != 0 && task.Status.ActiveSeconds >= limit {
+		return fmt.Errorf("the agent of task %s has run for %d seconds, and deadlineSeconds is %d: to continue, raise it with --deadline-seconds", task.Name, task.Status.ActiveSeconds, limit)
 	}
 	return nil
 }

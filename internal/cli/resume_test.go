@@ -60,6 +60,25 @@ func TestResumeRemovesThePromptOfAnEarlierRequest(t *testing.T) {
 	}
 }
 
+func TestResumeRaisesTheDeadline(t *testing.T) {
+	b := newBench(t)
+	task := b.task("late", v1alpha1.ReasonDeadlineExceeded)
+	task.Spec.DeadlineSeconds = ptr.To[int64](60)
+	b.try(server.Client.Update(b.ctx, task))
+	task.Status.ActiveSeconds = 67
+	b.try(server.Client.Status().Update(b.ctx, task))
+	_, _, err := b.clew("", "resume", "late", "--wait=false")
+	wantError(t, err, "the agent of task late has run for 67 seconds, and deadlineSeconds is 60: to continue, raise it with --deadline-seconds")
+	_, _, err = b.clew("", "resume", "late", "--wait=false", "--deadline-seconds", "67")
+	wantError(t, err, "deadlineSeconds is 67")
+	_, _, err = b.clew("", "resume", "late", "--deadline-seconds", "0")
+	wantError(t, err, "--deadline-seconds is 0; it must be from 1 to 31536000")
+	b.must("resume", "late", "--wait=false", "--deadline-seconds", "68")
+	if b.get(task); *task.Spec.DeadlineSeconds != 68 || task.Spec.Resume == nil {
+		t.Errorf("deadlineSeconds is %d, resume %+v", *task.Spec.DeadlineSeconds, task.Spec.Resume)
+	}
+}
+
 func TestAResumeFromACheckpointSaysWhatIsKept(t *testing.T) {
 	b := newBench(t)
 	b.checkpoint(b.task("returner", v1alpha1.ReasonSuspended), 1)

@@ -28,6 +28,9 @@
 // ends when the rewind is done; a finished task is then Rewound, and waits for
 // a resume. A rewind that fails changes nothing: the task continues as before.
 //
+// A limit of the spec, such as deadlineSeconds, stops a running agent as a suspension does. The task
+// has then failed, and a resume with a higher limit continues it.
+//
 // Drift (the worktree was changed while no pod of the task ran) stops a task
 // with the reason DriftDetected until a resume or rewind says how to handle it.
 //
