@@ -253,9 +253,9 @@ type TaskSpec struct {
 	FailOn *FailureMatcher `json:"failOn,omitempty"`
 
 	// deadlineSeconds is how long the agent may run, in all attempts together: neither rewinds, retries
-	// nor resumes give any of it back. Only the time counts in which the agent's container runs, and
-	// not that in which the task is suspended, waits or is prepared. status.activeSeconds has what was
-	// used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the reason
+	// nor resumes give any of it back, and a new Task counts from zero, whatever it adopts or starts
+	// from. Only the time counts in which the agent's container runs, and not that in which the task is
+	// suspended, waits or is prepared. status.activeSeconds has what was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the reason
 	// DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 31536000",message="deadlineSeconds must be from 1 to 31536000, which is a year: leave it out for no deadline"
@@ -282,6 +282,7 @@ type TaskSpec struct {
 // +kubebuilder:printcolumn:name="Drifted",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Drifted")].reason`
 // +kubebuilder:printcolumn:name="Published",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Published")].reason`
 // +kubebuilder:printcolumn:name="Lost-Records",type=integer,priority=1,JSONPath=`.status.lostRecords`
+// +kubebuilder:printcolumn:name="Active-Seconds",type=integer,priority=1,JSONPath=`.status.activeSeconds`
 // +kubebuilder:printcolumn:name="Cost-Micro-USD",type=integer,priority=1,JSONPath=`.status.costMicroUSD`
 // +kubebuilder:printcolumn:name="Repository",type=string,priority=1,JSONPath=`.spec.repository.url`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
