@@ -94,13 +94,19 @@ the --context flags set for this resume only.`,
 			return o.run(cmd.Context(), args[0])
 		},
 	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+// addFlags adds the flags of `resume`.
+func (o *resume) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Next prompt for the agent.")
 	cmd.Flags().StringVar(&o.added, "additional-context", "", "Text that the agent gets below the prompt.")
 	o.mode = enum(cmd, "mode", string(v1alpha1.ResumeContinue), "Where the task continues; FromCheckpoint needs --from-checkpoint, which alone is enough.",
 		string(v1alpha1.ResumeContinue), string(v1alpha1.ResumeClean), string(v1alpha1.ResumeFromCheckpoint))
 	cmd.Flags().BoolVar(&o.clean, "clean", false, "Continue with the code as it is, in a new conversation; short for --mode Clean.")
 	cmd.Flags().StringVar(&o.from, "from-checkpoint", "", "Continue from this checkpoint: its number, latest, or the name of its object.")
-	_ = cmd.RegisterFlagCompletionFunc("from-checkpoint", p.completeCheckpointOf)
+	_ = cmd.RegisterFlagCompletionFunc("from-checkpoint", o.completeCheckpointOf)
 	o.context.add(cmd)
 	o.onDrift = driftFlag(cmd)
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
@@ -109,8 +115,7 @@ the --context flags set for this resume only.`,
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint or --on-drift override: do not ask for confirmation.")
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
-	o.print = p.printFlags(cmd)
-	return cmd
+	o.print = o.printFlags(cmd)
 }
 
 // maxDeadline is the longest deadline that the API accepts: a year, in seconds.
