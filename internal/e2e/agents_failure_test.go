@@ -26,9 +26,9 @@ var _ = Describe("a real agent that cannot continue", Label("agents"), func() {
 
 		stopped := w.task(ctx, "expired")
 		Expect(stopped.Status.Attempts).To(HaveExactElements(HaveField("Message", ContainSubstring(said))))
-		Eventually(func() string {
-			return w.kubectl(ctx, "get", "events", "--field-selector", "involvedObject.name=expired")
-		}).WithContext(ctx).WithTimeout(time.Minute).Should(ContainSubstring(said), "the Event follows the status")
+		Eventually(ctx, func() []string {
+			return w.events(ctx, func(e corev1.Event) string { return e.InvolvedObject.Name + ": " + e.Message })
+		}).WithTimeout(time.Minute).Should(ContainElement(And(HavePrefix("expired: "), ContainSubstring(said))), "the Event follows the status")
 
 		m.script(ctx, script{Steps: 3})
 		w.patchSpec(ctx, "expired", map[string]any{"resume": map[string]any{"id": "with-a-new-key"}})

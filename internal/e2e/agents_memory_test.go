@@ -170,7 +170,7 @@ func (w *world) forkRecalls(ctx context.Context, source, checkpoint string, m *m
 	fork := newFork(w.namespace, source+"-fork", source, checkpoint, "forked")
 	fork.Spec.Variants[0].Prompt = ptr.To(recall + " as a fork.")
 	Expect(w.apply(ctx, fork)).To(Succeed())
-	Eventually(ctx, func() (*clewv1.Task, error) {
+	w.eventually(ctx, func() (*clewv1.Task, error) {
 		task := &clewv1.Task{}
 		return task, w.get(ctx, "forked", task)
 	}).WithTimeout(2*time.Minute).Should(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionTrue), "the agent of the fork has answered")
@@ -193,7 +193,7 @@ func (w *world) resumedBy(ctx context.Context, task string, resume clewv1.Resume
 		spec["rewind"] = rewind
 	}
 	w.patchSpec(ctx, task, spec)
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		got := w.task(ctx, task)
 		if len(got.Status.Attempts) <= attempts || state(got) != clewv1.ReasonCompleted {
 			return fmt.Errorf("the task is %s after %d attempts: %s", state(got), len(got.Status.Attempts), conditionMessage(got))
@@ -233,7 +233,7 @@ func (w *world) emptyHome(ctx context.Context, task string, folders []string) {
 		},
 	}
 	Expect(w.kube.Create(ctx, pod)).To(Succeed())
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		if err := w.kube.Get(ctx, client.ObjectKeyFromObject(pod), pod); err != nil {
 			return err
 		}

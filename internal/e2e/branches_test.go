@@ -62,7 +62,7 @@ echo one > one.txt; git add -A; git commit -qm one; echo two > two.txt; printf '
 		checksOut := func() { w.plugin(ctx, "checkpoint", "branch", name, taken.Name, "--name", "try/two", "--checkout") }
 		eventually := func(matches ...OmegaMatcher) {
 			GinkgoHelper()
-			Eventually(agent, time.Minute, time.Second).Should(And(Not(BeNil()), And(matches...)))
+			w.eventually(ctx, agent).WithTimeout(time.Minute).Should(And(Not(BeNil()), And(matches...)))
 		}
 		eventually(HaveField("State", clewv1.AgentBranchPending))
 		Expect(w.inAgent(ctx, name, "cd /workspace; git branch --list 'try/*'")).To(BeEmpty(), "no restart is forced")
@@ -93,9 +93,8 @@ echo one > one.txt; git add -A; git commit -qm one; echo two > two.txt; printf '
 		restart()
 		eventually(HaveField("Checkout.State", clewv1.CheckoutRefused), HaveField("Checkout.Message", ContainSubstring("rewind to it first")))
 		Expect(w.inAgent(ctx, name, "cd /workspace; git symbolic-ref HEAD; cat three.txt")).To(Equal("refs/heads/elsewhere\nthree\n"))
-		for _, reason := range []string{clewv1.EventAgentBranchMade, clewv1.EventBranchCheckedOut, clewv1.EventBranchNotCheckedOut} {
-			Eventually(func() string { return w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].reason}") }, time.Minute, time.Second).Should(ContainSubstring(reason))
-		}
+		Eventually(ctx, w.eventReasons).WithTimeout(time.Minute).
+			Should(ContainElements(clewv1.EventAgentBranchMade, clewv1.EventBranchCheckedOut, clewv1.EventBranchNotCheckedOut))
 		var recorded []string
 		for _, e := range w.timeline(ctx, name) {
 			recorded = append(recorded, e.Reason)

@@ -44,7 +44,8 @@ var _ = Describe("a checkpoint", func() {
 		w.create(ctx, w.newTask("odd", idle...))
 		w.inAgent(ctx, "odd", oddities)
 		tree, git, nested := w.inAgent(ctx, "odd", fingerprint), w.inAgent(ctx, "odd", gitSays), w.inAgent(ctx, "odd", inNested)
-		ckpt := w.take(ctx, "odd", "exact")
+		Expect(w.apply(ctx, w.newCheckpoint("odd", "exact"))).To(Succeed())
+		ckpt := w.untilDurable(ctx, "exact")
 		Expect(ckpt.Status.Skipped).To(ContainElement(HaveField("Path", "huge.bin")))
 		Expect(ckpt.Status.SkippedCount).To(BeEquivalentTo(1))
 

@@ -26,7 +26,7 @@ var _ = Describe("what goes on from the work of another task", func() {
 	judged := func(ctx context.Context, name, reason string) *clewv1.Fork {
 		GinkgoHelper()
 		f := &clewv1.Fork{}
-		Eventually(ctx, func() (*clewv1.Fork, error) { return f, w.get(ctx, name, f) }).WithTimeout(time.Minute).
+		w.eventually(ctx, func() (*clewv1.Fork, error) { return f, w.get(ctx, name, f) }).WithTimeout(time.Minute).
 			Should(matchers.HaveReason(clewv1.ForkComplete, reason))
 		return f
 	}

@@ -14,6 +14,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -77,14 +78,14 @@ func (w *world) expectGapReported(ctx context.Context, name string, from, throug
 	GinkgoHelper()
 	lost := through - from + 1
 	saysHowMany := HavePrefix("%d record", lost)
-	Eventually(ctx, func() []metav1.Condition { return w.task(ctx, name).Status.Conditions }).WithTimeout(time.Minute).
+	w.eventually(ctx, func() []metav1.Condition { return w.task(ctx, name).Status.Conditions }).WithTimeout(time.Minute).
 		Should(ContainElement(SatisfyAll(
 			HaveField("Type", clewv1.TaskHistoryComplete), HaveField("Status", metav1.ConditionFalse),
 			HaveField("Reason", clewv1.ReasonHistoryGap), HaveField("Message", saysHowMany))), "the condition reports the gap")
 	Expect(w.task(ctx, name).Status.LostRecords).To(Equal(lost))
-	Eventually(ctx, func() string {
-		return w.kubectl(ctx, "get", "events", "--field-selector", "reason="+clewv1.EventHistoryGap, "-o", "jsonpath={.items[*].message}")
-	}).WithTimeout(time.Minute).Should(saysHowMany, "an Event reports the gap")
+	Eventually(ctx, func() []string {
+		return w.events(ctx, func(e corev1.Event) string { return e.Reason + ": " + e.Message })
+	}).WithTimeout(time.Minute).Should(ContainElement(HavePrefix("%s: %d record", clewv1.EventHistoryGap, lost)), "an Event reports the gap")
 	text := fmt.Sprintf("The history has a gap: %d records (%d to %d) were lost when the history store was restored from an older copy.", lost, from, through)
 	var messages []string
 	for _, e := range w.timeline(ctx, name) {

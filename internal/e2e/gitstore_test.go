@@ -77,7 +77,7 @@ func (w *world) fork(ctx context.Context, source, checkpoint, variant string) *c
 	GinkgoHelper()
 	fork := newFork(w.namespace, "to-"+variant, source, checkpoint, variant)
 	Expect(w.apply(ctx, fork)).To(Succeed(), "apply fork")
-	Eventually(ctx, func() (*clewv1.Fork, error) { return fork, w.get(ctx, fork.Name, fork) }).WithTimeout(time.Minute).
+	w.eventually(ctx, func() (*clewv1.Fork, error) { return fork, w.get(ctx, fork.Name, fork) }).WithTimeout(time.Minute).
 		Should(matchers.HaveCondition(clewv1.ForkComplete, metav1.ConditionTrue), "fork %s is complete", fork.Name)
 	return fork
 }

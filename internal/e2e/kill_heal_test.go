@@ -62,7 +62,7 @@ func (w *world) verified(ctx context.Context, checkpoint string) string {
 func (w *world) untilIntact(ctx context.Context, name string, want metav1.ConditionStatus) *clewv1.Checkpoint {
 	GinkgoHelper()
 	c := &clewv1.Checkpoint{}
-	Eventually(ctx, func() (*clewv1.Checkpoint, error) { return c, w.get(ctx, name, c) }).WithTimeout(restartTime).
+	w.eventually(ctx, func() (*clewv1.Checkpoint, error) { return c, w.get(ctx, name, c) }).WithTimeout(restartTime).
 		Should(matchers.HaveCondition(clewv1.CheckpointIntact, want))
 	return c
 }

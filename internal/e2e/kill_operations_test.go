@@ -139,7 +139,7 @@ func askForEight(ctx context.Context, o *ordeal, n int) {
 func checkEight(ctx context.Context, o *ordeal, n int) {
 	GinkgoHelper()
 	f := &clewv1.Fork{}
-	Eventually(ctx, func() (int32, error) {
+	o.eventually(ctx, func() (int32, error) {
 		err := o.get(ctx, fmt.Sprintf("fork-%d", n), f)
 		return f.Status.TaskCount, err
 	}).WithTimeout(restartTime).Should(BeEquivalentTo(8))
@@ -200,7 +200,7 @@ func askForPublish(ctx context.Context, o *ordeal, n int) {
 func checkPublish(ctx context.Context, o *ordeal, n int) {
 	GinkgoHelper()
 	branch := fmt.Sprintf("clew/op-%d", n)
-	Eventually(ctx, func() (string, error) {
+	o.eventually(ctx, func() (string, error) {
 		t := &clewv1.Task{}
 		err := o.get(ctx, "work", t)
 		if err != nil || t.Status.Publish == nil || !meta.IsStatusConditionTrue(t.Status.Conditions, clewv1.TaskPublished) {
@@ -228,7 +228,7 @@ func checkBranch(ctx context.Context, o *ordeal, n int) {
 	GinkgoHelper()
 	name := fmt.Sprintf("op-%d", n)
 	c := &clewv1.Checkpoint{}
-	Eventually(ctx, func() ([]clewv1.CheckpointBranchStatus, error) {
+	o.eventually(ctx, func() ([]clewv1.CheckpointBranchStatus, error) {
 		err := o.get(ctx, "work-1", c)
 		return c.Status.Branches, err
 	}).WithTimeout(restartTime).Should(HaveExactElements(And(HaveField("Name", name), HaveField("State", clewv1.BranchMade))))
@@ -258,7 +258,7 @@ func askForCheckpoint(ctx context.Context, o *ordeal, n int) {
 // checkPruned checks that the nth checkpoint was taken, and that only the last two have objects.
 func checkPruned(ctx context.Context, o *ordeal, n int) {
 	GinkgoHelper()
-	Eventually(ctx, func(g Gomega) {
+	o.eventually(ctx, func(g Gomega) {
 		own := o.checkpoints(ctx, "work")
 		g.Expect(len(own)).To(BeNumerically("<=", 2))
 		g.Expect(own).To(ContainElement(HaveField("Name", fmt.Sprintf("op-%d", n))))

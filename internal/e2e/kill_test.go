@@ -111,7 +111,7 @@ var _ = Describe("a task whose processes are killed", Serial, Label("kill", "slo
 func (w *world) untilAgentRunsOrDone(ctx context.Context, name string) *corev1.Pod {
 	GinkgoHelper()
 	var pod *corev1.Pod
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		pod = nil
 		task := w.task(ctx, name)
 		if c := meta.FindStatusCondition(task.Status.Conditions, clewv1.TaskSucceeded); c != nil && c.Status != metav1.ConditionUnknown {

@@ -86,7 +86,7 @@ var _ = Describe("a task", func() {
 		w.untilRewound(ctx, "steady", "back", 2*time.Minute)
 		recorded := w.untilRecorded(ctx, "steady")
 
-		for range pick(20, 100) {
+		for range pick(10, 100) {
 			Expect(w.apply(ctx, task)).To(Succeed())
 		}
 		Expect(w.task(ctx, "steady").ResourceVersion).To(Equal(recorded.ResourceVersion))
@@ -146,7 +146,7 @@ var _ = Describe("a fork", func() {
 func (w *world) untilRecorded(ctx context.Context, name string) *clewv1.Task {
 	GinkgoHelper()
 	var task *clewv1.Task
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		task = w.task(ctx, name)
 		if task.Status.RecordedSequence != task.Status.HistorySequence {
 			return fmt.Errorf("%d of %d entries are recorded", task.Status.RecordedSequence, task.Status.HistorySequence)

@@ -104,7 +104,7 @@ func (w *world) untilAgentHasProcesses(ctx context.Context, name string) (pod *c
 // untilPodLost waits until the attempt of a pod has ended as lost.
 func (w *world) untilPodLost(ctx context.Context, name, uid string) {
 	GinkgoHelper()
-	Eventually(ctx, func() []clewv1.Attempt { return w.task(ctx, name).Status.Attempts }).WithTimeout(time.Minute).
+	w.eventually(ctx, func() []clewv1.Attempt { return w.task(ctx, name).Status.Attempts }).WithTimeout(time.Minute).
 		Should(ContainElement(SatisfyAll(HaveField("PodUID", uid), HaveField("Outcome", clewv1.AttemptPodLost))), "the attempt of %s is lost", name)
 }
 

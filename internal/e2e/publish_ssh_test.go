@@ -61,7 +61,7 @@ func (w *world) startSSHHost(ctx context.Context) {
 		Volumes: []corev1.Volume{{Name: "passwd", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "ssh"}}}}},
 	}}
 	Expect(w.kube.Create(ctx, pod)).To(Succeed())
-	Eventually(ctx, func() ([]corev1.PodCondition, error) {
+	w.eventually(ctx, func() ([]corev1.PodCondition, error) {
 		err := w.get(ctx, "ssh", pod)
 		return pod.Status.Conditions, err
 	}).WithTimeout(time.Minute).Should(ContainElement(And(HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), "the sshd answers")

@@ -67,7 +67,7 @@ func (p pushed) git(ctx context.Context, args string) string {
 func (w *world) publishes(ctx context.Context, task, reason string, message types.GomegaMatcher) *clewv1.Task {
 	GinkgoHelper()
 	var got *clewv1.Task
-	Eventually(ctx, func(g Gomega) {
+	w.eventually(ctx, func(g Gomega) {
 		got = w.task(ctx, task)
 		c := meta.FindStatusCondition(got.Status.Conditions, clewv1.TaskPublished)
 		g.Expect(c).NotTo(BeNil())
@@ -144,13 +144,11 @@ grep -rls -e `+p.secret+` /workspace /home /run /var/run /tmp /proc/self/environ
 	w.publishes(ctx, "fix", clewv1.ReasonPublished, ContainSubstring("refs/for/main"))
 	Expect(p.git(ctx, "rev-parse refs/for/main")).To(Equal(got.Status.Publish.Commit))
 
-	Eventually(ctx, func() ([]corev1.Pod, error) {
+	w.eventually(ctx, func() ([]corev1.Pod, error) {
 		pods := &corev1.PodList{}
 		err := w.kube.List(ctx, pods, client.InNamespace(w.namespace), client.HasLabels{clewv1.LabelPublication})
 		return pods.Items, err
 	}).WithTimeout(time.Minute).Should(BeEmpty(), "pods that publish")
-	Eventually(ctx, func() string {
-		return w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].reason}")
-	}).WithTimeout(time.Minute).Should(And(ContainSubstring(clewv1.EventTaskPublished), ContainSubstring(clewv1.EventTaskNotPublished),
-		ContainSubstring(clewv1.EventBranchPublished), ContainSubstring(clewv1.EventBranchNotPublished)))
+	Eventually(ctx, w.eventReasons).WithTimeout(time.Minute).Should(ContainElements(
+		clewv1.EventTaskPublished, clewv1.EventTaskNotPublished, clewv1.EventBranchPublished, clewv1.EventBranchNotPublished))
 }

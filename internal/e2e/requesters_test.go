@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 
 	clewv1 "github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -38,9 +39,9 @@ var _ = Describe("the requester of a suspension or a rewind", func() {
 				actors[e.Reason] = e.Actor
 			}
 			return actors
-		}).WithTimeout(time.Minute).Should(SatisfyAll(
+		}).WithTimeout(time.Minute).WithPolling(between).Should(SatisfyAll(
 			HaveKeyWithValue(clewv1.EventTaskSuspended, "ann"), HaveKeyWithValue(clewv1.EventTaskRewound, robot)), "the actors in the timeline")
-		Eventually(func() string { return w.kubectl(ctx, "get", "events", "-o", "jsonpath={.items[*].message}") }).WithTimeout(time.Minute).Should(
-			SatisfyAll(ContainSubstring("requested by ann"), ContainSubstring("requested by "+robot)), "the Events")
+		Eventually(ctx, func() []string { return w.events(ctx, func(e corev1.Event) string { return e.Message }) }).WithTimeout(time.Minute).Should(
+			ContainElements(ContainSubstring("requested by ann"), ContainSubstring("requested by "+robot)), "the Events")
 	})
 })

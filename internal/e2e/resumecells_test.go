@@ -65,7 +65,7 @@ func (r *rewindable) drift(ctx context.Context, id string) {
 func (r *rewindable) resumeAs(ctx context.Context, resume clewv1.Resume) {
 	GinkgoHelper()
 	r.patchSpec(ctx, r.name, map[string]any{"operatingMode": "Running", "resume": resume})
-	Eventually(ctx, func() *clewv1.OperationStatus { return r.task(ctx, r.name).Status.Resume }).WithTimeout(3 * time.Minute).
+	r.eventually(ctx, func() *clewv1.OperationStatus { return r.task(ctx, r.name).Status.Resume }).WithTimeout(3 * time.Minute).
 		Should(HaveValue(And(HaveField("ID", resume.ID), HaveField("State", clewv1.OperationCompleted))))
 	r.untilAgentRuns(ctx, r.name, time.Minute)
 }

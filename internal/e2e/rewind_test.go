@@ -107,7 +107,7 @@ var _ = Describe("a rewind", func() {
 		task := w.rewind(ctx, "asleep", "back", first.Name)
 
 		Expect(task.Status.Rewind.ToCheckpoint).To(Equal(first.Status.Number))
-		Eventually(ctx, func() []string { return answeredCalls(w.conversation(ctx, "asleep")) }).WithTimeout(time.Minute).
+		Eventually(ctx, func() []string { return answeredCalls(w.conversation(ctx, "asleep")) }).WithTimeout(time.Minute).WithPolling(between).
 			Should(HaveLen(int(first.Status.Conversation.ToolCalls)), "the conversation was rewound too")
 		Consistently(ctx, func() string { return state(w.task(ctx, "asleep")) }).WithTimeout(3*time.Second).
 			Should(Equal(clewv1.ReasonRewound), "no agent is started")
@@ -119,7 +119,7 @@ var _ = Describe("a rewind", func() {
 
 		w.requestRewind(ctx, "careful", "nowhere", "there-is-no-such-checkpoint")
 
-		Eventually(ctx, func() *clewv1.OperationStatus { return w.task(ctx, "careful").Status.Rewind }).WithTimeout(time.Minute).
+		w.eventually(ctx, func() *clewv1.OperationStatus { return w.task(ctx, "careful").Status.Rewind }).WithTimeout(time.Minute).
 			Should(HaveValue(SatisfyAll(
 				HaveField("State", clewv1.OperationRefused),
 				HaveField("Message", ContainSubstring("there-is-no-such-checkpoint")))), "the rewind is refused")
@@ -151,7 +151,7 @@ func (w *world) untilStarts(ctx context.Context, task string, want int) {
 			return fmt.Errorf("it has started %d times", got)
 		}
 		return nil
-	}).WithTimeout(time.Minute).Should(Succeed(), "the agent of %s has started %d times", task, want)
+	}).WithTimeout(time.Minute).WithPolling(between).Should(Succeed(), "the agent of %s has started %d times", task, want)
 }
 
 // killPrepare kills the prepare container of a rewind at random instants, up to a number of
@@ -181,7 +181,8 @@ func (w *world) untilPreparesOrRewound(ctx context.Context, name string, timeout
 	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for ; ctx.Err() == nil; pause(ctx, 20*time.Millisecond) { // prepare runs for an instant
+	for next := w.changes.upcoming(); ctx.Err() == nil; awaitChange(ctx, next) { // prepare runs for an instant
+		next = w.changes.upcoming()
 		task := &clewv1.Task{}
 		if w.get(ctx, name, task) != nil {
 			continue

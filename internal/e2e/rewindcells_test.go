@@ -110,7 +110,7 @@ func (w *world) newRewindable(ctx context.Context, state rewindmatrix.State) *re
 func (r *rewindable) say(ctx context.Context, text string) {
 	GinkgoHelper()
 	r.inAgent(ctx, r.name, fmt.Sprintf("echo '%s' > /tmp/told", text))
-	Eventually(ctx, func() []string { return texts(r.conversation(ctx, r.name), "assistant") }).WithTimeout(time.Minute).Should(ContainElement(text))
+	Eventually(ctx, func() []string { return texts(r.conversation(ctx, r.name), "assistant") }).WithTimeout(time.Minute).WithPolling(between).Should(ContainElement(text))
 }
 
 // stop brings the task from running to its state.

@@ -17,7 +17,7 @@ import (
 // user sees of it.
 func (w *world) untilRewindFails(ctx context.Context, task, id, reason string) {
 	GinkgoHelper()
-	Eventually(ctx, func() *clewv1.OperationStatus { return w.task(ctx, task).Status.Rewind }).WithTimeout(3*time.Minute).Should(
+	w.eventually(ctx, func() *clewv1.OperationStatus { return w.task(ctx, task).Status.Rewind }).WithTimeout(3*time.Minute).Should(
 		Satisfy(func(status *clewv1.OperationStatus) bool { return ended(status, id) }), "rewind %s has ended", id)
 	Expect(w.task(ctx, task).Status.Rewind).To(HaveValue(SatisfyAll(
 		HaveField("ID", id), HaveField("State", clewv1.OperationFailed),

@@ -94,7 +94,7 @@ var _ = Describe("a rewind of files", func() {
 
 		By("asking for a commit that nobody has")
 		w.patchRewind(ctx, "returning", `{"id":"nowhere","to":{"commit":"`+strings.Repeat("a", 40)+`"}}`)
-		Eventually(ctx, func() *clewv1.OperationStatus { return w.task(ctx, "returning").Status.Rewind }).WithTimeout(2 * time.Minute).
+		w.eventually(ctx, func() *clewv1.OperationStatus { return w.task(ctx, "returning").Status.Rewind }).WithTimeout(2 * time.Minute).
 			Should(HaveValue(SatisfyAll(
 				HaveField("ID", "nowhere"), HaveField("State", clewv1.OperationFailed), HaveField("Reason", clewv1.ReasonCommitNotFound))))
 		expectIn(ctx, "returning", start, git)

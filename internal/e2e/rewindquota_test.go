@@ -33,7 +33,7 @@ var _ = Describe("a rewind while the quota of the gitstore is exhausted", Label(
 
 		w.requestRewind(ctx, "full", "back", "full-one")
 
-		Eventually(ctx, func() clewv1.TaskStatus { return w.task(ctx, "full").Status }).WithTimeout(5*time.Minute).Should(SatisfyAll(
+		w.eventually(ctx, func() clewv1.TaskStatus { return w.task(ctx, "full").Status }).WithTimeout(5*time.Minute).Should(SatisfyAll(
 			HaveField("Rewind", HaveValue(HaveField("State", clewv1.OperationInProgress))),
 			HaveField("Attempts", WithTransform(func(all []clewv1.Attempt) int { return len(all) }, BeNumerically(">=", 2))),
 			HaveField("Conditions", ContainElement(SatisfyAll(
@@ -71,7 +71,7 @@ func (w *world) untilQuotaRefuses(ctx context.Context, task string) (checkpoint 
 		w.requestCheckpoint(ctx, task, checkpoint)
 	}
 	request()
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		if state(w.task(ctx, task)) == clewv1.ReasonGitStoreRefused {
 			return nil
 		}

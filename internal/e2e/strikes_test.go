@@ -199,7 +199,7 @@ func (c *crowd) rewindIt(ctx context.Context, task *clewv1.Task) bool {
 func (c *crowd) untilCompleted(ctx context.Context) {
 	GinkgoHelper()
 	for _, name := range c.tasks {
-		Eventually(ctx, func() error {
+		c.eventually(ctx, func() error {
 			task := c.task(ctx, name)
 			if c.atRest(task) {
 				c.resumeAtRest(ctx, task)

@@ -56,7 +56,7 @@ func replay(calls int, delay time.Duration) []string {
 // create applies a new task, as a GitOps controller would, and does not wait.
 func (w *world) create(ctx context.Context, task *clewv1.Task) {
 	GinkgoHelper()
-	Expect(w.apply(ctx, task, "--server-side", "--field-manager=gitops")).To(Succeed(), "apply task %s", task.Name)
+	Expect(w.applyAs(ctx, "gitops", task)).To(Succeed(), "apply task %s", task.Name)
 }
 
 func (w *world) task(ctx context.Context, name string) *clewv1.Task {
@@ -78,7 +78,7 @@ func state(task *clewv1.Task) string {
 func (w *world) untilState(ctx context.Context, name string, timeout time.Duration, states ...string) *clewv1.Task {
 	GinkgoHelper()
 	var task *clewv1.Task
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		task = w.task(ctx, name)
 		if got := state(task); !slices.Contains(states, got) {
 			return fmt.Errorf("the task is %q: %s", got, conditionMessage(task))
@@ -99,7 +99,7 @@ func conditionMessage(task *clewv1.Task) string {
 func (w *world) untilAgentRuns(ctx context.Context, name string, timeout time.Duration) *corev1.Pod {
 	GinkgoHelper()
 	var pod *corev1.Pod
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		task := w.task(ctx, name)
 		runs := []string{clewv1.ReasonRunning, clewv1.ReasonGitStoreRefused} // a full gitstore does not stop an agent
 		if got := state(task); !slices.Contains(runs, got) {
@@ -131,7 +131,7 @@ func (w *world) untilToolCalls(ctx context.Context, name string, n int64, timeou
 			return fmt.Errorf("the task has %d tool calls", got)
 		}
 		return nil
-	}).WithTimeout(timeout).Should(Succeed(), "task %s has %d tool calls", name, n)
+	}).WithTimeout(timeout).WithPolling(between).Should(Succeed(), "task %s has %d tool calls", name, n)
 }
 
 // checkpoints returns the checkpoints of a task, by number.
@@ -154,7 +154,7 @@ func (w *world) checkpoints(ctx context.Context, task string) []clewv1.Checkpoin
 func (w *world) untilListed(ctx context.Context, task string) []clewv1.Checkpoint {
 	GinkgoHelper()
 	var ckpts []clewv1.Checkpoint
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		ckpts = w.checkpoints(ctx, task)
 		if counted := w.task(ctx, task).Status.CheckpointCount; int64(len(ckpts)) != counted {
 			return fmt.Errorf("%d of %d checkpoints are listed", len(ckpts), counted)
@@ -174,17 +174,21 @@ func (w *world) take(ctx context.Context, task, name string) clewv1.Checkpoint {
 // requestCheckpoint applies a Checkpoint and does not wait.
 func (w *world) requestCheckpoint(ctx context.Context, task, name string) {
 	GinkgoHelper()
-	Expect(w.apply(ctx, &clewv1.Checkpoint{
+	Expect(w.applyAs(ctx, "gitops", w.newCheckpoint(task, name))).To(Succeed(), "apply checkpoint %s", name)
+}
+
+func (w *world) newCheckpoint(task, name string) *clewv1.Checkpoint {
+	return &clewv1.Checkpoint{
 		TypeMeta:   metav1.TypeMeta{APIVersion: clewv1.GroupVersion.String(), Kind: "Checkpoint"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
 		Spec:       clewv1.CheckpointSpec{TaskRef: clewv1.NameReference{Name: task}, Message: "taken by a test"},
-	})).To(Succeed(), "apply checkpoint %s", name)
+	}
 }
 
 func (w *world) untilDurable(ctx context.Context, name string) *clewv1.Checkpoint {
 	GinkgoHelper()
 	ckpt := &clewv1.Checkpoint{}
-	Eventually(ctx, func() (*clewv1.Checkpoint, error) { return ckpt, w.get(ctx, name, ckpt) }).WithTimeout(time.Minute).
+	w.eventually(ctx, func() (*clewv1.Checkpoint, error) { return ckpt, w.get(ctx, name, ckpt) }).WithTimeout(time.Minute).
 		Should(matchers.HaveCondition(clewv1.CheckpointDurable, metav1.ConditionTrue), "checkpoint %s is durable", name)
 	return ckpt
 }
@@ -208,7 +212,7 @@ func (w *world) requestRewind(ctx context.Context, task, id, checkpoint string, 
 func (w *world) untilRewound(ctx context.Context, task, id string, timeout time.Duration) *clewv1.Task {
 	GinkgoHelper()
 	var got *clewv1.Task
-	Eventually(ctx, func() error {
+	w.eventually(ctx, func() error {
 		got = w.task(ctx, task)
 		r := got.Status.Rewind
 		if !ended(r, id) {
@@ -231,8 +235,8 @@ func (w *world) patchSpec(ctx context.Context, task string, spec map[string]any)
 		"spec":     spec,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	out, err := w.kubectlIn(ctx, manifest, "apply", "--server-side", "--force-conflicts", "--field-manager=e2e", "-f", "-")
-	Expect(err).NotTo(HaveOccurred(), "apply %s\n%s", manifest, out)
+	patched := &clewv1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: task}}
+	Expect(w.applyManifest(ctx, "e2e", patched, manifest, client.ForceOwnership)).To(Succeed(), "apply %s", manifest)
 }
 
 // conversation reads the whole active branch through the history API.

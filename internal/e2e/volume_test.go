@@ -54,9 +54,8 @@ var _ = Describe("a task whose volume is full", func() {
 
 		Expect(got).To(matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionUnknown), "it may still succeed")
 		Expect(conditionMessage(got)).To(ContainSubstring("enlarge the task's PersistentVolumeClaim"))
-		Eventually(ctx, func() string {
-			return strings.TrimSpace(w.kubectl(ctx, "get", "events", "--field-selector", "reason="+clewv1.EventTaskHindered, "-o", "name"))
-		}).WithTimeout(time.Minute).ShouldNot(BeEmpty(), "an Event reports the full volume")
+		Eventually(ctx, w.eventReasons).WithTimeout(time.Minute).
+			Should(ContainElement(clewv1.EventTaskHindered), "an Event reports the full volume")
 
 		Expect(w.kubectl(ctx, "exec", got.Status.Attempts[0].PodName, "-c", "agent", "--", "cat", "/workspace/work")).To(Equal("precious\n"))
 		w.makeRoom(class)
@@ -87,7 +86,7 @@ var _ = Describe("a task whose volume is full", func() {
 
 		w.makeRoom(class)
 		w.patchSpec(ctx, "tight", map[string]any{"resume": map[string]any{"id": "room"}})
-		Eventually(ctx, func() *clewv1.Task { return w.task(ctx, "tight") }).WithTimeout(2*time.Minute).
+		w.eventually(ctx, func() *clewv1.Task { return w.task(ctx, "tight") }).WithTimeout(2*time.Minute).
 			Should(SatisfyAll(
 				matchers.HaveCondition(clewv1.TaskSucceeded, metav1.ConditionUnknown),
 				matchers.HaveReason(clewv1.TaskSucceeded, clewv1.ReasonVolumeFull)), "its agent has filled the volume again")

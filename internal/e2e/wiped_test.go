@@ -63,7 +63,7 @@ var _ = Describe("a cluster that is lost, all but its Postgres and its gitstore"
 			g.Expect(state(c.task(ctx, "again"))).To(Equal(clewv1.ReasonCompleted))
 			g.Expect(state(c.task(ctx, "talk"))).To(Equal(clewv1.ReasonSuspended))
 		})
-		Eventually(ctx, func() string { return state(c.task(ctx, "fails")) }).WithTimeout(3 * time.Minute).Should(Equal(clewv1.ReasonAgentFailed))
+		c.eventually(ctx, func() string { return state(c.task(ctx, "fails")) }).WithTimeout(3 * time.Minute).Should(Equal(clewv1.ReasonAgentFailed))
 		c.inAgent(ctx, "work", "echo marked > /workspace/work.txt")
 		gitops.manifests = m.marked()
 		gitops.until(ctx, func(g Gomega) {

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -44,6 +45,7 @@ type world struct {
 	clientset kubernetes.Interface
 	config    *rest.Config
 	namespace string
+	changes   *changes
 }
 
 // soak reports whether the specs run at full length.
@@ -84,6 +86,7 @@ func newWorld() *world {
 		Expect(w.kube.Create(ctx, ns)).To(Succeed())
 		w.namespace = ns.Name
 		DeferCleanup(w.remove)
+		w.watchChanges(ctx)
 	})
 	JustAfterEach(func(ctx SpecContext) {
 		if CurrentSpecReport().Failed() && w.namespace != "" {
@@ -163,13 +166,47 @@ func (w *world) kubectlIn(ctx context.Context, stdin []byte, args ...string) (st
 	return out.String(), nil
 }
 
-// apply applies an object as a GitOps controller would and returns kubectl's error.
+// applyAs applies an object server-side with the field manager's name, as a GitOps controller would.
+func (w *world) applyAs(ctx context.Context, manager string, obj client.Object) error {
+	GinkgoHelper()
+	manifest, err := json.Marshal(obj)
+	Expect(err).NotTo(HaveOccurred())
+	applied, ok := obj.DeepCopyObject().(client.Object) // the caller's object stays what is in git
+	Expect(ok).To(BeTrue())
+	return w.applyManifest(ctx, manager, applied, manifest)
+}
+
+// applyManifest does what kubectl apply --server-side does, without a process for it.
+func (w *world) applyManifest(ctx context.Context, manager string, obj client.Object, manifest []byte, options ...client.PatchOption) error {
+	options = append(options, client.FieldOwner(manager), client.FieldValidation(metav1.FieldValidationStrict))
+	return w.kube.Patch(ctx, obj, client.RawPatch(types.ApplyPatchType, manifest), options...)
+}
+
+// apply applies an object by kubectl, as a person would, and returns kubectl's error.
 func (w *world) apply(ctx context.Context, obj client.Object, flags ...string) error {
 	GinkgoHelper()
 	manifest, err := json.Marshal(obj)
 	Expect(err).NotTo(HaveOccurred())
 	_, err = w.kubectlIn(ctx, manifest, append([]string{"apply", "-f", "-"}, flags...)...)
 	return err
+}
+
+// events returns a text of each Event of the namespace.
+func (w *world) events(ctx context.Context, text func(corev1.Event) string) []string {
+	GinkgoHelper()
+	list := &corev1.EventList{}
+	Expect(w.kube.List(ctx, list, client.InNamespace(w.namespace))).To(Succeed())
+	var texts []string
+	for _, e := range list.Items {
+		texts = append(texts, text(e))
+	}
+	return texts
+}
+
+// eventReasons returns the reason of each Event of the namespace.
+func (w *world) eventReasons(ctx context.Context) []string {
+	GinkgoHelper()
+	return w.events(ctx, func(e corev1.Event) string { return e.Reason })
 }
 
 // get reads an object of the world's namespace.
