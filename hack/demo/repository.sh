@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Creates the repository that the demo and the end-to-end tests work on: Clew's
-# own with its whole history, plus one commit that vendors its dependencies, for
-# more than a thousand files.
+# own with its newest hundred commits, plus one commit that vendors some of its
+# dependencies, for more than two thousand files. It is no larger than that, since
+# every test's namespace fetches it, and every task's volume holds it.
 #
 #   repository.sh OUT      writes OUT/clew.git, OUT/private/clew.git, an empty.git, and
 #                          large.git: 10,000 small files for `make bench-e2e`
@@ -18,13 +19,20 @@ mkdir -p "$out/private"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-git clone --quiet --no-local --no-hardlinks "$top" "$work/clew"
+git init --quiet --bare --initial-branch=main "$work/whole"
+git -C "$work/whole" fetch --quiet "$top" HEAD:refs/heads/main
+git init --quiet --initial-branch=main "$work/clew"
 cd "$work/clew"
-git checkout --quiet -B main "$head"
+newest=(main)
+if before=$(git -C "$work/whole" rev-parse --quiet --verify main~100); then
+  newest+=("^$before")
+fi
+git -C "$work/whole" fast-export "${newest[@]}" | git fast-import --quiet
+git checkout --quiet main
 printf '!/vendor/\n' >> .gitignore
 go mod vendor
 export GIT_AUTHOR_NAME=Demo GIT_AUTHOR_EMAIL=demo@clew.dev GIT_COMMITTER_NAME=Demo GIT_COMMITTER_EMAIL=demo@clew.dev # not those of checkpoints
-git add --force vendor .gitignore
+git add --force vendor/github.com vendor/modules.txt .gitignore
 git commit --quiet --message "Vendor the dependencies" --date "$(git log -1 --format=%cI)"
 git tag demo
 git clone --quiet --bare --no-local "$work/clew" "$out/clew.git"
