@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -108,6 +109,25 @@ func (t *tally) addSuite(report types.Report, output string, w io.Writer) {
 	}
 	t.passed += passed
 	t.printPackage(name, passed, t.failures[before:], fmt.Sprintf("%.1f s", report.RunTime.Seconds()), w)
+	printSlowest(report, w)
+}
+
+const (
+	// slow is the time from which a spec is listed; mostSlow is how many are, at most.
+	slow     = 20 * time.Second
+	mostSlow = 10
+)
+
+// printSlowest lists the slowest specs of a suite, which are those to look at when the tests
+// take too long.
+func printSlowest(report types.Report, w io.Writer) {
+	specs := slices.DeleteFunc(slices.Clone(report.SpecReports), func(s types.SpecReport) bool {
+		return !s.LeafNodeType.Is(types.NodeTypeIt) || s.RunTime < slow
+	})
+	slices.SortStableFunc(specs, func(a, b types.SpecReport) int { return cmp.Compare(b.RunTime, a.RunTime) })
+	for _, s := range specs[:min(len(specs), mostSlow)] {
+		fmt.Fprintf(w, "       %.0f s  %s\n", s.RunTime.Seconds(), specName(s))
+	}
 }
 
 // packageOf turns a suite's folder into the path of its package in this module.

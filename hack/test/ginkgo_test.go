@@ -27,6 +27,33 @@ func spec(text string, state types.SpecState) types.SpecReport {
 	return s
 }
 
+func TestTheSlowestSpecsAreListed(t *testing.T) {
+	after := func(text string, took time.Duration) types.SpecReport {
+		s := spec(text, types.SpecStatePassed)
+		s.RunTime = took
+		return s
+	}
+	setup := types.SpecReport{LeafNodeType: types.NodeTypeSynchronizedBeforeSuite, State: types.SpecStatePassed, RunTime: time.Hour}
+	specs := []types.SpecReport{setup, after("is quick", time.Second), after("takes its time", 21*time.Second), after("takes the longest", time.Minute)}
+	for range mostSlow {
+		specs = append(specs, after("is slow", 30*time.Second))
+	}
+	out := &strings.Builder{}
+	(&tally{}).addSuite(suite(true, nil, specs...), "", out)
+	lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")[1:]
+	if len(lines) != mostSlow {
+		t.Fatalf("%d specs are listed, not %d:\n%s", len(lines), mostSlow, out)
+	}
+	if got, want := strings.TrimSpace(lines[0]), "60 s  a task takes the longest"; got != want {
+		t.Errorf("the first spec is %q, not %q", got, want)
+	}
+	for _, line := range lines[1:] {
+		if !strings.HasSuffix(line, "30 s  a task is slow") {
+			t.Errorf("%q is listed before a slower spec", line)
+		}
+	}
+}
+
 func TestSuitesAreCountedBySpecs(t *testing.T) {
 	setup := types.SpecReport{LeafNodeType: types.NodeTypeSynchronizedBeforeSuite, State: types.SpecStatePassed}
 	brokenSetup := setup

@@ -16,7 +16,7 @@ import (
 var _ = Describe("a real agent that cannot continue", Label("agents"), func() {
 	w := newWorld()
 
-	DescribeTable("is stopped with the refusal of its credentials, which is not retried, until it is resumed", Label("slow"), func(ctx SpecContext, a realAgent) {
+	DescribeTable("is stopped with the refusal of its credentials, which is not retried, until it is resumed", longest, Label("slow"), func(ctx SpecContext, a realAgent) {
 		const said = "the key is expired"
 		m := w.newModel(ctx, "expired", script{Steps: 3, Failures: []failure{{Status: 401, Message: said}}})
 		task := w.agentTask(ctx, "expired", a, m)

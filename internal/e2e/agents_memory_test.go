@@ -22,7 +22,7 @@ import (
 // recall is a prompt that the model answers with everything it remembers.
 const recall = "RECALL what you know"
 
-var _ = Describe("the memory of a real agent", Label("agents"), func() {
+var _ = Describe("the memory of a real agent", long, Label("agents"), func() {
 	w := newWorld()
 
 	DescribeTable("is its own session after it was killed: no recorded step runs again", Label("kill", "slow"), func(ctx SpecContext, a realAgent) {

@@ -8,7 +8,9 @@
 // specs run on the machine of the development cluster.
 //
 // Each spec has its own namespace and runs in parallel with others; those that disturb
-// Clew itself are Serial and run alone, after the others. Labels select specs: kill
+// Clew itself are Serial and run alone, after the others. Specs wait by watching the objects
+// of their namespace (see changes_test.go), since asking all the time would take the
+// processor from the pods that they wait for. Labels select specs: kill
 // (they kill processes or cut connections), agents (they run real agents), slow (they
 // take a minute or more) and soak. A failed spec reports its tasks, events and logs;
 // CLEW_E2E_KEEP=1 keeps its namespace.

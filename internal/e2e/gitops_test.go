@@ -24,7 +24,7 @@ import (
 // recordPushes makes a repository of the git host list each branch that is pushed.
 const recordPushes = `printf '#!/bin/sh\nwhile read -r old new ref; do echo "$ref" >>pushes; done\n' >"$R/hooks/post-receive"; chmod +x "$R/hooks/post-receive"`
 
-var _ = Describe("GitOps", func() {
+var _ = Describe("GitOps", long, func() {
 	w := newWorld()
 
 	DescribeTable("applies the same manifests every second while operations run, each of which happens once",

@@ -133,7 +133,7 @@ func (w *world) untilAgentRunsOrDone(ctx context.Context, name string) *corev1.P
 	return pod
 }
 
-var _ = Describe("a task whose volume is lost", Label("kill", "slow"), func() {
+var _ = Describe("a task whose volume is lost", long, Label("kill", "slow"), func() {
 	w := newWorld()
 
 	It("is restored from the gitstore and the history, and loses and repeats no call", func(ctx SpecContext) {

@@ -140,7 +140,7 @@ func (w *world) untilSystemReady(ctx context.Context, timeout time.Duration) {
 		}
 		_, err := w.rawQuery(ctx, fmt.Sprintf("/apis/history.clew.dev/v1alpha1/namespaces/%s/taskhistories?limit=1", w.namespace))
 		return err
-	}).WithTimeout(timeout).Should(Succeed(), "Clew is ready")
+	}).WithTimeout(timeout).WithPolling(between).Should(Succeed(), "Clew is ready")
 }
 
 func podReady(pod *corev1.Pod) bool {

@@ -102,7 +102,7 @@ func (r *rewindable) expectChain(ctx context.Context, attempts int64) {
 	}
 }
 
-var _ = Describe("resumes of every mode", func() {
+var _ = Describe("resumes of every mode", long, func() {
 	w := newWorld()
 
 	It("continue a completed task as they say, one after the other", SpecTimeout(10*time.Minute), func(ctx SpecContext) {

@@ -380,7 +380,7 @@ func (r *rewindable) refuse(ctx context.Context, cell rewindmatrix.Cell) {
 	r.tally.Refused++
 }
 
-var _ = Describe("rewinds of every kind", func() {
+var _ = Describe("rewinds of every kind", long, func() {
 	w := newWorld()
 
 	DescribeTable("do what their preview says, and are undone exactly", func(ctx SpecContext, cell rewindmatrix.Cell, commit string) {

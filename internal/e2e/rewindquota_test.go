@@ -20,7 +20,7 @@ import (
 // The state before a rewind is pushed out of the pod before anything changes. While the
 // gitstore has no room for it, the rewind waits and says so, nothing is lost, and it
 // continues when there is room again.
-var _ = Describe("a rewind while the quota of the gitstore is exhausted", Label("slow"), func() {
+var _ = Describe("a rewind while the quota of the gitstore is exhausted", long, Label("slow"), func() {
 	w := newWorld()
 
 	It("waits and says so, loses nothing, and completes when there is room again", func(ctx SpecContext) {

@@ -14,6 +14,7 @@ import (
 func TestSpecs(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	SetDefaultConsistentlyPollingInterval(100 * time.Millisecond)
 	RunSpecs(t, "Clew on a cluster", Label("e2e"))
 }
 

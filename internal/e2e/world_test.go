@@ -39,6 +39,12 @@ const (
 	devclusterFolder = "../../hack/devcluster"
 )
 
+// Specs that take long start first: at the end, all processes but one would wait for the last.
+const (
+	long    = SpecPriority(1)
+	longest = SpecPriority(2)
+)
+
 // world is the namespace of one spec, with clients for it.
 type world struct {
 	kube      client.Client
