@@ -188,7 +188,7 @@ func (w *world) newCheckpoint(task, name string) *clewv1.Checkpoint {
 func (w *world) untilDurable(ctx context.Context, name string) *clewv1.Checkpoint {
 	GinkgoHelper()
 	ckpt := &clewv1.Checkpoint{}
-	w.eventually(ctx, func() (*clewv1.Checkpoint, error) { return ckpt, w.get(ctx, name, ckpt) }).WithTimeout(time.Minute).
+	w.eventually(ctx, func() (*clewv1.Checkpoint, error) { return ckpt, w.get(ctx, name, ckpt) }).WithTimeout(2*time.Minute).
 		Should(matchers.HaveCondition(clewv1.CheckpointDurable, metav1.ConditionTrue), "checkpoint %s is durable", name)
 	return ckpt
 }
