@@ -181,7 +181,8 @@ func (w *world) untilPreparesOrRewound(ctx context.Context, name string, timeout
 	GinkgoHelper()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	for next := w.changes.upcoming(); ctx.Err() == nil; awaitChange(ctx, next) { // prepare runs for an instant
+	var next <-chan struct{}
+	for ; ctx.Err() == nil; awaitChange(ctx, next) { // prepare runs for an instant
 		next = w.changes.upcoming()
 		task := &clewv1.Task{}
 		if w.get(ctx, name, task) != nil {
