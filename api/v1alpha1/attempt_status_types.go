@@ -91,6 +91,9 @@ type Attempt struct {
 	// trigger says why the attempt was started.
 	// +optional
 	Trigger AttemptTrigger `json:"trigger,omitempty"`
+	// prepareOnly is true for an attempt without an agent, which only rewinds the task.
+	// +optional
+	PrepareOnly bool `json:"prepareOnly,omitempty"`
 	// startTime is when the attempt was reserved.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`

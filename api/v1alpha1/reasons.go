@@ -29,8 +29,17 @@ const (
 // Reasons of the condition Succeeded of a Task. The table of package reason says what each
 // means.
 const (
-	ReasonPending    = "Pending"
-	ReasonPreparing  = "Preparing"
+	ReasonPending   = "Pending"
+	ReasonPreparing = "Preparing"
+	// ReasonWaitingForTasks: tasks in spec.dependsOn have not ended yet.
+	ReasonWaitingForTasks = "WaitingForTasks"
+	// ReasonDependencyFailed: a task in spec.dependsOn that was to complete has failed.
+	ReasonDependencyFailed = "DependencyFailed"
+	// ReasonDependencyCircle: tasks wait for each other.
+	ReasonDependencyCircle = "DependencyCircle"
+	// ReasonQueued: the task waits for a place among those that run at once, or its pod for a
+	// scheduling gate to be lifted.
+	ReasonQueued     = "Queued"
 	ReasonRunning    = "Running"
 	ReasonSuspending = "Suspending"
 	ReasonSuspended  = "Suspended"
@@ -281,7 +290,11 @@ const (
 
 // Reasons of Events and of entries in status.history.
 const (
-	EventTaskStarted    = "TaskStarted"
+	EventTaskStarted = "TaskStarted"
+	// EventTaskWaiting: the task begins to wait for other tasks.
+	EventTaskWaiting = "TaskWaiting"
+	// EventTaskQueued: the task begins to wait for a place, or its pod for a scheduling gate.
+	EventTaskQueued     = "TaskQueued"
 	EventTaskCompleted  = "TaskCompleted"
 	EventTaskFailed     = "TaskFailed"
 	EventTaskSuspended  = "TaskSuspended"

@@ -284,6 +284,13 @@ type TaskStatus struct {
 	// claimUID is the UID of the PersistentVolumeClaim in use.
 	// +optional
 	ClaimUID string `json:"claimUID,omitempty"`
+	// dependencies are the tasks in spec.dependsOn, as they stood when the task last looked at them
+	// before it started.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Dependencies []DependencyStatus `json:"dependencies,omitempty"`
 	// source is the resolved checkpoint of startFrom.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`

@@ -174,6 +174,24 @@ type TaskSpec struct {
 	// +optional
 	StartFrom *StartFrom `json:"startFrom,omitempty"`
 
+	// dependsOn are other tasks of the namespace that the task waits for before it first starts, at
+	// most 32. While it waits it has neither pod nor volume. startFrom may name one of them: its
+	// latest checkpoint is then the one that it has when the task stops waiting.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(d, self.exists_one(o, o.taskRef.name == d.taskRef.name))",message="dependsOn names a task twice: name each one once"
+	DependsOn []Dependency `json:"dependsOn,omitempty"`
+
+	// priority decides which of the tasks that wait for a place starts first, if the installation
+	// limits how many run at once: the one with the highest number, and among equals the oldest. It
+	// stops no task that runs.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=-1000
+	// +kubebuilder:validation:Maximum=1000
+	Priority int32 `json:"priority,omitempty"`
+
 	// adopt says whether a Task that is applied anew, after it was deleted or the cluster was
 	// lost, continues where the last Task of its name in this namespace stood: with its code,
 	// conversation, checkpoints and operations, none of which is carried out again. A task that
@@ -284,6 +302,7 @@ type TaskSpec struct {
 // +kubebuilder:printcolumn:name="Lost-Records",type=integer,priority=1,JSONPath=`.status.lostRecords`
 // +kubebuilder:printcolumn:name="Active-Seconds",type=integer,priority=1,JSONPath=`.status.activeSeconds`
 // +kubebuilder:printcolumn:name="Cost-Micro-USD",type=integer,priority=1,JSONPath=`.status.costMicroUSD`
+// +kubebuilder:printcolumn:name="Priority",type=integer,priority=1,JSONPath=`.spec.priority`
 // +kubebuilder:printcolumn:name="Repository",type=string,priority=1,JSONPath=`.spec.repository.url`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 46",message="metadata.name is too long: use at most 46 characters, since pods and checkpoints carry it in their names"
@@ -301,6 +320,8 @@ type TaskSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.acknowledge) || (has(oldSelf.spec.acknowledge) && oldSelf.spec.acknowledge.lostRecords == self.spec.acknowledge.lostRecords) || !has(oldSelf.status) || !has(oldSelf.status.endedAcknowledgement) || self.spec.acknowledge.lostRecords != oldSelf.status.endedAcknowledgement",fieldPath=".spec.acknowledge",reason=FieldValueForbidden,message="the acknowledgement of this number has just been removed, and the manager has not seen that yet: try again in a moment"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.parentRef) || self.spec.parentRef.name != self.metadata.name",message="parentRef cannot name the task itself: a task is nobody's own child"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.startFrom) || self.spec.startFrom.taskRef.name != self.metadata.name",message="startFrom cannot name the task itself: give the new task another name"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.dependsOn) || self.spec.dependsOn.all(d, d.taskRef.name != self.metadata.name)",message="dependsOn cannot name the task itself: it would wait for ever"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.attempts) || size(oldSelf.status.attempts) == 0 || (has(self.spec.dependsOn) == has(oldSelf.spec.dependsOn) && (!has(self.spec.dependsOn) || self.spec.dependsOn == oldSelf.spec.dependsOn))",fieldPath=".spec.dependsOn",reason=FieldValueForbidden,message="dependsOn is immutable once the task has started: a task waits for others only before that"
 type Task struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of an object.
