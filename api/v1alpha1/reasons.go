@@ -293,7 +293,9 @@ const (
 	EventTaskStarted = "TaskStarted"
 	// EventTaskWaiting: the task begins to wait for other tasks.
 	EventTaskWaiting = "TaskWaiting"
-	// EventTaskQueued: the task begins to wait for a place, or its pod for a scheduling gate.
+	// EventPodGated: the pod of an attempt waits for a scheduling gate that somebody has set.
+	EventPodGated = "PodGated"
+	// EventTaskQueued: the task begins to wait for a place among those that run at once.
 	EventTaskQueued     = "TaskQueued"
 	EventTaskCompleted  = "TaskCompleted"
 	EventTaskFailed     = "TaskFailed"

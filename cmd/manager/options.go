@@ -15,6 +15,7 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/queue"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -44,6 +45,7 @@ type options struct {
 	spoolMargin          time.Duration
 	spoolMarginBytes     string
 	keepCheckpoints      int
+	tasks                queue.Limits
 	namespaceBytes       int64
 }
 
@@ -94,6 +96,8 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.spoolMargin, "spool-margin", o.spoolMargin, "how long a task's volume keeps records that the history store has, to resend them if the store is restored from an older copy")
 	f.StringVar(&o.spoolMarginBytes, "spool-margin-bytes", o.spoolMarginBytes, "the maximum size of those records on a volume")
 	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects a task's checkpointPolicy.retention may keep at most, the newest ones, in addition to those that another object names; 0 for any number. Records and code are kept")
+	f.IntVar(&o.tasks.Total, "tasks-maximum", o.tasks.Total, "how many tasks run at once in the cluster; the others wait without a pod, in order of spec.priority and age; 0 for any number")
+	f.IntVar(&o.tasks.PerNamespace, "tasks-maximum-per-namespace", o.tasks.PerNamespace, "how many tasks run at once in each namespace; 0 for any number")
 	f.Int64Var(&o.namespaceBytes, "namespace-history-bytes", o.namespaceBytes, "approximate limit in bytes of all histories of a namespace, beyond which specs of tasks are not kept with them; 0 for no limit. The server has the same flag for everything else")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is restarted; doubles each time")
 }
@@ -124,6 +128,12 @@ func (o *options) validate() error {
 	}
 	if o.keepCheckpoints < 0 {
 		problems = append(problems, fmt.Errorf("--keep-checkpoints must not be negative, not %d", o.keepCheckpoints))
+	}
+	if o.tasks.Total < 0 {
+		problems = append(problems, fmt.Errorf("--tasks-maximum must not be negative, not %d", o.tasks.Total))
+	}
+	if o.tasks.PerNamespace < 0 {
+		problems = append(problems, fmt.Errorf("--tasks-maximum-per-namespace must not be negative, not %d", o.tasks.PerNamespace))
 	}
 	if o.namespaceBytes < 0 {
 		problems = append(problems, fmt.Errorf("--namespace-history-bytes must not be negative, not %d", o.namespaceBytes))

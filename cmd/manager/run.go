@@ -25,6 +25,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
 	"github.com/clew-dev/clew/internal/controller/fork"
 	"github.com/clew-dev/clew/internal/controller/historyhub"
+	"github.com/clew-dev/clew/internal/controller/places"
 	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history/namespaced"
@@ -175,10 +176,12 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 	limits.RetryBase = o.retryBase
 	guarded := task.Guard(store, clock.RealClock{})
 	code := gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile}
+	running := places.New(o.tasks, mgr.GetCache())
+	metrics.Registry.MustRegister(running.Metrics()...)
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded, Code: code,
 		Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Stamped: o.stamped,
-		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry),
+		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry), Places: running,
 	}
 	if err := tasks.SetupWithManager(mgr, hub, o.workers); err != nil {
 		return fmt.Errorf("add the task controller: %w", err)

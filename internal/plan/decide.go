@@ -32,6 +32,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followParent()
 		d.followPhase()
 		d.followChildren()
+		d.awaitTasks()
 		d.considerRewind()
 		d.dropOvertakenResume()
 		d.considerResume()
@@ -55,6 +56,8 @@ type decision struct {
 	plan  Plan
 	// waiting is why no pod was started; nil if one was, or if none was needed.
 	waiting *Blocker
+	// awaited is why a task that has not begun cannot start because of others; nil if it can.
+	awaited *Blocker
 }
 
 func newDecision(o Observed, now time.Time) *decision {

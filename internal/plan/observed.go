@@ -51,6 +51,16 @@ type Observed struct {
 	Publication Publication
 	// Source is what was found of an unresolved startFrom. See UnresolvedSource.
 	Source Source
+	// Dependencies are the tasks that it waits for, by their names. See Awaited.
+	Dependencies map[string]FoundTask
+	// Awaiting are the tasks that wait for the observed one, directly or through others, and itself,
+	// by name, with those that each waits for; of very many, only some. It is empty for a task that
+	// waits for none. See Circle.
+	Awaiting map[string][]string
+	// Waiters are the names of the tasks that wait for the observed one to complete, in order.
+	Waiters []string
+	// Queue is what it finds when it asks for a place among the tasks that run at once.
+	Queue Queue
 	// Started are the tasks of the namespace that start from this one, as their status says.
 	// They are only read.
 	Started []v1alpha1.Task
@@ -286,6 +296,9 @@ type Plan struct {
 	StartPublisher *Publisher
 	// DeleteChildren are the children to delete before Farewell.
 	DeleteChildren []ObjectRef
+	// NeedsPlace is true when the next step is to start an agent in a place among the tasks that run
+	// at once, and Queued if the task waits for one.
+	NeedsPlace, Queued bool
 	// Entries are those added to Status.History.
 	Entries []v1alpha1.HistoryEntry
 	// Farewell is the last entry of a task that is being deleted and has no pod

@@ -122,6 +122,9 @@ func prepareResult(t *corev1.ContainerStateTerminated) daemonapi.PrepareResult {
 
 // startProblem returns why a pod does not start; nil if nothing prevents it.
 func startProblem(pod *corev1.Pod) *Blocker {
+	if b := gateProblem(pod); b != nil {
+		return b
+	}
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
 			return schedulingProblem(c.Message, resources.AvoidedNode(pod))
@@ -135,6 +138,28 @@ func startProblem(pod *corev1.Pod) *Blocker {
 		}
 	}
 	return nil
+}
+
+// gateProblem returns that the pod waits for scheduling gates, which somebody else has set, such as a
+// queue of the cluster; nil if it has none.
+func gateProblem(pod *corev1.Pod) *Blocker {
+	var gates []string
+	for _, gate := range pod.Spec.SchedulingGates {
+		gates = append(gates, gate.Name)
+	}
+	if len(gates) == 0 {
+		return nil
+	}
+	return &Blocker{v1alpha1.ReasonQueued, fmt.Sprintf(
+		"pod %s waits for %s to be lifted: whoever has set it on the pod, such as the cluster's own queue, lifts it when it is the pod's turn", pod.Name, gatesNamed(gates))}
+}
+
+// gatesNamed names scheduling gates.
+func gatesNamed(gates []string) string {
+	if len(gates) == 1 {
+		return "its scheduling gate " + gates[0]
+	}
+	return "its scheduling gates " + listed(gates)
 }
 
 // schedulingProblem returns the blocker for the scheduler's message.

@@ -42,7 +42,7 @@ func (d *decision) addProblemEntry(reason, message string) {
 	p, was := d.problem(a), d.storedSucceeded(a)
 	started := p != nil && p.Reason == reason && (was == nil || was.Reason != reason)
 	b := d.podBlocker(a)
-	hindered := b != nil && b.Reason == reason
+	hindered := b != nil && b.Reason == reason && reason != v1alpha1.ReasonQueued
 	if started || hindered && !reported(a, reason) {
 		d.addEntry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}

@@ -34,7 +34,14 @@ func (d *decision) report() {
 	d.s.ObservedGeneration = d.task.Generation
 	status, reason, message := d.succeededCondition()
 	d.requeueAfterGrace()
+	if status == metav1.ConditionFalse {
+		if waiters := d.waiters(); waiters != "" {
+			// A long message must not push out who waits.
+			message = resources.PlainText(message, maxMessage-len(waiters)) + waiters
+		}
+	}
 	d.addProblemEntry(reason, message)
+	d.addWaitEntry(reason, message)
 	d.addSuspendedEntry(reason)
 	d.addLimitEntry(reason, message)
 	d.setCondition(v1alpha1.TaskSucceeded, status, reason, message)
@@ -155,7 +162,7 @@ func (d *decision) requeueAfterGrace() {
 // stableMessage returns the first message about a problem: the kubelet's message changes
 // with every try, and each change would be a write.
 func (d *decision) stableMessage(a *v1alpha1.Attempt, b *Blocker) string {
-	if c := d.storedSucceeded(a); c != nil && c.Reason == b.Reason {
+	if c := d.storedSucceeded(a); c != nil && c.Reason == b.Reason && b.Reason != v1alpha1.ReasonQueued {
 		return c.Message
 	}
 	return b.Message

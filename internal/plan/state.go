@@ -17,6 +17,8 @@ const (
 	stateRewound   = "Rewound"
 	stateDrifted   = v1alpha1.ReasonDriftDetected
 	stateDeleted   = "Deleted"
+	stateWaiting   = "Waiting"
+	stateQueued    = v1alpha1.ReasonQueued
 )
 
 // suspendedMessage is the message of the entry for a suspension.
@@ -29,6 +31,10 @@ func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 	switch e.Reason {
 	case v1alpha1.EventTaskStarted, v1alpha1.EventTaskResumed, v1alpha1.EventTaskRetried:
 		return stateRunning
+	case v1alpha1.EventTaskWaiting:
+		return stateWaiting
+	case v1alpha1.EventTaskQueued:
+		return stateQueued
 	case v1alpha1.EventTaskCompleted:
 		return stateCompleted
 	case v1alpha1.EventTaskFailed:

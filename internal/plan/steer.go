@@ -219,6 +219,9 @@ func (d *decision) start(want want) {
 		d.waitFor(b)
 		return
 	}
+	if want != wantRewindOnly && d.queues() {
+		return
+	}
 	if d.claimRefused() {
 		return
 	}
@@ -239,7 +242,7 @@ func (d *decision) start(want want) {
 	}
 	d.appendAttempt(v1alpha1.Attempt{
 		Number: number, PodName: resources.PodName(d.task.Name, number),
-		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)),
+		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)), PrepareOnly: want == wantRewindOnly,
 	})
 	if d.rewinding() {
 		d.s.Rewind.Attempt = number
@@ -389,6 +392,9 @@ func (d *decision) resolveInputs() *Blocker {
 	if d.o.TemplateProblem != "" {
 		return &Blocker{v1alpha1.ReasonInvalidTemplate, d.o.TemplateProblem}
 	}
+	if d.awaited != nil {
+		return d.awaited
+	}
 	if b := d.resolveSource(); b != nil {
 		return b
 	}
@@ -460,7 +466,8 @@ func (d *decision) makePod(a *v1alpha1.Attempt) {
 		return
 	}
 	d.ensureClaim()
-	d.makePodAs(a, d.want() == wantRewindOnly)
+	a.PrepareOnly = a.PrepareOnly || d.want() == wantRewindOnly
+	d.makePodAs(a, a.PrepareOnly)
 }
 
 // makePodAs plans the pod of an attempt; prepareOnly for one without an agent.

@@ -103,7 +103,8 @@ func ofTimeline() []Reason {
 	return []Reason{
 		{Name: v1alpha1.EventTaskStarted, On: timeline(), Meaning: "The task's first attempt was started."},
 		{Name: v1alpha1.EventTaskWaiting, On: timeline(), Meaning: "The task began to wait for other tasks before it starts."},
-		{Name: v1alpha1.EventTaskQueued, On: timeline(), Meaning: "The task began to wait for a place among those that run at once, or its pod for a scheduling gate."},
+		{Name: v1alpha1.EventTaskQueued, On: timeline(), Meaning: "The task began to wait for a place among those that run at once."},
+		{Name: v1alpha1.EventPodGated, On: timeline(), Meaning: "The pod of an attempt began to wait for a scheduling gate that somebody has set, such as the cluster's own queue."},
 		{Name: v1alpha1.EventTaskCompleted, On: timeline(), Meaning: "The agent exited with 0."},
 		{Name: v1alpha1.EventTaskFailed, On: timeline(), Meaning: "The task failed and is not retried."},
 		{Name: v1alpha1.EventTaskSuspended, On: timeline(), Meaning: "The task was suspended."},

@@ -115,6 +115,7 @@ func NewPublisher(request PublisherRequest, options Options) (*corev1.Pod, error
 	b := podBuilder{request: PodRequest{Task: task}, options: options, spec: &pod.Spec}
 	b.setPodDefaults()
 	b.spec.TerminationGracePeriodSeconds = ptr.To[int64](10)
+	b.spec.SchedulingGates = nil // of the agent's pods; the labels with which it would be queued are not there
 	b.spec.ActiveDeadlineSeconds = ptr.To[int64](publishSeconds)
 	b.spec.InitContainers, b.spec.EphemeralContainers = nil, nil
 	b.spec.ResourceClaims, b.spec.Resources = nil, nil

@@ -20,6 +20,7 @@ import (
 // true when the Fork's requestedBy can be trusted.
 func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVariant, stamped bool) *v1alpha1.Task {
 	spec := source.Spec.DeepCopy()
+	spec.DependsOn = nil // the source has waited for them
 	spec.Resume, spec.Rewind, spec.Publish, spec.Acknowledge, spec.RequestedBy = nil, nil, nil, nil, nil
 	if by := f.Spec.RequestedBy; stamped && by != "" {
 		spec.RequestedBy = &v1alpha1.TaskRequesters{Created: by, OperatingMode: by}

@@ -22,6 +22,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/places"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
@@ -83,7 +84,7 @@ type Notifications interface {
 	Subscribe(f func(history.Notification))
 }
 
-// Reconciler is the controller of Tasks. Every field but Metrics is required.
+// Reconciler is the controller of Tasks. Every field but Places and Metrics is required.
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
@@ -103,6 +104,8 @@ type Reconciler struct {
 	Stamped bool
 	// Clock is the source of the time.
 	Clock clock.PassiveClock
+	// Places are those of the tasks that may run at once; nil for any number.
+	Places *places.Places
 	// Metrics are the controller's metrics; nil for none.
 	Metrics *Metrics
 
@@ -147,6 +150,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 			}
 		}
 	}
+	r.settlePlace(task, p)
 	if p.StartPod == nil && !p.CreateClaim {
 		m.blocker = nil
 	}
@@ -181,6 +185,10 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 		return plan.Plan{}, task, err
 	}
 	p := plan.Decide(observed, r.Clock.Now())
+	if p.NeedsPlace {
+		observed.Queue = r.Places.Ask(task)
+		p = plan.Decide(observed, r.Clock.Now())
+	}
 	if p.StartPublisher != nil {
 		observed.Publication = r.checked(ctx, task, observed.Publication, p.StartPublisher.Checkpoint)
 		p = plan.Decide(observed, r.Clock.Now())
@@ -196,7 +204,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	o := plan.Observed{
 		Task: task, Limits: r.Limits, Blocker: m.blocker, MadePodUID: m.podOf(task), ReservedAttempt: m.reserved,
 		Stamped: r.Stamped, Recorded: m.recorded, RecordProblem: m.recordProblem, LastWrite: m.lastWrite,
-		PublisherRefused: m.publisherRefused, ReservedPublisher: m.publisher,
+		PublisherRefused: m.publisherRefused, ReservedPublisher: m.publisher, Queue: r.Places.Look(task),
 	}
 	var err error
 	if o.Pods, err = v.pods(ctx, task); err != nil {
@@ -204,6 +212,9 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	}
 	o.Pods, o.Publishers = partition(o.Pods)
 	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimName(task.Name)); err != nil {
+		return o, err
+	}
+	if err := r.observeDependencies(ctx, task, v.reader, &o); err != nil {
 		return o, err
 	}
 	if err := r.observeSource(ctx, task, &o); err != nil {
@@ -270,7 +281,7 @@ func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *
 
 // observeSource reads what startFrom names, until it is resolved.
 func (r *Reconciler) observeSource(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) (err error) {
-	if from := plan.UnresolvedSource(task); from != nil {
+	if from := plan.UnresolvedSource(task); from != nil && !plan.AwaitsTasks(*o) {
 		o.Source, err = startpoint.Find(ctx, r.Live, r.Store, task.Namespace, from)
 	}
 	return err

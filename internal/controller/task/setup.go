@@ -63,7 +63,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := indexFamilies(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
-	return ctrl.NewControllerManagedBy(mgr).
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksByAwaited, awaitedNames); err != nil {
+		return err
+	}
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named("task").
 		For(&v1alpha1.Task{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
@@ -72,9 +75,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.waitingForTask), builder.WithPredicates(startpoint.NewCheckpoint())).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.familyOf), builder.WithPredicates(familyNews())).
 		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.dependentsOf), builder.WithPredicates(newStanding())).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.failedDependenciesOf), builder.WithPredicates(newAwaited())).
 		WatchesRawSource(r.fromHistory(mgr.GetClient(), notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)})
+	if r.Places != nil {
+		b = b.WatchesRawSource(r.Places)
+	}
+	return b.Complete(r)
 }
 
 // taskOf returns a request for the task that the labels of an object name.

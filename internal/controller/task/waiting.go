@@ -12,7 +12,8 @@ import (
 )
 
 // tasksWaitingFor is the cache's index of Tasks that do not know yet at which checkpoint they
-// start, by the name of the task that they start from.
+// start, by the name of the task that they start from. A task that depends on others resolves that
+// only when they have ended.
 const tasksWaitingFor = "waitingFor"
 
 // waitsFor is the index function of tasksWaitingFor.
@@ -21,7 +22,7 @@ func waitsFor(object client.Object) []string {
 	if !ok {
 		return nil
 	}
-	if from := plan.UnresolvedSource(task); from != nil {
+	if from := plan.UnresolvedSource(task); from != nil && len(plan.Awaited(task)) == 0 {
 		return []string{from.TaskRef.Name}
 	}
 	return nil

@@ -106,3 +106,26 @@ func StartFrom(task, checkpoint string) TaskOption {
 		}
 	}
 }
+
+// DependsOn makes the task wait for others to complete.
+func DependsOn(names ...string) TaskOption {
+	return func(t *v1alpha1.Task) {
+		for _, name := range names {
+			t.Spec.DependsOn = append(t.Spec.DependsOn, v1alpha1.Dependency{
+				TaskRef: v1alpha1.NameReference{Name: name}, Condition: v1alpha1.DependOnCompleted,
+			})
+		}
+	}
+}
+
+// Finished makes the task wait only until those that it depends on have ended.
+func Finished(t *v1alpha1.Task) {
+	for i := range t.Spec.DependsOn {
+		t.Spec.DependsOn[i].Condition = v1alpha1.DependOnFinished
+	}
+}
+
+// Priority sets the task's priority.
+func Priority(n int32) TaskOption {
+	return func(t *v1alpha1.Task) { t.Spec.Priority = n }
+}

@@ -1,0 +1,276 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
+	"github.com/clew-dev/clew/internal/history"
+)
+
+// A task with spec.dependsOn waits for other tasks before it first starts. What it has found met
+// stays met, whatever becomes of the other task.
+
+// FoundTask is what was found of a task that another one depends on.
+type FoundTask struct {
+	// Task is nil if it does not exist.
+	Task *v1alpha1.Task
+	// Known is false while the history store cannot be asked about one that does not exist.
+	Known bool
+	// Gone is the recorded state of the newest task of that name that is gone; nil if there is none.
+	Gone *history.TaskState
+}
+
+// Awaited returns the dependencies that a task still waits for, as far as its status knows; none
+// once it has an attempt.
+func Awaited(task *v1alpha1.Task) []v1alpha1.Dependency {
+	if len(task.Status.Attempts) > 0 || task.DeletionTimestamp != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(task.Spec.DependsOn), func(dep v1alpha1.Dependency) bool {
+		known := findDependency(task.Status.Dependencies, dep.TaskRef.Name)
+		return known != nil && known.State == v1alpha1.DependencyMet
+	})
+}
+
+// AwaitsTasks reports whether a task that exists keeps the observed one from starting: nothing else
+// that the start needs has to be observed yet.
+func AwaitsTasks(o Observed) bool {
+	return slices.ContainsFunc(Awaited(o.Task), func(dep v1alpha1.Dependency) bool {
+		found := o.Dependencies[dep.TaskRef.Name]
+		return found.Task != nil && dependencyState(dep, found) != v1alpha1.DependencyMet
+	})
+}
+
+// findDependency returns the status of the dependency of that name; nil if there is none.
+func findDependency(list []v1alpha1.DependencyStatus, name string) *v1alpha1.DependencyStatus {
+	if i := slices.IndexFunc(list, func(s v1alpha1.DependencyStatus) bool { return s.Name == name }); i >= 0 {
+		return &list[i]
+	}
+	return nil
+}
+
+// dependencyState returns how a dependency stands.
+func dependencyState(dep v1alpha1.Dependency, found FoundTask) v1alpha1.DependencyState {
+	finished := dep.Condition == v1alpha1.DependOnFinished
+	switch t, gone := found.Task, found.Gone; {
+	case t != nil && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.TaskSucceeded):
+		return v1alpha1.DependencyMet
+	case t != nil && meta.IsStatusConditionFalse(t.Status.Conditions, v1alpha1.TaskSucceeded) && finished:
+		return v1alpha1.DependencyMet
+	case t != nil && meta.IsStatusConditionFalse(t.Status.Conditions, v1alpha1.TaskSucceeded):
+		return v1alpha1.DependencyFailed
+	case t != nil:
+		return v1alpha1.DependencyUnfinished
+	case gone != nil && (hadCompleted(*gone) || finished && hadFailed(*gone)):
+		return v1alpha1.DependencyMet
+	}
+	return v1alpha1.DependencyMissing
+}
+
+// hadCompleted reports whether a task that is gone had completed: its newest attempt has taken the
+// checkpoint of an agent that exits with 0, and nothing followed it.
+func hadCompleted(s history.TaskState) bool {
+	return s.Latest != nil && s.Latest.Trigger == string(v1alpha1.TriggerCompletion) && s.Latest.Attempt == s.Attempt
+}
+
+// hadFailed reports whether the agent of the newest attempt of a task that is gone had failed: it is
+// not retried any more.
+func hadFailed(s history.TaskState) bool { return s.AgentEnd != nil && s.AgentEnd.Attempt == s.Attempt }
+
+// hasBegun reports whether the task has ever had an attempt, even if its status lacks it: it may have
+// been restored from an older copy, or continue what a former task has begun.
+func (d *decision) hasBegun() bool {
+	return d.last() != nil || max(d.o.History.State.Attempt, d.o.Attempts.Highest) > 0
+}
+
+// awaitTasks notes how the dependencies of a task that has not begun stand, also of one that is
+// suspended, and what keeps it from starting.
+func (d *decision) awaitTasks() {
+	if d.hasBegun() {
+		return
+	}
+	var list []v1alpha1.DependencyStatus
+	for _, dep := range d.task.Spec.DependsOn {
+		list = append(list, d.dependency(dep))
+	}
+	d.s.Dependencies = list
+	d.awaited = d.dependencyBlocker()
+}
+
+// dependency returns the status of a dependency: what is met stays met.
+func (d *decision) dependency(dep v1alpha1.Dependency) v1alpha1.DependencyStatus {
+	name := dep.TaskRef.Name
+	known := findDependency(d.old.Dependencies, name)
+	if known != nil && known.State == v1alpha1.DependencyMet {
+		return *known
+	}
+	found := d.o.Dependencies[name]
+	s := v1alpha1.DependencyStatus{Name: name, State: dependencyState(dep, found)}
+	if known != nil {
+		s.TaskUID = known.TaskUID
+	}
+	switch {
+	case found.Task != nil:
+		s.TaskUID = string(found.Task.UID)
+	case s.State == v1alpha1.DependencyMet && d.mayAppear():
+		s.State = v1alpha1.DependencyMissing
+	case s.State == v1alpha1.DependencyMet:
+		s.TaskUID = found.Gone.UID
+	case !found.Known:
+		d.requeue(d.o.Limits.RetryBase)
+	}
+	if s.State == v1alpha1.DependencyMet {
+		s.MetTime = ptr.To(metav1.NewTime(d.now))
+	}
+	return s
+}
+
+// mayAppear reports whether the task is so new that those it depends on may be about to be created
+// together with it, and decides again when it is not: what is left of former ones of their names must
+// not take their place.
+func (d *decision) mayAppear() bool {
+	until := d.task.CreationTimestamp.Add(d.o.Limits.ProblemGrace)
+	if !d.now.Before(until) {
+		return false
+	}
+	d.requeueAt(until)
+	return true
+}
+
+// dependencyBlocker returns why the task cannot start yet because of others; nil if it can.
+func (d *decision) dependencyBlocker() *Blocker {
+	var waits, failures, failed []string
+	for _, s := range d.s.Dependencies {
+		switch s.State {
+		case v1alpha1.DependencyMet:
+			continue
+		case v1alpha1.DependencyFailed:
+			failed = append(failed, s.Name)
+			failures = append(failures, fmt.Sprintf("task %s has failed (%s)", s.Name, failureOf(d.o.Dependencies[s.Name].Task)))
+		}
+		waits = append(waits, fmt.Sprintf("%s (%s)", s.Name, describeDependency(s.State, d.o.Dependencies[s.Name])))
+	}
+	switch circle := Circle(d.task.Name, d.o.Awaiting); {
+	case len(waits) == 0:
+		return nil
+	case len(circle) > 0:
+		return &Blocker{v1alpha1.ReasonDependencyCircle, fmt.Sprintf(
+			"tasks wait for each other: %s: take one of them out of another one's dependsOn", drawn(circle))}
+	case len(failed) > 0:
+		return &Blocker{v1alpha1.ReasonDependencyFailed, fmt.Sprintf(
+			"this task waits for others to complete, and %s: resume %s, or take it out of dependsOn; this task goes on by itself when it has completed",
+			strings.Join(failures[:min(len(failures), 3)], ", and "), listed(failed))}
+	}
+	return &Blocker{v1alpha1.ReasonWaitingForTasks, "the task waits for other tasks: " + listed(waits)}
+}
+
+// maxFailureBytes bounds what a message quotes of how another task has failed.
+const maxFailureBytes = 200
+
+// failureOf returns how a task failed.
+func failureOf(task *v1alpha1.Task) string {
+	how := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason
+	if n := len(task.Status.Attempts); n > 0 && task.Status.Attempts[n-1].Message != "" {
+		how += ": " + clip.Marked(task.Status.Attempts[n-1].Message, maxFailureBytes)
+	}
+	return how
+}
+
+// describeDependency says in words how a dependency stands that is not met.
+func describeDependency(state v1alpha1.DependencyState, found FoundTask) string {
+	switch {
+	case state == v1alpha1.DependencyFailed:
+		return "has failed"
+	case state == v1alpha1.DependencyUnfinished:
+		return "has not ended"
+	case !found.Known:
+		return "does not exist, and the history store cannot be reached, which knows whether it has completed"
+	case found.Gone != nil:
+		return "is gone, and had not completed"
+	}
+	return "does not exist yet"
+}
+
+// maxCircle is how many tasks of a circle a message names.
+const maxCircle = 10
+
+// drawn draws a circle of tasks.
+func drawn(circle []string) string {
+	if n := len(circle); n > maxCircle {
+		circle = slices.Concat(circle[:maxCircle-2], []string{"…"}, circle[n-1:])
+	}
+	return strings.Join(circle, " → ")
+}
+
+// Circle returns the shortest way from a task back to itself, with the task at both ends; nil if there
+// is none. awaiting are the tasks that each one waits for, by its name.
+func Circle(name string, awaiting map[string][]string) []string {
+	before := map[string]string{}
+	next := []string{name}
+	for len(next) > 0 {
+		task := next[0]
+		next = next[1:]
+		for _, other := range awaiting[task] {
+			if other == name {
+				way := []string{name}
+				for at := task; at != name; at = before[at] {
+					way = append(way, at)
+				}
+				slices.Reverse(way[1:])
+				return append(way, name)
+			}
+			if _, seen := before[other]; !seen {
+				before[other] = task
+				next = append(next, other)
+			}
+		}
+	}
+	return nil
+}
+
+// maxWaiters is how many of the tasks that wait for a failed one its message names.
+const maxWaiters = 5
+
+// waiters returns the end of a sentence about the tasks that wait for this one to complete; "" if none
+// does.
+func (d *decision) waiters() string {
+	names := d.o.Waiters
+	switch n := len(names); {
+	case n == 0:
+		return ""
+	case n == 1:
+		return fmt.Sprintf("; task %s waits for it", names[0])
+	case n > maxWaiters:
+		return fmt.Sprintf("; tasks %s and %d more wait for it", strings.Join(names[:maxWaiters], ", "), n-maxWaiters)
+	default:
+		return fmt.Sprintf("; tasks %s and %s wait for it", strings.Join(names[:n-1], ", "), names[n-1])
+	}
+}
+
+// addWaitEntry adds an entry when the task begins to wait for other tasks or for a place, and when
+// what it waits for cannot come without help.
+func (d *decision) addWaitEntry(reason, message string) {
+	was := ""
+	if c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); c != nil {
+		was = c.Reason
+	}
+	awaits := []string{v1alpha1.ReasonWaitingForTasks, v1alpha1.ReasonDependencyFailed, v1alpha1.ReasonDependencyCircle}
+	switch {
+	case reason == was:
+	case reason == v1alpha1.ReasonQueued && d.active() != nil:
+		d.addEntry(v1alpha1.EventPodGated, clew, message)
+	case reason == v1alpha1.ReasonQueued:
+		d.addEntry(v1alpha1.EventTaskQueued, clew, message)
+	case reason == v1alpha1.ReasonWaitingForTasks && !slices.Contains(awaits, was):
+		d.addEntry(v1alpha1.EventTaskWaiting, clew, message)
+	case reason != v1alpha1.ReasonWaitingForTasks && slices.Contains(awaits, reason):
+		d.addEntry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
+	}
+}
