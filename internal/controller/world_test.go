@@ -34,10 +34,12 @@ import (
 	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
 	"github.com/clew-dev/clew/internal/controller/fork"
 	"github.com/clew-dev/clew/internal/controller/historyhub"
+	"github.com/clew-dev/clew/internal/controller/places"
 	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/queue"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/apiserver"
 	"github.com/clew-dev/clew/internal/testing/builders"
@@ -82,6 +84,8 @@ type world struct {
 	neighbour string
 	// workers are those of the controller of Tasks; 2 if 0.
 	workers int
+	// atOnce are the limits of the tasks that run at once.
+	atOnce queue.Limits
 }
 
 // backend is all that the controllers need of the history store.
@@ -162,7 +166,7 @@ func (w *world) startManager() {
 	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
-		Pods: pods, Code: w.branches,
+		Pods: pods, Code: w.branches, Places: places.New(w.atOnce, mgr.GetCache()),
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, cmp.Or(w.workers, 2))).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}

@@ -1,0 +1,327 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// other returns a task with a condition Succeeded.
+func other(name string, status metav1.ConditionStatus, reason string) *v1alpha1.Task {
+	t := builders.Task(name, builders.WithUID("uid-of-"+name))
+	t.Status.Conditions = []metav1.Condition{{Type: v1alpha1.TaskSucceeded, Status: status, Reason: reason}}
+	return t
+}
+
+// finds sets what is found of the task that the scene's task depends on.
+func (s *scene) finds(name string, found FoundTask) *scene {
+	if s.o.Dependencies == nil {
+		s.o.Dependencies = map[string]FoundTask{}
+	}
+	s.o.Dependencies[name] = found
+	return s
+}
+
+func (s *scene) exists(name string, status metav1.ConditionStatus, reason string) *scene {
+	return s.finds(name, FoundTask{Task: other(name, status, reason)})
+}
+
+// gone returns a task that is gone, as its history has it.
+func gone(state history.TaskState) FoundTask {
+	state.UID = "uid-of-gone"
+	return FoundTask{Known: true, Gone: &state}
+}
+
+func TestHowADependencyStands(t *testing.T) {
+	completed := history.TaskState{Attempt: 2, Latest: &history.Checkpoint{Attempt: 2, Trigger: string(v1alpha1.TriggerCompletion)}}
+	resumedSince := history.TaskState{Attempt: 3, Latest: completed.Latest}
+	failed := history.TaskState{Attempt: 2, AgentEnd: &history.AgentEnd{Attempt: 2}, Latest: &history.Checkpoint{Attempt: 2, Trigger: string(v1alpha1.TriggerFailure)}}
+	suspended := history.TaskState{Attempt: 1, Latest: &history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerSuspend)}}
+	cases := map[string]struct {
+		found               FoundTask
+		completed, finished v1alpha1.DependencyState
+	}{
+		"it completed":                   {FoundTask{Task: other("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted)}, v1alpha1.DependencyMet, v1alpha1.DependencyMet},
+		"it failed":                      {FoundTask{Task: other("a", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)}, v1alpha1.DependencyFailed, v1alpha1.DependencyMet},
+		"it runs":                        {FoundTask{Task: other("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"it is suspended":                {FoundTask{Task: other("a", metav1.ConditionUnknown, v1alpha1.ReasonSuspended)}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"it was rewound":                 {FoundTask{Task: other("a", metav1.ConditionUnknown, v1alpha1.ReasonRewound)}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"it is new":                      {FoundTask{Task: builders.Task("a")}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"there is none":                  {FoundTask{Known: true}, v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+		"nobody knows":                   {FoundTask{}, v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+		"it is gone and had completed":   {gone(completed), v1alpha1.DependencyMet, v1alpha1.DependencyMet},
+		"it is gone and had failed":      {gone(failed), v1alpha1.DependencyMissing, v1alpha1.DependencyMet},
+		"it is gone and was resumed":     {gone(resumedSince), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+		"it is gone and was suspended":   {gone(suspended), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+		"it is gone without checkpoints": {gone(history.TaskState{Attempt: 1}), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			for condition, want := range map[v1alpha1.DependencyCondition]v1alpha1.DependencyState{
+				v1alpha1.DependOnCompleted: c.completed, v1alpha1.DependOnFinished: c.finished,
+			} {
+				dep := v1alpha1.Dependency{TaskRef: v1alpha1.NameReference{Name: "a"}, Condition: condition}
+				if got := dependencyState(dep, c.found); got != want {
+					t.Errorf("%s: %s, want %s", condition, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestATaskWaitsForThoseItDependsOn(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a", "b")).finds("a", FoundTask{Known: true}).exists("b", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+	s.step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForTasks, "a (does not exist yet)", "b (has not ended)")
+	s.wantEntries(v1alpha1.EventTaskWaiting)
+	if s.claims != 0 || len(s.o.Pods) != 0 || s.plans[0].RequeueAfter != 0 {
+		t.Errorf("a task that waits made %d claims and %d pods, and looks again after %s", s.claims, len(s.o.Pods), s.plans[0].RequeueAfter)
+	}
+
+	s.exists("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted).step()
+	s.wantState(v1alpha1.ReasonWaitingForTasks)
+	if met := s.status().Dependencies[0]; met.State != v1alpha1.DependencyMet || met.TaskUID != "uid-of-a" || met.MetTime == nil {
+		t.Errorf("the dependency is %+v, want it met", met)
+	}
+	writes := s.writes
+	s.exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning).step() // it got a follow-up
+	s.finds("a", FoundTask{Known: true}).step()                           // it is gone
+	if s.writes != writes {
+		t.Errorf("what became of a dependency that is met was written %d times", s.writes-writes)
+	}
+
+	s.exists("b", metav1.ConditionTrue, v1alpha1.ReasonCompleted).step()
+	s.wantStarted(1)
+	s.wantEntries(v1alpha1.EventTaskWaiting, v1alpha1.EventTaskStarted)
+	s.exists("b", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed).step()
+	s.wantState(v1alpha1.ReasonPreparing)
+}
+
+func TestADependencyThatFailedIsTold(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a")).exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+	s.step()
+	failed := other("a", metav1.ConditionFalse, v1alpha1.ReasonBackoffLimit)
+	failed.Status.Attempts = []v1alpha1.Attempt{{Number: 4, Message: "exited with code 3"}}
+	s.finds("a", FoundTask{Task: failed}).step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDependencyFailed,
+		"task a has failed (BackoffLimitExceeded: exited with code 3)", "resume a, or take it out of dependsOn", "goes on by itself")
+	s.wantEntries(v1alpha1.EventTaskWaiting, v1alpha1.EventTaskHindered)
+	s.exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning).step() // it is resumed
+	s.wantState(v1alpha1.ReasonWaitingForTasks)
+	s.wantEntries(v1alpha1.EventTaskWaiting, v1alpha1.EventTaskHindered)
+	s.exists("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted).step()
+	s.wantStarted(1)
+}
+
+func TestATaskGoesOnWithoutADependencyThatWasTakenOut(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a")).exists("a", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
+	s.step()
+	s.wantState(v1alpha1.ReasonDependencyFailed)
+	s.change(func(t *v1alpha1.Task) { t.Spec.DependsOn = nil }).step()
+	s.wantStarted(1)
+	if len(s.status().Dependencies) != 0 {
+		t.Errorf("the status has %+v", s.status().Dependencies)
+	}
+}
+
+func TestAGoneDependencyIsNotTakenForOneThatIsAboutToBeCreated(t *testing.T) {
+	completed := gone(history.TaskState{Attempt: 1, Latest: &history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerCompletion)}})
+	s := newScene(t, builders.DependsOn("a")).finds("a", completed)
+	s.o.Task.CreationTimestamp = metav1.NewTime(s.now)
+	s.step()
+	s.wantState(v1alpha1.ReasonWaitingForTasks)
+	if after := s.plans[len(s.plans)-1].RequeueAfter; after <= 0 || after > s.o.Limits.ProblemGrace {
+		t.Errorf("it looks again after %s", after)
+	}
+	s.after(s.o.Limits.ProblemGrace).step()
+	s.wantStarted(1)
+	if uid := s.status().Dependencies[0].TaskUID; uid != "uid-of-gone" {
+		t.Errorf("the dependency is the task %s", uid)
+	}
+}
+
+func TestTheHistoryStoreIsAskedAgainForAGoneDependency(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a")).finds("a", FoundTask{})
+	s.step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForTasks, "the history store cannot be reached")
+	if s.plans[0].RequeueAfter == 0 {
+		t.Error("it is not asked again")
+	}
+}
+
+func TestASuspendedTaskNotesWhatIsMet(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a"), builders.Suspended).exists("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted)
+	s.step()
+	s.wantState(v1alpha1.ReasonSuspended)
+	s.exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning).change(builders.Running).step()
+	s.wantStarted(1)
+}
+
+func TestATaskThatHasBegunWaitsForNoOthers(t *testing.T) {
+	t.Run("its status was restored from an older copy", func(t *testing.T) {
+		s := newScene(t, builders.DependsOn("a")).finds("a", FoundTask{Known: true})
+		s.o.History.State.Attempt = 3
+		s.step()
+		s.wantStarted(4)
+	})
+	t.Run("it has an attempt", func(t *testing.T) {
+		s := running(t)
+		s.change(builders.DependsOn("a")).finds("a", FoundTask{Known: true}).step()
+		s.wantState(v1alpha1.ReasonRunning)
+		if len(Awaited(s.o.Task)) != 0 {
+			t.Error("it still waits")
+		}
+	})
+}
+
+func TestADependencyIsWaitedForBeforeItIsTheSource(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a"), builders.StartFrom("a", "")).exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+	s.step()
+	s.wantState(v1alpha1.ReasonWaitingForTasks)
+	if !AwaitsTasks(s.o) || s.status().Source != nil {
+		t.Errorf("the source %+v was resolved while the task waits", s.status().Source)
+	}
+	a := other("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted)
+	a.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "a-7", Number: 7}
+	s.finds("a", FoundTask{Task: a})
+	if AwaitsTasks(s.o) {
+		t.Error("it waits for a task that has completed")
+	}
+	s.o.Source = Source{Task: a, Checkpoint: &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Name: "a-7"}, Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "a"}},
+		Status: v1alpha1.CheckpointStatus{TaskUID: string(a.UID), Number: 7, Conditions: []metav1.Condition{{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue}}},
+	}}
+	s.step()
+	s.wantStarted(1)
+	if s.status().Source.Checkpoint != 7 {
+		t.Errorf("it starts from checkpoint %d", s.status().Source.Checkpoint)
+	}
+}
+
+func TestAWrongTemplateIsToldBeforeTheWait(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a")).finds("a", FoundTask{Known: true})
+	s.o.TemplateProblem = "it has no agent"
+	s.step()
+	s.wantState(v1alpha1.ReasonInvalidTemplate)
+}
+
+func TestCircles(t *testing.T) {
+	long := map[string][]string{}
+	for i := range 30 {
+		long[fmt.Sprintf("t%d", i)] = []string{fmt.Sprintf("t%d", (i+1)%30)}
+	}
+	cases := map[string]struct {
+		awaiting map[string][]string
+		of, want string
+	}{
+		"of two":                   {map[string][]string{"a": {"b"}, "b": {"a"}}, "a", "a → b → a"},
+		"of three":                 {map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"a"}}, "a", "a → b → c → a"},
+		"as another one sees it":   {map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"a"}}, "b", "b → c → a → b"},
+		"the shortest":             {map[string][]string{"a": {"b", "c"}, "b": {"c"}, "c": {"a"}}, "a", "a → c → a"},
+		"among many":               {map[string][]string{"a": {"x", "b"}, "x": {"y", "z"}, "b": {"y", "a"}}, "a", "a → b → a"},
+		"itself":                   {map[string][]string{"a": {"a"}}, "a", "a → a"},
+		"none":                     {map[string][]string{"a": {"b", "c"}, "b": {"c"}}, "a", ""},
+		"one of others":            {map[string][]string{"a": {"b"}, "b": {"c"}, "c": {"b"}}, "a", ""},
+		"of nothing":               {nil, "a", ""},
+		"of so many that some are": {long, "t0", "t0 → t1 → t2 → t3 → t4 → t5 → t6 → t7 → … → t0"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := drawn(Circle(c.of, c.awaiting)); got != c.want {
+				t.Errorf("the circle is %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestACircleIsDrawn(t *testing.T) {
+	s := newScene(t, builders.DependsOn("b")).exists("b", metav1.ConditionUnknown, v1alpha1.ReasonWaitingForTasks)
+	s.step()
+	s.o.Awaiting = map[string][]string{"tidy-up": {"b"}, "b": {"c"}, "c": {"tidy-up"}}
+	s.step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDependencyCircle, "tidy-up → b → c → tidy-up", "take one of them out")
+	s.wantEntries(v1alpha1.EventTaskWaiting, v1alpha1.EventTaskHindered)
+	s.o.Awaiting = map[string][]string{"tidy-up": {"b"}}
+	s.step()
+	s.wantState(v1alpha1.ReasonWaitingForTasks)
+}
+
+func TestAFailedTaskSaysWhoWaitsForIt(t *testing.T) {
+	cases := map[string]struct {
+		waiters []string
+		want    string
+	}{
+		"one":   {[]string{"b"}, "; task b waits for it"},
+		"two":   {[]string{"b", "c"}, "; tasks b and c wait for it"},
+		"five":  {[]string{"b", "c", "d", "e", "f"}, "; tasks b, c, d, e and f wait for it"},
+		"eight": {[]string{"b", "c", "d", "e", "f", "g", "h", "i"}, "; tasks b, c, d, e, f and 3 more wait for it"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := running(t, builders.BackoffLimit(0))
+			s.o.Waiters = c.waiters
+			s.step()
+			if message := s.wantCondition(v1alpha1.TaskSucceeded).Message; strings.Contains(message, "wait") {
+				t.Errorf("a task that runs says %q", message)
+			}
+			s.agentExits(3)
+			s.podFinishes()
+			message := s.wantCondition(v1alpha1.TaskSucceeded).Message
+			if !strings.HasSuffix(message, c.want) {
+				t.Errorf("the message %q does not end with %q", message, c.want)
+			}
+			s.o.Waiters = nil
+			s.step()
+			if message := s.wantCondition(v1alpha1.TaskSucceeded).Message; strings.Contains(message, "wait") {
+				t.Errorf("none waits any more, and the message is %q", message)
+			}
+		})
+	}
+}
+
+func TestALongFailureDoesNotPushOutWhoWaits(t *testing.T) {
+	s := running(t, builders.BackoffLimit(0))
+	s.o.Waiters = []string{"b"}
+	s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 1, ExitCode: 3, Message: strings.Repeat("x", 2000)}
+	s.agentExits(3)
+	s.podFinishes()
+	if message := s.wantCondition(v1alpha1.TaskSucceeded).Message; !strings.HasSuffix(message, "; task b waits for it") {
+		t.Errorf("the message is %q", message)
+	}
+}
+
+func TestManyDependenciesFitIntoAMessage(t *testing.T) {
+	var names []string
+	for i := range 32 {
+		names = append(names, fmt.Sprintf("%s%02d", strings.Repeat("n", 44), i))
+	}
+	s := newScene(t, builders.DependsOn(names...))
+	for _, name := range names {
+		s.exists(name, metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
+	}
+	s.o.Task.UID = types.UID("uid")
+	s.step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDependencyFailed, "and 22 more", "goes on by itself")
+	if !slices.ContainsFunc(s.status().Dependencies, func(d v1alpha1.DependencyStatus) bool { return d.Name == names[31] }) {
+		t.Error("the last one is missing in the status")
+	}
+}
+
+func TestAPauseIsNotLookedAtTwice(t *testing.T) {
+	s := newScene(t, builders.DependsOn("a")).exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+	s.step()
+	writes := s.writes
+	s.after(time.Hour).step()
+	if s.writes != writes || s.plans[0].RequeueAfter != 0 {
+		t.Errorf("a task that waits was written again, or looks again after %s", s.plans[0].RequeueAfter)
+	}
+}

@@ -1,0 +1,176 @@
+package queue_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clew-dev/clew/internal/queue"
+)
+
+// task returns a task such as "a/one", created so many seconds after all others began.
+func task(name string, priority int32, seconds int) queue.Task {
+	return queue.Task{NamespacedName: key(name), Priority: priority, Created: time.Unix(int64(seconds), 0)}
+}
+
+func key(name string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(name, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+func names(keys []types.NamespacedName) (list []string) {
+	for _, k := range keys {
+		list = append(list, k.String())
+	}
+	return list
+}
+
+func TestWhoMayRun(t *testing.T) {
+	cases := map[string]struct {
+		limits  queue.Limits
+		running []string
+		waiting []queue.Task
+		want    []string
+	}{
+		"none waits": {limits: queue.Limits{Total: 2}},
+		"the oldest first": {
+			limits:  queue.Limits{Total: 2},
+			waiting: []queue.Task{task("a/third", 0, 3), task("a/first", 0, 1), task("a/second", 0, 2)},
+			want:    []string{"a/first", "a/second"},
+		},
+		"of the same age by name": {
+			limits:  queue.Limits{Total: 1},
+			waiting: []queue.Task{task("a/y", 0, 1), task("b/x", 0, 1)},
+			want:    []string{"b/x"},
+		},
+		"a higher priority before an older one": {
+			limits:  queue.Limits{Total: 2},
+			waiting: []queue.Task{task("a/old", 0, 1), task("a/low", -5, 0), task("a/high", 7, 9)},
+			want:    []string{"a/high", "a/old"},
+		},
+		"a priority takes no place from one that runs": {
+			limits: queue.Limits{Total: 1}, running: []string{"a/low"},
+			waiting: []queue.Task{task("a/high", 1000, 1)},
+		},
+		"a namespace at its limit holds no other one back": {
+			limits: queue.Limits{Total: 3, PerNamespace: 1}, running: []string{"a/one"},
+			waiting: []queue.Task{task("a/high", 1000, 1), task("b/low", -1000, 9), task("c/lower", -1000, 10)},
+			want:    []string{"b/low", "c/lower"},
+		},
+		"a namespace's limit without one of the cluster": {
+			limits:  queue.Limits{PerNamespace: 1},
+			waiting: []queue.Task{task("a/1", 0, 1), task("a/2", 0, 2), task("b/3", 0, 3)},
+			want:    []string{"a/1", "b/3"},
+		},
+		"none while more run than a lowered limit allows": {
+			limits: queue.Limits{Total: 1}, running: []string{"a/one", "b/two"},
+			waiting: []queue.Task{task("c/three", 9, 1)},
+		},
+		"none waits twice": {
+			limits:  queue.Limits{Total: 5},
+			waiting: []queue.Task{task("a/1", 0, 1), task("a/1", 0, 1)},
+			want:    []string{"a/1"},
+		},
+		"the last priority counts": {
+			limits:  queue.Limits{Total: 1},
+			waiting: []queue.Task{task("a/1", 5, 1), task("a/2", 3, 2), task("a/1", 0, 1)},
+			want:    []string{"a/2"},
+		},
+		"one that runs does not wait": {
+			limits: queue.Limits{Total: 2}, running: []string{"a/1"},
+			waiting: []queue.Task{task("a/1", 0, 1), task("a/2", 0, 2)},
+			want:    []string{"a/2"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			q := queue.New(c.limits)
+			for _, name := range c.running {
+				q.Hold(key(name))
+			}
+			for _, w := range c.waiting {
+				q.Join(w)
+			}
+			if got := names(q.Admit()); !slices.Equal(got, c.want) {
+				t.Errorf("may run: %v, want %v", got, c.want)
+			}
+			for _, name := range c.want {
+				if !q.Holds(key(name)) || q.Waits(key(name)) {
+					t.Errorf("%s has no place, or still waits", name)
+				}
+			}
+			if again := q.Admit(); len(again) > 0 {
+				t.Errorf("and then %v as well", again)
+			}
+		})
+	}
+}
+
+func TestAFreePlaceGoesToTheNextOnly(t *testing.T) {
+	q := queue.New(queue.Limits{Total: 2, PerNamespace: 2})
+	for i := range 50 {
+		q.Join(task(fmt.Sprintf("a/%02d", i), 0, i))
+	}
+	order := names(q.Admit())
+	for len(order) < 50 {
+		q.Free(key(order[len(order)-2]))
+		next := names(q.Admit())
+		if len(next) != 1 {
+			t.Fatalf("after %d tasks %v may run, want exactly one", len(order), next)
+		}
+		order = append(order, next[0])
+	}
+	if !slices.IsSorted(order) {
+		t.Errorf("the order was %v", order)
+	}
+	if q.Running() != 2 || q.Waiting() != 0 {
+		t.Errorf("%d run and %d wait, want 2 and 0", q.Running(), q.Waiting())
+	}
+}
+
+func TestOneThatLeavesIsPassedOver(t *testing.T) {
+	q := queue.New(queue.Limits{Total: 1})
+	q.Hold(key("a/runs"))
+	q.Join(task("a/1", 0, 1))
+	q.Join(task("a/2", 0, 2))
+	q.Leave(key("a/1"))
+	q.Leave(key("b/unknown"))
+	q.Free(key("a/runs"))
+	q.Free(key("a/runs"))
+	if got := names(q.Admit()); !slices.Equal(got, []string{"a/2"}) {
+		t.Errorf("%v may run, want a/2", got)
+	}
+}
+
+func TestWhichLimitIsReached(t *testing.T) {
+	q := queue.New(queue.Limits{Total: 2, PerNamespace: 1})
+	q.Hold(key("a/1"))
+	if full, own := q.Full("a"); !full || !own {
+		t.Error("namespace a is not at its own limit")
+	}
+	if full, _ := q.Full("b"); full {
+		t.Error("namespace b has no room")
+	}
+	q.Hold(key("c/1"))
+	if full, own := q.Full("b"); !full || own {
+		t.Error("the cluster is not at its limit for namespace b")
+	}
+}
+
+func BenchmarkFreePlaceAmongThousands(b *testing.B) {
+	q := queue.New(queue.Limits{Total: 4, PerNamespace: 4})
+	for i := range 5000 {
+		q.Join(task(fmt.Sprintf("n%d/%d", i%50, i), int32(i%7), i))
+	}
+	running := q.Admit()
+	for i := 0; b.Loop(); i++ {
+		done := running[0]
+		q.Free(done)
+		running = append(running[1:], q.Admit()...)
+		q.Join(queue.Task{NamespacedName: done, Created: time.Unix(int64(i+5000), 0)})
+	}
+}
