@@ -91,6 +91,10 @@ var _ = Describe("A task that depends on others", func() {
 		w.untilStopped(p)
 		w.untilGone(first)
 		w.Eventually(w.current).WithArguments("second").Should(haveMessage(v1alpha1.TaskSucceeded, ContainSubstring("first (is gone, and had not completed)")))
+		w.Expect(w.client.DeleteAllOf(w.ctx, &corev1.PersistentVolumeClaim{}, client.InNamespace(w.namespace))).To(Succeed())
+		claim := w.claims("first")[0] // the garbage collector would delete it, and the kubelet release it
+		claim.Finalizers = nil
+		w.Expect(w.client.Update(w.ctx, &claim)).To(Succeed())
 		w.complete("first", w.running("first"))
 		w.pod("second", 1)
 	})
@@ -133,7 +137,7 @@ var _ = Describe("A task that depends on others", func() {
 			t.Spec.Resume.Prompt = "One more thing."
 		})
 		w.pod("first", 2)
-		version := w.untilRecorded("second").ResourceVersion
+		version := w.task("second").ResourceVersion
 		w.restartManager()
 		w.start(w.pod("first", 2))
 		w.until("first", v1alpha1.ReasonRunning)

@@ -74,7 +74,7 @@ var _ = Describe("Tasks of which only so many run at once", func() {
 			started = append(started, name)
 			w.Expect(w.withPods()).To(ConsistOf(started), "exactly the next one started")
 		}
-		w.Eventually(w.reasons).WithArguments("high").Should(Equal([]string{v1alpha1.EventTaskQueued, v1alpha1.EventTaskStarted}))
+		w.Eventually(w.reasons).WithArguments("high").Should(Equal([]string{v1alpha1.EventTaskQueued, v1alpha1.EventTaskStarted, v1alpha1.EventTaskCompleted}))
 	})
 
 	It("wait no longer when their priority is raised above the others'", func() {
