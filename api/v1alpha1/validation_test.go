@@ -1,6 +1,7 @@
 package v1alpha1_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -134,8 +135,17 @@ func badTasks() map[string]struct {
 		"copies a repository":      {copyFiles("src/.git/config"), "a path cannot select the files of a git repository itself"},
 		"starts from no moment":    {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
 		"starts from two":          {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
-		"adopts what?":             {func(t *v1alpha1.Task) { t.Spec.Adopt = "Newest" }, "Unsupported value"},
-		"starts from no UID":       {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.StartFrom.TaskUID = "a b" }, "taskUID must be the UID of a task"},
+		"depends on itself":        {func(t *v1alpha1.Task) { builders.DependsOn("other", t.Name)(t) }, "dependsOn cannot name the task itself"},
+		"depends on one twice":     {builders.DependsOn("a", "b", "a"), "dependsOn names a task twice"},
+		"depends on elsewhere":     {builders.DependsOn("other/task"), "a reference contains no '/'"},
+		"depends on too many":      {builders.DependsOn(manyNames(33)...), "must have at most 32 items"},
+		"depends on what?": {spec(func(s *v1alpha1.TaskSpec) {
+			s.DependsOn = []v1alpha1.Dependency{{TaskRef: v1alpha1.NameReference{Name: "a"}, Condition: "Started"}}
+		}), `supported values: "Completed", "Finished"`},
+		"too urgent":         {builders.Priority(1001), "should be less than or equal to 1000"},
+		"not urgent enough":  {builders.Priority(-1001), "should be greater than or equal to -1000"},
+		"adopts what?":       {func(t *v1alpha1.Task) { t.Spec.Adopt = "Newest" }, "Unsupported value"},
+		"starts from no UID": {func(t *v1alpha1.Task) { builders.StartFrom("a", "")(t); t.Spec.StartFrom.TaskUID = "a b" }, "taskUID must be the UID of a task"},
 	}
 }
 
@@ -163,6 +173,46 @@ func copyFiles(path string) change {
 			s.StartFrom.Branch = "try/it"
 		}
 	})
+}
+
+// manyNames returns so many names of tasks.
+func manyNames(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprintf("task-%d", i))
+	}
+	return names
+}
+
+func TestDependenciesMayBeChangedUntilTheTaskStarts(t *testing.T) {
+	created(t, builders.Task("dependent", builders.DependsOn("a")))
+	changes := map[string]change{
+		"another":  builders.DependsOn("b"),
+		"none":     spec(func(s *v1alpha1.TaskSpec) { s.DependsOn = nil }),
+		"finished": builders.Finished,
+	}
+	task := live(t, "dependent")
+	task.Status.Dependencies = []v1alpha1.DependencyStatus{{Name: "a", State: v1alpha1.DependencyFailed}}
+	must(t, server.Client.Status().Update(t.Context(), task))
+	for name, do := range changes {
+		changed := task.DeepCopy()
+		do(changed)
+		if err := server.Client.Update(t.Context(), changed, client.DryRunAll); err != nil {
+			t.Errorf("%s is refused before the start: %v", name, err)
+		}
+	}
+	task.Status.Attempts = []v1alpha1.Attempt{{Number: 1}}
+	must(t, server.Client.Status().Update(t.Context(), task))
+	for name, do := range changes {
+		changed := task.DeepCopy()
+		do(changed)
+		t.Run(name, func(t *testing.T) {
+			expectRefused(t, server.Client.Update(t.Context(), changed, client.DryRunAll), "dependsOn is immutable once the task has started")
+		})
+	}
+	builders.Priority(7)(task)
+	if err := server.Client.Update(t.Context(), task, client.DryRunAll); err != nil {
+		t.Errorf("another priority is refused: %v", err)
+	}
 }
 
 func TestABadTaskIsRefusedWhenItIsApplied(t *testing.T) {
@@ -357,8 +407,10 @@ func TestGoodTasksAreAccepted(t *testing.T) {
 				"AgentOptionsInvalid", "ModelErrors", "ProgramNotFound", "ProgramNotExecutable",
 			}})(t)
 		},
-		"only one of them": retryOn(v1alpha1.FailureMatcher{Reasons: []v1alpha1.AgentFailureReason{"AgentOutOfCredit"}}),
-		"risky tools":      risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
+		"only one of them":   retryOn(v1alpha1.FailureMatcher{Reasons: []v1alpha1.AgentFailureReason{"AgentOutOfCredit"}}),
+		"risky tools":        risky(`^(Bash|shell)$`, `\bterraform\s+destroy`),
+		"many dependencies":  builders.DependsOn(manyNames(32)...),
+		"the least priority": builders.Priority(-1000),
 		"a sidecar, a volume": spec(func(s *v1alpha1.TaskSpec) {
 			s.Template.Spec.Volumes = []corev1.Volume{{Name: "cache", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 			s.Template.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "cache", MountPath: "/home/agent/.cache"}}

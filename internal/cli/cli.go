@@ -97,6 +97,7 @@ Everything these commands do can also be done by applying manifests: see
 		p.forkCommand(),
 		p.pickCommand(),
 		p.publishCommand(),
+		p.queueCommand(),
 		p.searchCommand(),
 		p.snapshotCommand(),
 		p.suspendCommand(),

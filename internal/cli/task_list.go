@@ -61,7 +61,7 @@ is deleted, with their usage and the first words of their prompts.`,
 	o.output = formatFlag(cmd, "table", "wide", "name", "json", "yaml")
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "Only tasks whose name starts with this.")
-	flags.StringVar(&o.state, "state", "", "Only tasks in this state: Running, Suspended, Completed, Failed, Rewound, DriftDetected or Deleted.")
+	flags.StringVar(&o.state, "state", "", "Only tasks in this state: Waiting, Queued, Running, Suspended, Completed, Failed, Rewound, DriftDetected or Deleted.")
 	flags.StringVar(&o.tool, "tool", "", "Only tasks whose agent has called this tool.")
 	flags.StringVar(&o.minTokens, "min-tokens", "", "Only tasks that used at least this many tokens, such as 20000 or 20k.")
 	flags.StringVar(&o.minCost, "min-cost", "", "Only tasks that cost at least this many US dollars, such as 0.50.")
@@ -72,7 +72,7 @@ is deleted, with their usage and the first words of their prompts.`,
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	_ = cmd.RegisterFlagCompletionFunc("name", p.completeHistoryFlag)
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"Running", "Suspended", "Rewound", "DriftDetected", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{"Waiting", "Queued", "Running", "Suspended", "Rewound", "DriftDetected", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

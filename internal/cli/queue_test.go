@@ -1,0 +1,36 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+func TestQueue(t *testing.T) {
+	b := newBench(t)
+	_, errOut := b.must("queue")
+	wantText(t, "message", "No task of namespace "+b.namespace+" waits for a place.\n", errOut)
+	b.task("runs", v1alpha1.ReasonRunning)
+	for _, waiting := range []struct {
+		name     string
+		priority int32
+	}{{"a-first", 0}, {"b-second", 0}, {"low", -10}, {"urgent", 10}} {
+		task := b.task(waiting.name, v1alpha1.ReasonQueued)
+		builders.Priority(waiting.priority)(task)
+		b.try(server.Client.Update(b.ctx, task))
+	}
+	gated := b.task("gated", v1alpha1.ReasonQueued)
+	gated.Status.Attempts = []v1alpha1.Attempt{{Number: 1}}
+	b.try(server.Client.Status().Update(b.ctx, gated))
+
+	out, _ := b.must("queue", "--no-headers")
+	var order []string
+	for line := range strings.Lines(out) {
+		order = append(order, strings.Join(strings.Fields(line)[:3], " "))
+	}
+	wantText(t, "order", "1 urgent 10, 2 a-first 0, 3 b-second 0, 4 low -10", strings.Join(order, ", "))
+	out, _ = b.must("queue", "--all-namespaces")
+	wantParts(t, "the tasks of all namespaces", out, "POSITION", "NAMESPACE", b.namespace)
+}
