@@ -181,15 +181,21 @@ func (p *Places) Ask(task *v1alpha1.Task) plan.Queue {
 	return p.answer(task)
 }
 
-// Settle says what has become of a task that may have asked: queued, if it waits for its turn, and
-// holds, if it has used its place.
+// Settle says what was decided for a task: queued, if it waits for its turn, and holds, if it has used
+// its place. Otherwise it gives back what it may have asked for.
 func (p *Places) Settle(task *v1alpha1.Task, queued, holds bool) {
-	if p == nil || queued || holds {
+	if p == nil || holds {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name := nameOf(task)
+	if queued { // it may have left the queue for something that has passed, and its status says nothing of that
+		p.entryOf(task)
+		p.queue.Join(asked(task))
+		p.admit("")
+		return
+	}
 	e := p.tasks[name]
 	if e == nil || e.uid != task.UID {
 		return
