@@ -49,7 +49,11 @@ func TestAPublisherHoldsNothingOfTheTask(t *testing.T) {
 		s.HostAliases = []corev1.HostAlias{{IP: "10.0.0.1", Hostnames: []string{"git.example.com"}}}
 		s.DNSConfig = &corev1.PodDNSConfig{Searches: []string{"example.com"}}
 		s.NodeSelector = map[string]string{"zone": "a"}
+		s.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/queue"}}
 	})
+	if len(pod.Spec.SchedulingGates) != 0 {
+		t.Errorf("the pod waits for %v, which nobody lifts without the labels of the template", pod.Spec.SchedulingGates)
+	}
 	if pod.Name != "fix-2-publish" || len(pod.Spec.InitContainers) != 0 || len(pod.Spec.Containers) != 1 {
 		t.Fatalf("the pod %s has %d and %d containers", pod.Name, len(pod.Spec.InitContainers), len(pod.Spec.Containers))
 	}

@@ -23,9 +23,12 @@ func list(text ...string) corev1.ResourceList {
 	return l
 }
 
-// TestWhatAVariantChanges: everything that a variant does not name stays as in the source.
+// TestWhatAVariantChanges: everything that a variant does not name stays as in the source, which has
+// waited for those that it depends on.
 func TestWhatAVariantChanges(t *testing.T) {
 	source := builders.Task("source", builders.WithUID("uid-of-source"), func(t *v1alpha1.Task) {
+		builders.DependsOn("earlier")(t)
+		builders.Priority(7)(t)
 		t.Spec.Agent = v1alpha1.Agent{Type: v1alpha1.AgentClaudeCode, Model: "sonnet", StatePaths: []string{".x"}}
 		t.Spec.Workspace = v1alpha1.Workspace{Size: resource.MustParse("5Gi"), Retention: v1alpha1.WorkspaceRetain}
 		t.Spec.Template.Spec.Containers = append([]corev1.Container{{Name: "database", Image: "db"}}, corev1.Container{
@@ -63,7 +66,7 @@ func TestWhatAVariantChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.variant.Name = "new"
 			want := source.Spec.DeepCopy()
-			want.OperatingMode = v1alpha1.OperatingModeRunning
+			want.OperatingMode, want.DependsOn = v1alpha1.OperatingModeRunning, nil
 			want.StartFrom = &v1alpha1.StartFrom{
 				TaskRef: v1alpha1.NameReference{Name: "source"}, TaskUID: "uid-of-source", At: &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](7)},
 				Conversation: v1alpha1.ConversationInclude, Branch: "clew/new", Fork: &v1alpha1.ForkOrigin{From: "task source at its latest checkpoint"},
