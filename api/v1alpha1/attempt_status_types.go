@@ -48,6 +48,17 @@ const (
 	AttemptRewind AttemptTrigger = "Rewind"
 )
 
+// AttemptPurpose says what the pod of an attempt is for.
+// +kubebuilder:validation:Enum=Agent;Rewind
+type AttemptPurpose string
+
+const (
+	// AttemptForAgent runs the agent, after a rewind if there is one.
+	AttemptForAgent AttemptPurpose = "Agent"
+	// AttemptForRewind only rewinds a stopped task, and runs no agent.
+	AttemptForRewind AttemptPurpose = "Rewind"
+)
+
 // AgentMemory says what an agent knew about the conversation when it was started.
 // +kubebuilder:validation:Enum=New;Session;Rendered
 type AgentMemory string
@@ -91,9 +102,9 @@ type Attempt struct {
 	// trigger says why the attempt was started.
 	// +optional
 	Trigger AttemptTrigger `json:"trigger,omitempty"`
-	// prepareOnly is true for an attempt without an agent, which only rewinds the task.
+	// purpose is what its pod is for; empty, from a former version of Clew, for Agent.
 	// +optional
-	PrepareOnly bool `json:"prepareOnly,omitempty"`
+	Purpose AttemptPurpose `json:"purpose,omitempty"`
 	// startTime is when the attempt was reserved.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`

@@ -63,7 +63,7 @@ func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s.after(time.Minute).step()
 	s.agentRuns()
 	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour})
-	if empty := filled.Empty(s.lastAttempt(), "PrepareOnly"); empty != nil { // it has an agent
+	if empty := filled.Empty(s.lastAttempt()); empty != nil {
 		t.Errorf("these fields are empty: %v of %+v", empty, s.lastAttempt())
 	}
 }

@@ -31,10 +31,10 @@ const longPause = 5 * time.Minute
 func HoldsPlace(task *v1alpha1.Task) bool {
 	d := &decision{task: task, old: &task.Status, s: &task.Status}
 	if a := d.active(); a != nil {
-		return !a.PrepareOnly
+		return a.Purpose != v1alpha1.AttemptForRewind
 	}
 	last, stored := d.last(), meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
-	if last == nil || last.PrepareOnly || task.DeletionTimestamp != nil {
+	if last == nil || last.Purpose == v1alpha1.AttemptForRewind || task.DeletionTimestamp != nil {
 		return false
 	}
 	if want := d.want(); want != wantAgent && want != wantRewind {

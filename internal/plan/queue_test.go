@@ -68,7 +68,7 @@ func TestARewindOfAStoppedTaskNeedsNoPlace(t *testing.T) {
 	s := completedTask(t).full()
 	s.rewind("back", 1).step()
 	s.wantStarted(2)
-	if !s.lastAttempt().PrepareOnly || HoldsPlace(s.o.Task) {
+	if s.lastAttempt().Purpose != v1alpha1.AttemptForRewind || HoldsPlace(s.o.Task) {
 		t.Error("a pod without an agent takes a place")
 	}
 	s.prepared(daemonapi.PrepareResult{Operation: "back", OperationKind: daemonapi.OperationRewind})

@@ -242,7 +242,7 @@ func (d *decision) start(want want) {
 	}
 	d.appendAttempt(v1alpha1.Attempt{
 		Number: number, PodName: resources.PodName(d.task.Name, number),
-		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)), PrepareOnly: want == wantRewindOnly,
+		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)), Purpose: purposeOf(want),
 	})
 	if d.rewinding() {
 		d.s.Rewind.Attempt = number
@@ -271,6 +271,14 @@ func (d *decision) waitFor(b *Blocker) {
 	if !reason.Find(b.Reason).Watched {
 		d.requeue(d.patience())
 	}
+}
+
+// purposeOf returns what the pod of an attempt is for.
+func purposeOf(want want) v1alpha1.AttemptPurpose {
+	if want == wantRewindOnly {
+		return v1alpha1.AttemptForRewind
+	}
+	return v1alpha1.AttemptForAgent
 }
 
 // maxPatience bounds the pause before a task that waits for its source looks for it again.
@@ -466,8 +474,10 @@ func (d *decision) makePod(a *v1alpha1.Attempt) {
 		return
 	}
 	d.ensureClaim()
-	a.PrepareOnly = a.PrepareOnly || d.want() == wantRewindOnly
-	d.makePodAs(a, a.PrepareOnly)
+	if d.want() == wantRewindOnly {
+		a.Purpose = v1alpha1.AttemptForRewind
+	}
+	d.makePodAs(a, a.Purpose == v1alpha1.AttemptForRewind)
 }
 
 // makePodAs plans the pod of an attempt; prepareOnly for one without an agent.
