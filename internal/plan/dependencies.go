@@ -146,14 +146,13 @@ func (d *decision) mayAppear() bool {
 
 // dependencyBlocker returns why the task cannot start yet because of others; nil if it can.
 func (d *decision) dependencyBlocker() *Blocker {
-	var waits, failures, failed []string
+	var waits, failed []string
 	for _, s := range d.s.Dependencies {
 		switch s.State {
 		case v1alpha1.DependencyMet:
 			continue
 		case v1alpha1.DependencyFailed:
-			failed = append(failed, s.Name)
-			failures = append(failures, fmt.Sprintf("task %s has failed (%s)", s.Name, failureOf(d.o.Dependencies[s.Name].Task)))
+			failed = append(failed, fmt.Sprintf("%s (%s)", s.Name, failureOf(d.o.Dependencies[s.Name].Task)))
 		}
 		waits = append(waits, fmt.Sprintf("%s (%s)", s.Name, describeDependency(s.State, d.o.Dependencies[s.Name])))
 	}
@@ -164,15 +163,31 @@ func (d *decision) dependencyBlocker() *Blocker {
 		return &Blocker{v1alpha1.ReasonDependencyCircle, fmt.Sprintf(
 			"tasks wait for each other: %s: take one of them out of another one's dependsOn", drawn(circle))}
 	case len(failed) > 0:
-		return &Blocker{v1alpha1.ReasonDependencyFailed, fmt.Sprintf(
-			"this task waits for others to complete, and %s: resume %s, or take it out of dependsOn; this task goes on by itself when it has completed",
-			strings.Join(failures[:min(len(failures), 3)], ", and "), listed(failed))}
+		return &Blocker{v1alpha1.ReasonDependencyFailed, failedMessage(failed)}
 	}
 	return &Blocker{v1alpha1.ReasonWaitingForTasks, "the task waits for other tasks: " + listed(waits)}
 }
 
-// maxFailureBytes bounds what a message quotes of how another task has failed.
-const maxFailureBytes = 200
+const (
+	// maxFailures is how many tasks that have failed a message names.
+	maxFailures = 3
+	// maxFailureBytes bounds what it quotes of how one of them has failed.
+	maxFailureBytes = 150
+)
+
+// failedMessage says which tasks have failed that were to complete, and what to do.
+func failedMessage(failed []string) string {
+	if len(failed) == 1 {
+		return "a task that this one waits for has failed, and was to complete: " + failed[0] +
+			": resume it, or take it out of dependsOn; this task goes on by itself when it has completed"
+	}
+	which := strings.Join(failed[:min(len(failed), maxFailures)], ", ")
+	if more := len(failed) - maxFailures; more > 0 {
+		which += fmt.Sprintf(" and %d more", more)
+	}
+	return "tasks that this one waits for have failed, and were to complete: " + which +
+		": resume them, or take them out of dependsOn; this task goes on by itself when they have completed"
+}
 
 // failureOf returns how a task failed.
 func failureOf(task *v1alpha1.Task) string {

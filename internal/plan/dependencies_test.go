@@ -113,7 +113,7 @@ func TestADependencyThatFailedIsTold(t *testing.T) {
 	failed.Status.Attempts = []v1alpha1.Attempt{{Number: 4, Message: "exited with code 3"}}
 	s.finds("a", FoundTask{Task: failed}).step()
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDependencyFailed,
-		"task a has failed (BackoffLimitExceeded: exited with code 3)", "resume a, or take it out of dependsOn", "goes on by itself")
+		": a (BackoffLimitExceeded: exited with code 3): resume it, or take it out of dependsOn", "goes on by itself")
 	s.wantEntries(v1alpha1.EventTaskWaiting, v1alpha1.EventTaskHindered)
 	s.exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning).step() // it is resumed
 	s.wantState(v1alpha1.ReasonWaitingForTasks)
@@ -306,11 +306,13 @@ func TestManyDependenciesFitIntoAMessage(t *testing.T) {
 	}
 	s := newScene(t, builders.DependsOn(names...))
 	for _, name := range names {
-		s.exists(name, metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
+		failed := other(name, metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
+		failed.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Message: strings.Repeat("m", 1000)}}
+		s.finds(name, FoundTask{Task: failed})
 	}
 	s.o.Task.UID = types.UID("uid")
 	s.step()
-	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDependencyFailed, "and 22 more", "goes on by itself")
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDependencyFailed, "and 29 more", "goes on by itself when they have completed")
 	if !slices.ContainsFunc(s.status().Dependencies, func(d v1alpha1.DependencyStatus) bool { return d.Name == names[31] }) {
 		t.Error("the last one is missing in the status")
 	}
