@@ -29,6 +29,8 @@ type Verification struct {
 	// Pass is true for a part of the daily pass over all of them, and false for a new look at
 	// damaged ones.
 	Pass bool
+	// Requested is true for a checkpoint that somebody waits to have verified, the only one in Numbers.
+	Requested bool
 	// Conversation is true if the conversation is to be verified as well.
 	Conversation bool
 	// Numbers of the checkpoints to verify, in order. There are no more if it is empty.

@@ -212,6 +212,15 @@ func (s *Store) ReportDamage(ctx context.Context, task history.Key, number int64
 	return s.keyed.ReportDamage(ctx, task, number, damage)
 }
 
+// RequestVerification has one checkpoint of a task verified soon.
+func (s *Store) RequestVerification(ctx context.Context, task history.Key, number int64) error {
+	task, err := s.keyOf(ctx, task)
+	if err != nil {
+		return err
+	}
+	return s.keyed.RequestVerification(ctx, task, number)
+}
+
 // DamagedConversations returns the checkpoints of a task whose messages are missing or changed.
 func (s *Store) DamagedConversations(ctx context.Context, task history.Key) (map[int64]string, error) {
 	task, err := s.keyOf(ctx, task)

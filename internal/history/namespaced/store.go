@@ -45,6 +45,7 @@ type byUID interface {
 	Conversation(ctx context.Context, taskUID string, after int64, limit int) ([]history.Entry, error)
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
 	PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error)
+	UnpushedCheckpoints(ctx context.Context, taskUID string) ([]int64, error)
 	Attempt(ctx context.Context, taskUID string) (int64, error)
 }
 

@@ -222,6 +222,16 @@ func (s *Store) PushedCheckpoints(ctx context.Context, taskUID string) (durable,
 	return durable, lost, wrap(err, "list the durable checkpoints of the task with UID "+taskUID)
 }
 
+// maxUnpushed bounds what UnpushedCheckpoints returns.
+const maxUnpushed = 10
+
+// UnpushedCheckpoints returns the numbers of the task's checkpoints that only its volume may have: they
+// are neither durable nor lost. Of many, it returns the first.
+func (s *Store) UnpushedCheckpoints(ctx context.Context, taskUID string) ([]int64, error) {
+	rows, err := s.read().UnpushedCheckpoints(ctx, sqlc.UnpushedCheckpointsParams{TaskUid: taskUID, UpToRows: maxUnpushed})
+	return numbers(rows), wrap(err, "list the checkpoints of the task with UID "+taskUID+" that are not in the gitstore")
+}
+
 // RecordedTransitions returns the number up to which all transitions of the task are
 // recorded; the largest possible number if the task's history was deleted.
 func (s *Store) RecordedTransitions(ctx context.Context, namespace, taskUID string) (int64, error) {

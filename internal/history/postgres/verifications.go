@@ -62,6 +62,10 @@ func (s *Store) NextVerification(ctx context.Context, after string, resting []st
 		if err != nil {
 			return err
 		}
+		if row.Requested > 0 {
+			v = requested(row)
+			return nil
+		}
 		if row.NextNumber == 0 && time.Since(row.Begun) >= verifyEvery {
 			row.NextNumber = 1
 			if row.Begun, err = q.BeginPass(ctx, row.TaskID); err != nil {
@@ -82,6 +86,60 @@ func (s *Store) NextVerification(ctx context.Context, after string, resting []st
 		return err
 	})
 	return v, err
+}
+
+// requested returns the part of a verification that is the checkpoint which somebody waits for.
+func requested(row sqlc.ClaimVerificationRow) history.Verification {
+	return history.Verification{
+		Task: history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}, Turn: row.Turn, Requested: true, Conversation: true,
+		Numbers: []int64{int64(row.Requested)}, TaskID: row.TaskID, Next: row.NextNumber, Begun: row.Begun,
+	}
+}
+
+// RequestVerification has one checkpoint of a task verified before all others of the task, and soon. It
+// may be repeated. What is found is announced as every verdict is. Errors: history.ErrNotFound if the
+// task has no such checkpoint; history.ErrUnavailable.
+func (s *Store) RequestVerification(ctx context.Context, task history.Key, number int64) error {
+	doing := fmt.Sprintf("request the verification of checkpoint %d of the task with UID %s", number, task.UID)
+	return s.write(ctx, doing, func(q *sqlc.Queries) error {
+		found, err := taskIn(ctx, q, task)
+		if err != nil {
+			return err
+		}
+		if _, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: task.UID, Number: narrow(number)}); err != nil {
+			return err
+		}
+		_, err = q.RequestVerification(ctx, sqlc.RequestVerificationParams{TaskID: found.TaskID, Number: narrow(number)})
+		return err
+	})
+}
+
+// recordRequested records the outcome of a verification that was requested.
+func (s *Store) recordRequested(ctx context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) ([]history.VerdictChange, error) {
+	var changes []history.VerdictChange
+	err := s.write(ctx, "record the requested verification of a checkpoint of the task with UID "+v.Task.UID, func(q *sqlc.Queries) error {
+		changes = nil
+		for _, verdict := range verdicts {
+			change, err := judge(ctx, q, judgement{taskID: v.TaskID, number: verdict.Number, objects: &verdict.Damage,
+				messages: conversations[verdict.Number], messagesRead: true, kept: true})
+			if err != nil {
+				return err
+			}
+			if change != nil {
+				changes = append(changes, *change)
+			}
+			end := sqlc.EndRequestedVerificationParams{TaskID: v.TaskID, Number: narrow(verdict.Number), Due: v.Begun.Add(verifyEvery)}
+			if err := q.EndRequestedVerification(ctx, end); err != nil {
+				return err
+			}
+		}
+		damaged := slices.ContainsFunc(changes, func(c history.VerdictChange) bool { return c.Damage != "" })
+		return announce(ctx, q, v, damaged)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return changes, nil
 }
 
 // PostponeVerification puts off a part of a verification that failed, for half the time since the
@@ -153,6 +211,9 @@ func damagedOnBranch(ctx context.Context, q *sqlc.Queries, uid string, numbers [
 // and, if the conversation was verified, what is wrong with messages, by checkpoint. It returns
 // the checkpoints that were found damaged, or healed.
 func (s *Store) RecordVerification(ctx context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) ([]history.VerdictChange, error) {
+	if v.Requested {
+		return s.recordRequested(ctx, v, verdicts, conversations)
+	}
 	var changes []history.VerdictChange
 	err := s.write(ctx, "record the verification of checkpoints of the task with UID "+v.Task.UID, func(q *sqlc.Queries) error {
 		changes = nil

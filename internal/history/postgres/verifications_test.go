@@ -112,6 +112,46 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(next(ctx).Numbers).To(Equal([]int64{1}))
 	})
 
+	It("verifies a checkpoint that somebody waits for first, and goes on with the pass then", func(ctx SpecContext) {
+		for n := range int64(25) {
+			w.append(durable(n + 1))
+		}
+		begin(GinkgoTB(), w.store, history.Task{Namespace: w.task.Namespace, Name: "other", UID: "other"}, 1).append(durable(1))
+		first := next(ctx)
+		Expect(w.store.RecordVerification(ctx, first, verdicts(first, nil), nil)).To(BeEmpty())
+		sql(ctx, "UPDATE verifications SET due = now() - interval '1 hour'")
+
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 25)).To(Succeed())
+		v := next(ctx)
+		Expect(v).To(And(HaveField("Task", w.task), HaveField("Requested", true), HaveField("Pass", false), HaveField("Conversation", true), HaveField("Numbers", Equal([]int64{25}))))
+
+		By("not giving it to two servers, whoever asks again")
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 25)).To(Succeed())
+		Expect(next(ctx).Requested).To(BeFalse())
+
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
+		Expect(integrity(ctx, 25)).To(And(HaveField("Verified", BeTemporally("~", time.Now(), time.Minute)), HaveField("Damage", "")))
+		Expect(integrity(ctx, 24).Verified).To(BeZero(), "the pass is not over")
+		Expect(next(ctx)).To(And(HaveField("Task", w.task), HaveField("Requested", false), HaveField("Pass", true), HaveField("Numbers", HaveLen(5))))
+
+		By("recording damage as any other verification does")
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 24)).To(Succeed())
+		v = next(ctx)
+		Expect(w.store.RecordVerification(ctx, v, verdicts(v, map[int64]string{24: "a blob is missing"}), nil)).To(ConsistOf(HaveField("Damage", "a blob is missing")))
+		Expect(integrity(ctx, 24).Damage).To(Equal("a blob is missing"))
+	})
+
+	It("verifies no checkpoint that does not exist, and none of another namespace's task", func(ctx SpecContext) {
+		w.append(durable(1))
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 2)).To(MatchError(history.ErrNotFound))
+		Expect(w.store.RequestVerification(ctx, history.Key{Namespace: "elsewhere", UID: w.task.UID}, 1)).To(MatchError(history.ErrNotFound))
+	})
+
+	It("lists the checkpoints that only the volume has", func(ctx SpecContext) {
+		w.append(durable(1), checkpoint(2), durable(3), checkpoint(4))
+		Expect(w.store.UnpushedCheckpoints(ctx, w.task.UID)).To(Equal([]int64{2, 4}))
+	})
+
 	It("gives each namespace its turn, however long others' tasks are due", func(ctx SpecContext) {
 		// The first two are of namespaces that have had one name.
 		for _, task := range []history.Task{{Namespace: "ns-b", Name: "1", UID: "b1"}, {Namespace: "ns-b@anew", Name: "2", UID: "b2"}, {Namespace: "ns-c", Name: "1", UID: "c1"}} {

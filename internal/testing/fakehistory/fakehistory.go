@@ -39,6 +39,8 @@ type task struct {
 	rewinds     map[string]history.Rewind
 	names       map[string]history.NamedCheckpoint
 	corrupted   error
+	// requested are the checkpoints that were requested to be verified.
+	requested []int64
 }
 
 // New returns an empty store that is up.

@@ -2,6 +2,7 @@ package fakehistory
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/clew-dev/clew/internal/history"
@@ -25,6 +26,49 @@ func (s *Store) ReportDamage(_ context.Context, key history.Key, number int64, d
 	}
 	k.checkpoints[number-1].Integrity = history.Integrity{Damage: damage, Found: time.Now(), Verified: time.Now()}
 	return nil
+}
+
+// RequestVerification implements the controllers' stores. A test verifies with SetIntegrity.
+func (s *Store) RequestVerification(_ context.Context, key history.Key, number int64) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return err
+	}
+	k := s.find(key)
+	if k == nil || number > int64(len(k.checkpoints)) {
+		return history.ErrNotFound
+	}
+	k.requested = append(k.requested, number)
+	return nil
+}
+
+// RequestedVerifications returns the checkpoints of a task that were requested to be verified.
+func (s *Store) RequestedVerifications(t history.Task) []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := s.find(t.Key()); k != nil {
+		return slices.Clone(k.requested)
+	}
+	return nil
+}
+
+// UnpushedCheckpoints implements the controllers' stores.
+func (s *Store) UnpushedCheckpoints(_ context.Context, taskUID string) ([]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return nil, err
+	}
+	var unpushed []int64
+	for _, k := range s.tasks {
+		for _, c := range k.checkpoints {
+			if k.state.Task.UID == taskUID && !c.Durable && !c.Lost {
+				unpushed = append(unpushed, c.Number)
+			}
+		}
+	}
+	return unpushed, nil
 }
 
 // VerifiedTasks implements the controllers' stores.

@@ -21,7 +21,7 @@ WHERE t.id = verifications.task_id AND verifications.task_id = (
     SELECT v.task_id FROM verifications v
     WHERE v.turn > @after::text AND v.turn <> ALL(@resting::text[]) AND v.due <= now()
     ORDER BY v.turn, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun;
+RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun, verifications.requested;
 
 -- name: PostponeVerification :exec
 -- One that was hastened meanwhile stays due.
@@ -69,6 +69,25 @@ WHERE task_id = @task_id;
 INSERT INTO verifications (task_id, namespace, due, begun, changed)
 SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t WHERE t.id = @task_id
 ON CONFLICT (task_id) DO UPDATE SET due = now(), changed = now();
+
+-- name: RequestVerification :execrows
+-- It comes before what else is due in the namespace. If the same checkpoint is requested already, nothing
+-- changes: it may have been put off.
+INSERT INTO verifications (task_id, namespace, due, begun, changed, requested)
+SELECT t.id, t.namespace, 'epoch', 'epoch', now(), @number::integer FROM tasks t WHERE t.id = @task_id
+ON CONFLICT (task_id) DO UPDATE SET requested = excluded.requested,
+    due = CASE WHEN verifications.requested = excluded.requested THEN verifications.due ELSE 'epoch' END;
+
+-- name: EndRequestedVerification :exec
+-- The pass over all checkpoints goes on where it was.
+UPDATE verifications
+SET due = CASE WHEN next_number > 0 THEN now() ELSE @due::timestamptz END,
+    requested = CASE WHEN requested = @number::integer THEN 0 ELSE requested END
+WHERE task_id = @task_id;
+
+-- name: UnpushedCheckpoints :many
+SELECT c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = @task_uid AND NOT c.durable AND NOT c.lost ORDER BY c.number LIMIT @up_to_rows;
 
 -- name: AnnounceVerdicts :execrows
 -- Whoever follows what was verified reads the task's verdicts again.

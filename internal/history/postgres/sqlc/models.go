@@ -395,4 +395,5 @@ type Verification struct {
 	Through    int32
 	Namespace  string
 	Turn       string
+	Requested  int32
 }

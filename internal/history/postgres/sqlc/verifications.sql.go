@@ -78,7 +78,7 @@ WHERE t.id = verifications.task_id AND verifications.task_id = (
     SELECT v.task_id FROM verifications v
     WHERE v.turn > $2::text AND v.turn <> ALL($3::text[]) AND v.due <= now()
     ORDER BY v.turn, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun
+RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun, verifications.requested
 `
 
 type ClaimVerificationParams struct {
@@ -95,6 +95,7 @@ type ClaimVerificationRow struct {
 	Turn       string
 	NextNumber int32
 	Begun      time.Time
+	Requested  int32
 }
 
 // Of the first namespace after the given one, by name, that has any and does not rest, the verification that is due
@@ -110,6 +111,7 @@ func (q *Queries) ClaimVerification(ctx context.Context, arg ClaimVerificationPa
 		&i.Turn,
 		&i.NextNumber,
 		&i.Begun,
+		&i.Requested,
 	)
 	return i, err
 }
@@ -173,6 +175,25 @@ func (q *Queries) DamagedCheckpoints(ctx context.Context, arg DamagedCheckpoints
 		return nil, err
 	}
 	return items, nil
+}
+
+const endRequestedVerification = `-- name: EndRequestedVerification :exec
+UPDATE verifications
+SET due = CASE WHEN next_number > 0 THEN now() ELSE $1::timestamptz END,
+    requested = CASE WHEN requested = $2::integer THEN 0 ELSE requested END
+WHERE task_id = $3
+`
+
+type EndRequestedVerificationParams struct {
+	Due    time.Time
+	Number int32
+	TaskID int32
+}
+
+// The pass over all checkpoints goes on where it was.
+func (q *Queries) EndRequestedVerification(ctx context.Context, arg EndRequestedVerificationParams) error {
+	_, err := q.db.Exec(ctx, endRequestedVerification, arg.Due, arg.Number, arg.TaskID)
+	return err
 }
 
 const enrollVerifications = `-- name: EnrollVerifications :execrows
@@ -308,6 +329,28 @@ func (q *Queries) PostponeVerification(ctx context.Context, arg PostponeVerifica
 	return err
 }
 
+const requestVerification = `-- name: RequestVerification :execrows
+INSERT INTO verifications (task_id, namespace, due, begun, changed, requested)
+SELECT t.id, t.namespace, 'epoch', 'epoch', now(), $1::integer FROM tasks t WHERE t.id = $2
+ON CONFLICT (task_id) DO UPDATE SET requested = excluded.requested,
+    due = CASE WHEN verifications.requested = excluded.requested THEN verifications.due ELSE 'epoch' END
+`
+
+type RequestVerificationParams struct {
+	Number int32
+	TaskID int32
+}
+
+// It comes before what else is due in the namespace. If the same checkpoint is requested already, nothing
+// changes: it may have been put off.
+func (q *Queries) RequestVerification(ctx context.Context, arg RequestVerificationParams) (int64, error) {
+	result, err := q.db.Exec(ctx, requestVerification, arg.Number, arg.TaskID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const scheduleVerification = `-- name: ScheduleVerification :execrows
 UPDATE verifications
 SET next_number = $1, due = $2,
@@ -364,6 +407,36 @@ func (q *Queries) SetVerdict(ctx context.Context, arg SetVerdictParams) error {
 		arg.Conversation,
 	)
 	return err
+}
+
+const unpushedCheckpoints = `-- name: UnpushedCheckpoints :many
+SELECT c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
+WHERE t.uid = $1 AND NOT c.durable AND NOT c.lost ORDER BY c.number LIMIT $2
+`
+
+type UnpushedCheckpointsParams struct {
+	TaskUid  string
+	UpToRows int32
+}
+
+func (q *Queries) UnpushedCheckpoints(ctx context.Context, arg UnpushedCheckpointsParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, unpushedCheckpoints, arg.TaskUid, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var number int32
+		if err := rows.Scan(&number); err != nil {
+			return nil, err
+		}
+		items = append(items, number)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const verdict = `-- name: Verdict :one
