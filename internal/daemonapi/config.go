@@ -98,6 +98,9 @@ type Config struct {
 	IdleSeconds int32 `json:"idleSeconds,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.
 	PrepareOnly bool `json:"prepareOnly,omitempty"`
+	// VolumeReleased is set if the volume is new because the task's former one was released, and not
+	// lost.
+	VolumeReleased bool `json:"volumeReleased,omitempty"`
 	// SpoolMargin bounds the acknowledged records that the daemon keeps.
 	SpoolMargin SpoolMargin `json:"spoolMargin,omitzero"`
 }

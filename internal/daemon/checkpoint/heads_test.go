@@ -105,6 +105,9 @@ func TestACommitThatCannotBeStoredHoldsBackNoCheckpoint(t *testing.T) {
 			g.Expect(hasHead(slices.Concat(repo.pushes...))).To(gomega.BeFalse())
 			g.Expect(repo.stored).To(gomega.HaveLen(1))
 			g.Expect(events(g, taker)).To(gomega.Equal([]string{v1alpha1.EventHeadNotStored}), "once for each commit")
+			records, err := taker.Spool.Read(0, 100, 1<<20)
+			g.Expect(err).NotTo(gomega.HaveOccurred())
+			g.Expect(records[len(records)-1].GetCheckpoint().GetDurable()).To(gomega.BeTrue(), "whoever has that the last checkpoint is durable has all records")
 		})
 	}
 }

@@ -190,15 +190,16 @@ func (t *Taker) pushed(points []journal.Point) error {
 	if err := t.Recover(); err != nil {
 		return err
 	}
+	// The last record of a pod is that its last checkpoint is durable: whoever has that has all.
+	if err := t.tellOfHeads(points); err != nil {
+		return err
+	}
 	done := map[int64]bool{}
 	for _, p := range points {
 		done[p.Number] = true
 		if err := t.RecordDurable(p); err != nil {
 			return err
 		}
-	}
-	if err := t.tellOfHeads(points); err != nil {
-		return err
 	}
 	t.Log.Info("pushed checkpoints", "through", points[len(points)-1].Number)
 	return t.Journal.Update(func(s *journal.State) error {

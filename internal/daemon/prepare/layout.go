@@ -186,7 +186,7 @@ func (p *preparer) startOver(ctx context.Context, layout journal.Layout) error {
 		return nil
 	}
 	p.log.Info("the volume was lost before any checkpoint was durable: starting over")
-	_, err := p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Reason: "the volume was lost before any checkpoint was durable"})
+	_, err := p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Reason: "the volume was " + p.fateOfVolume() + " before any checkpoint was durable"})
 	if err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 		session = nil // unknown how much of the conversation it contains
 	}
 	if layout.Move != "" {
-		position, err = p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Checkpoint: point.Number, AfterSequence: res.sequence, Reason: "the volume was lost"})
+		position, err = p.move(ctx, &daemonv1.Move{OperationId: layout.Move, Checkpoint: point.Number, AfterSequence: res.sequence, Reason: "the volume was " + p.fateOfVolume()})
 		if errors.Is(err, gatewayclient.ErrNotFound) {
 			return p.planOlder(ctx, point, "the gitstore has checkpoint %d of this task but the history store does not know it")
 		}
@@ -281,6 +281,14 @@ func (p *preparer) restore(ctx context.Context, layout journal.Layout) error {
 	p.result.Restored = true
 	p.log.Info("restored the workspace from the gitstore", "checkpoint", point.Number)
 	return p.recordRestored(ctx, point, session, position)
+}
+
+// fateOfVolume says in a word what has become of the task's former volume.
+func (p *preparer) fateOfVolume() string {
+	if p.cfg.Pod.VolumeReleased {
+		return "released"
+	}
+	return "lost"
 }
 
 // recordRestored journals that a checkpoint was restored after the volume was lost. If newer
@@ -316,7 +324,7 @@ func (p *preparer) recordRestored(ctx context.Context, point journal.Point, sess
 	if err != nil {
 		return err
 	}
-	return p.taker.Event(v1alpha1.EventWorkspaceRestored, fmt.Sprintf("the volume was lost; checkpoint %d was restored from the gitstore", point.Number),
+	return p.taker.Event(v1alpha1.EventWorkspaceRestored, fmt.Sprintf("the volume was %s; checkpoint %d was restored from the gitstore", p.fateOfVolume(), point.Number),
 		map[string]string{"checkpoint": strconv.FormatInt(point.Number, 10)})
 }
 

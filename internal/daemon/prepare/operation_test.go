@@ -7,6 +7,7 @@ import (
 
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/prepare"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
@@ -50,6 +51,33 @@ func TestAResumeWithTheIDOfAnEarlierRewindIsCarriedOut(t *testing.T) {
 				expect(t, "the operation", r.OperationKind+"/"+r.Operation, "Resume/1")
 				expect(t, "conversation", w.Lines(), append(slices.Clone(callsOfThree[:3]), "user More."))
 			}
+		})
+	}
+}
+
+// What became of the volume is for people: the work is restored in the same way.
+func TestAWorkspaceOnANewVolumeSaysWhatBecameOfTheFormerOne(t *testing.T) {
+	t.Parallel()
+	for said, released := range map[string]bool{"the volume was lost": false, "the volume was released": true} {
+		t.Run(said, func(t *testing.T) {
+			w := three(t)
+			files, lines := w.Tree(), w.Lines()
+			w.LoseVolume()
+			config := w.PrepareConfig(2, nil)
+			config.Pod.VolumeReleased = released
+			r := prepare.Run(t.Context(), config)
+			expect(t, "the result", daemonapi.PrepareResult{Reason: "Prepared", Restored: true}, r)
+			expect(t, "the files", w.Tree(), files)
+			expect(t, "the conversation", w.Lines(), lines)
+			var moves []string
+			w.Server.Inspect(w.UID, func(k *daemontest.Task) {
+				for _, r := range k.Records {
+					if m := r.GetMove(); m != nil {
+						moves = append(moves, m.GetReason())
+					}
+				}
+			})
+			expect(t, "the moves of the conversation", moves, []string{said})
 		})
 	}
 }
