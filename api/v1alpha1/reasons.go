@@ -8,6 +8,12 @@ const (
 	TaskSucceeded = "Succeeded"
 	// TaskWorkspaceReady is True while the task's volume has the intended state.
 	TaskWorkspaceReady = "WorkspaceReady"
+	// TaskVolumeReleased is True once the task has given its volume back, and False while it is to
+	// do so and something is waited for. Other tasks do not have it.
+	TaskVolumeReleased = "VolumeReleased"
+	// TaskVolumeSized is False while the task's volume is smaller than workspace.size. A task whose
+	// size has never grown does not have it.
+	TaskVolumeSized = "VolumeSized"
 	// TaskDurable is True when the gitstore has the latest checkpoint.
 	TaskDurable = "Durable"
 	// TaskDrifted is True when the worktree is not as Clew last left it.
@@ -121,6 +127,23 @@ const (
 	ReasonPrepareFailed         = "PrepareFailed"
 	// ReasonFenced: a newer attempt has been seen. This one ends.
 	ReasonFenced = "Fenced"
+)
+
+// Reasons of the conditions VolumeReleased and VolumeSized. WorkspaceReady has ReasonReleased as
+// well.
+const (
+	// ReasonReleased: the volume's claim was deleted, and a resume makes another one.
+	ReasonReleased = "Released"
+	// ReasonReleasePending: the volume is kept until everything is known to be stored elsewhere.
+	ReasonReleasePending = "ReleasePending"
+	// ReasonVolumeGrowing: the claim asks for more, and does not have it yet.
+	ReasonVolumeGrowing = "VolumeGrowing"
+	// ReasonVolumeGrown: the volume has the size that workspace.size asks for.
+	ReasonVolumeGrown = "VolumeGrown"
+	// ReasonNextVolume: the volume cannot grow.
+	ReasonNextVolume = "WaitingForNextVolume"
+	// ReasonGrowthRefused: the API server does not let the volume grow.
+	ReasonGrowthRefused = "GrowthRefused"
 )
 
 // Problems of a daemon while its agent runs. The condition Succeeded has them as its reason,
@@ -312,9 +335,13 @@ const (
 	// EventPhaseChanged: a contract entered a phase.
 	EventPhaseChanged = "PhaseChanged"
 	// EventTaskJoined: a task became part of a contract, or the child of another one.
-	EventTaskJoined          = "TaskJoined"
-	EventPodLost             = "PodLost"
-	EventVolumeLost          = "VolumeLost"
+	EventTaskJoined = "TaskJoined"
+	EventPodLost    = "PodLost"
+	EventVolumeLost = "VolumeLost"
+	// EventVolumeReleased: a suspended task has given its volume back.
+	EventVolumeReleased = "VolumeReleased"
+	// EventTaskReleased: a finished task has given back what it occupied, or is being deleted.
+	EventTaskReleased        = "TaskReleased"
 	EventOperationRefused    = "OperationRefused"
 	EventOperationFailed     = "OperationFailed"
 	EventNotApplicable       = "OperationNotApplicable"

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -257,8 +258,8 @@ type TaskStatus struct {
 	// observedGeneration is the generation the status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// conditions are Succeeded, WorkspaceReady, Durable, Drifted, Published, HistoryRecorded
-	// and HistoryComplete.
+	// conditions are Succeeded, WorkspaceReady, VolumeReleased, VolumeSized, Durable, Drifted,
+	// Published, HistoryRecorded and HistoryComplete.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -291,6 +292,16 @@ type TaskStatus struct {
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Dependencies []DependencyStatus `json:"dependencies,omitempty"`
+	// released is the last release of the task's volume; absent once the workspace is prepared on
+	// another one.
+	// +optional
+	Released *ReleaseStatus `json:"released,omitempty"`
+	// handledSize is the workspace.size that the condition VolumeSized is about.
+	// +optional
+	HandledSize *resource.Quantity `json:"handledSize,omitempty"`
+	// deletionRequestedTime is when Clew began to delete the Task, as spec.onFinish says.
+	// +optional
+	DeletionRequestedTime *metav1.Time `json:"deletionRequestedTime,omitempty"`
 	// source is the resolved checkpoint of startFrom.
 	// +optional
 	Source *SourceStatus `json:"source,omitempty"`

@@ -108,7 +108,8 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="self.agent.type == oldSelf.agent.type",message="agent.type is immutable: start a new Task from this one with startFrom, and give that one another agent"
 // +kubebuilder:validation:XValidation:rule="has(self.prompt) == has(oldSelf.prompt) && (!has(self.prompt) || self.prompt == oldSelf.prompt)",message="prompt is immutable: give the agent its next prompt with resume.prompt"
 // +kubebuilder:validation:XValidation:rule="has(self.promptFrom) == has(oldSelf.promptFrom) && (!has(self.promptFrom) || self.promptFrom == oldSelf.promptFrom)",message="promptFrom is immutable: give the agent its next prompt with resume.prompt"
-// +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode) && quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) == 0",message="workspace.size, workspace.storageClassName and workspace.accessMode are immutable: start a new Task from this one with startFrom, and give that one another workspace"
+// +kubebuilder:validation:XValidation:rule="has(self.workspace.storageClassName) == has(oldSelf.workspace.storageClassName) && (!has(self.workspace.storageClassName) || self.workspace.storageClassName == oldSelf.workspace.storageClassName) && has(self.workspace.accessMode) == has(oldSelf.workspace.accessMode) && (!has(self.workspace.accessMode) || self.workspace.accessMode == oldSelf.workspace.accessMode)",message="workspace.storageClassName and workspace.accessMode are immutable: start a new Task from this one with startFrom, and give that one another workspace"
+// +kubebuilder:validation:XValidation:rule="quantity(string(self.workspace.size)).compareTo(quantity(string(oldSelf.workspace.size))) >= 0",message="workspace.size may grow, but not shrink: set it to what it was or to more, or start a new Task from this one with startFrom, and give that one a smaller workspace"
 // +kubebuilder:validation:XValidation:rule="!has(self.rewind) || !has(oldSelf.rewind) || self.rewind.id != oldSelf.rewind.id || self.rewind == oldSelf.rewind",message="a rewind is immutable: to request another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="!has(self.resume) || !has(oldSelf.resume) || self.resume.id != oldSelf.resume.id || self.resume == oldSelf.resume",message="a resume is immutable: to request another one, give it a new id"
 // +kubebuilder:validation:XValidation:rule="self.role == oldSelf.role",message="role is immutable: create a new Task"
@@ -118,6 +119,7 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="self.role == 'Supervisor' || !has(self.contract) || !has(self.contract.phases)",message="only a contract's supervisor lists its phases: set role to Supervisor, or leave contract.phases out"
 // +kubebuilder:validation:XValidation:rule="self.role == 'Supervisor' || !has(self.children)",message="only a supervisor has children: set role to Supervisor, or leave children out"
 // +kubebuilder:validation:XValidation:rule="self.role != 'Supervisor' || !has(self.contract) || !has(self.contract.phase) || self.contract.phase in (has(self.contract.phases) ? self.contract.phases : ['Research', 'Specify', 'Plan', 'Execute', 'Review'])",message="contract.phase is not one of the contract's phases: those that contract.phases lists, or else Research, Specify, Plan, Execute and Review"
+// +kubebuilder:validation:XValidation:rule="!has(self.onFinish) || self.onFinish.action != 'Delete' || !has(self.adopt) || self.adopt != 'Latest'",message="onFinish.action Delete cannot go with adopt: Latest, which is for Tasks that a pipeline applies again: set onFinish.action to Release, which keeps the finished Task, or leave adopt out"
 // +kubebuilder:validation:XValidation:rule="!has(self.publish) || has(self.repository)",message="publish needs a repository to push to: set repository, or leave publish out"
 // +kubebuilder:validation:XValidation:rule="!has(self.retryOn) || !has(self.failOn) || ((!has(self.retryOn.exitCodes) || !has(self.failOn.exitCodes) || self.retryOn.exitCodes.all(c, !(c in self.failOn.exitCodes))) && (!has(self.retryOn.reasons) || !has(self.failOn.reasons) || self.retryOn.reasons.all(r, !(r in self.failOn.reasons))))",message="retryOn and failOn have an exit code or a reason in common: leave it out of one of them"
 type TaskSpec struct {
@@ -151,7 +153,7 @@ type TaskSpec struct {
 
 	// workspace is the volume the task works on.
 	// +optional
-	// +kubebuilder:default={size: "5Gi", retention: Delete}
+	// +kubebuilder:default={size: "5Gi", retention: Delete, whenSuspended: Keep}
 	Workspace Workspace `json:"workspace,omitempty"`
 
 	// operatingMode says whether the task runs.
@@ -239,6 +241,11 @@ type TaskSpec struct {
 	// +optional
 	Children *Children `json:"children,omitempty"`
 
+	// onFinish says what becomes of the task's objects some time after it has finished; they stay if
+	// it is left out.
+	// +optional
+	OnFinish *OnFinish `json:"onFinish,omitempty"`
+
 	// acknowledge marks known losses, so that status conditions stop reporting them.
 	// +optional
 	Acknowledge *Acknowledgement `json:"acknowledge,omitempty"`
@@ -297,6 +304,7 @@ type TaskSpec struct {
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.messageCount`
 // +kubebuilder:printcolumn:name="Memory",type=string,priority=1,JSONPath=`.status.attempts[-1:].memory`
 // +kubebuilder:printcolumn:name="Durable",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Durable")].status`
+// +kubebuilder:printcolumn:name="Released",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="VolumeReleased")].reason`
 // +kubebuilder:printcolumn:name="Drifted",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Drifted")].reason`
 // +kubebuilder:printcolumn:name="Published",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Published")].reason`
 // +kubebuilder:printcolumn:name="Lost-Records",type=integer,priority=1,JSONPath=`.status.lostRecords`

@@ -119,6 +119,12 @@ func badTasks() map[string]struct {
 		"fewer than nothing":  {builders.KeepLast(-1), "should be greater than or equal to 0"},
 		"too many objects":    {builders.KeepLast(10001), "should be less than or equal to 10000"},
 		"kept into the past":  {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.Retention.KeepForSeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
+		"time before the end": {spec(func(s *v1alpha1.TaskSpec) { s.OnFinish = &v1alpha1.OnFinish{AfterSeconds: -1} }), "spec.onFinish.afterSeconds"},
+		"unknown end":         {spec(func(s *v1alpha1.TaskSpec) { s.OnFinish = &v1alpha1.OnFinish{Action: "Archive"} }), "spec.onFinish.action"},
+		"deleted and adopting": {spec(func(s *v1alpha1.TaskSpec) {
+			s.Adopt, s.OnFinish = v1alpha1.AdoptLatest, &v1alpha1.OnFinish{Action: v1alpha1.FinishDelete}
+		}), "onFinish.action Delete cannot go with adopt: Latest"},
+		"unknown suspension":  {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.WhenSuspended = "Freeze" }), "spec.workspace.whenSuspended"},
 		"negative size":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("-1Gi") }), "size must be more than zero"},
 		"other access mode":   {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = "ReadWriteMany" }), "Unsupported value"},
 		"empty storage class": {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("") }), "leave storageClassName out"},
@@ -322,9 +328,9 @@ func TestImmutableFields(t *testing.T) {
 		"prompt":            {spec(func(s *v1alpha1.TaskSpec) { s.Prompt = ptr.To("Other.") }), "prompt is immutable"},
 		"startFrom":         {builders.StartFrom("another", ""), "startFrom is immutable"},
 		"startFrom removed": {spec(func(s *v1alpha1.TaskSpec) { s.StartFrom = nil }), "startFrom is immutable"},
-		"size":              {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("6Gi") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
-		"access mode":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = v1alpha1.WorkspaceReadWriteOncePod }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
-		"storage class":     {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("fast") }), "workspace.size, workspace.storageClassName and workspace.accessMode are immutable"},
+		"smaller size":      {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.Size = resource.MustParse("4Gi") }), "workspace.size may grow, but not shrink: set it to what it was or to more"},
+		"access mode":       {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.AccessMode = v1alpha1.WorkspaceReadWriteOncePod }), "workspace.storageClassName and workspace.accessMode are immutable"},
+		"storage class":     {spec(func(s *v1alpha1.TaskSpec) { s.Workspace.StorageClassName = ptr.To("fast") }), "workspace.storageClassName and workspace.accessMode are immutable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			updated := existing.DeepCopy()
@@ -336,6 +342,13 @@ func TestImmutableFields(t *testing.T) {
 	same.Spec.Workspace.Size = resource.MustParse("5120Mi")
 	if err := server.Client.Update(t.Context(), same, client.DryRunAll); err != nil {
 		t.Errorf("the same size in another unit is refused: %v", err)
+	}
+	larger := existing.DeepCopy()
+	larger.Spec.Workspace.Size = resource.MustParse("6Gi")
+	larger.Spec.Workspace.WhenSuspended = v1alpha1.WhenSuspendedRelease
+	larger.Spec.OnFinish = &v1alpha1.OnFinish{AfterSeconds: 0, Action: v1alpha1.FinishDelete}
+	if err := server.Client.Update(t.Context(), larger, client.DryRunAll); err != nil {
+		t.Errorf("a larger size, a release and an end for the task are refused: %v", err)
 	}
 }
 

@@ -28,7 +28,8 @@ func (p *plugin) suspendCommand() *cobra.Command {
 		SuggestFor: []string{"stop", "pause"},
 		Short:      "Stop the agent of a task until the task is resumed",
 		Long: `Stop the agent of a task until "kubectl clew resume" continues it. Its code and its
-conversation are kept.`,
+conversation are kept. If spec.workspace.whenSuspended is Release, its volume is given back once all
+of that is stored elsewhere; the task's condition VolumeReleased says when.`,
 		Example: `  # Suspend, and wait until the agent has stopped
   kubectl clew suspend fix-login
 

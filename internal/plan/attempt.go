@@ -282,6 +282,7 @@ func (d *decision) markPrepared(a *v1alpha1.Attempt, v *podView) {
 		message = "the workspace was restored from the gitstore"
 	}
 	d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionTrue, v1alpha1.ReasonWorkspacePrepared, message)
+	d.s.Released = nil
 	d.reportSettledDrift(a, result)
 	a.Memory, a.MemoryMessage = memoryOf(result)
 	if branches, ok := agentBranchesOf(a.Number, v.pod, result); ok {

@@ -56,6 +56,9 @@ func (d *decision) behindMessage() string {
 		return message + "the task's pod resends what the store lacks, if the task's volume still has it"
 	}
 	message += d.missing()
+	if d.s.IsReleased() {
+		return message + "; the rest went with the task's volume, which was released, and the task's next pod counts what is lost"
+	}
 	if d.o.Claim == nil {
 		return message + "; the rest was lost with the task's volume, and the task's next pod counts what is lost"
 	}

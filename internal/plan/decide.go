@@ -36,9 +36,12 @@ func Decide(o Observed, now time.Time) Plan {
 		d.considerRewind()
 		d.dropOvertakenResume()
 		d.considerResume()
+		d.finishRelease()
 		d.steer()
 		d.report()
 		d.publish()
+		d.considerRelease()
+		d.considerSize()
 		d.updateGap()
 	}
 	d.reportRecording()
@@ -178,14 +181,18 @@ func (d *decision) delete() {
 	if a := d.last(); a != nil {
 		attempt = a.Number
 	}
+	// No admission policy sees a deletion, and the object does not name who requested it.
+	actor, message := Unknown, "the Task was deleted; its history is kept"
+	if d.s.DeletionRequestedTime != nil {
+		actor, message = clew, "the Task was deleted after it had finished, as spec.onFinish says; its history is kept"
+	}
 	d.plan.Farewell = &v1alpha1.HistoryEntry{
 		Sequence: d.s.HistorySequence + 1,
 		Time:     metav1.NewMicroTime(d.task.DeletionTimestamp.Time),
 		Reason:   v1alpha1.EventTaskDeleted,
-		// No admission policy sees a deletion, and the object does not name who requested it.
-		Actor:   Unknown,
-		Message: "the Task was deleted; its history is kept" + withChildren(len(d.plan.DeleteChildren)),
-		Attempt: attempt,
+		Actor:    actor,
+		Message:  message + withChildren(len(d.plan.DeleteChildren)),
+		Attempt:  attempt,
 	}
 }
 

@@ -28,6 +28,13 @@ type Observed struct {
 	// Claim is the PersistentVolumeClaim with the name that the task's claim has,
 	// whoever created it; nil if there is none.
 	Claim *corev1.PersistentVolumeClaim
+	// StorageClass is that of Claim. See Plan.InspectClass.
+	StorageClass StorageClass
+	// GrowthRefused is why the API server did not let Claim grow to the size in the spec, if neither
+	// of them has changed since; "" if it did, or was not asked.
+	GrowthRefused string
+	// Stored is what else is known of the task's latest checkpoint. See Plan.Inspect.
+	Stored Stored
 	// History is the history store's answer about the task.
 	History History
 	// RewindTarget is the Checkpoint named by a new rewind; nil if it does not
@@ -265,7 +272,7 @@ func DefaultLimits() Limits {
 }
 
 // Plan is what to do, in this order: claim, Checkpoints, ConversationSnapshots, status, pods to
-// stop, pod to start, Events.
+// stop, claim to delete or to grow, pod to start, Events, Task to delete.
 type Plan struct {
 	// Adopt is the UID of the former task whose history is to be given to this one; "" for none.
 	// Nothing else is done then: what follows depends on that history.
@@ -273,6 +280,19 @@ type Plan struct {
 	// CreateClaim asks for the task's PersistentVolumeClaim; its UID is set as
 	// Status.ClaimUID before the status is written.
 	CreateClaim bool
+	// Inspect is the checkpoint of which Observed.Stored has to be known to decide on; 0 for none.
+	Inspect int64
+	// InspectClass is the storage class of which Observed.StorageClass has to be known; "" for none.
+	InspectClass string
+	// Verify is the checkpoint to be verified soon; 0 for none.
+	Verify int64
+	// GrowClaim is a larger size for the task's claim, after the status was written; nil for none.
+	GrowClaim *Growth
+	// DeleteClaim is the UID of the claim to delete after the status was written, which says that it
+	// was released; "" for none.
+	DeleteClaim string
+	// DeleteTask asks for the Task to be deleted as it is after the status was written.
+	DeleteTask bool
 	// StopPods are the pods to delete, with their grace period, after the status was written:
 	// it says why. They are planned again for as long as they are there.
 	StopPods []PodRef
@@ -310,7 +330,8 @@ type Plan struct {
 
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
-	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil
+	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil ||
+		p.Verify != 0 || p.GrowClaim != nil || p.DeleteClaim != "" || p.DeleteTask
 }
 
 // PodRef identifies a pod by its name and UID, so that it never means a later pod of
@@ -340,6 +361,8 @@ type Pod struct {
 	Prompt string
 	// AvoidedNode is the node that it must not run on; "" for none.
 	AvoidedNode string
+	// VolumeReleased is true if the volume is new because the former one was released.
+	VolumeReleased bool
 }
 
 // Publisher describes a pod that publishes a checkpoint.

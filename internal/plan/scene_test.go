@@ -34,6 +34,11 @@ type scene struct {
 	writes int
 	// plans are the plans of the last step.
 	plans []Plan
+	// stored and class are what the stores say when a decision depends on it.
+	stored Stored
+	class  StorageClass
+	// deleted is set once the Task is being deleted because it has finished.
+	deleted bool
 }
 
 func newScene(t *testing.T, options ...builders.TaskOption) *scene {
@@ -72,7 +77,7 @@ func (s *scene) step() *scene {
 	s.Helper()
 	s.plans = nil
 	for range 12 {
-		p := Decide(s.o, s.now)
+		p := s.decide()
 		if again := Decide(s.o, s.now); !equality.Semantic.DeepEqual(again, p) {
 			s.Fatal("the same observation gave two plans")
 		}
@@ -85,6 +90,23 @@ func (s *scene) step() *scene {
 	}
 	s.Fatalf("still a plan after 12 rounds: %+v", s.plans[len(s.plans)-1])
 	return s
+}
+
+// decide decides, and once more with what the decision depends on.
+func (s *scene) decide() Plan {
+	s.o.Stored, s.o.StorageClass = Stored{}, StorageClass{}
+	p := Decide(s.o, s.now)
+	if p.Inspect == 0 && p.InspectClass == "" {
+		return p
+	}
+	if p.Inspect != 0 && s.stored.Known {
+		s.o.Stored = s.stored
+		s.o.Stored.Checkpoint.Number = p.Inspect
+	}
+	if p.InspectClass != "" {
+		s.o.StorageClass = s.class
+	}
+	return Decide(s.o, s.now)
 }
 
 // checkReasons checks that the table of reasons lists each reason of the status for the
@@ -147,6 +169,22 @@ func (s *scene) carryOut(p Plan) {
 		}
 		s.o.Task.Status = p.Status
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
+	}
+	if p.DeleteClaim != "" {
+		if !p.Write && s.o.Task.Status.Released == nil {
+			s.Error("a claim is deleted, and the status does not say that it was released")
+		}
+		s.o.Claim = nil
+	}
+	if p.GrowClaim != nil {
+		s.o.Claim.Spec.Resources.Requests[corev1.ResourceStorage] = p.GrowClaim.Size
+	}
+	if p.Verify != 0 {
+		s.stored.Requested = true
+	}
+	if p.DeleteTask {
+		s.deleted = true
+		s.o.Task.DeletionTimestamp = ptr.To(metav1.NewTime(s.now))
 	}
 	if p.StartPod != nil {
 		s.startPod(p.StartPod)

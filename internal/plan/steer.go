@@ -419,7 +419,7 @@ func (d *decision) claimBlocker() *Blocker {
 	case !resources.IsOf(c, d.task):
 		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
 			"the PersistentVolumeClaim %s does not belong to this Task: delete it, or give the Task another name", c.Name)}
-	case c.DeletionTimestamp != nil:
+	case c.DeletionTimestamp != nil, d.plan.DeleteClaim != "":
 		return &Blocker{v1alpha1.ReasonVolumeUnavailable, fmt.Sprintf(
 			"the PersistentVolumeClaim %s is being deleted: a new one is created when it is gone", c.Name)}
 	case c.Status.Phase == corev1.ClaimLost:
@@ -446,7 +446,9 @@ func (d *decision) ensureClaim() {
 	lost := d.s.ClaimUID != "" && (d.o.Claim == nil || string(d.o.Claim.UID) != d.s.ClaimUID)
 	if lost {
 		d.addEntry(v1alpha1.EventVolumeLost, clew, "the volume was lost: the work is restored from the gitstore to a new volume")
+		d.s.Released = nil
 	}
+	d.takeNewVolume()
 	if d.o.Claim == nil {
 		d.plan.CreateClaim = true
 		return
@@ -485,7 +487,7 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	d.dropFinishedPods()
 	d.plan.StartPod = &Pod{
 		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.prompt(),
-		AvoidedNode: d.avoidedNode(a.Number),
+		AvoidedNode: d.avoidedNode(a.Number), VolumeReleased: d.s.Released != nil,
 	}
 	if src := d.s.Source; src != nil {
 		d.plan.StartPod.Source = &daemonapi.Source{

@@ -6,7 +6,8 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// ofTasks returns the reasons of a task's conditions Succeeded, WorkspaceReady and Drifted.
+// ofTasks returns the reasons of a task's conditions Succeeded, WorkspaceReady, VolumeReleased,
+// VolumeSized and Drifted.
 func ofTasks() []Reason {
 	const (
 		newResume = "Fix the cause, then apply a resume with a new id."
@@ -14,6 +15,7 @@ func ofTasks() []Reason {
 		// newPublishID is what to do about what keeps a task's work from being published.
 		newPublishID = "Remove the cause, then change `publish.id`."
 	)
+	sized := append([]Place{{"Task", v1alpha1.TaskVolumeSized}}, timeline()...)
 	return []Reason{
 		{Name: v1alpha1.ReasonPending, On: append(succeeded(), fork()...), Standing: Active, Meaning: "Nothing has been started yet."},
 		{Name: v1alpha1.ReasonPreparing, On: append(succeeded(), Place{"Task", v1alpha1.TaskWorkspaceReady}, Place{"Task", "status.attempts"}), Standing: Active, Meaning: "The workspace is being prepared. Of an attempt that has ended: its resume was not carried out, and the agent has not run."},
@@ -22,6 +24,12 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonDependencyFailed, On: succeeded(), Standing: Active, Watched: true, Meaning: "A task in `spec.dependsOn` that was to complete has failed.", Todo: "Resume that one, or take it out of `spec.dependsOn`. " + continues},
 		{Name: v1alpha1.ReasonDependencyCircle, On: succeeded(), Standing: Active, Watched: true, Meaning: "Tasks wait for each other, so that none of them can start.", Todo: "Take one of them out of another one's `spec.dependsOn`. " + continues},
 		{Name: v1alpha1.ReasonQueued, On: succeeded(), Standing: Active, Meaning: "As many tasks run as the installation allows at once, or somebody has put a scheduling gate on the pod. The task starts by itself when it is its turn, or when the gate is lifted."},
+		{Name: v1alpha1.ReasonReleased, On: []Place{{"Task", v1alpha1.TaskVolumeReleased}, {"Task", v1alpha1.TaskWorkspaceReady}}, Meaning: "The task has given its volume back. A resume makes another one, and restores the work to it."},
+		{Name: v1alpha1.ReasonReleasePending, On: []Place{{"Task", v1alpha1.TaskVolumeReleased}}, Meaning: "The task is to give its volume back, or to be deleted, and waits until everything is known to be stored elsewhere, or its work to be published.", Todo: "The message says what it waits for, and what helps if that does not happen by itself."},
+		{Name: v1alpha1.ReasonVolumeGrowing, On: sized, Meaning: "The volume grows to `workspace.size`."},
+		{Name: v1alpha1.ReasonVolumeGrown, On: sized[:1], Meaning: "The volume has the size that `workspace.size` asks for."},
+		{Name: v1alpha1.ReasonNextVolume, On: sized, Meaning: "The storage class does not expand volumes, so the task's next volume has the new size.", Todo: "To get it now, set `workspace.whenSuspended: Release`, suspend the task, and resume it once its volume is released."},
+		{Name: v1alpha1.ReasonGrowthRefused, On: sized, Meaning: "The API server does not let the volume grow.", Todo: "Remove the cause, such as a quota, then change the task or its PersistentVolumeClaim; it is tried again then."},
 		{Name: v1alpha1.ReasonRunning, On: succeeded(), Standing: Active, Meaning: "The agent runs."},
 		{Name: v1alpha1.ReasonSuspending, On: succeeded(), Standing: Active, Meaning: "The agent is being stopped with a checkpoint."},
 		{Name: v1alpha1.ReasonStopping, On: succeeded(), Standing: Active, Meaning: "The agent is being stopped with a checkpoint, since a limit of the spec was reached."},
@@ -57,7 +65,7 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonRefNotFound, On: preparing(), Meaning: "The repository has no such branch, tag or commit.", Todo: newResume},
 		{Name: v1alpha1.ReasonCheckpointNotFound, On: append(slices.Concat(preparing(), published(), fork()), Place{"ConversationSnapshot", v1alpha1.SnapshotReady}, Place{"Checkpoint", v1alpha1.CheckpointReady}), Meaning: "There is no such checkpoint.", Todo: "Name another one: `kubectl clew checkpoint list` lists them.", TodoWhenPublishing: "Restore the gitstore from a backup, or resume the task until it has another checkpoint; then change `publish.id`."},
 		{Name: v1alpha1.ReasonCheckpointCorrupted, On: append(slices.Concat(preparing(), published(), fork()), Place{"Checkpoint", Timeline}), AboutCheckpoint: true, Meaning: "The checkpoint's objects are damaged.", Todo: "Rewind to another checkpoint, or restore the gitstore from a backup.", TodoWhenPublishing: "Restore the gitstore from a backup, or resume the task until it has another checkpoint. The work is then published by itself; change `publish.id` only if the message says that it is to be requested again."},
-		{Name: v1alpha1.ReasonVolumeFull, On: preparing(), DaemonProblem: true, NoCheckpoints: true, Meaning: "The task's volume is full.", Todo: "Enlarge the task's PersistentVolumeClaim, or delete files on it with a pod of your own."},
+		{Name: v1alpha1.ReasonVolumeFull, On: preparing(), DaemonProblem: true, NoCheckpoints: true, Meaning: "The task's volume is full.", Todo: "Raise `workspace.size`, or delete files on it with a pod of your own."},
 		{Name: v1alpha1.ReasonDriftDetected, On: append(append(preparing(), timeline()...), Place{"Task", v1alpha1.TaskDrifted}, Place{"Checkpoint", v1alpha1.CheckpointReady}), Standing: Resting, Meaning: "Files of the worktree were changed while the task was not running.", Todo: "Look at `kubectl clew drift`, then apply a resume with a new id and `onDrift: Preserve` or `Override`."},
 		{Name: v1alpha1.ReasonHeadMoved, On: append(timeline(), Place{"Task", v1alpha1.TaskDrifted}), Meaning: "The HEAD of the agent's repository was moved while the task was not running. It is a warning: the task continues with it, and its files are as Clew left them."},
 		{Name: v1alpha1.ReasonNoDrift, On: []Place{{"Task", v1alpha1.TaskDrifted}}, Meaning: "The worktree is as Clew last left it."},

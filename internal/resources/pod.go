@@ -68,6 +68,8 @@ type PodRequest struct {
 	Prompt string
 	// AvoidedNode is the node that the pod must not run on; "" for none.
 	AvoidedNode string
+	// VolumeReleased is true if the volume is new because the former one was released.
+	VolumeReleased bool
 	// Branches and Checkout are the branches of checkpoints that prepare looks after in the agent's
 	// repository.
 	Branches []daemonapi.Branch
@@ -133,6 +135,8 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
 		Source:      request.Source,
 		SpoolMargin: options.SpoolMargin,
+
+		VolumeReleased: request.VolumeReleased,
 		Policy: daemonapi.Policy{
 			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
 			EverySeconds:          ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),

@@ -29,8 +29,12 @@ type Rule struct {
 	Ceiling int
 }
 
-// RuleOf returns the rule of a task's checkpointPolicy. A ceiling of 0 is none.
+// RuleOf returns the rule of a task's checkpointPolicy, or that of a finished task that was released. A
+// ceiling of 0 is none.
 func RuleOf(task *v1alpha1.Task, ceiling int) Rule {
+	if r := task.Status.Released; task.Status.IsReleased() && r.Cause == v1alpha1.ReleasedFinished {
+		return Rule{} // the latest one stays all the same
+	}
 	policy := task.Spec.CheckpointPolicy.Retention
 	// Without the schema's defaults, as in an object of an older version, only the ceiling counts.
 	last := int(ptr.Deref(policy.KeepLast, 1<<30))

@@ -138,3 +138,29 @@ func TestWhereTasksAndForksStartedIsNamed(t *testing.T) {
 		t.Error("a checkpoint of another task is named")
 	}
 }
+
+func TestOfAFinishedTaskThatWasReleasedOnlyTheLatestAndWhatIsKeptStays(t *testing.T) {
+	task := taskWith(50, 3600)
+	task.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Number: 5}
+	list := made(task, 5, v1alpha1.TriggerToolCalls)
+	list[1].Spec.Retention = v1alpha1.CheckpointKept
+	list[2].Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "b"}}
+	surplus := func() string {
+		return numbers(retention.Decide(list, task, retention.Names{}, retention.RuleOf(task, 0), now).Surplus)
+	}
+	for name, test := range map[string]struct {
+		released *v1alpha1.ReleaseStatus
+		claim    string
+		want     string
+	}{
+		"not released":                {nil, "claim", ""},
+		"released while suspended":    {&v1alpha1.ReleaseStatus{Cause: v1alpha1.ReleasedSuspended}, "", ""},
+		"released":                    {&v1alpha1.ReleaseStatus{Cause: v1alpha1.ReleasedFinished}, "", "1 4"},
+		"released, and at work again": {&v1alpha1.ReleaseStatus{Cause: v1alpha1.ReleasedFinished}, "claim", ""},
+	} {
+		task.Status.Released, task.Status.ClaimUID = test.released, test.claim
+		if got := surplus(); got != test.want {
+			t.Errorf("%s: %q are surplus, want %q", name, got, test.want)
+		}
+	}
+}

@@ -26,6 +26,9 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 		spec.RequestedBy = &v1alpha1.TaskRequesters{Created: by, OperatingMode: by}
 	}
 	spec.OperatingMode, spec.Adopt = v1alpha1.OperatingModeRunning, ""
+	if spec.OnFinish != nil {
+		spec.OnFinish.Action = v1alpha1.FinishRelease // the Fork's status names its tasks, and the Fork may be applied again
+	}
 	spec.StartFrom = &v1alpha1.StartFrom{
 		TaskRef:      v1alpha1.NameReference{Name: source.Name},
 		TaskUID:      string(source.UID), // the name may be used again

@@ -124,3 +124,18 @@ func TestTheCacheKeepsLittleOfAFork(t *testing.T) {
 		t.Errorf("the cached Fork (-want +got):\n%s", diff)
 	}
 }
+
+// A Fork that is applied again with adopt: Latest continues its tasks, which must be there.
+func TestTasksOfAForkAreReleasedAndNotDeleted(t *testing.T) {
+	source := builders.Task("source", func(t *v1alpha1.Task) {
+		t.Spec.OnFinish = &v1alpha1.OnFinish{AfterSeconds: 60, Action: v1alpha1.FinishDelete}
+	})
+	f := &v1alpha1.Fork{Status: v1alpha1.ForkStatus{Source: &v1alpha1.SourceStatus{Checkpoint: 7}}}
+	made := newTask(f, source, v1alpha1.ForkVariant{Name: "new"}, true)
+	if diff := cmp.Diff(&v1alpha1.OnFinish{AfterSeconds: 60, Action: v1alpha1.FinishRelease}, made.Spec.OnFinish); diff != "" {
+		t.Error(diff)
+	}
+	if source.Spec.OnFinish.Action != v1alpha1.FinishDelete {
+		t.Error("the source was changed")
+	}
+}

@@ -28,6 +28,11 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	if p.Farewell != nil {
 		return r.finishDeletion(ctx, task, p, m)
 	}
+	if p.Verify != 0 {
+		if err := r.requestVerification(ctx, task, p.Verify, m); err != nil {
+			return err
+		}
+	}
 	if p.Adopt != "" {
 		return r.adopt(ctx, task, p.Adopt)
 	}
@@ -65,6 +70,9 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 			return err
 		}
 	}
+	if err := r.changeClaim(ctx, task, p, m); err != nil {
+		return err
+	}
 	if p.StartPod != nil {
 		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {
 			return err
@@ -77,6 +85,9 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	}
 	r.emitEvents(task, p.Entries)
 	r.record(ctx, task, m)
+	if p.DeleteTask {
+		return errors.Join(unmade, r.deleteTask(ctx, task))
+	}
 	return unmade
 }
 
@@ -170,6 +181,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	request := resources.PodRequest{
 		Task: task, Attempt: want.Attempt, HighestCheckpoint: highestCheckpoint(task, checkpoints), PrepareOnly: want.PrepareOnly,
 		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt, AvoidedNode: want.AvoidedNode,
+		VolumeReleased: want.VolumeReleased,
 	}
 	if !want.PrepareOnly { // the agent's repository gets branches when the agent starts
 		request.Branches, request.Checkout = plan.AgentBranches(checkpoints)

@@ -61,6 +61,10 @@ type Store interface {
 	// Publication returns what a task has pushed to a ref of its repository last; an error that
 	// wraps history.ErrNotFound if that is nothing.
 	Publication(ctx context.Context, task history.Key, ref string) (history.Publication, error)
+	// RequestVerification has one checkpoint of a task verified soon. It may be repeated.
+	RequestVerification(ctx context.Context, task history.Key, number int64) error
+	// UnpushedCheckpoints returns checkpoints of a task that only its volume may have.
+	UnpushedCheckpoints(ctx context.Context, taskUID string) ([]int64, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// KeepSpec replaces the kept spec of a task.
@@ -139,7 +143,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 	if err != nil {
 		return 0, err
 	}
-	p := plan.Decide(observed, r.Clock.Now())
+	p := r.decide(ctx, &observed, m)
 	if p.Acts() {
 		if p, task, err = r.decideLive(ctx, task, m); err != nil {
 			return 0, err
@@ -161,6 +165,10 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 // the decision did not know of, or was not refused any more.
 func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	after := p.RequeueAfter
+	if m.growthAnswered {
+		m.growthAnswered = false
+		return time.Millisecond
+	}
 	if was := observed.Blocker; (was == nil) != (m.blocker == nil) || was != nil && was.Reason != m.blocker.Reason {
 		return time.Millisecond
 	}
@@ -184,7 +192,7 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 	if err != nil {
 		return plan.Plan{}, task, err
 	}
-	p := plan.Decide(observed, r.Clock.Now())
+	p := r.decide(ctx, &observed, m)
 	if p.NeedsPlace {
 		observed.Queue = r.Places.Ask(task)
 		p = plan.Decide(observed, r.Clock.Now())
@@ -217,6 +225,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if err := r.observeDependencies(ctx, task, v.reader, &o); err != nil {
 		return o, err
 	}
+	o.GrowthRefused = m.growthRefused.of(task, o.Claim)
 	if err := r.observeSource(ctx, task, &o); err != nil {
 		return o, err
 	}

@@ -148,6 +148,18 @@ func (g *guard) Publication(ctx context.Context, task history.Key, ref string) (
 	return found, err
 }
 
+func (g *guard) RequestVerification(ctx context.Context, task history.Key, number int64) error {
+	return g.call(ctx, func(ctx context.Context) error { return g.store.RequestVerification(ctx, task, number) })
+}
+
+func (g *guard) UnpushedCheckpoints(ctx context.Context, taskUID string) (numbers []int64, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		numbers, err = g.store.UnpushedCheckpoints(ctx, taskUID)
+		return err
+	})
+	return numbers, err
+}
+
 func (g *guard) Rewind(ctx context.Context, task history.Key, id string) (found history.Rewind, err error) {
 	err = g.call(ctx, func(ctx context.Context) error {
 		found, err = g.store.Rewind(ctx, task, id)

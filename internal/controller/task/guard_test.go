@@ -113,6 +113,16 @@ func (c *counting) KeptSpec(context.Context, history.Key) (history.KeptSpec, err
 	return history.KeptSpec{}, c.err
 }
 
+func (c *counting) RequestVerification(context.Context, history.Key, int64) error {
+	c.calls++
+	return c.err
+}
+
+func (c *counting) UnpushedCheckpoints(context.Context, string) ([]int64, error) {
+	c.calls++
+	return nil, c.err
+}
+
 func (c *counting) RecordEvents(context.Context, []history.Event) error {
 	c.calls++
 	return c.err

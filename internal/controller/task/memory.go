@@ -58,6 +58,14 @@ type known struct {
 	// publisher is the number of the pod that publishes which this process reserved last; 0 if it is
 	// unknown whether a pod was created for it, or known that one was.
 	publisher int64
+	// growthRefused is why the claim could not grow, and growthAnswered is true until the next
+	// decision if that was found out a moment ago.
+	growthRefused  growthRefusal
+	growthAnswered bool
+	// class is the storage class of the claim, as it was read last.
+	class readClass
+	// verification is the number of the checkpoint whose verification this process requested last.
+	verification int64
 	// lastWrite is when the status was last written.
 	lastWrite time.Time
 }

@@ -25,7 +25,7 @@ func Task(name string, options ...TaskOption) *v1alpha1.Task {
 			Repository:    &v1alpha1.Repository{URL: "https://git.example.com/team/project.git", Ref: "main"},
 			Prompt:        ptr.To("Tidy up."),
 			Agent:         v1alpha1.Agent{Type: v1alpha1.AgentExec},
-			Workspace:     v1alpha1.Workspace{Size: resource.MustParse("5Gi"), Retention: v1alpha1.WorkspaceDelete},
+			Workspace:     v1alpha1.Workspace{Size: resource.MustParse("5Gi"), Retention: v1alpha1.WorkspaceDelete, WhenSuspended: v1alpha1.WhenSuspendedKeep},
 			OperatingMode: v1alpha1.OperatingModeRunning,
 			BackoffLimit:  ptr.To[int32](3),
 			CheckpointPolicy: v1alpha1.CheckpointPolicy{
