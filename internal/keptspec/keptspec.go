@@ -30,7 +30,7 @@ func inherited(spec *v1alpha1.TaskSpec) *v1alpha1.TaskSpec {
 		Workspace: spec.Workspace, OperatingMode: spec.OperatingMode, CheckpointPolicy: spec.CheckpointPolicy,
 		Conversation: spec.Conversation, BackoffLimit: spec.BackoffLimit, RetryOn: spec.RetryOn, FailOn: spec.FailOn,
 		DeadlineSeconds: spec.DeadlineSeconds,
-		Contract:        spec.Contract, Role: spec.Role, ParentRef: spec.ParentRef, Children: spec.Children,
+		Contract:        spec.Contract, Role: spec.Role, ParentRef: spec.ParentRef, Children: spec.Children, OnFinish: spec.OnFinish,
 	}
 }
 
