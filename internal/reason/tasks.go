@@ -6,12 +6,14 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
+// continues is what happens once a person has removed the cause.
+const continues = "The task then continues by itself."
+
 // ofTasks returns the reasons of a task's conditions Succeeded, WorkspaceReady, VolumeReleased,
 // VolumeSized and Drifted.
 func ofTasks() []Reason {
 	const (
 		newResume = "Fix the cause, then apply a resume with a new id."
-		continues = "The task then continues by itself."
 		// newPublishID is what to do about what keeps a task's work from being published.
 		newPublishID = "Remove the cause, then change `publish.id`."
 	)
@@ -20,10 +22,6 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonPending, On: append(succeeded(), fork()...), Standing: Active, Meaning: "Nothing has been started yet."},
 		{Name: v1alpha1.ReasonPreparing, On: append(succeeded(), Place{"Task", v1alpha1.TaskWorkspaceReady}, Place{"Task", "status.attempts"}), Standing: Active, Meaning: "The workspace is being prepared. Of an attempt that has ended: its resume was not carried out, and the agent has not run."},
 		{Name: v1alpha1.ReasonWorkspacePrepared, On: []Place{{"Task", v1alpha1.TaskWorkspaceReady}}, Meaning: "The workspace is prepared."},
-		{Name: v1alpha1.ReasonWaitingForTasks, On: succeeded(), Standing: Active, Watched: true, Meaning: "Tasks in `spec.dependsOn` have not ended yet; `status.dependencies` says how they stand."},
-		{Name: v1alpha1.ReasonDependencyFailed, On: succeeded(), Standing: Active, Watched: true, Meaning: "A task in `spec.dependsOn` that was to complete has failed.", Todo: "Resume that one, or take it out of `spec.dependsOn`. " + continues},
-		{Name: v1alpha1.ReasonDependencyCircle, On: succeeded(), Standing: Active, Watched: true, Meaning: "Tasks wait for each other, so that none of them can start.", Todo: "Take one of them out of another one's `spec.dependsOn`. " + continues},
-		{Name: v1alpha1.ReasonQueued, On: succeeded(), Standing: Active, Meaning: "As many tasks run as the installation allows at once, or somebody has put a scheduling gate on the pod. The task starts by itself when it is its turn, or when the gate is lifted."},
 		{Name: v1alpha1.ReasonReleased, On: []Place{{"Task", v1alpha1.TaskVolumeReleased}, {"Task", v1alpha1.TaskWorkspaceReady}}, Meaning: "The task has given its volume back. A resume makes another one, and restores the work to it."},
 		{Name: v1alpha1.ReasonReleasePending, On: []Place{{"Task", v1alpha1.TaskVolumeReleased}}, Meaning: "The task is to give its volume back, or to be deleted, and waits until everything is known to be stored elsewhere, or its work to be published.", Todo: "The message says what it waits for, and what helps if that does not happen by itself."},
 		{Name: v1alpha1.ReasonVolumeGrowing, On: sized, Meaning: "The volume grows to `workspace.size`."},
@@ -69,12 +67,6 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonDriftDetected, On: append(append(preparing(), timeline()...), Place{"Task", v1alpha1.TaskDrifted}, Place{"Checkpoint", v1alpha1.CheckpointReady}), Standing: Resting, Meaning: "Files of the worktree were changed while the task was not running.", Todo: "Look at `kubectl clew drift`, then apply a resume with a new id and `onDrift: Preserve` or `Override`."},
 		{Name: v1alpha1.ReasonHeadMoved, On: append(timeline(), Place{"Task", v1alpha1.TaskDrifted}), Meaning: "The HEAD of the agent's repository was moved while the task was not running. It is a warning: the task continues with it, and its files are as Clew left them."},
 		{Name: v1alpha1.ReasonNoDrift, On: []Place{{"Task", v1alpha1.TaskDrifted}}, Meaning: "The worktree is as Clew last left it."},
-		{Name: v1alpha1.ReasonWaitingForContract, On: succeeded(), Standing: Active, Watched: true, Meaning: "Another supervisor leads the contract, and has not finished. A contract has one at a time."},
-		{Name: v1alpha1.ReasonContractFull, On: succeeded(), Standing: Active, Watched: true, Meaning: "The contract has 1,000 tasks, as many as one can have.", Todo: "Delete tasks that are not needed any more, or use another contract. " + continues},
-		{Name: v1alpha1.ReasonPhaseUnknown, On: succeeded(), Standing: Active, Watched: true, Meaning: "The task names a phase that its contract does not have.", Todo: "Set `contract.phase` to one of the phases in the message, or leave it out. " + continues},
-		{Name: v1alpha1.ReasonParentNotFound, On: succeeded(), Standing: Active, Watched: true, Meaning: "The parent does not exist, or has not started. The task starts when it has."},
-		{Name: v1alpha1.ReasonParentRefused, On: succeeded(), Standing: Active, Watched: true, Meaning: "The task cannot be a child of the one that `parentRef` names.", Todo: "The message says why. `parentRef` is immutable: delete the Task, and apply it with another parent, or with none."},
-		{Name: v1alpha1.ReasonChildLimitReached, On: succeeded(), Standing: Active, Watched: true, Meaning: "The parent has as many children as its `children.maximum` allows.", Todo: "Raise it, or delete a child. " + continues},
 		{Name: v1alpha1.ReasonSourceNotFound, On: source(), Standing: Active, Meaning: "The task to start from does not exist, and no history of one with this name is kept.", Todo: "Create it, or use a different one."},
 		{Name: v1alpha1.ReasonHistoryNotGranted, On: source(), Standing: Active, Meaning: "The history that the task is to continue or to start from was left by an earlier namespace of the same name. It is not this namespace's.", Todo: "Ask an administrator to grant it with `historyGrants` in the values of Clew's chart; the manager's log has the value. To begin without it, set `adopt: Never`, or leave `startFrom` out of a new Task. " + continues},
 		{Name: v1alpha1.ReasonSourceAmbiguous, On: source(), Meaning: "Several tasks had the name of the one to start from, and none of them exists any more.", Todo: "Apply a new Task or Fork that names the source's UID as well; the message lists them."},
@@ -84,6 +76,22 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonGitStoreRefused, On: append(preparing(), Place{"Task", v1alpha1.TaskDurable}, Place{"Checkpoint", v1alpha1.CheckpointDurable}), DaemonProblem: true, Meaning: "The gitstore refuses what the task sends.", Todo: "The message says why; usually a quota is exceeded."},
 		{Name: v1alpha1.ReasonPrepareFailed, On: preparing(), Meaning: "The workspace could not be prepared.", Todo: newResume},
 		{Name: v1alpha1.ReasonFenced, On: preparing(), DaemonProblem: true, Meaning: "A newer attempt of the task exists. This one ends; the next one gets a higher number."},
+	}
+}
+
+// ofWaiting returns the reasons why a task waits for other tasks, or for a place among them.
+func ofWaiting() []Reason {
+	return []Reason{
+		{Name: v1alpha1.ReasonWaitingForTasks, On: succeeded(), Standing: Active, Watched: true, Meaning: "Tasks in `spec.dependsOn` have not ended yet; `status.dependencies` says how they stand."},
+		{Name: v1alpha1.ReasonDependencyFailed, On: succeeded(), Standing: Active, Watched: true, Meaning: "A task in `spec.dependsOn` that was to complete has failed.", Todo: "Resume that one, or take it out of `spec.dependsOn`. " + continues},
+		{Name: v1alpha1.ReasonDependencyCircle, On: succeeded(), Standing: Active, Watched: true, Meaning: "Tasks wait for each other, so that none of them can start.", Todo: "Take one of them out of another one's `spec.dependsOn`. " + continues},
+		{Name: v1alpha1.ReasonQueued, On: succeeded(), Standing: Active, Meaning: "As many tasks run as the installation allows at once, or somebody has put a scheduling gate on the pod. The task starts by itself when it is its turn, or when the gate is lifted."},
+		{Name: v1alpha1.ReasonWaitingForContract, On: succeeded(), Standing: Active, Watched: true, Meaning: "Another supervisor leads the contract, and has not finished. A contract has one at a time."},
+		{Name: v1alpha1.ReasonContractFull, On: succeeded(), Standing: Active, Watched: true, Meaning: "The contract has 1,000 tasks, as many as one can have.", Todo: "Delete tasks that are not needed any more, or use another contract. " + continues},
+		{Name: v1alpha1.ReasonPhaseUnknown, On: succeeded(), Standing: Active, Watched: true, Meaning: "The task names a phase that its contract does not have.", Todo: "Set `contract.phase` to one of the phases in the message, or leave it out. " + continues},
+		{Name: v1alpha1.ReasonParentNotFound, On: succeeded(), Standing: Active, Watched: true, Meaning: "The parent does not exist, or has not started. The task starts when it has."},
+		{Name: v1alpha1.ReasonParentRefused, On: succeeded(), Standing: Active, Watched: true, Meaning: "The task cannot be a child of the one that `parentRef` names.", Todo: "The message says why. `parentRef` is immutable: delete the Task, and apply it with another parent, or with none."},
+		{Name: v1alpha1.ReasonChildLimitReached, On: succeeded(), Standing: Active, Watched: true, Meaning: "The parent has as many children as its `children.maximum` allows.", Todo: "Raise it, or delete a child. " + continues},
 	}
 }
 
