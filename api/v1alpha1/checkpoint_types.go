@@ -10,6 +10,8 @@ type CheckpointTrigger string
 const (
 	// TriggerManual: a Checkpoint object requested it.
 	TriggerManual CheckpointTrigger = "Manual"
+	// TriggerAgent: the agent asked for it, with the tool checkpoint.
+	TriggerAgent CheckpointTrigger = "Agent"
 	// TriggerToolCalls: the agent's tool calls, as checkpointPolicy.everyToolCalls says.
 	TriggerToolCalls CheckpointTrigger = "ToolCalls"
 	// TriggerInterval: the time since the last one, as checkpointPolicy.everySeconds says.

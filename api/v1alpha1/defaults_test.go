@@ -70,15 +70,18 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-func TestEmptyListsOfRiskyToolsAndProtectedPathsAreKept(t *testing.T) {
+func TestEmptyListsOfToolsRiskyToolsAndProtectedPathsAreKept(t *testing.T) {
 	task := created(t, builders.Task("no-risk", publish(func(p *v1alpha1.Publish) { p.ProtectedPaths = []string{} }),
-		spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{} })))
+		spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{} }), tools()))
 	task.Labels = map[string]string{"touched": "by-a-client"}
 	if err := server.Client.Update(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
 	if got := task.Spec.CheckpointPolicy.BeforeRiskyTools; got == nil || len(got) != 0 {
 		t.Errorf("a client that writes the task back sets the default: %+v", got)
+	}
+	if got := task.Spec.Tools; got == nil || len(got) != 0 {
+		t.Errorf("a client that writes the task back sets the default: %q", got)
 	}
 	if got := task.Spec.Publish.ProtectedPaths; got == nil || len(got) != 0 {
 		t.Errorf("a client that writes the task back sets the default: %q", got)

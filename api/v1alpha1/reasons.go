@@ -373,6 +373,8 @@ const (
 	EventRiskyToolGuarded        = "RiskyToolGuarded"
 	EventRiskyToolUnguarded      = "RiskyToolUnguarded"
 	EventRiskyToolPatternInvalid = "RiskyToolPatternInvalid"
+	// EventToolCalled: the agent called one of Clew's tools.
+	EventToolCalled              = "ToolCalled"
 	EventAgentSessionRefused     = "AgentSessionRefused"
 	EventConversationMoved       = "ConversationMoved"
 	EventConversationMoveRefused = "ConversationMoveRefused"

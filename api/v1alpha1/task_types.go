@@ -145,6 +145,16 @@ type TaskSpec struct {
 	// +kubebuilder:default={type: Exec}
 	Agent Agent `json:"agent,omitempty"`
 
+	// tools are those of Clew's own tools that the agent gets: by its configuration if it knows MCP,
+	// and by the program clew in each pod. All of them are about the task itself: checkpoint takes a
+	// checkpoint, checkpoints lists them, history_search searches the conversation as it stands, and
+	// diff shows what has changed. When left out, the agent gets all that this version of Clew gives
+	// every agent; [] gives none. A change takes effect with the next attempt.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	Tools []AgentTool `json:"tools,omitzero"`
+
 	// template of the task's pods. Its container "agent" is the user's image. For an agent of
 	// type Exec its command is required, since Clew starts it through a shim; for the others
 	// it defaults to the agent's own program, and Clew adds the agent's options.

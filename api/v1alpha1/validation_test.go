@@ -83,6 +83,8 @@ func badTasks() map[string]struct {
 		"too many patterns": {spec(func(s *v1alpha1.TaskSpec) {
 			s.CheckpointPolicy.BeforeRiskyTools = slices.Repeat([]v1alpha1.RiskyToolPattern{{Tool: "x"}}, 33)
 		}), "must have at most 32 items"},
+		"an unknown tool":         {tools("task_create"), `supported values: "checkpoint", "checkpoints", "history_search", "diff"`},
+		"a tool given twice":      {tools("diff", "diff"), "Duplicate value"},
 		"a snapshot each message": {snapshotEvery(1), "snapshotEveryMessages must be 0, for no automatic snapshots, or at least 5"},
 		"a negative number":       {snapshotEvery(-1), "should be greater than or equal to 0"},
 		"too little context":      {limits(v1alpha1.ContextLimits{Bytes: ptr.To[int32](10)}), "should be greater than or equal to 1000"},
@@ -436,4 +438,9 @@ func TestGoodTasksAreAccepted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// tools gives the agent the named tools.
+func tools(names ...v1alpha1.AgentTool) change {
+	return spec(func(s *v1alpha1.TaskSpec) { s.Tools = append([]v1alpha1.AgentTool{}, names...) })
 }

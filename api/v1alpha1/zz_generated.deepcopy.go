@@ -1797,6 +1797,11 @@ func (in *TaskSpec) DeepCopyInto(out *TaskSpec) {
 		(*in).DeepCopyInto(*out)
 	}
 	in.Agent.DeepCopyInto(&out.Agent)
+	if in.Tools != nil {
+		in, out := &in.Tools, &out.Tools
+		*out = make([]AgentTool, len(*in))
+		copy(*out, *in)
+	}
 	in.Template.DeepCopyInto(&out.Template)
 	in.Workspace.DeepCopyInto(&out.Workspace)
 	in.CheckpointPolicy.DeepCopyInto(&out.CheckpointPolicy)

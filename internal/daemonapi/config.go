@@ -96,6 +96,8 @@ type Config struct {
 	// IdleSeconds is how long the agent may print nothing before it is ended; 0 for no
 	// limit.
 	IdleSeconds int32 `json:"idleSeconds,omitempty"`
+	// Tools are those of Clew's tools that the agent gets. Older managers leave them out.
+	Tools []v1alpha1.AgentTool `json:"tools,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.
 	PrepareOnly bool `json:"prepareOnly,omitempty"`
 	// VolumeReleased is set if the volume is new because the task's former one was released, and not

@@ -240,8 +240,8 @@ func TestThePodGetsItsConfiguration(t *testing.T) {
 		want := daemonapi.Config{
 			Namespace: "team", Task: "tidy-up", TaskUID: "uid-1", Attempt: 2, ServerURL: "https://server:8443", CABundle: "PEM",
 			GitStoreURL: "https://gitstore:8443/team/" + daemonapi.RepositoryKey("https://git.example.com/team/project.git") + ".git",
-			AgentType:   v1alpha1.AgentExec,
-			Operation:   operation, Source: source,
+			AgentType:   v1alpha1.AgentExec, Tools: v1alpha1.DefaultTools(),
+			Operation: operation, Source: source,
 			Repository: &daemonapi.Repository{URL: "https://git.example.com/team/project.git", Ref: "main", CredentialsSecret: "credentials"},
 			Context:    daemonapi.ContextLimits{Messages: 200, ToolCalls: 100, ToolResultBytes: 2000, Summary: true, Bytes: 200000},
 			Policy: daemonapi.Policy{
