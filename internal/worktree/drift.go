@@ -37,12 +37,16 @@ func (d Drift) HeadChanged() bool { return d.ExpectedHead != d.Head || d.Expecte
 func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var d Drift
+	d, _, err := r.drift(ctx, expected)
+	return d, err
+}
+
+// drift is Drift while mu is held. It also returns the scan.
+func (r *Repo) drift(ctx context.Context, expected Target) (d Drift, snap *snapshot, err error) {
 	var was expectedState
 	if expected.State != "" {
-		var err error
 		if was, err = r.expectedState(ctx, expected.State); err != nil {
-			return d, err
+			return d, nil, err
 		}
 		d.ExpectedHead, d.ExpectedBranch = was.agent.Head, was.agent.Branch
 	}
@@ -50,24 +54,24 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 	if expected.Code != r.base.code {
 		tree, _, err := r.readTree(ctx, expected.Code)
 		if err != nil {
-			return d, err
+			return d, nil, err
 		}
 		want = tree
 	}
 	work, home, err := r.openRoots()
 	if err != nil {
-		return d, err
+		return d, nil, err
 	}
 	defer closeRoots(work, home)
-	snap, err := r.scanRoots(ctx, work, home, 0, noLimit)
+	snap, err = r.scanRoots(ctx, work, home, 0, noLimit)
 	if err != nil {
-		return d, err
+		return d, nil, err
 	}
 	if expected.State != "" {
 		agent := agentHead(work)
 		d.Head, d.Branch = agent.Head, r.cfg.withoutSecrets(agent.Branch)
 		if d.StateChanged, err = r.stateChanged(was, snap); err != nil {
-			return d, err
+			return d, nil, err
 		}
 	}
 	changes := diffTrees(want, snap.work)
@@ -88,7 +92,7 @@ func (r *Repo) Drift(ctx context.Context, expected Target) (Drift, error) {
 		}
 		r.remember(snap, base)
 	}
-	return d, nil
+	return d, snap, nil
 }
 
 // expectedState is what Drift compares besides the worktree's files.
