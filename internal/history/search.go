@@ -12,6 +12,9 @@ type SearchQuery struct {
 	// name, unless UID is set.
 	Task string
 	UID  string
+	// Standing excludes messages of the selected task that are not on its active branch: those
+	// that a rewind has taken back.
+	Standing bool
 	// Role selects messages of that role, unless empty.
 	Role string
 	// Since excludes older messages, unless zero.

@@ -34,6 +34,7 @@ type Server struct {
 	mu      sync.Mutex
 	tasks   map[string]*Task
 	down    bool
+	old     bool           // of a version that does not know SearchHistory
 	refusal *connect.Error // answers every Append; nil for none
 	// verify answers VerifyCheckpoint; nil if nothing is verified.
 	verify  func(checkpoint int64) *daemonv1.VerifyCheckpointResponse

@@ -144,6 +144,33 @@ func (s *service) VerifyCheckpoint(_ context.Context, r *connect.Request[daemonv
 	return connect.NewResponse(s.verify(r.Msg.GetCheckpoint())), nil
 }
 
+// SearchHistory finds texts of the active branch that contain the query as it is.
+func (s *service) SearchHistory(_ context.Context, r *connect.Request[daemonv1.SearchHistoryRequest]) (*connect.Response[daemonv1.SearchHistoryResponse], error) {
+	task, _, err := s.enter(r.Header())
+	defer s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if s.old {
+		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("no such procedure"))
+	}
+	found := &daemonv1.SearchHistoryResponse{}
+	for _, e := range task.Active {
+		text := e.GetMessage().GetText()
+		before, after, ok := strings.Cut(text, r.Msg.GetQuery())
+		if !ok {
+			continue
+		}
+		if len(found.Hits) == int(r.Msg.GetLimit()) {
+			found.More = true
+			break
+		}
+		found.Hits = append(found.Hits, &daemonv1.SearchHit{Position: e.GetPosition(), Time: e.GetTime(), Role: "assistant",
+			Snippet: before + "\uE000" + r.Msg.GetQuery() + "\uE001" + after})
+	}
+	return connect.NewResponse(found), nil
+}
+
 func (s *service) MoveConversation(_ context.Context, r *connect.Request[daemonv1.MoveConversationRequest]) (*connect.Response[daemonv1.MoveConversationResponse], error) {
 	task, _, err := s.enter(r.Header())
 	defer s.mu.Unlock()

@@ -43,6 +43,8 @@ var (
 	ErrForeign = errors.New("the server has other records of this task")
 	// ErrInvalid: the server does not accept such a request, now or later.
 	ErrInvalid = errors.New("the server does not accept this request")
+	// ErrOlder: the server is of a version that does not know such requests.
+	ErrOlder = errors.New("the server is of an older version")
 )
 
 // FencedError is an ErrFenced that knows which attempt is the newest.
@@ -300,6 +302,21 @@ func (c *Client) VerifyCheckpoint(ctx context.Context, taskUID string, number in
 	r, err := c.rpc.VerifyCheckpoint(ctx, connect.NewRequest(&daemonv1.VerifyCheckpointRequest{TaskUid: taskUID, Checkpoint: number}))
 	if err != nil {
 		return nil, classify("have a checkpoint verified", err)
+	}
+	return r.Msg, nil
+}
+
+// SearchHistory returns the messages of the task's own conversation that contain the words. Servers
+// of earlier versions answer ErrOlder.
+func (c *Client) SearchHistory(ctx context.Context, query string, limit int) (*daemonv1.SearchHistoryResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	r, err := c.rpc.SearchHistory(ctx, connect.NewRequest(&daemonv1.SearchHistoryRequest{Query: query, Limit: int32(limit)}))
+	if connect.CodeOf(err) == connect.CodeUnimplemented {
+		err = fmt.Errorf("%w: %w", ErrOlder, err)
+	}
+	if err != nil {
+		return nil, classify("search the conversation", err)
 	}
 	return r.Msg, nil
 }

@@ -116,9 +116,12 @@ func filesText(row sqlc.NamespaceTimelineRow) (string, error) {
 }
 
 // daemonEvent converts a daemon's event. Its type is the one it names, or else that of
-// its reason.
+// its reason. What the agent did with one of Clew's tools is the agent's doing.
 func daemonEvent(note history.DaemonEvent) history.Event {
 	e := history.Event{Reason: clean(note.Reason), Actor: "clew", Message: clean(note.Message)}
+	if note.Reason == v1alpha1.EventToolCalled {
+		e.Actor = "agent"
+	}
 	e.Checkpoint, _ = strconv.ParseInt(note.Details["checkpoint"], 10, 64)
 	switch kind := note.Details["type"]; {
 	case slices.Contains([]string{history.EventTypeTask, history.EventTypeChat, history.EventTypeCheckpoint,

@@ -60,15 +60,18 @@ LEFT JOIN LATERAL (
 JOIN tasks t ON t.uid = coalesce(b.task_uid, heir.task_uid)`
 
 // scopeSQL selects the branches of one task, and those it inherits from, each up to the
-// inherited position.
+// inherited position. The part in braces depends on the query.
 const scopeSQL = `
 lineage AS (
-	SELECT s.id, s.parent_id, s.base_position AS low, s.head_position AS high FROM branches s WHERE s.task_uid = @uid
+	SELECT s.id, s.parent_id, s.base_position AS low, s.head_position AS high FROM branches s WHERE s.task_uid = @uid {active}
 	UNION ALL
 	SELECT p.id, p.parent_id, p.base_position, least(l.high, l.low) FROM lineage l JOIN branches p ON p.id = l.parent_id
 ), scope AS (
 	SELECT id, max(high) AS high FROM lineage GROUP BY id
 ),`
+
+// activeSQL selects only the active branch of the task.
+const activeSQL = "AND s.id = (SELECT active.active_branch FROM tasks active WHERE active.uid = @uid)"
 
 const scopeOwnerSQL = `
 JOIN scope ON scope.id = e.branch_id AND e.position <= scope.high
@@ -113,7 +116,7 @@ func searchStatement(query history.SearchQuery, text, namespaceWords string) (st
 	}
 	scope, owner, filters := "", ownerSQL, ""
 	if query.UID != "" {
-		scope, owner, args["uid"] = scopeSQL, scopeOwnerSQL, query.UID
+		scope, owner, args["uid"] = strings.Replace(scopeSQL, "{active}", active(query), 1), scopeOwnerSQL, query.UID
 	}
 	if query.Role != "" {
 		filters, args["role"] = filters+" AND m.role = @role", query.Role
@@ -126,6 +129,13 @@ func searchStatement(query history.SearchQuery, text, namespaceWords string) (st
 		args["rank"], args["message"], args["branch"], args["position"] = after.Rank, after.Message, after.Branch, after.Position
 	}
 	return strings.NewReplacer("{scope}", scope, "{owner}", owner, "{filters}", filters).Replace(searchSQL), args
+}
+
+func active(query history.SearchQuery) string {
+	if query.Standing {
+		return activeSQL
+	}
+	return ""
 }
 
 // quoteWord quotes a word for a tsquery.

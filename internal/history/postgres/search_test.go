@@ -121,6 +121,11 @@ var _ = Describe("A search", func() {
 			Expect(hits("fork")).To(ConsistOf(
 				"fork uid-of-source/main 1", "fork uid-of-source/branch-2 2", "fork main 3", "fork main 4"), "in the fork")
 
+			Expect(search(GinkgoTB(), store, history.SearchQuery{Text: "needle", UID: w.task.UID, Standing: true})).To(ConsistOf(
+				"source main 1", "source branch-2 2", "source branch-2 3"), "in the source as it stands")
+			Expect(search(GinkgoTB(), store, history.SearchQuery{Text: "needle", Task: "fork", Standing: true})).To(ConsistOf(
+				"fork uid-of-source/main 1", "fork uid-of-source/branch-2 2", "fork main 3", "fork main 4"), "in the fork as it stands")
+
 			By("deleting the source")
 			Expect(store.DeleteTask(ctx, w.task.UID)).Error().NotTo(HaveOccurred())
 			Expect(hits("")).To(ConsistOf(

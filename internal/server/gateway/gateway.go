@@ -74,6 +74,7 @@ type Store interface {
 	codeadoption.Store
 	NamedCheckpoints(ctx context.Context, task history.Key, names, objects []string) ([]history.NamedCheckpoint, error)
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
 }
 
 // Verifier verifies checkpoints when a daemon has met damage; see verification.OnDemand.

@@ -55,6 +55,9 @@ const (
 	// DaemonServiceVerifyCheckpointProcedure is the fully-qualified name of the DaemonService's
 	// VerifyCheckpoint RPC.
 	DaemonServiceVerifyCheckpointProcedure = "/clew.daemon.v1.DaemonService/VerifyCheckpoint"
+	// DaemonServiceSearchHistoryProcedure is the fully-qualified name of the DaemonService's
+	// SearchHistory RPC.
+	DaemonServiceSearchHistoryProcedure = "/clew.daemon.v1.DaemonService/SearchHistory"
 )
 
 // DaemonServiceClient is a client for the clew.daemon.v1.DaemonService service.
@@ -84,6 +87,9 @@ type DaemonServiceClient interface {
 	// VerifyCheckpoint has a checkpoint of the caller's namespace verified, because the daemon
 	// met damage in the gitstore. Idempotent; repeated until the response says verified.
 	VerifyCheckpoint(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error)
+	// SearchHistory searches the active branch of the caller's own conversation, with what it
+	// inherited. Messages that a rewind has taken back are not found.
+	SearchHistory(context.Context, *connect.Request[v1.SearchHistoryRequest]) (*connect.Response[v1.SearchHistoryResponse], error)
 }
 
 // NewDaemonServiceClient constructs a client for the clew.daemon.v1.DaemonService service. By
@@ -145,6 +151,12 @@ func NewDaemonServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(daemonServiceMethods.ByName("VerifyCheckpoint")),
 			connect.WithClientOptions(opts...),
 		),
+		searchHistory: connect.NewClient[v1.SearchHistoryRequest, v1.SearchHistoryResponse](
+			httpClient,
+			baseURL+DaemonServiceSearchHistoryProcedure,
+			connect.WithSchema(daemonServiceMethods.ByName("SearchHistory")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -158,6 +170,7 @@ type daemonServiceClient struct {
 	report           *connect.Client[v1.ReportRequest, v1.ReportResponse]
 	reportLive       *connect.Client[v1.ReportLiveRequest, v1.ReportLiveResponse]
 	verifyCheckpoint *connect.Client[v1.VerifyCheckpointRequest, v1.VerifyCheckpointResponse]
+	searchHistory    *connect.Client[v1.SearchHistoryRequest, v1.SearchHistoryResponse]
 }
 
 // Begin calls clew.daemon.v1.DaemonService.Begin.
@@ -200,6 +213,11 @@ func (c *daemonServiceClient) VerifyCheckpoint(ctx context.Context, req *connect
 	return c.verifyCheckpoint.CallUnary(ctx, req)
 }
 
+// SearchHistory calls clew.daemon.v1.DaemonService.SearchHistory.
+func (c *daemonServiceClient) SearchHistory(ctx context.Context, req *connect.Request[v1.SearchHistoryRequest]) (*connect.Response[v1.SearchHistoryResponse], error) {
+	return c.searchHistory.CallUnary(ctx, req)
+}
+
 // DaemonServiceHandler is an implementation of the clew.daemon.v1.DaemonService service.
 type DaemonServiceHandler interface {
 	// Begin opens an attempt: it fences every older one and returns the current
@@ -227,6 +245,9 @@ type DaemonServiceHandler interface {
 	// VerifyCheckpoint has a checkpoint of the caller's namespace verified, because the daemon
 	// met damage in the gitstore. Idempotent; repeated until the response says verified.
 	VerifyCheckpoint(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error)
+	// SearchHistory searches the active branch of the caller's own conversation, with what it
+	// inherited. Messages that a rewind has taken back are not found.
+	SearchHistory(context.Context, *connect.Request[v1.SearchHistoryRequest]) (*connect.Response[v1.SearchHistoryResponse], error)
 }
 
 // NewDaemonServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -284,6 +305,12 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(daemonServiceMethods.ByName("VerifyCheckpoint")),
 		connect.WithHandlerOptions(opts...),
 	)
+	daemonServiceSearchHistoryHandler := connect.NewUnaryHandler(
+		DaemonServiceSearchHistoryProcedure,
+		svc.SearchHistory,
+		connect.WithSchema(daemonServiceMethods.ByName("SearchHistory")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/clew.daemon.v1.DaemonService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DaemonServiceBeginProcedure:
@@ -302,6 +329,8 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 			daemonServiceReportLiveHandler.ServeHTTP(w, r)
 		case DaemonServiceVerifyCheckpointProcedure:
 			daemonServiceVerifyCheckpointHandler.ServeHTTP(w, r)
+		case DaemonServiceSearchHistoryProcedure:
+			daemonServiceSearchHistoryHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -341,4 +370,8 @@ func (UnimplementedDaemonServiceHandler) ReportLive(context.Context, *connect.Re
 
 func (UnimplementedDaemonServiceHandler) VerifyCheckpoint(context.Context, *connect.Request[v1.VerifyCheckpointRequest]) (*connect.Response[v1.VerifyCheckpointResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.VerifyCheckpoint is not implemented"))
+}
+
+func (UnimplementedDaemonServiceHandler) SearchHistory(context.Context, *connect.Request[v1.SearchHistoryRequest]) (*connect.Response[v1.SearchHistoryResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.SearchHistory is not implemented"))
 }
