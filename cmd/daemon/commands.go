@@ -162,7 +162,7 @@ func newRun(logs *logOptions) *cobra.Command {
 			if cfg.Mask, err = mask.FromEnvironment(os.Environ(), daemonapi.MaskPath); err != nil {
 				return err
 			}
-			cfg.Pod, cfg.Server, cfg.Remote = p.config, p.server, p.remote
+			cfg.Pod, cfg.Server, cfg.Remote, cfg.Version = p.config, p.server, p.remote, version
 			cfg.Log = log.WithValues("namespace", p.config.Namespace, "task", p.config.Task, "attempt", p.config.Attempt)
 			return sidecar.Run(cmd.Context(), cfg)
 		},

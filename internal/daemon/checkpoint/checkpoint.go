@@ -100,6 +100,8 @@ type Request struct {
 	// Consistency reports, once all files are read, whether the agent was frozen meanwhile,
 	// and for how long; nil means that no agent runs.
 	Consistency func() (v1alpha1.CheckpointConsistency, time.Duration)
+	// Taken, unless nil, is called with the record of the checkpoint once it is taken.
+	Taken func(*daemonv1.CheckpointRecord)
 	// Also changes the journal in the same write that journals the checkpoint.
 	Also func(*journal.State, journal.Point)
 }
@@ -156,6 +158,9 @@ func (t *Taker) Take(ctx context.Context, req Request) (journal.Point, error) {
 	}
 	t.Log.Info("took a checkpoint", "number", number, "trigger", req.Trigger, "commit", taken.Code,
 		"filesChanged", taken.FilesChanged, "took", taken.Took.String(), "frozen", frozen.String(), "consistency", consistency)
+	if req.Taken != nil {
+		req.Taken(record)
+	}
 	if err := t.Recover(); err != nil || !point.Ran {
 		return point, err
 	}
@@ -228,7 +233,7 @@ func (t *Taker) commitMessage(req Request, number int64) string {
 	if subject == "" {
 		subject = fmt.Sprintf("Checkpoint %d", number)
 	}
-	return fmt.Sprintf("%s\n\nClew-Task: %s\nClew-Checkpoint: %d\nClew-Attempt: %d\nClew-Trigger: %s\n",
+	return fmt.Sprintf("%s\n\n"+trailerTask+"%s\n"+trailerCheckpoint+"%d\n"+trailerAttempt+"%d\n"+trailerTrigger+"%s\n",
 		subject, t.TaskUID, number, t.Attempt, req.Trigger)
 }
 

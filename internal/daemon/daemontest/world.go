@@ -48,6 +48,8 @@ type World struct {
 	Context daemonapi.ContextLimits
 	// StatePaths are further paths of its home that checkpoints contain.
 	StatePaths []string
+	// Tools are those of Clew's tools that the agent gets.
+	Tools []v1alpha1.AgentTool
 	// Mask masks the values of the agent's Secrets.
 	Mask *mask.Masker
 	// PodUID is the UID of the pods; empty as in pods of older releases.
@@ -176,7 +178,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod returns the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds}
+		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds, Tools: w.Tools}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}

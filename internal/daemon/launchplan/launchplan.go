@@ -23,6 +23,8 @@ const (
 	File = "context/start.json"
 	// FilesDir contains the settings files of the agent's adapter.
 	FilesDir = "context/agent"
+	// ProgramFile is the command line of Clew's tools.
+	ProgramFile = "bin/clew"
 )
 
 // Plan is the agent's launch plan.
@@ -34,6 +36,8 @@ type Plan struct {
 	Session string `json:"session,omitempty"`
 	// Model is the model to use; if it is empty, the agent chooses.
 	Model string `json:"model,omitempty"`
+	// Tools is the program, with its arguments, that serves Clew's tools; empty for none.
+	Tools []string `json:"tools,omitempty"`
 	// Prompt is the next user message, complete.
 	Prompt string `json:"prompt"`
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/clew-dev/clew/internal/daemon/launchplan"
 )
 
@@ -16,12 +18,12 @@ func TestPlan(t *testing.T) {
 	if _, err := launchplan.Read(dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("without a plan the error is %v, want fs.ErrNotExist", err)
 	}
-	want := launchplan.Plan{AgentType: "ClaudeCode", Memory: "Session", Session: "s", Model: "m", Prompt: strings.Repeat("long ", 100_000)}
+	want := launchplan.Plan{AgentType: "ClaudeCode", Memory: "Session", Session: "s", Model: "m", Tools: []string{"clew-daemon", "tools"}, Prompt: strings.Repeat("long ", 100_000)}
 	for range 2 {
 		if err := launchplan.Write(dir, want); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := launchplan.Read(dir); err != nil || got != want {
+		if got, err := launchplan.Read(dir); err != nil || !cmp.Equal(want, got) {
 			t.Fatalf("%v, %+v", err, got)
 		}
 	}

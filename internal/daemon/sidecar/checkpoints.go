@@ -48,9 +48,9 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 		case d.pending != "":
 			turn = time.After(d.pace.UntilCheck())
 		}
-		asked, rested := d.asked, (<-chan time.Time)(nil)
+		asked, turns, rested := d.asked, d.turns, (<-chan time.Time)(nil)
 		if rest := d.pace.AskedRest(); rest > 0 {
-			asked, rested = nil, time.After(rest)
+			asked, turns, rested = nil, nil, time.After(rest)
 		}
 		var err error
 		select {
@@ -58,6 +58,8 @@ func (d *daemon) takeCheckpoints(ctx context.Context) {
 			return
 		case take := <-asked:
 			err = d.takeAsked(ctx, take)
+		case t := <-turns:
+			err = t.run(ctx)
 		case c := <-d.guard.calls:
 			d.guard.held = append(d.guard.held, c)
 			if d.pace.UntilRisky() > 0 {

@@ -89,6 +89,7 @@ func (d *daemon) takeLast(ctx, work context.Context) error {
 		return err
 	}
 	d.reportUncovered()
+	d.reportToolCalls()
 	if err := errors.Join(d.noteSession(), d.noteRefusal(st)); err != nil {
 		return err
 	}

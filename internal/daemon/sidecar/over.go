@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -83,3 +84,6 @@ func (ignoreAgent) Recorded()                                   {}
 func (ignoreAgent) Failed(error)                                {}
 func (ignoreAgent) BeforeTool(context.Context, wire.BeforeTool) {}
 func (ignoreAgent) ToolCalled(context.Context, record.Call)     {}
+
+// ServeTools is never called: a fenced socket refuses connections to the tools.
+func (ignoreAgent) ServeTools(_ context.Context, c io.ReadWriteCloser) { _ = c.Close() }

@@ -13,6 +13,8 @@
 //     waits for it if the agent asks before it runs tools. If nothing has changed since the
 //     last checkpoint, and the agent was stopped for that one, it is named instead. A call
 //     that may have begun is never reported as guarded.
+//   - The agent's calls of Clew's tools are answered within a bounded time, whatever is down.
+//     A checkpoint that the agent asks for is taken before the answer is sent.
 //   - The number of automatic checkpoints is bounded, however many calls an agent makes,
 //     and none is taken if nothing has changed.
 //   - A checkpoint that was taken while the agent ran is marked as such.
@@ -49,6 +51,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/spool"
+	"github.com/clew-dev/clew/internal/daemon/tools"
 	"github.com/clew-dev/clew/internal/daemon/volume"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -63,6 +66,7 @@ type Server interface {
 	Report(context.Context, *daemonv1.Problem) error
 	ReportLive(ctx context.Context, report *daemonv1.ReportLiveRequest) error
 	VerifyCheckpoint(ctx context.Context, taskUID string, number int64) (*daemonv1.VerifyCheckpointResponse, error)
+	SearchHistory(ctx context.Context, query string, limit int) (*daemonv1.SearchHistoryResponse, error)
 }
 
 // Config configures the sidecar.
@@ -95,6 +99,8 @@ type Config struct {
 	// ProcessorsShort reports whether the node is short of processor time; nil means what
 	// the system reports.
 	ProcessorsShort func() bool
+	// Version is the daemon's.
+	Version string
 	// Log is the daemon's log.
 	Log logr.Logger
 }
@@ -134,6 +140,10 @@ type daemon struct {
 	push    chan struct{} // there is something to push
 	live    chan string   // the newest request for the files as they are
 	refused refusedCheckpoints
+
+	tools     *tools.Server
+	toolCalls toolCalls
+	turns     chan turn // what the tools do between checkpoints
 
 	liveTurns  liveTurns               // of takeCheckpoints
 	livePushes chan livePush           // what pushLive pushes or reports
@@ -205,7 +215,7 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 		LongPath: filepath.Join(cfg.Paths.State, "long-line"), Problems: problems, Log: cfg.Log})
 	shim := socket.New(recorder, v.Journal, cfg.Pod, cfg.Log)
 	guard, bad := newGuard(cfg.Pod, adapter)
-	return &daemon{
+	d = &daemon{
 		cfg: cfg, log: cfg.Log, volume: v, adapter: adapter, problems: problems, recorder: recorder, socket: shim, guard: guard,
 		taker: &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 			TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log},
@@ -215,7 +225,10 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 		fail: fail, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1),
 		live: make(chan string, 1), livePushes: make(chan livePush, 8), livePushed: make(chan struct{}, 1),
-	}, bad
+		turns: make(chan turn),
+	}
+	d.tools = tools.New(tools.Config{Given: cfg.Pod.Tools, Answerer: newToolAnswers(d), Version: cfg.Version, Mask: cfg.Mask.Text, Called: d.toolCalls.count, Log: cfg.Log})
+	return d, bad
 }
 
 // openVolume opens the volume. While the volume is too full for that, it reports the problem

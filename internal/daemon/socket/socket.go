@@ -7,6 +7,8 @@
 //   - A line is acknowledged to the shim only when the recorder has it on disk.
 //   - One session is served per attempt, the first. Any other client in the agent's
 //     container, which may be hostile, is rejected, at a bounded cost.
+//   - A few connections are served at a time to Clew's tools, each for a bounded time and
+//     apart from the session, which they do not delay.
 //   - The consistency of a checkpoint is what the shim has reported about the agent by the
 //     time all files were read.
 //   - After Fence every agent whose shim connects is ended.
@@ -17,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -82,6 +85,9 @@ type Handler interface {
 	// ToolCalled is called for each call in the agent's output, before it is recorded, and
 	// must not block. ctx ends with Serve.
 	ToolCalled(context.Context, record.Call)
+	// ServeTools serves a connection to Clew's tools, which carries MCP, until its peer closes
+	// it or ctx ends.
+	ServeTools(ctx context.Context, c io.ReadWriteCloser)
 }
 
 // Server serves the shim of one attempt. It serves only the attempt's first session,
@@ -93,6 +99,8 @@ type Server struct {
 	log      logr.Logger
 	// asking holds a slot for each tool that may wait.
 	asking chan struct{}
+	// tools holds a slot for each connection to Clew's tools.
+	tools chan struct{}
 	// unstopped limits how often an agent that does not stop is logged.
 	unstopped throttle
 
@@ -153,7 +161,7 @@ func (c *connection) ack(line int64) error {
 // New returns the server of an attempt. A server that is only used after Fence needs
 // neither recorder nor journal.
 func New(r Recorder, j *journal.Journal, pod daemonapi.Config, log logr.Logger) *Server {
-	return &Server{recorder: r, journal: j, pod: pod, log: log, asking: make(chan struct{}, MaxAsking),
+	return &Server{recorder: r, journal: j, pod: pod, log: log, asking: make(chan struct{}, MaxAsking), tools: make(chan struct{}, MaxTools),
 		unstopped: throttle{every: unstoppedEvery}, frozen: map[int64]*Freeze{}}
 }
 
@@ -219,6 +227,8 @@ func (s *Server) handle(serving context.Context, c *connection, h Handler, known
 		return c.send(wire.TypePong, nil)
 	case wire.TypeBeforeTool:
 		return s.ask(serving, c, f, h, known)
+	case wire.TypeTools:
+		return s.openTools(serving, c, first, h, known)
 	case wire.TypeHello:
 	default:
 		return fmt.Errorf("unexpected first frame of type %d", f.Type)

@@ -25,9 +25,11 @@
 //	daemon  Release{}              the last checkpoint is safe: the shim may end
 //	daemon  Stop{}                 a newer attempt runs: end the agent at once
 //
-// Two frames need no session. Ping, answered by Pong, asks whether the daemon is up.
+// Three frames need no session. Ping, answered by Pong, asks whether the daemon is up.
 // BeforeTool, answered by Proceed, announces a tool call that the agent holds back: Proceed
-// is sent when the checkpoint, if one was due, has been taken.
+// is sent when the checkpoint, if one was due, has been taken. Tools, answered by
+// ToolsOpened, opens a connection to Clew's tools: unless the answer is a refusal, what
+// follows in both directions are the messages of MCP, one a line, and no more frames.
 package wire
 
 import (
@@ -53,6 +55,7 @@ const (
 	TypePing        Type = 6
 	TypeBeforeTool  Type = 7
 	TypeThawed      Type = 8
+	TypeTools       Type = 9
 )
 
 // Types of the frames that the daemon sends.
@@ -66,6 +69,8 @@ const (
 	TypePong    Type = 71
 	TypeProceed Type = 72
 	TypeFinish  Type = 73
+
+	TypeToolsOpened Type = 74
 )
 
 const (
@@ -159,6 +164,13 @@ type BeforeTool struct {
 	// Input is the tool's input as JSON, or its beginning if Cut is set.
 	Input string `json:"input"`
 	Cut   bool   `json:"cut,omitempty"`
+}
+
+// ToolsOpened answers Tools.
+type ToolsOpened struct {
+	// Refused is why the connection is not served, as a sentence that says what to do; empty
+	// if it is.
+	Refused string `json:"refused,omitempty"`
 }
 
 // WriteBeforeTool sends a BeforeTool, with as much of the input as fits into a frame.
