@@ -80,6 +80,9 @@ type FilesRequest struct {
 	// parses its standard input, and the tool waits until it ends. Empty means no
 	// hook.
 	Hook []string
+	// Tools is the program, with its arguments, that serves Clew's tools by MCP on its standard
+	// input and output. Empty means that the agent gets none.
+	Tools []string
 	// Dir is the folder where the files will be.
 	Dir string
 }
@@ -96,6 +99,8 @@ type Start struct {
 	Args []string
 	// Worktree is the agent's working directory, FilesDir the folder of Files.
 	Worktree, FilesDir string
+	// Tools is FilesRequest.Tools.
+	Tools []string
 	// Env is the environment from the user's template and image.
 	Env []string
 }

@@ -18,9 +18,13 @@ type ClaudeCode struct{}
 // Executable returns claude.
 func (ClaudeCode) Executable() string { return "claude" }
 
-const claudeSettings = "claude.json"
+const (
+	claudeSettings = "claude.json"
+	claudeServers  = "claude-mcp.json"
+)
 
-// Files returns settings with a PreToolUse hook for every tool.
+// Files returns settings with a PreToolUse hook for every tool, and the server of Clew's tools,
+// which are few, and so are not left for the model to search for.
 func (ClaudeCode) Files(r FilesRequest) map[string][]byte {
 	settings := map[string]any{}
 	if len(r.Hook) > 0 {
@@ -29,7 +33,10 @@ func (ClaudeCode) Files(r FilesRequest) map[string][]byte {
 			"hooks":   []any{map[string]any{"type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds}},
 		}}}
 	}
-	return map[string][]byte{claudeSettings: jsonFile(settings)}
+	return map[string][]byte{
+		claudeSettings: jsonFile(settings),
+		claudeServers:  jsonFile(map[string]any{"mcpServers": mcpServers(r.Tools, map[string]any{"alwaysLoad": true})}),
+	}
 }
 
 // Command passes the prompt on standard input, where it may begin with a dash and have
@@ -39,6 +46,11 @@ func (ClaudeCode) Files(r FilesRequest) map[string][]byte {
 func (ClaudeCode) Command(s Start) Command {
 	args := append(slices.Clone(s.Args), "-p", "--output-format", "stream-json", "--verbose", "--dangerously-skip-permissions")
 	if s.FilesDir != "" {
+		if len(s.Tools) > 0 {
+			// In front of another option, since it takes any number of files. The user's own
+			// servers, from this option or from settings, are kept.
+			args = append(args, "--mcp-config", path.Join(s.FilesDir, claudeServers))
+		}
 		args = append(args, "--settings", path.Join(s.FilesDir, claudeSettings))
 	}
 	if s.Model != "" {

@@ -53,6 +53,7 @@ func (Codex) Command(s Start) Command {
 			tomlString("sh "+shellWords([]string{path.Join(s.FilesDir, codexHook)})), hookSeconds)
 		args = append(args, "--dangerously-bypass-hook-trust", "-c", hook)
 	}
+	args = append(args, codexTools(s.Tools)...)
 	if s.Model != "" {
 		args = append(args, "-m", s.Model)
 	}
@@ -60,6 +61,24 @@ func (Codex) Command(s Start) Command {
 		args = append(args, s.Session)
 	}
 	return Command{Args: append(args, "-"), Stdin: s.Prompt}
+}
+
+// codexTools returns the settings that name the server of Clew's tools, beside those of the
+// user.
+func codexTools(tools []string) []string {
+	if len(tools) == 0 {
+		return nil
+	}
+	words := make([]string, len(tools))
+	for i, w := range tools {
+		words[i] = tomlString(w)
+	}
+	server := "mcp_servers." + toolServer
+	return []string{
+		"-c", server + ".command=" + words[0],
+		"-c", server + ".args=[" + strings.Join(words[1:], ",") + "]",
+		"-c", fmt.Sprintf("%s.tool_timeout_sec=%d", server, toolSeconds),
+	}
 }
 
 // codexSettings splits the user's arguments into those that stay before "exec" and the

@@ -22,7 +22,8 @@ type GeminiCLI struct{}
 // Executable returns gemini.
 func (GeminiCLI) Executable() string { return "gemini" }
 
-// Files returns the extension with a BeforeTool hook for every tool.
+// Files returns the extension, with a BeforeTool hook for every tool and the server of Clew's
+// tools.
 func (GeminiCLI) Files(r FilesRequest) map[string][]byte {
 	hooks := map[string]any{}
 	if len(r.Hook) > 0 {
@@ -34,8 +35,10 @@ func (GeminiCLI) Files(r FilesRequest) map[string][]byte {
 		}}
 	}
 	return map[string][]byte{
-		"gemini-extension.json": jsonFile(map[string]any{"name": "clew", "version": "1.0.0"}),
-		"hooks/hooks.json":      jsonFile(map[string]any{"hooks": hooks}),
+		"gemini-extension.json": jsonFile(map[string]any{
+			"name": "clew", "version": "1.0.0", "mcpServers": mcpServers(r.Tools, map[string]any{"timeout": toolSeconds * 1000}),
+		}),
+		"hooks/hooks.json": jsonFile(map[string]any{"hooks": hooks}),
 	}
 }
 

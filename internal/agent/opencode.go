@@ -33,16 +33,22 @@ func (OpenCode) Files(r FilesRequest) map[string][]byte {
 		hook = "[]"
 	}
 	return map[string][]byte{
-		openCodeConfig: jsonFile(openCodeSettings(r.Dir)),
+		openCodeConfig: jsonFile(openCodeSettings(r.Dir, r.Tools)),
 		openCodePlugin: []byte(strings.Replace(openCodePluginSource, "HOOK", hook, 1)),
 	}
 }
 
-// openCodeSettings returns Clew's settings, with the plugin if its folder is known.
-func openCodeSettings(dir string) map[string]any {
+// openCodeSettings returns Clew's settings, with the plugin if its folder is known, and with
+// the server of Clew's tools.
+func openCodeSettings(dir string, tools []string) map[string]any {
 	settings := map[string]any{"autoupdate": false, "share": "disabled"}
 	if dir != "" {
 		settings["plugin"] = []any{"file://" + path.Join(dir, openCodePlugin)}
+	}
+	if len(tools) > 0 {
+		settings["mcp"] = map[string]any{toolServer: map[string]any{
+			"type": "local", "command": tools, "enabled": true, "timeout": toolSeconds * 1000,
+		}}
 	}
 	return settings
 }
@@ -98,7 +104,7 @@ func (OpenCode) Command(s Start) Command {
 		return slices.ContainsFunc(s.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 	}
 	if !taken("OPENCODE_CONFIG_CONTENT") {
-		c.Env = append(c.Env, "OPENCODE_CONFIG_CONTENT="+strings.TrimSpace(string(jsonFile(openCodeSettings(s.FilesDir)))))
+		c.Env = append(c.Env, "OPENCODE_CONFIG_CONTENT="+strings.TrimSpace(string(jsonFile(openCodeSettings(s.FilesDir, s.Tools)))))
 	} else if !taken("OPENCODE_CONFIG") {
 		c.Env = append(c.Env, "OPENCODE_CONFIG="+path.Join(s.FilesDir, openCodeConfig))
 	}

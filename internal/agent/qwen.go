@@ -21,13 +21,17 @@ func (QwenCode) Executable() string { return "qwen" }
 
 const qwenSettings = "qwen.json"
 
-// Files returns settings with a PreToolUse hook for every tool. They replace the system
+// Files returns settings with a PreToolUse hook for every tool, and the server of Clew's tools.
+// They replace the system
 // settings, which the user's and the project's settings cannot override.
 func (QwenCode) Files(r FilesRequest) map[string][]byte {
 	settings := map[string]any{
 		"general":   map[string]any{"enableAutoUpdate": false},
 		"privacy":   map[string]any{"usageStatisticsEnabled": false},
 		"telemetry": map[string]any{"enabled": false},
+	}
+	if len(r.Tools) > 0 {
+		settings["mcpServers"] = mcpServers(r.Tools, map[string]any{"timeout": toolSeconds * 1000, "trust": true, "alwaysLoadTools": true})
 	}
 	if len(r.Hook) > 0 {
 		settings["hooks"] = map[string]any{"PreToolUse": []any{map[string]any{

@@ -27,10 +27,17 @@ type script struct {
 	Steps             int            `json:"steps"`
 	FileToolEvery     int            `json:"fileToolEvery"`
 	Commands          map[int]string `json:"commands,omitempty"`
+	Tools             map[int]served `json:"tools,omitempty"`
 	DelayMilliseconds int            `json:"delayMilliseconds,omitempty"`
 	Delays            map[int]int    `json:"delays,omitempty"`
 	Key               string         `json:"key,omitempty"`
 	Failures          []failure      `json:"failures,omitempty"`
+}
+
+// served is a call of a tool of a server, by its name there. The input contains "step N".
+type served struct {
+	Name  string         `json:"name"`
+	Input map[string]any `json:"input"`
 }
 
 // failure is an error with which the model answers a number of requests, or all for 0.

@@ -10,36 +10,56 @@ import (
 // responses is OpenAI's Responses API.
 type responses struct{}
 
-func (responses) read(_ *http.Request, body []byte) (request, error) {
-	type namedTool struct {
-		Type, Name string
-		Tools      []struct{ Type, Name string }
+// responsesTool is a tool that the agent offers, or a namespace of tools.
+type responsesTool struct {
+	Type, Name string
+	Tools      []struct{ Type, Name string }
+}
+
+// offer adds tools that the agent offers.
+func (r *request) offer(tools []responsesTool) {
+	for _, t := range tools {
+		r.tools = append(r.tools, tool{name: t.Name, freeform: t.Type == "custom", search: t.Type == "tool_search"})
+		for _, inner := range t.Tools {
+			r.tools = append(r.tools, tool{name: inner.Name, freeform: inner.Type == "custom", namespace: t.Name})
+		}
 	}
+}
+
+// unquoted returns the arguments of a call, which are JSON in a string, or JSON.
+func unquoted(arguments json.RawMessage) string {
+	var text string
+	if json.Unmarshal(arguments, &text) == nil {
+		return text
+	}
+	return string(arguments)
+}
+
+func (responses) read(_ *http.Request, body []byte) (request, error) {
 	var in struct {
 		Model  string
 		Stream bool
-		Tools  []namedTool
+		Tools  []responsesTool
 		Input  []struct {
-			Type, Role, Arguments string
-			Input                 json.RawMessage
-			Content, Output       content
-			CallID                string `json:"call_id"`
+			Type, Role       string
+			Arguments, Input json.RawMessage
+			Content, Output  content
+			CallID           string `json:"call_id"`
+			Tools            []responsesTool
 		}
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
 		return request{}, fmt.Errorf("not a request of the Responses API: %w", err)
 	}
 	r := request{model: in.Model, stream: in.Stream, messages: len(in.Input)}
-	for _, t := range in.Tools {
-		r.tools = append(r.tools, tool{t.Name, t.Type == "custom"})
-		for _, inner := range t.Tools {
-			r.tools = append(r.tools, tool{inner.Name, inner.Type == "custom"})
-		}
-	}
+	r.offer(in.Tools)
 	for _, item := range in.Input {
 		switch {
+		case item.Type == "tool_search_call":
+		case item.Type == "tool_search_output":
+			r.offer(item.Tools)
 		case strings.HasSuffix(item.Type, "_call"):
-			r.calls = append(r.calls, call{item.CallID, item.Arguments + string(item.Input)})
+			r.calls = append(r.calls, call{item.CallID, unquoted(item.Arguments) + string(item.Input)})
 		case strings.HasSuffix(item.Type, "_call_output"):
 			r.results = append(r.results, result{item.CallID, item.Output.text()})
 		case item.Role == "assistant":
@@ -58,10 +78,17 @@ func (responses) write(w *writer, r request, a answer, n int, u usage) {
 	}
 	if a.isCall() {
 		item = map[string]any{"id": fmt.Sprintf("fc_%d", n), "call_id": fmt.Sprintf("call_%d_%d", a.step, n), "name": a.tool.name, "status": "completed"}
-		if a.tool.freeform {
+		switch {
+		case a.tool.search:
+			item["type"], item["execution"], item["arguments"] = "tool_search_call", "client", a.input
+			delete(item, "name")
+		case a.tool.freeform:
 			item["type"], item["input"] = "custom_tool_call", a.input
-		} else {
+		default:
 			item["type"], item["arguments"] = "function_call", encode(a.input)
+			if a.tool.namespace != "" {
+				item["namespace"] = a.tool.namespace
+			}
 		}
 	}
 	response := func(status string) map[string]any {

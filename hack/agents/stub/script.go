@@ -22,6 +22,9 @@ type Script struct {
 	Folder string `json:"folder"`
 	// Commands replaces the shell commands of some steps.
 	Commands map[int]string `json:"commands,omitempty"`
+	// Tools replaces the calls of some steps by calls of tools that the agent has from a server
+	// of tools.
+	Tools map[int]ServedTool `json:"tools,omitempty"`
 	// DelayMilliseconds delays each answer; Delays additionally delays the answers
 	// with these steps, in milliseconds.
 	DelayMilliseconds int         `json:"delayMilliseconds,omitempty"`
@@ -30,6 +33,14 @@ type Script struct {
 	Key string `json:"key,omitempty"`
 	// Failures are sent instead of answers to the first requests, in order.
 	Failures []Failure `json:"failures,omitempty"`
+}
+
+// ServedTool is a call of a tool that is not the agent's own.
+type ServedTool struct {
+	// Name is the tool's name at its server. Agents put the server's name before it.
+	Name string `json:"name"`
+	// Input is the call's input. It must contain "step N", by which the step is recognized.
+	Input map[string]any `json:"input"`
 }
 
 // Failure is an HTTP error that replaces answers.
@@ -84,6 +95,10 @@ type tool struct {
 	name string
 	// freeform tools take text, not JSON.
 	freeform bool
+	// namespace is that of the tool, in the Responses API.
+	namespace string
+	// search is set on the tool of the Responses API that finds other tools.
+	search bool
 }
 
 // call is a tool call in the conversation.
@@ -221,6 +236,16 @@ func last(steps []int) int {
 
 // call returns the tool call of a step, with one of the agent's tools.
 func (s Script) call(step int, tools []tool) answer {
+	if served, ok := s.Tools[step]; ok {
+		t, ok := findServed(tools, served.Name)
+		if search, deferred := findSearch(tools); !ok && deferred {
+			return answer{step: step, tool: search, input: map[string]any{"query": served.Name}}
+		}
+		if !ok {
+			return answer{text: fmt.Sprintf("I was offered no tool %s, only %v.", served.Name, tools)}
+		}
+		return answer{step: step, tool: t, input: served.Input}
+	}
 	_, special := s.Commands[step]
 	if s.FileToolEvery > 0 && step%s.FileToolEvery == 0 && !special {
 		if t, ok := find(tools, "Write", "write", "write_file", "apply_patch"); ok {
@@ -282,6 +307,26 @@ func find(tools []tool, names ...string) (tool, bool) {
 		}
 	}
 	return tool{}, false
+}
+
+// findServed returns the tool of a server with that name.
+func findServed(tools []tool, name string) (tool, bool) {
+	i := slices.IndexFunc(tools, func(t tool) bool {
+		return strings.HasSuffix(t.name, "_"+name) || t.namespace != "" && t.name == name
+	})
+	if i < 0 {
+		return tool{}, false
+	}
+	return tools[i], true
+}
+
+// findSearch returns the tool by which Codex's models find the tools of servers.
+func findSearch(tools []tool) (tool, bool) {
+	i := slices.IndexFunc(tools, func(t tool) bool { return t.search })
+	if i < 0 {
+		return tool{}, false
+	}
+	return tools[i], true
 }
 
 // additions matches what agents add to the user's prompt.

@@ -2,13 +2,16 @@ package prepare
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/daemon/launchplan"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/durable"
@@ -16,6 +19,18 @@ import (
 
 // shimFile is the path of the shim within the run folder.
 const shimFile = "bin/clew-daemon"
+
+// linkProgram gives the shim the other name under which it is the command line of Clew's tools.
+func linkProgram(file string) error {
+	link := filepath.Join(filepath.Dir(file), filepath.Base(launchplan.ProgramFile))
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("link the program for Clew's tools: %w", err)
+	}
+	if err := os.Symlink(filepath.Base(file), link); err != nil {
+		return fmt.Errorf("link the program for Clew's tools: %w", err)
+	}
+	return nil
+}
 
 // copyFile copies a file atomically.
 func copyFile(from, to string, mode os.FileMode) error {

@@ -478,5 +478,8 @@ func (p *preparer) makeFolders() error {
 	if err := os.MkdirAll(filepath.Dir(shim), 0o755); err != nil {
 		return fmt.Errorf("create the shim's folder: %w", err)
 	}
-	return copyFile(p.cfg.Executable, shim, 0o755)
+	if err := copyFile(p.cfg.Executable, shim, 0o755); err != nil {
+		return err
+	}
+	return linkProgram(shim)
 }

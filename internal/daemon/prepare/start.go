@@ -41,7 +41,7 @@ func (p *preparer) planStart(ctx context.Context) error {
 		return err
 	}
 	m := known.decide()
-	p.plan = &launchplan.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Prompt: m.prompt}
+	p.plan = &launchplan.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Tools: p.toolServer(), Prompt: m.prompt}
 	p.result.Memory, p.result.MemoryMessage = m.kind, truncate(m.message, maxMemoryMessage)
 	p.log.Info("the agent's memory", "memory", m.kind, "session", m.id, "why", m.message, "promptBytes", len(m.prompt))
 	if err := p.writeFiles(); err != nil {
@@ -100,7 +100,7 @@ func (p *preparer) writeFiles() error {
 		return fmt.Errorf("write the agent's settings: %w", err)
 	}
 	hook := []string{filepath.Join(p.cfg.RunDir, shimFile), "hook"}
-	for name, content := range p.adapter.Files(agent.FilesRequest{Hook: hook, Dir: dir}) {
+	for name, content := range p.adapter.Files(agent.FilesRequest{Hook: hook, Tools: p.toolServer(), Dir: dir}) {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("write the agent's settings: %w", err)
@@ -110,6 +110,14 @@ func (p *preparer) writeFiles() error {
 		}
 	}
 	return nil
+}
+
+// toolServer returns the program that serves Clew's tools to the agent; nil if it gets none.
+func (p *preparer) toolServer() []string {
+	if len(p.cfg.Pod.Tools) == 0 {
+		return nil
+	}
+	return []string{filepath.Join(p.cfg.RunDir, shimFile), "tools"}
 }
 
 // writeStart writes the launch plan, once everything it names exists.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/clew-dev/clew/internal/agent"
@@ -31,6 +32,7 @@ func (s *shim) launch(attempt int64) (launch, error) {
 	env := mask.Strip(s.cfg.Env)
 	env = withDefault(env, ConversationEnv, s.cfg.Conversation)
 	env = withDefault(env, AttemptEnv, strconv.FormatInt(attempt, 10))
+	env = withProgram(env, filepath.Join(s.cfg.RunDir, launchplan.ProgramFile))
 	out := launch{command: s.cfg.Command, env: env}
 	plan, err := launchplan.Read(s.cfg.RunDir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +54,7 @@ func (s *shim) launch(attempt int64) (launch, error) {
 		return out, &tooOldError{f.Message}
 	}
 	more := adapter.Command(agent.Start{Args: args, Prompt: plan.Prompt, Model: plan.Model, Session: plan.Session,
-		Worktree: worktree, FilesDir: filepath.Join(s.cfg.RunDir, launchplan.FilesDir), Env: env})
+		Worktree: worktree, Tools: plan.Tools, FilesDir: filepath.Join(s.cfg.RunDir, launchplan.FilesDir), Env: env})
 	if err := writeHomeFiles(env, more.HomeFiles); err != nil {
 		return out, err
 	}
@@ -62,6 +64,18 @@ func (s *shim) launch(attempt int64) (launch, error) {
 	}
 	out.stdin = more.Stdin
 	return out, nil
+}
+
+// withProgram adds the command line of Clew's tools: its path, and its folder to a PATH that is
+// set, after all others, so that no program of the user's is hidden.
+func withProgram(env []string, program string) []string {
+	out := slices.Clone(withDefault(env, ProgramEnv, program))
+	for i, e := range out {
+		if value, ok := strings.CutPrefix(e, "PATH="); ok && value != "" {
+			out[i] = e + string(filepath.ListSeparator) + filepath.Dir(program)
+		}
+	}
+	return out
 }
 
 // split separates the user's command into the program and its arguments. The adapter's

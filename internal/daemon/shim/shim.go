@@ -45,6 +45,9 @@ import (
 const (
 	// ConversationEnv names the file that holds the conversation so far.
 	ConversationEnv = "CLEW_CONVERSATION"
+	// ProgramEnv names the command line of Clew's tools, whose folder is also the last one in
+	// PATH.
+	ProgramEnv = "CLEW_BIN"
 	// AttemptEnv holds the number of the attempt.
 	AttemptEnv = "CLEW_ATTEMPT"
 )
