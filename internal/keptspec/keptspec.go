@@ -26,7 +26,7 @@ const MaxBytes = 128 << 10
 // where it publishes and who asked are not.
 func inherited(spec *v1alpha1.TaskSpec) *v1alpha1.TaskSpec {
 	return &v1alpha1.TaskSpec{
-		Repository: spec.Repository, Prompt: spec.Prompt, PromptFrom: spec.PromptFrom, Agent: spec.Agent, Template: spec.Template,
+		Repository: spec.Repository, Prompt: spec.Prompt, PromptFrom: spec.PromptFrom, Agent: spec.Agent, Tools: spec.Tools, Template: spec.Template,
 		Workspace: spec.Workspace, OperatingMode: spec.OperatingMode, CheckpointPolicy: spec.CheckpointPolicy,
 		Conversation: spec.Conversation, BackoffLimit: spec.BackoffLimit, RetryOn: spec.RetryOn, FailOn: spec.FailOn,
 		DeadlineSeconds: spec.DeadlineSeconds,
