@@ -27,7 +27,7 @@ func Bridge(ctx context.Context, c Client, in io.ReadCloser, out io.WriteCloser)
 			}
 			result, err := c.Call(ctx, request.Params.Name, arguments)
 			if err != nil { // for the model, which otherwise sees that something failed, but not what
-				return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}, nil
+				result = &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}
 			}
 			return result, nil
 		})

@@ -91,7 +91,7 @@ func (c Client) connect(ctx context.Context) (net.Conn, error) {
 			return conn, err
 		}
 		if wait.Wait(waiting) != nil {
-			return nil, fmt.Errorf("Clew's daemon cannot be reached at %s; go on with your work, and try again later: %w", c.Socket, err) //nolint:staticcheck // Clew is a name
+			return nil, fmt.Errorf("Clew's daemon cannot be reached at %s; go on with your work, and try again later: %w", c.Socket, err)
 		}
 	}
 }

@@ -213,7 +213,7 @@ func TestTooManyCallsAreRefused(t *testing.T) {
 		if refused != 20 || a.calls.Load() != 40 {
 			t.Errorf("%d calls were refused and %d let through, want 20 and 40", refused, a.calls.Load())
 		}
-		time.Sleep(time.Second) //nolint:forbidigo // the limit itself is tested, on the fake clock
+		time.Sleep(time.Second) // on the fake clock
 		if result := callTool(t, session, "diff", nil); result.IsError {
 			t.Errorf("a second later, a call was answered with %q", textOf(result))
 		}
