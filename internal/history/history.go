@@ -350,6 +350,15 @@ type CheckpointKey struct {
 	Number int64
 }
 
+// CheckpointSize says how much a checkpoint changed, relative to its parent.
+type CheckpointSize struct {
+	TaskUID      string
+	Number       int64
+	FilesChanged int32
+	LinesAdded   int64
+	LinesRemoved int64
+}
+
 // ReasonLimitReached is the reason of the problem that a task or its namespace has
 // reached its storage limit.
 const ReasonLimitReached = "HistoryLimitReached"

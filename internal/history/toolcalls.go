@@ -30,9 +30,18 @@ type ToolCall struct {
 	Task      Task
 	Attempt   int64
 	Tool      string
+	// Arguments are dropped with the answer.
 	Arguments []byte
 	Made      time.Time
 	// Answer is nil while the call is not answered.
 	Answer   *toolcall.Answer
 	Answered time.Time
+}
+
+// ToolCallNotification says that a call was stored, or answered. An empty one means that any call may
+// have been.
+type ToolCallNotification struct {
+	Task     Task
+	ID       string
+	Answered bool
 }

@@ -78,6 +78,10 @@ func (s *Store) Adopt(ctx context.Context, task history.Task, former string) err
 		if err := awaitNames(ctx, q, row.ID); err != nil {
 			return err
 		}
+		// What the former agent called for is carried out with the rights of its own Task, or not at all.
+		if err := q.DeleteToolCalls(ctx, row.ID); err != nil {
+			return err
+		}
 		return notify(ctx, q, task, row.Attempt)
 	})
 }

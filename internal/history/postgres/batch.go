@@ -48,6 +48,8 @@ type batch struct {
 	// lost counts the records lost in gaps.
 	lost   int64
 	events sqlc.InsertEventsParams
+	// delivered are the ids of calls of tools whose answers have reached the agent.
+	delivered []string
 
 	// preface is a system message to add before the next record; empty for none.
 	preface string
@@ -206,6 +208,9 @@ func (b *batch) addDaemonEvent(r history.Record, note history.DaemonEvent) error
 	encoded, err := json.Marshal(details)
 	event := daemonEvent(note)
 	b.addEvent(r, event, encoded)
+	if id := details[history.ToolCallDelivered]; id != "" {
+		b.delivered = append(b.delivered, id)
+	}
 	if event.Reason == reasonCheckpointRefused && event.Checkpoint > 0 {
 		b.refusals = append(b.refusals, sqlc.SetCheckpointRefusedParams{
 			TaskID: b.id, Number: narrow(event.Checkpoint),

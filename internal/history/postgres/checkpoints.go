@@ -69,6 +69,20 @@ func (s *Store) CheckpointsBefore(ctx context.Context, task history.Key, before 
 	return checkpointsOf(rows)
 }
 
+// LatestCheckpoints returns the sizes of the newest checkpoints of tasks of a namespace, in any order,
+// without those of tasks that have none.
+func (s *Store) LatestCheckpoints(ctx context.Context, namespace string, taskUIDs []string) ([]history.CheckpointSize, error) {
+	rows, err := s.read().LatestCheckpoints(ctx, sqlc.LatestCheckpointsParams{TaskUids: listOf(taskUIDs), Namespace: namespace})
+	sizes := make([]history.CheckpointSize, 0, len(rows))
+	for _, row := range rows {
+		sizes = append(sizes, history.CheckpointSize{
+			TaskUID: row.Uid, Number: int64(row.Number), FilesChanged: row.FilesChanged,
+			LinesAdded: int64(row.LinesAdded), LinesRemoved: int64(row.LinesRemoved),
+		})
+	}
+	return sizes, wrap(err, "read the newest checkpoints of tasks of the namespace "+namespace)
+}
+
 func checkpointsOf(rows []sqlc.RecordedCheckpoint) ([]history.Checkpoint, error) {
 	checkpoints := make([]history.Checkpoint, 0, len(rows))
 	for _, row := range rows {

@@ -175,6 +175,9 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 	if err := q.DeleteCheckpointNames(ctx, row.ID); err != nil {
 		return result, nil, err
 	}
+	if err := q.DeleteToolCalls(ctx, row.ID); err != nil {
+		return result, nil, err
+	}
 	messages, err := deleteBranches(ctx, q, uid)
 	if err != nil {
 		return result, nil, err

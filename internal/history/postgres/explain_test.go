@@ -58,6 +58,12 @@ func plans(t testing.TB) []planned {
 		stored("CheckpointElsewhere", pgx.NamedArgs{"task_uid": "task-0", "branch_id": 5, "after": 0, "taken_by": "2026-01-01 00:40:00Z"}, "checkpoints_pkey", 0, 500),
 		stored("CheckpointsBefore", pgx.NamedArgs{"task_uid": "task-0", "before": 200, "up_to_rows": 50}, "checkpoints_pkey", 50, 1500),
 		stored("ClaimVerification", pgx.NamedArgs{"after": "ns3", "resting": []string{"ns4"}, "until": time.Now().Add(time.Hour)}, "verifications_by_turn", 1, 60),
+		stored("PendingToolCalls", pgx.NamedArgs{"after": 30_000, "up_to_rows": 20}, "tool_calls_pending", 20, 150),
+		stored("UndeliveredToolCall", pgx.NamedArgs{"task_id": 3, "digest": "digest-3"}, "tool_calls_undelivered", 1, 20),
+		stored("ToolCallByKey", pgx.NamedArgs{"task_id": 3, "call_key": "key-203"}, "tool_calls_by_key", 1, 20),
+		stored("UnansweredToolCalls", pgx.NamedArgs{"task_id": 3}, "tool_calls_(undelivered|by_task|pending)", 1, 150),
+		stored("ToolCall", pgx.NamedArgs{"id": "call-203", "task_uid": "task-2"}, "tool_calls_by_id", 1, 20),
+		stored("LatestCheckpoints", pgx.NamedArgs{"namespace": "ns0", "task_uids": []string{"task-0", "task-20"}}, "checkpoints_pkey", 1, 30),
 		stored("WaitingMessages", pgx.NamedArgs{"up_to_rows": 100}, "search_queue", 0, 10),
 		found("search two words", history.SearchQuery{Text: "x3 y5"}, "search_documents_words", 21, 4000),
 		found("search a rare word", history.SearchQuery{Text: "z17"}, "search_documents_words", -1, 2000),
@@ -85,7 +91,7 @@ var _ = Describe("The plans of the queries", Label("slow"), func() {
 			By(tt.name, func() {
 				p := explain(t, conn, tt.text, tt.args)
 				Expect(p.text).To(MatchRegexp(tt.index))
-				Expect(p.text).NotTo(MatchRegexp(`Seq Scan on (entries|messages|events|search|task_summaries)`))
+				Expect(p.text).NotTo(MatchRegexp(`Seq Scan on (entries|messages|events|search|task_summaries|tool_calls)`))
 				if tt.rows >= 0 {
 					Expect(p.rows).To(Equal(tt.rows), "rows returned")
 				}

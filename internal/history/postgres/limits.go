@@ -223,10 +223,11 @@ func counted(n int64, thing string) string {
 }
 
 // indispensable returns the part of a record that is stored although the limit is
-// reached: without its checkpoints a task cannot continue from where it was.
+// reached: without its checkpoints a task cannot continue from where it was, and a call of a tool that
+// nobody knows to be over would be taken for the agent's next one.
 func indispensable(r history.Record) history.Record {
 	r.Message, r.Piece = nil, nil
-	if e := r.Event; e != nil && e.Reason != reasonCheckpointRefused && e.Reason != reasonCheckpointLost {
+	if e := r.Event; e != nil && e.Reason != reasonCheckpointRefused && e.Reason != reasonCheckpointLost && e.Details[history.ToolCallDelivered] == "" {
 		r.Event = nil
 	}
 	if r.Checkpoint != nil {

@@ -35,9 +35,9 @@ const (
 // time and should be quick.
 func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
 	return s.keepListening(ctx, "lost the connection that listens for history changes; reconnecting", func(heard func()) error {
-		return s.listen(ctx, func(n history.Notification) {
+		return s.listen(ctx, Channel, func(payload string) {
 			heard()
-			callback(n)
+			callback(notification(payload))
 		})
 	})
 }
@@ -78,9 +78,10 @@ func (s *Store) listener(ctx context.Context, channel string) (conn *pgx.Conn, e
 	return conn, end, nil
 }
 
-// listen listens on one connection until it fails.
-func (s *Store) listen(ctx context.Context, callback func(history.Notification)) error {
-	conn, end, err := s.listener(ctx, Channel)
+// listen listens for a channel's payloads on one connection until it fails. An empty one means that
+// any may have been missed.
+func (s *Store) listen(ctx context.Context, channel string, callback func(payload string)) error {
+	conn, end, err := s.listener(ctx, channel)
 	if err != nil {
 		return err
 	}
@@ -89,15 +90,15 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 	if err != nil {
 		return err
 	}
-	callback(history.Notification{})
+	callback("")
 	check := time.Now().Add(listenCheck)
 	for {
-		n, err := next(ctx, conn, check)
+		payload, err := next(ctx, conn, check)
 		if err != nil {
 			return err
 		}
-		if n != nil {
-			callback(*n)
+		if payload != "" {
+			callback(payload)
 		}
 		if time.Now().Before(check) {
 			continue
@@ -107,9 +108,9 @@ func (s *Store) listen(ctx context.Context, callback func(history.Notification))
 			return err
 		}
 		if found != none && found != tables {
-			s.log.Info("the tables of the history were replaced, as by a restore of a backup; all tasks are checked")
+			s.log.Info("the tables of the history were replaced, as by a restore of a backup; all tasks are checked", "channel", channel)
 			tables = found
-			callback(history.Notification{})
+			callback("")
 		}
 		check = time.Now().Add(listenCheck)
 	}
@@ -144,28 +145,28 @@ func tablesOf(ctx context.Context, conn *pgx.Conn) (tables copyOfTables, err err
 
 // notification parses a payload written by notify. A malformed one becomes an empty
 // Notification, which makes listeners check everything.
-func notification(payload string) *history.Notification {
+func notification(payload string) history.Notification {
 	fields := strings.Split(payload, " ")
 	if len(fields) != 4 {
-		return &history.Notification{}
+		return history.Notification{}
 	}
 	attempt, err := strconv.ParseInt(fields[3], 10, 64)
 	if err != nil {
-		return &history.Notification{}
+		return history.Notification{}
 	}
-	return &history.Notification{Task: history.Task{UID: fields[0], Namespace: fields[1], Name: fields[2]}, Attempt: attempt}
+	return history.Notification{Task: history.Task{UID: fields[0], Namespace: fields[1], Name: fields[2]}, Attempt: attempt}
 }
 
-// next waits for one notification; it returns nil if none arrived until then.
-func next(ctx context.Context, conn *pgx.Conn, until time.Time) (*history.Notification, error) {
+// next waits for one notification, and returns its payload; "" if none arrived until then.
+func next(ctx context.Context, conn *pgx.Conn, until time.Time) (payload string, err error) {
 	waiting, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	n, err := conn.WaitForNotification(waiting)
 	if err == nil {
-		return notification(n.Payload), nil
+		return n.Payload, nil
 	}
 	if ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded) || conn.IsClosed() {
-		return nil, err
+		return "", err
 	}
-	return nil, nil
+	return "", nil
 }

@@ -74,9 +74,15 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 		fmt.Sprintf(`INSERT INTO checkpoints (time, branch_id, position, task_id, number, attempt, context_id, durable, namespace, trigger, commit, tree, state_commit)
 			SELECT '2026-01-01'::timestamptz + i * interval '9 seconds', 1 + i %% 5, 1, t, i, 1, 1, true, 'ns' || (t - 1), 'ToolCalls', '', '', ''
 			FROM generate_series(1, %d) t, generate_series(1, %d) i`, min(size.namespaces, 20), size.checkpoints),
+		`UPDATE tasks SET latest_checkpoint = (SELECT count(*) FROM checkpoints c WHERE c.task_id = tasks.id)`,
+		// Call n is of task n modulo 100, and one in a hundred is not answered: those of task 100.
+		`INSERT INTO tool_calls (attempt, task_id, id, tool, call_key, digest, arguments, answered, delivered)
+			SELECT 1, 1 + (n - 1) % 100, 'call-' || n, 'task_create', 'key-' || n, 'digest-' || n, '',
+				CASE WHEN n % 100 > 0 THEN now() END, CASE WHEN n % 100 > 0 AND n > 200 THEN now() END
+			FROM generate_series(1, 40000) n`,
 		`SET session_replication_role = DEFAULT`,
 	}
-	tables := []string{"branches", "tasks", "messages", "entries", "search_documents", "task_summaries", "events", "checkpoints", "verifications"}
+	tables := []string{"branches", "tasks", "messages", "entries", "search_documents", "task_summaries", "events", "checkpoints", "verifications", "tool_calls"}
 	restore := dropIndexes(t, conn, tables)
 	for _, statement := range append(append(statements, restore...), "VACUUM ANALYZE "+strings.Join(tables, ", ")) {
 		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeExec)

@@ -64,6 +64,12 @@ SELECT * FROM recorded_checkpoints WHERE task_uid = @task_uid AND number > @afte
 -- name: CheckpointsBefore :many
 SELECT * FROM recorded_checkpoints WHERE task_uid = @task_uid AND number < @before::integer ORDER BY number DESC LIMIT @up_to_rows;
 
+-- name: LatestCheckpoints :many
+SELECT t.uid, c.number, coalesce(c.files_changed, 0)::integer AS files_changed,
+    coalesce(c.lines_added, 0)::integer AS lines_added, coalesce(c.lines_removed, 0)::integer AS lines_removed
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id AND c.number = t.latest_checkpoint
+WHERE t.uid = ANY (@task_uids::text[]) AND t.namespace = @namespace;
+
 -- name: CheckpointChanges :one
 SELECT coalesce(c.changes, '')::text FROM checkpoints c JOIN tasks t ON t.id = c.task_id
 WHERE t.uid = @task_uid AND c.number = @number::integer;

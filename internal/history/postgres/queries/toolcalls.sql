@@ -1,0 +1,55 @@
+-- name: DeliverToolCalls :exec
+-- What was delivered was answered: the answer itself is gone if this database was restored from an
+-- older copy since.
+UPDATE tool_calls SET delivered = now(), answered = coalesce(answered, now()), arguments = ''
+WHERE task_id = @task_id AND id = ANY (@ids::text[]) AND delivered IS NULL;
+
+-- name: ToolCallByKey :one
+SELECT * FROM tool_calls WHERE task_id = @task_id AND call_key = @call_key AND call_key <> '';
+
+-- name: UndeliveredToolCall :one
+-- The newest one with that digest.
+SELECT * FROM tool_calls WHERE task_id = @task_id AND digest = @digest AND delivered IS NULL
+ORDER BY ordinal DESC LIMIT 1;
+
+-- name: UnansweredToolCalls :one
+SELECT count(*) FROM tool_calls WHERE task_id = @task_id AND delivered IS NULL AND answered IS NULL;
+
+-- name: InsertToolCall :one
+INSERT INTO tool_calls (attempt, task_id, id, tool, call_key, digest, arguments)
+VALUES (@attempt, @task_id, @id, @tool, @call_key, @digest, @arguments)
+RETURNING *;
+
+-- name: DropOldToolCalls :exec
+-- All but the newest calls of a task that are answered; those that are not known to be delivered stay
+-- longest.
+DELETE FROM tool_calls c WHERE c.ordinal IN (
+    SELECT o.ordinal FROM tool_calls o WHERE o.task_id = @task_id AND o.answered IS NOT NULL
+    ORDER BY (o.delivered IS NULL) DESC, o.ordinal DESC OFFSET @most);
+
+-- name: ToolCall :one
+SELECT sqlc.embed(c), t.uid, t.namespace, t.name
+FROM tool_calls c JOIN tasks t ON t.id = c.task_id
+WHERE c.id = @id AND t.uid = @task_uid;
+
+-- name: PendingToolCalls :many
+SELECT sqlc.embed(c), t.uid, t.namespace, t.name
+FROM tool_calls c JOIN tasks t ON t.id = c.task_id
+WHERE c.answered IS NULL AND c.ordinal > @after::bigint
+ORDER BY c.ordinal LIMIT @up_to_rows;
+
+-- name: AnswerToolCall :one
+UPDATE tool_calls c
+SET answered = now(), refused = @refused, answer = @answer, data = @data, arguments = ''
+FROM tasks t
+WHERE c.id = @id AND c.answered IS NULL AND t.id = c.task_id
+RETURNING t.uid, t.namespace, t.name;
+
+-- name: KnowsToolCall :one
+SELECT EXISTS (SELECT FROM tool_calls WHERE id = @id);
+
+-- name: DeleteToolCalls :exec
+DELETE FROM tool_calls WHERE task_id = @task_id;
+
+-- name: NotifyToolCall :exec
+SELECT pg_notify('clew_tool_calls', @payload::text);

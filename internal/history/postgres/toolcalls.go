@@ -1,0 +1,209 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
+	"github.com/clew-dev/clew/internal/toolcall"
+)
+
+// toolCallChannel is the LISTEN/NOTIFY channel for calls of tools. The payload is the call's id, its
+// task's UID, namespace and name, and whether it was made or answered, separated by spaces.
+const toolCallChannel = "clew_tool_calls"
+
+// What the payload of a notification ends with.
+const (
+	callMade     = "made"
+	callAnswered = "answered"
+)
+
+const (
+	// maxUnanswered bounds the calls of a task that wait to be carried out, each of which has its
+	// arguments.
+	maxUnanswered = 20
+	// maxAnswered bounds the answered calls of a task that are kept.
+	maxAnswered = 1000
+	// maxDeliveredAtOnce bounds the ids of delivered answers that come with a call.
+	maxDeliveredAtOnce = 100
+)
+
+// CallTool returns the stored call that a wish of an agent is: the one with its key, or, without a key,
+// one with the same tool and arguments whose answer is not known to have reached the agent, or else a
+// new one, of which listeners are notified. It notes which answers have reached the agent before that.
+// Errors: history.ErrFenced; history.ErrNotFound if no attempt has begun; history.ErrExists if the key
+// is that of a call of another tool, or with other arguments; history.ErrLimitReached if too many calls
+// of the task are unanswered; history.ErrInvalid; history.ErrUnavailable.
+func (s *Store) CallTool(ctx context.Context, task history.Task, attempt int64, call history.NewToolCall) (found history.ToolCall, err error) {
+	doing := fmt.Sprintf("store a call of %s by the task %s/%s", call.Tool, task.Namespace, task.Name)
+	if len(call.Arguments) > toolcall.MaxArguments || len(call.Delivered) > maxDeliveredAtOnce {
+		return found, fmt.Errorf("%w: %s: it has %d bytes of arguments and %d delivered calls, and may have %d and %d",
+			history.ErrInvalid, doing, len(call.Arguments), len(call.Delivered), toolcall.MaxArguments, maxDeliveredAtOnce)
+	}
+	err = s.write(ctx, doing, func(q *sqlc.Queries) error {
+		l, err := lockTask(ctx, q, task)
+		if err != nil {
+			return err
+		}
+		if err := l.fence(attempt); err != nil {
+			return err
+		}
+		if err := deliver(ctx, q, l.row.ID, call.Delivered); err != nil {
+			return err
+		}
+		digest := toolcall.Digest(v1alpha1.AgentTool(call.Tool), call.Arguments)
+		row, err := sameCall(ctx, q, l.row.ID, call.Key, digest)
+		if errors.Is(err, pgx.ErrNoRows) {
+			row, err = l.addToolCall(ctx, q, attempt, call, digest)
+		}
+		found = toolCallOf(row, l.task)
+		return err
+	})
+	return found, err
+}
+
+// deliver notes that the answers to calls of a task have reached its agent.
+func deliver(ctx context.Context, q *sqlc.Queries, taskID int32, ids []string) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	return q.DeliverToolCalls(ctx, sqlc.DeliverToolCallsParams{TaskID: taskID, Ids: ids})
+}
+
+// sameCall finds the call that a wish was stored as; pgx.ErrNoRows if it is a new one.
+func sameCall(ctx context.Context, q *sqlc.Queries, taskID int32, key, digest string) (sqlc.ToolCall, error) {
+	if key == "" {
+		return q.UndeliveredToolCall(ctx, sqlc.UndeliveredToolCallParams{TaskID: taskID, Digest: digest})
+	}
+	row, err := q.ToolCallByKey(ctx, sqlc.ToolCallByKeyParams{TaskID: taskID, CallKey: key})
+	if err == nil && row.Digest != digest {
+		err = fmt.Errorf("%w: a call of %s with the id %q and other arguments", history.ErrExists, row.Tool, key)
+	}
+	return row, err
+}
+
+// addToolCall stores a new call of a task whose row is locked, and drops old ones.
+func (l locked) addToolCall(ctx context.Context, q *sqlc.Queries, attempt int64, call history.NewToolCall, digest string) (row sqlc.ToolCall, err error) {
+	unanswered, err := q.UnansweredToolCalls(ctx, l.row.ID)
+	if err != nil {
+		return row, err
+	}
+	if unanswered >= maxUnanswered {
+		return row, fmt.Errorf("%w: %d calls of the task %s/%s are not answered yet", history.ErrLimitReached, unanswered, l.task.Namespace, l.task.Name)
+	}
+	row, err = q.InsertToolCall(ctx, sqlc.InsertToolCallParams{
+		Attempt: attempt, TaskID: l.row.ID, ID: toolCallID(l.task.UID, call.Key), Tool: call.Tool, CallKey: call.Key,
+		Digest: digest, Arguments: call.Arguments,
+	})
+	if err != nil {
+		return row, err
+	}
+	if err := q.DropOldToolCalls(ctx, sqlc.DropOldToolCallsParams{TaskID: l.row.ID, Most: maxAnswered}); err != nil {
+		return row, err
+	}
+	return row, notifyToolCall(ctx, q, row.ID, l.task, callMade)
+}
+
+// toolCallID returns an id for a call. That of one with a key follows from it, so that the operations of
+// a call that is made again after it was lost, with an older copy of the database, have the same ids.
+func toolCallID(taskUID, key string) string {
+	if key == "" {
+		return strings.ToLower(rand.Text())
+	}
+	sum := sha256.Sum256([]byte(taskUID + "\n" + key))
+	return hex.EncodeToString(sum[:16])
+}
+
+// ToolCall returns a call of a task; history.ErrNotFound if there is none.
+func (s *Store) ToolCall(ctx context.Context, taskUID, id string) (history.ToolCall, error) {
+	row, err := s.read().ToolCall(ctx, sqlc.ToolCallParams{ID: id, TaskUid: taskUID})
+	return toolCallOf(row.ToolCall, history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}),
+		wrap(err, "read the call "+id+" of the task with UID "+taskUID)
+}
+
+// PendingToolCalls returns the first calls, up to limit, that are not answered, oldest first, after a
+// place: 0, or what the previous page returned as next. Each may have 160 KiB of arguments.
+func (s *Store) PendingToolCalls(ctx context.Context, after int64, limit int) (calls []history.ToolCall, next int64, err error) {
+	rows, err := s.read().PendingToolCalls(ctx, sqlc.PendingToolCallsParams{After: after, UpToRows: int32(limit)})
+	next = after
+	for _, row := range rows {
+		calls = append(calls, toolCallOf(row.ToolCall, history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}))
+		next = row.ToolCall.Ordinal
+	}
+	return calls, next, wrap(err, "list the calls of tools that are not answered")
+}
+
+// AnswerToolCall answers a call, and drops its arguments. A second answer changes nothing. A longer text
+// than an answer may have is cut. Errors: history.ErrNotFound if there is no such call, as after the
+// history of its task was deleted; history.ErrInvalid if the data is too long; history.ErrUnavailable.
+func (s *Store) AnswerToolCall(ctx context.Context, id string, answer toolcall.Answer) error {
+	doing := "store the answer to the call " + id
+	if len(answer.Data) > toolcall.MaxData {
+		return fmt.Errorf("%w: %s: its data has %d bytes, and may have %d", history.ErrInvalid, doing, len(answer.Data), toolcall.MaxData)
+	}
+	return s.write(ctx, doing, func(q *sqlc.Queries) error {
+		row, err := q.AnswerToolCall(ctx, sqlc.AnswerToolCallParams{
+			ID: id, Refused: answer.Refused, Answer: clip.Bytes(clean(answer.Text), toolcall.MaxText), Data: answer.Data,
+		})
+		if errors.Is(err, pgx.ErrNoRows) {
+			known, err := q.KnowsToolCall(ctx, id)
+			if err == nil && !known {
+				err = pgx.ErrNoRows
+			}
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		return notifyToolCall(ctx, q, id, history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}, callAnswered)
+	})
+}
+
+func toolCallOf(row sqlc.ToolCall, task history.Task) history.ToolCall {
+	call := history.ToolCall{ID: row.ID, Task: task, Attempt: row.Attempt, Tool: row.Tool, Arguments: row.Arguments, Made: row.Made}
+	if row.Answered.Valid {
+		call.Answered = row.Answered.Time
+		call.Answer = &toolcall.Answer{Refused: row.Refused, Text: row.Answer, Data: row.Data}
+	}
+	return call
+}
+
+// ListenToolCalls calls back for each call that is made or answered, until ctx ends, and returns ctx's
+// error. It does so as Listen does for changes of tasks: after each connect, and when the tables have been
+// replaced, it calls back with an empty notification.
+func (s *Store) ListenToolCalls(ctx context.Context, callback func(history.ToolCallNotification)) error {
+	return s.keepListening(ctx, "lost the connection that listens for calls of tools; reconnecting", func(heard func()) error {
+		return s.listen(ctx, toolCallChannel, func(payload string) {
+			heard()
+			callback(toolCallNotification(payload))
+		})
+	})
+}
+
+// notifyToolCall sends a notification about a call when the transaction commits.
+func notifyToolCall(ctx context.Context, q *sqlc.Queries, id string, task history.Task, what string) error {
+	return q.NotifyToolCall(ctx, strings.Join([]string{id, task.UID, task.Namespace, task.Name, what}, " "))
+}
+
+// toolCallNotification parses a payload written by notifyToolCall. One of another form becomes an empty
+// notification, which makes listeners look at everything.
+func toolCallNotification(payload string) history.ToolCallNotification {
+	fields := strings.Split(payload, " ")
+	if len(fields) != 5 || !slices.Contains([]string{callMade, callAnswered}, fields[4]) {
+		return history.ToolCallNotification{}
+	}
+	return history.ToolCallNotification{
+		ID: fields[0], Task: history.Task{UID: fields[1], Namespace: fields[2], Name: fields[3]}, Answered: fields[4] == callAnswered,
+	}
+}
