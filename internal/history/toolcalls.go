@@ -27,9 +27,9 @@ type ToolCall struct {
 	// ID is unique among all calls.
 	ID string
 	// Task is that of the supervisor, and Attempt the one in which it first called.
-	Task      Task
-	Attempt   int64
-	Tool      string
+	Task    Task
+	Attempt int64
+	Tool    string
 	// Arguments are dropped with the answer.
 	Arguments []byte
 	Made      time.Time

@@ -2,6 +2,7 @@ package podidentity
 
 import (
 	"context"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,6 +99,20 @@ func (l LiveTasks) Adopted(ctx context.Context, id Identity) ([]string, error) {
 		return nil, err
 	}
 	return task.Status.Adoption.FormerUIDs(), nil
+}
+
+// SupervisorTools returns those of a supervisor's tools that the Task of an identity gives its agent, and
+// whether it is a supervisor. Without a list in its spec it gives all; none of them publishes unless the
+// spec says where to.
+func (l LiveTasks) SupervisorTools(ctx context.Context, id Identity) (given []clewv1alpha1.AgentTool, supervisor bool, err error) {
+	task, err := l.get(ctx, id)
+	if err != nil || task.Spec.Role != clewv1alpha1.RoleSupervisor {
+		return nil, false, err
+	}
+	return slices.DeleteFunc(clewv1alpha1.SupervisorTools(), func(t clewv1alpha1.AgentTool) bool {
+		return task.Spec.Tools != nil && !slices.Contains(task.Spec.Tools, t) ||
+			t == clewv1alpha1.ToolPublish && task.Spec.Publish == nil
+	}), true, nil
 }
 
 // get reads the Task that an identity names.

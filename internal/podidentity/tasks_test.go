@@ -3,6 +3,7 @@ package podidentity_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -145,6 +146,46 @@ func TestTheSourceOfATaskIsThatOfItsStatus(t *testing.T) {
 		id.TaskUID = "of-a-former-task"
 		if _, err := tasks.Source(t.Context(), id); !errors.Is(err, podidentity.ErrForbidden) {
 			t.Errorf("of a task made anew, Source returned %v", err)
+		}
+	}
+}
+
+func TestATaskGivesTheToolsOfASupervisorThatItsSpecSays(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	all := v1alpha1.SupervisorTools()
+	for name, test := range map[string]struct {
+		spec       v1alpha1.TaskSpec
+		want       []v1alpha1.AgentTool
+		supervisor bool
+	}{
+		"a worker's": {v1alpha1.TaskSpec{Role: v1alpha1.RoleWorker}, nil, false},
+		"one of an earlier version, which has no role": {v1alpha1.TaskSpec{}, nil, false},
+		"a worker's that lists one":                    {v1alpha1.TaskSpec{Role: v1alpha1.RoleWorker, Tools: all}, nil, false},
+		"a supervisor's, which lists none":             {v1alpha1.TaskSpec{Role: v1alpha1.RoleSupervisor}, all[:len(all)-1], true},
+		"one that publishes":                           {v1alpha1.TaskSpec{Role: v1alpha1.RoleSupervisor, Publish: &v1alpha1.Publish{}}, all, true},
+		"one that lists an empty list":                 {v1alpha1.TaskSpec{Role: v1alpha1.RoleSupervisor, Tools: []v1alpha1.AgentTool{}}, nil, true},
+		"one that lists some": {
+			v1alpha1.TaskSpec{Role: v1alpha1.RoleSupervisor, Tools: []v1alpha1.AgentTool{v1alpha1.ToolDiff, v1alpha1.ToolPublish, v1alpha1.ToolTaskList}},
+			[]v1alpha1.AgentTool{v1alpha1.ToolTaskList}, true,
+		},
+	} {
+		task := &v1alpha1.Task{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "clew.dev/v1alpha1", Kind: "Task"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "fix", UID: "task-uid"},
+			Spec:       test.spec,
+		}
+		tasks := podidentity.NewLiveTasks(dynamicfake.NewSimpleDynamicClient(scheme, task))
+		id := podidentity.Identity{Namespace: "team", TaskName: "fix", TaskUID: "task-uid"}
+		got, supervisor, err := tasks.SupervisorTools(t.Context(), id)
+		if err != nil || supervisor != test.supervisor || !slices.Equal(got, test.want) {
+			t.Errorf("%s: SupervisorTools returned %v, %t, %v; want %v, %t", name, got, supervisor, err, test.want, test.supervisor)
+		}
+		id.TaskUID = "other"
+		if _, _, err := tasks.SupervisorTools(t.Context(), id); !errors.Is(err, podidentity.ErrForbidden) {
+			t.Errorf("another Task of the name is taken for it: %v", err)
 		}
 	}
 }

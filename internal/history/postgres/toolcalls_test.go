@@ -197,7 +197,11 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		full := limited(GinkgoTB(), dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond})
 		call := made(ctx, create("a"))
 		answer(ctx, call.ID, "it is made")
-		Expect(full.Append(ctx, w.task, 1, w.number(user(long(80<<10, "much")), delivered(call.ID)))).Error().NotTo(HaveOccurred())
+		records := w.number(user(long(80<<10, "much")), delivered(call.ID))
+		Eventually(func() error {
+			_, err := full.Append(ctx, w.task, 1, records)
+			return err
+		}).Should(Succeed(), "once the grace period is over")
 		Expect(made(ctx, create("a")).ID).NotTo(Equal(call.ID))
 	})
 

@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -111,6 +112,9 @@ type continuing struct{ formers []string }
 func (continuing) CheckTask(context.Context, podidentity.Identity) error        { return nil }
 func (continuing) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
 func (continuing) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }
+func (continuing) SupervisorTools(context.Context, podidentity.Identity) ([]v1alpha1.AgentTool, bool, error) {
+	return nil, false, nil
+}
 func (c continuing) Adopted(context.Context, podidentity.Identity) ([]string, error) {
 	return c.formers, nil
 }

@@ -72,14 +72,14 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	arrived := &arrival{shares: a.gateway.shares, id: id, controller: http.NewResponseController(w)}
+	arrived := &arrival{shares: a.gateway.shares, id: id, controller: http.NewResponseController(w), leave: leave}
 	defer arrived.end()
 	r = r.WithContext(context.WithValue(context.WithValue(r.Context(), identityKey{}, id), arrivalKey{}, arrived))
 	r.Body = newBody(w, r)
 	if !isStreaming(r) {
 		// A request whose body does not arrive holds no work slot meanwhile.
 		working := r.Context()
-		if r.Body, err = arrived.receive(working, r.Body); err == nil {
+		if r.Body, err = arrived.receive(working, r.Body); err == nil && procedureOf(r) != procedureCallTool {
 			working, err = arrived.work(working)
 		}
 		if err != nil {
@@ -176,8 +176,11 @@ type body struct {
 
 func newBody(w http.ResponseWriter, r *http.Request) *body {
 	most := int64(maxRequestBytes)
-	if isStreaming(r) {
+	switch {
+	case isStreaming(r):
 		most = maxStreamRequestBytes
+	case procedureOf(r) == procedureCallTool:
+		most = maxToolRequestBytes
 	}
 	b := &body{ReadCloser: http.MaxBytesReader(w, r.Body, most), controller: http.NewResponseController(w)}
 	// If deadlines are not supported, only the size bounds the body.

@@ -32,6 +32,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -48,6 +49,8 @@ const (
 	// maxStreamRequestBytes is the size of the largest request for a stream: it is held
 	// as long as the stream.
 	maxStreamRequestBytes = 16 << 10
+	// maxToolRequestBytes is the size of the largest call of a tool: it is held while the call waits.
+	maxToolRequestBytes = 256 << 10
 	// chunkBytes is the approximate size of one message of a conversation stream.
 	chunkBytes = 4 << 20
 	// pageEntries is the number of messages read from the store at a time.
@@ -75,6 +78,8 @@ type Store interface {
 	NamedCheckpoints(ctx context.Context, task history.Key, names, objects []string) ([]history.NamedCheckpoint, error)
 	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
 	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
+	CallTool(ctx context.Context, task history.Task, attempt int64, call history.NewToolCall) (history.ToolCall, error)
+	ToolCall(ctx context.Context, taskUID, id string) (history.ToolCall, error)
 }
 
 // Verifier verifies checkpoints when a daemon has met damage; see verification.OnDemand.
@@ -103,6 +108,9 @@ type Tasks interface {
 	// Adopted returns the UIDs of the former tasks whose history a task says it continues, newest first;
 	// none if it starts anew.
 	Adopted(ctx context.Context, id podidentity.Identity) ([]string, error)
+	// SupervisorTools returns those of a supervisor's tools that a task's spec gives its agent, and
+	// whether the task is a supervisor.
+	SupervisorTools(ctx context.Context, id podidentity.Identity) (given []v1alpha1.AgentTool, supervisor bool, err error)
 }
 
 // CheckpointRequest is a Checkpoint object that waits for a daemon.
@@ -141,13 +149,15 @@ type Options struct {
 	Live Live
 	// Verifier is nil if no checkpoint is verified.
 	Verifier Verifier
-	Log      logr.Logger
+	// Family is nil if no agent looks at other tasks than its own.
+	Family Family
+	Log    logr.Logger
 	// Connections is the number of Store's connections, which bounds the requests that
 	// use it; 14 if zero.
 	Connections int
 	// Tasks is used at each Begin to check that the Task exists: identities are cached
 	// for a while, and a pod that outlives its Task must not bring back a deleted
-	// history. Nil for no check.
+	// history. Nil for no check, and then no supervisor has tools.
 	Tasks Tasks
 	// TaskBytesPerSecond limits one task's records in the long run, each counted with an
 	// extra kibibyte; 4 MiB if zero.
@@ -168,6 +178,7 @@ type Gateway struct {
 	requests       Requests
 	live           Live
 	verifier       Verifier
+	family         Family
 	code           Code
 	tasks          Tasks
 	log            logr.Logger
@@ -176,6 +187,7 @@ type Gateway struct {
 	streamLifetime time.Duration
 	outage         throttle
 	streams        streams
+	answers        answers
 	shares         *shares
 
 	closeOnce sync.Once
@@ -199,7 +211,7 @@ func New(o Options) *Gateway {
 		o.Connections = defaultConnections
 	}
 	return &Gateway{
-		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, verifier: o.Verifier, code: o.Code, tasks: o.Tasks, log: o.Log,
+		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, verifier: o.Verifier, family: o.Family, code: o.Code, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
 		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections),
 	}
@@ -337,9 +349,9 @@ func (g *Gateway) MoveConversation(ctx context.Context, req *connect.Request[dae
 // Conversation implements the RPC.
 func (g *Gateway) Conversation(ctx context.Context, req *connect.Request[daemonv1.ConversationRequest], stream *connect.ServerStream[daemonv1.ConversationResponse]) error {
 	id := identityOf(ctx)
-	arrived, ok := ctx.Value(arrivalKey{}).(*arrival)
-	if !ok {
-		return connect.NewError(connect.CodeInternal, errors.New("the request did not pass the gateway's handler"))
+	arrived, err := arrivalOf(ctx)
+	if err != nil {
+		return err
 	}
 	working, err := arrived.work(ctx)
 	if err != nil {

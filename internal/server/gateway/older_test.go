@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/ship"
 	"github.com/clew-dev/clew/internal/daemon/spool"
@@ -208,3 +209,6 @@ func (forks) CheckTask(context.Context, podidentity.Identity) error           { 
 func (forks) Inherits(context.Context, podidentity.Identity) (bool, error)    { return true, nil }
 func (forks) Source(context.Context, podidentity.Identity) (string, error)    { return "", nil }
 func (forks) Adopted(context.Context, podidentity.Identity) ([]string, error) { return nil, nil }
+func (forks) SupervisorTools(context.Context, podidentity.Identity) ([]v1alpha1.AgentTool, bool, error) {
+	return nil, false, nil
+}

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/time/rate"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/fairshare"
 	"github.com/clew-dev/clew/internal/podidentity"
 )
@@ -46,6 +47,14 @@ const (
 	workTimeout = 30 * time.Second
 	// sendTimeout is how long a caller may take to read one part of a response.
 	sendTimeout = time.Minute
+	// Calls of tools that wait, for an answer or for tasks, hold one of these slots and no other. So
+	// do comparisons, which keep the gitstore busy and hold what it returns.
+	waitsInAll             = 2000
+	waitsOfNamespace       = 200
+	waitsOfTask            = 4
+	comparisonsInAll       = 6
+	comparisonsOfNamespace = 2
+	comparisonsOfTask      = 1
 )
 
 const (
@@ -67,6 +76,9 @@ const (
 	procedureConversation = "Conversation"
 )
 
+// procedureCallTool takes a slot for work by itself, and gives it up while it waits.
+const procedureCallTool = "CallTool"
+
 func isStreaming(r *http.Request) bool {
 	procedure := procedureOf(r)
 	return procedure == procedureCommands || procedure == procedureConversation
@@ -78,6 +90,7 @@ var errBusy = errors.New("too many requests of this task or namespace are being 
 // shares limits each task and namespace to its part of the server.
 type shares struct {
 	owing, arrivals, large, requests, streams *fairshare.Slots
+	waits, comparisons                        *fairshare.Slots
 	requestsOfNamespace                       int
 	paces                                     *fairshare.Rates // of tasks
 }
@@ -86,6 +99,7 @@ func newShares(bytesPerSecond, connections int) *shares {
 	atWork := max(connections-spareConnections, 1)
 	return &shares{
 		owing: fairshare.NewSlots(owingInAll), arrivals: fairshare.NewSlots(arrivalsInAll), large: fairshare.NewSlots(largeInAll), requests: fairshare.NewSlots(atWork), streams: fairshare.NewSlots(streamsInAll),
+		waits: fairshare.NewSlots(waitsInAll), comparisons: fairshare.NewSlots(comparisonsInAll),
 		requestsOfNamespace: atWork - fairshare.Reserve(atWork),
 		paces:               fairshare.NewRates(rate.Limit(bytesPerSecond), bytesPerSecond*paceBurst),
 	}
@@ -139,11 +153,20 @@ type arrival struct {
 	id         podidentity.Identity
 	controller *http.ResponseController
 	// release returns the work slot, reduce the slot of a large request; nil if there is
-	// none.
-	release, reduce func()
+	// none. leave returns the slot of an arrival, and may be called again.
+	release, reduce, leave func()
 }
 
 type arrivalKey struct{}
+
+// arrivalOf returns the arrival that authentication put into the context.
+func arrivalOf(ctx context.Context) (*arrival, error) {
+	arrived, ok := ctx.Value(arrivalKey{}).(*arrival)
+	if !ok {
+		return nil, connect.NewError(connect.CodeInternal, errors.New("the request did not pass the gateway's handler"))
+	}
+	return arrived, nil
+}
 
 // work waits until the request may be processed. The slot is held until releaseSlot; the
 // context it returns ends then, or after workTimeout.
@@ -196,6 +219,34 @@ func (a *arrival) releaseSlot() {
 		a.release()
 		a.release = nil
 	}
+}
+
+// aside is what a call of a tool holds while it waits.
+type aside struct {
+	slots               *fairshare.Slots
+	ofTask, ofNamespace int
+}
+
+// aside returns what calls of a tool hold while they wait.
+func (s *shares) aside(tool v1alpha1.AgentTool) aside {
+	if tool == v1alpha1.ToolTaskDiff {
+		return aside{s.comparisons, comparisonsOfTask, comparisonsOfNamespace}
+	}
+	return aside{s.waits, waitsOfTask, waitsOfNamespace}
+}
+
+// setAside gives up the slots of a request for one in which it waits until end, or fails if there is
+// none.
+func (a *arrival) setAside(in aside) (end func(), err error) {
+	end, err = in.slots.Try(
+		fairshare.Share{Of: "task/" + a.id.TaskUID, Slots: in.ofTask},
+		fairshare.Share{Of: "namespace/" + a.id.Namespace, Slots: in.ofNamespace})
+	if err != nil {
+		return nil, err
+	}
+	a.releaseSlot()
+	a.leave()
+	return end, nil
 }
 
 // send sends a part of the response while the request holds no work slot. A caller that

@@ -58,6 +58,10 @@ func (gone) Source(context.Context, podidentity.Identity) (string, error) { retu
 
 func (gone) Adopted(context.Context, podidentity.Identity) ([]string, error) { return nil, nil }
 
+func (gone) SupervisorTools(context.Context, podidentity.Identity) ([]clewv1alpha1.AgentTool, bool, error) {
+	return nil, false, nil
+}
+
 // tokens replaces what a real Verifier finds out from the API server.
 type tokens map[string]podidentity.Identity
 
