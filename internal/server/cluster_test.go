@@ -142,7 +142,7 @@ func serverAccount(t *testing.T) *rest.Config {
 			{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
 			{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 			{APIGroups: []string{""}, Resources: []string{"pods", "namespaces"}, Verbs: []string{"get"}},
-			{APIGroups: []string{"clew.dev"}, Resources: []string{"tasks"}, Verbs: []string{"get", "list"}},
+			{APIGroups: []string{"clew.dev"}, Resources: []string{"tasks"}, Verbs: []string{"get", "list", "watch"}},
 			{APIGroups: []string{"clew.dev"}, Resources: []string{"checkpoints"}, Verbs: []string{"get", "list", "watch"}},
 		},
 	})

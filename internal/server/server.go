@@ -45,6 +45,7 @@ import (
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
+	"github.com/clew-dev/clew/internal/server/family"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 	"github.com/clew-dev/clew/internal/server/live"
@@ -126,11 +127,15 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { p.frontProxy.Run(work) })
 	aside.Go(func() { keepSchema(work, dsn, stores.daemons, ready, log) })
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
+	aside.Go(func() { _ = stores.archive.ListenToolCalls(work, p.gateway.HandleToolCall) })
 	aside.Go(func() { _ = p.live.Run(work) })
 	aside.Go(func() { p.grant(work) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
 	aside.Go(func() { _ = p.verifier(stores.archive, log).Run(work) })
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
+	aside.Go(func() {
+		retry(work, log, "the Tasks in the cluster cannot be watched yet; retrying", func() error { return p.family.Watch(work, p.informers) })
+	})
 
 	servers := serving.NewServers(log)
 	servers.ServeTLS(newTLSServer(recognizeFrontProxy(p.mux, p.frontProxy), certificate.GetCertificate, log), l.main)
@@ -160,6 +165,7 @@ type parts struct {
 	adopters   adopters
 	code       codeStore
 	live       *live.Broker
+	family     *family.Family
 	grants     *namespaced.Grants
 }
 
@@ -211,7 +217,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	tasks, attempts := newLiveTasks(clients.objects), podidentity.NewLiveTasks(clients.whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), grants: grants}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), family: family.New(named.daemons, code), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.daemons,
 		Connections:   stores.daemons.MaxConnections(),
@@ -219,6 +225,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Requests:      p.board,
 		Live:          p.live,
 		Verifier:      onDemand,
+		Family:        p.family,
 		Code:          code,
 		Tasks:         attempts,
 		Log:           log.WithName("gateway"),
@@ -246,6 +253,9 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 func newInformers(config *rest.Config) (cache.Cache, error) {
 	options, err := checkpointrequests.CacheOptions()
 	if err != nil {
+		return nil, err
+	}
+	if options.ByObject[&clewv1alpha1.Task{}], err = family.Tasks(); err != nil {
 		return nil, err
 	}
 	options.Scheme = runtime.NewScheme()

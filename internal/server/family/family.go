@@ -1,0 +1,222 @@
+// Package family tells the agent of a supervisor about its tasks: how they stand, what was said in them,
+// and what they have changed.
+//
+// It promises that an agent learns of tasks that name its own task as their parent, and of no others:
+// neither those of a former supervisor of the same name, nor what they did. What it reads of the
+// conversation of one is what stands, and nothing that a rewind has taken back. Answers are for models:
+// they are short, are cut where there is much, and say so.
+package family
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/broadcast"
+	"github.com/clew-dev/clew/internal/gitstoreapi"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/toolcall"
+)
+
+// Store is what is needed of the history store.
+type Store interface {
+	LatestCheckpoints(ctx context.Context, namespace string, taskUIDs []string) ([]history.CheckpointSize, error)
+	TaskConversation(ctx context.Context, query history.ConversationQuery) (history.EntryPage, error)
+	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
+	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
+	Checkpoint(ctx context.Context, task history.Key, number int64) (history.Checkpoint, error)
+}
+
+// Code compares checkpoints. Its refusals are *gitstoreapi.Refusal.
+type Code interface {
+	Diff(ctx context.Context, namespace, uid string, q gitstoreapi.DiffQuery) (gitstoreapi.Diff, error)
+}
+
+// Family knows the tasks that have parents, by their parents. It implements gateway.Family, and is safe
+// for concurrent use. Create one with New.
+type Family struct {
+	store Store
+	code  Code
+
+	mu       sync.Mutex
+	byParent map[types.NamespacedName]*children
+	// synced reports whether all tasks that there were at the start are known; nil before Watch.
+	synced func() bool
+}
+
+// children are the tasks that name one parent.
+type children struct {
+	byUID   map[types.UID]*v1alpha1.Task
+	changed broadcast.Change
+}
+
+// New returns a Family that knows no tasks yet.
+func New(store Store, code Code) *Family {
+	return &Family{store: store, code: code, byParent: map[types.NamespacedName]*children{}}
+}
+
+// Tasks restricts a cache to what Watch needs: tasks that have a parent, without the parts that are not
+// read.
+func Tasks() (cache.ByObject, error) {
+	children, err := labels.NewRequirement(v1alpha1.LabelParent, selection.Exists, nil)
+	if err != nil {
+		return cache.ByObject{}, fmt.Errorf("select the tasks that have a parent: %w", err)
+	}
+	return cache.ByObject{Label: labels.NewSelector().Add(*children), Transform: slim}, nil
+}
+
+// slim drops what takes up most of the memory.
+func slim(object any) (any, error) {
+	t, ok := object.(*v1alpha1.Task)
+	if !ok {
+		return object, nil
+	}
+	t.ManagedFields, t.Annotations, t.Labels, t.OwnerReferences, t.Finalizers = nil, nil, nil, nil, nil
+	t.Spec = v1alpha1.TaskSpec{Role: t.Spec.Role, ParentRef: t.Spec.ParentRef}
+	s := t.Status
+	t.Status = v1alpha1.TaskStatus{
+		Dependencies: s.Dependencies, Contract: s.Contract, Parent: s.Parent, LatestCheckpoint: s.LatestCheckpoint,
+		MessageCount: s.MessageCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostMicroUSD: s.CostMicroUSD,
+	}
+	if c := meta.FindStatusCondition(s.Conditions, v1alpha1.TaskSucceeded); c != nil {
+		t.Status.Conditions = []metav1.Condition{*c}
+	}
+	if n := len(s.Attempts); n > 0 { // whether the last one has ended
+		t.Status.Attempts = []v1alpha1.Attempt{{Number: s.Attempts[n-1].Number, Outcome: s.Attempts[n-1].Outcome}}
+	}
+	return t, nil
+}
+
+// Watch keeps the family up to date from the cache's informer. It returns once the informer is set up.
+func (f *Family) Watch(ctx context.Context, informers cache.Informers) error {
+	informer, err := informers.GetInformer(ctx, &v1alpha1.Task{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watch Tasks: %w", err)
+	}
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { f.set(object) },
+		UpdateFunc: func(_, object any) { f.set(object) },
+		DeleteFunc: f.remove,
+	})
+	if err != nil {
+		return fmt.Errorf("watch Tasks: %w", err)
+	}
+	f.Known(registration.HasSynced)
+	return nil
+}
+
+// Known says how the family finds out whether it knows all tasks. Before that, it answers that it does
+// not.
+func (f *Family) Known(synced func() bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.synced = synced
+}
+
+func (f *Family) set(object any) {
+	if t, ok := object.(*v1alpha1.Task); ok {
+		f.Set(t)
+	}
+}
+
+func (f *Family) remove(object any) {
+	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	if t, ok := object.(*v1alpha1.Task); ok {
+		f.Remove(t)
+	}
+}
+
+// parentOf returns the name of a task's parent, which never changes; false if it has none.
+func parentOf(t *v1alpha1.Task) (types.NamespacedName, bool) {
+	if t.Spec.ParentRef == nil {
+		return types.NamespacedName{}, false
+	}
+	return types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.ParentRef.Name}, true
+}
+
+// Set records the current state of a Task, which must not be changed any more.
+func (f *Family) Set(t *v1alpha1.Task) {
+	parent, ok := parentOf(t)
+	if !ok {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.byParent[parent]
+	if c == nil {
+		c = &children{byUID: map[types.UID]*v1alpha1.Task{}}
+		f.byParent[parent] = c
+	}
+	c.byUID[t.UID] = t
+	c.changed.Announce()
+}
+
+// Remove forgets a Task that was deleted.
+func (f *Family) Remove(t *v1alpha1.Task) {
+	parent, _ := parentOf(t)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.byParent[parent]
+	if c == nil {
+		return
+	}
+	delete(c.byUID, t.UID)
+	if len(c.byUID) == 0 {
+		delete(f.byParent, parent)
+	}
+	c.changed.Announce()
+}
+
+// of returns the tasks of a supervisor, and a channel that is closed when they change; nil if there are
+// none, and nothing is to be waited for.
+func (f *Family) of(supervisor history.Task) (of tasks, changed <-chan struct{}, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.synced == nil || !f.synced() {
+		return of, nil, refuse("Clew's server has just started, and does not know your tasks yet: call the tool again in some seconds.")
+	}
+	of.supervisor = supervisor.Name
+	c := f.byParent[types.NamespacedName{Namespace: supervisor.Namespace, Name: supervisor.Name}]
+	if c == nil {
+		return of, nil, nil
+	}
+	for _, t := range c.byUID {
+		// One that has no parent yet waits to become a child of this one.
+		if p := t.Status.Parent; p == nil || p.UID == supervisor.UID {
+			of.all = append(of.all, t)
+		}
+	}
+	slices.SortFunc(of.all, func(a, b *v1alpha1.Task) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	return of, c.changed.Next(), nil
+}
+
+// Answer answers a call of a tool that changes nothing.
+func (f *Family) Answer(ctx context.Context, supervisor history.Task, tool v1alpha1.AgentTool, arguments []byte) (toolcall.Answer, error) {
+	switch tool {
+	case v1alpha1.ToolTaskList:
+		return answer(ctx, supervisor, arguments, f.list)
+	case v1alpha1.ToolTaskWait:
+		return answer(ctx, supervisor, arguments, f.wait)
+	case v1alpha1.ToolTaskHistory:
+		return answer(ctx, supervisor, arguments, f.history)
+	case v1alpha1.ToolTaskDiff:
+		return answer(ctx, supervisor, arguments, f.diff)
+	}
+	return toolcall.Answer{Refused: true, Text: fmt.Sprintf("Clew's server has no tool %q that reads.", tool)}, nil
+}

@@ -1,0 +1,104 @@
+package family
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/toolcall"
+)
+
+// waiting asks to wait, and returns the answer once there is one.
+func (w world) waiting(t *testing.T, in toolcall.WaitInput) <-chan toolcall.Answer {
+	t.Helper()
+	ctx, answered := soon(t), make(chan toolcall.Answer, 1)
+	go func() { answered <- w.ask(ctx, v1alpha1.ToolTaskWait, in) }()
+	return answered
+}
+
+func TestAWaitEndsWithTheTasks(t *testing.T) {
+	for name, test := range map[string]struct {
+		in toolcall.WaitInput
+		// then change while it waits. It ends with the last of them.
+		then []*v1alpha1.Task
+		want []string
+	}{
+		"all that work": {toolcall.WaitInput{}, []*v1alpha1.Task{child("lead-a", fails), child("lead-b", completes)},
+			[]string{"All 2 have stopped:\na: Failed (AgentFailed): the agent exited with 1\nb: Completed\nOf all your tasks: 1 stopped, 1 failed, 1 completed."}},
+		"one by name": {toolcall.WaitInput{Tasks: []string{"b", "lead-b"}}, []*v1alpha1.Task{child("lead-b", rests)},
+			[]string{"It has stopped:\nb: Stopped (Suspended): the task is suspended", "1 running"}},
+		"any": {toolcall.WaitInput{Any: true}, []*v1alpha1.Task{child("lead-b", completes)},
+			[]string{"1 task has stopped, and 1 not yet:\nb: Completed\nStill at work, or waiting:\na: Running"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, child("lead-a", works), child("lead-b"), child("lead-c", rests))
+				answered := w.waiting(t, test.in)
+				for _, task := range test.then {
+					synctest.Wait()
+					select {
+					case early := <-answered:
+						t.Fatalf("it did not wait: %s", early.Text)
+					default:
+					}
+					w.Set(task)
+				}
+				synctest.Wait()
+				w.tells(<-answered, test.want...)
+			})
+		})
+	}
+}
+
+func TestAWaitForWhatHasStoppedEndsAtOnce(t *testing.T) {
+	for name, test := range map[string]struct {
+		tasks []*v1alpha1.Task
+		in    toolcall.WaitInput
+		want  string
+	}{
+		"no tasks":           {nil, toolcall.WaitInput{}, "You have no tasks to wait for. task_create makes one."},
+		"none that works":    {[]*v1alpha1.Task{child("lead-a", rests), child("lead-b", fails)}, toolcall.WaitInput{}, "None of your tasks works or waits: of 2, 1 stopped, 1 failed."},
+		"one that completed": {[]*v1alpha1.Task{child("lead-a", completes)}, toolcall.WaitInput{Tasks: []string{"a"}}, "It has stopped:\na: Completed"},
+		"any of some, one of which has stopped": {[]*v1alpha1.Task{child("lead-a", completes), child("lead-b", works)}, toolcall.WaitInput{Tasks: []string{"a", "b"}, Any: true},
+			"1 task has stopped, and 1 not yet:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, test.tasks...)
+			w.tells(w.ask(soon(t), v1alpha1.ToolTaskWait, test.in), test.want)
+		})
+	}
+	w := newWorld(t, child("lead-a", works))
+	w.refuses(w.ask(soon(t), v1alpha1.ToolTaskWait, toolcall.WaitInput{Tasks: []string{"b"}}), `You have no task "b"`)
+	w.refuses(w.ask(soon(t), v1alpha1.ToolTaskWait, toolcall.WaitInput{Tasks: make([]string, toolcall.MaxNames+1)}), "may name 100")
+}
+
+func TestAWaitThatIsNotOverSaysForWhomAndToCallAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, child("lead-a", works), child("lead-b", works))
+		began := time.Now()
+		first := w.waiting(t, toolcall.WaitInput{})
+		synctest.Wait()
+		w.Set(child("lead-a", completes))
+		w.tells(<-first, "1 task has not stopped yet:\nb: Running: the agent runs\nStopped:\na: Completed", "Call task_wait again to go on waiting, or")
+		w.g.Expect(time.Since(began)).To(gomega.Equal(25 * time.Second))
+
+		// One of them may stop before the next call.
+		w.Set(child("lead-a", works))
+		w.tells(<-w.waiting(t, toolcall.WaitInput{Any: true}), "2 tasks have not stopped yet:", `Call task_wait again to go on waiting, with tasks ["a","b"] and any`)
+	})
+}
+
+func TestAWaitEndsWithATaskThatIsDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		task := child("lead-a", works)
+		w := newWorld(t, task)
+		answered := w.waiting(t, toolcall.WaitInput{Tasks: []string{"a"}})
+		synctest.Wait()
+		w.Remove(task)
+		synctest.Wait()
+		w.tells(<-answered, "It has stopped:\na: Deleted")
+	})
+}
