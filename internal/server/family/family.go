@@ -52,6 +52,8 @@ type Family struct {
 
 	mu       sync.Mutex
 	byParent map[types.NamespacedName]*children
+	// firstborn is announced when a task becomes a parent.
+	firstborn broadcast.Change
 	// synced reports whether all tasks that there were at the start are known; nil before Watch.
 	synced func() bool
 }
@@ -160,6 +162,7 @@ func (f *Family) Set(t *v1alpha1.Task) {
 	if c == nil {
 		c = &children{byUID: map[types.UID]*v1alpha1.Task{}}
 		f.byParent[parent] = c
+		f.firstborn.Announce()
 	}
 	c.byUID[t.UID] = t
 	c.changed.Announce()
@@ -181,29 +184,28 @@ func (f *Family) Remove(t *v1alpha1.Task) {
 	c.changed.Announce()
 }
 
-// of returns the tasks of a supervisor, and a channel that is closed when they change; nil if there are
-// none, and nothing is to be waited for.
+// of returns the tasks of a supervisor, and a channel that is closed when they may have changed.
 func (f *Family) of(supervisor history.Task) (of tasks, changed <-chan struct{}, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.synced == nil || !f.synced() {
 		return of, nil, refuse("Clew's server has just started, and does not know your tasks yet: call the tool again in some seconds.")
 	}
-	of.supervisor = supervisor.Name
 	c := f.byParent[types.NamespacedName{Namespace: supervisor.Namespace, Name: supervisor.Name}]
 	if c == nil {
-		return of, nil, nil
+		return tasksOf(supervisor.Name, nil), f.firstborn.Next(), nil
 	}
+	var all []*v1alpha1.Task
 	for _, t := range c.byUID {
 		// One that has no parent yet waits to become a child of this one.
 		if p := t.Status.Parent; p == nil || p.UID == supervisor.UID {
-			of.all = append(of.all, t)
+			all = append(all, t)
 		}
 	}
-	slices.SortFunc(of.all, func(a, b *v1alpha1.Task) int {
+	slices.SortFunc(all, func(a, b *v1alpha1.Task) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	return of, c.changed.Next(), nil
+	return tasksOf(supervisor.Name, all), c.changed.Next(), nil
 }
 
 // Answer answers a call of a tool that changes nothing.

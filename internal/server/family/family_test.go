@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,18 +120,17 @@ func (g *gitstore) Diff(_ context.Context, namespace, uid string, q gitstoreapi.
 
 // world is a family with its stand-ins.
 type world struct {
-	*family
+	*Family
+	t     *testing.T
 	g     *gomega.WithT
 	store *records
 	code  *gitstore
 }
 
-type family = Family
-
 func newWorld(t *testing.T, tasks ...*v1alpha1.Task) world {
 	t.Helper()
-	w := world{g: gomega.NewWithT(t), store: &records{}, code: &gitstore{}}
-	w.family = New(w.store, w.code)
+	w := world{t: t, g: gomega.NewWithT(t), store: &records{}, code: &gitstore{}}
+	w.Family = New(w.store, w.code)
 	w.Known(func() bool { return true })
 	for _, task := range tasks {
 		w.Set(task)
@@ -140,7 +140,7 @@ func newWorld(t *testing.T, tasks ...*v1alpha1.Task) world {
 
 // ask returns the answer to a call, which must not be an error.
 func (w world) ask(ctx context.Context, tool v1alpha1.AgentTool, arguments any) toolcall.Answer {
-	w.g.THelper()
+	w.t.Helper()
 	encoded, err := json.Marshal(arguments)
 	w.g.Expect(err).NotTo(gomega.HaveOccurred())
 	answer, err := w.Answer(ctx, lead(), tool, encoded)
@@ -150,7 +150,7 @@ func (w world) ask(ctx context.Context, tool v1alpha1.AgentTool, arguments any) 
 
 // tells expects an answer with these parts.
 func (w world) tells(a toolcall.Answer, parts ...string) {
-	w.g.THelper()
+	w.t.Helper()
 	w.g.Expect(a.Refused).To(gomega.BeFalse(), a.Text)
 	for _, part := range parts {
 		w.g.Expect(a.Text).To(gomega.ContainSubstring(part))
@@ -160,7 +160,7 @@ func (w world) tells(a toolcall.Answer, parts ...string) {
 
 // refuses expects a refusal with this part.
 func (w world) refuses(a toolcall.Answer, part string) {
-	w.g.THelper()
+	w.t.Helper()
 	w.g.Expect(a.Refused).To(gomega.BeTrue(), a.Text)
 	w.g.Expect(a.Text).To(gomega.ContainSubstring(part))
 }
@@ -199,7 +199,7 @@ func TestNothingIsSaidBeforeAllTasksAreKnown(t *testing.T) {
 
 func TestATaskIsFoundByItsNameWithAndWithoutTheSupervisors(t *testing.T) {
 	parser, lexer, plain := child("lead-parser"), child("lead-lexer"), child("lexer")
-	of := tasks{supervisor: "lead", all: []*v1alpha1.Task{parser, lexer, plain}}
+	of := tasksOf("lead", []*v1alpha1.Task{parser, lexer, plain})
 	g := gomega.NewWithT(t)
 	for name, want := range map[string]*v1alpha1.Task{"parser": parser, "lead-parser": parser, "lexer": plain, "lead-lexer": lexer, "lead": nil, "": nil} {
 		g.Expect(of.named(name)).To(gomega.BeIdenticalTo(want), name)
@@ -208,7 +208,7 @@ func TestATaskIsFoundByItsNameWithAndWithoutTheSupervisors(t *testing.T) {
 		g.Expect(of.nameOf(task)).To(gomega.Equal(want))
 	}
 	w := newWorld(t, parser, plain)
-	w.refuses(w.ask(t.Context(), v1alpha1.ToolTaskDiff, toolcall.DiffInput{Task: "other"}), `You have no task "other". Your tasks are lexer, parser.`)
+	w.refuses(w.ask(t.Context(), v1alpha1.ToolTaskDiff, toolcall.DiffInput{Task: "other"}), `You have no task "other". Your tasks are parser, lexer.`)
 	w.refuses(newWorld(t).ask(t.Context(), v1alpha1.ToolTaskDiff, toolcall.DiffInput{Task: "other"}), "You have no task \"other\": you have none yet")
 }
 
@@ -219,7 +219,7 @@ func TestWhatIsKeptOfATaskIsWhatIsTold(t *testing.T) {
 		t.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Number: 3}
 		t.Status.MessageCount, t.Status.InputTokens, t.Status.CostMicroUSD = 4, 5, 6
 	})
-	of := tasks{supervisor: "lead", all: []*v1alpha1.Task{task}}
+	of := tasksOf("lead", []*v1alpha1.Task{task})
 	want := of.itemOf(task, history.CheckpointSize{})
 	slimmed, err := slim(task.DeepCopy())
 	g := gomega.NewWithT(t)
@@ -260,7 +260,7 @@ func TestTheTasksAreListedWithWhatTheyDo(t *testing.T) {
 func TestManyTasksAreCutAndSaidToBe(t *testing.T) {
 	w := newWorld(t)
 	for n := range 1000 {
-		w.Set(child(fmt.Sprintf("lead-%04d", n), stands(metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable, fmt.Sprint("no node has room ", string(make([]byte, 2000))))))
+		w.Set(child(fmt.Sprintf("lead-%04d", n), stands(metav1.ConditionUnknown, v1alpha1.ReasonUnschedulable, "no node has room"+strings.Repeat(" for it", 300))))
 	}
 	w.Set(child("lead-last", works))
 	answer := w.ask(t.Context(), v1alpha1.ToolTaskList, toolcall.ListInput{})

@@ -56,19 +56,25 @@ const maxNamed = 20
 type tasks struct {
 	supervisor string
 	all        []*v1alpha1.Task
+	byName     map[string]*v1alpha1.Task
+}
+
+// tasksOf returns the tasks of a supervisor, given in their order.
+func tasksOf(supervisor string, all []*v1alpha1.Task) tasks {
+	of := tasks{supervisor: supervisor, all: all, byName: make(map[string]*v1alpha1.Task, len(all))}
+	for _, t := range all {
+		of.byName[t.Name] = t
+	}
+	return of
 }
 
 // named returns the task that an agent names: by the name of its Task, or by that without the name of
 // the supervisor, which task_create puts before it.
 func (of tasks) named(name string) *v1alpha1.Task {
-	for _, full := range []string{name, of.supervisor + "-" + name} {
-		for _, t := range of.all {
-			if t.Name == full {
-				return t
-			}
-		}
+	if t := of.byName[name]; t != nil {
+		return t
 	}
-	return nil
+	return of.byName[of.supervisor+"-"+name]
 }
 
 // find is named, with a refusal if there is no such task.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,20 +15,27 @@ import (
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
+// settling is how long a wait looks for tasks that it does not find: one that was just made may not be
+// known yet.
+const settling = time.Second
+
 // wait returns once tasks have stopped, all of them or any, or says how they stand when ctx ends.
 func (f *Family) wait(ctx context.Context, supervisor history.Task, in toolcall.WaitInput) (reply, error) {
-	of, changed, err := f.of(supervisor)
+	if len(in.Tasks) > toolcall.MaxNames {
+		return reply{}, refuse("The call names %d tasks, and may name %d: leave tasks out to wait for all of yours.", len(in.Tasks), toolcall.MaxNames)
+	}
+	wanted, err := f.settle(ctx, supervisor, in.Tasks)
 	if err != nil {
 		return reply{}, err
-	}
-	wanted, err := of.wanted(in.Tasks)
-	if err != nil {
-		return reply{}, err
-	}
-	if len(wanted) == 0 {
-		return of.nothingToWaitFor(), nil
 	}
 	for {
+		of, changed, err := f.of(supervisor)
+		if err != nil {
+			return reply{}, err
+		}
+		if len(wanted) == 0 {
+			return of.nothingToWaitFor(), nil
+		}
 		found := of.follow(wanted)
 		if len(found.unfinished) == 0 || in.Any && len(found.stopped) > 0 {
 			return found.ended(of), nil
@@ -37,8 +45,26 @@ func (f *Family) wait(ctx context.Context, supervisor history.Task, in toolcall.
 		case <-ctx.Done():
 			return found.unended(of, in), nil
 		}
-		if of, changed, err = f.of(supervisor); err != nil {
-			return reply{}, err
+	}
+}
+
+// settle returns the tasks that a wait is for, and looks for a moment if there are none, or not all.
+func (f *Family) settle(ctx context.Context, supervisor history.Task, names []string) ([]awaited, error) {
+	ctx, cancel := context.WithTimeout(ctx, settling)
+	defer cancel()
+	for {
+		of, changed, err := f.of(supervisor)
+		if err != nil {
+			return nil, err
+		}
+		wanted, err := of.wanted(names)
+		if err == nil && len(wanted) > 0 {
+			return wanted, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return wanted, err
 		}
 	}
 }
@@ -51,9 +77,6 @@ type awaited struct {
 
 // wanted returns the tasks that an agent names, or else all that work or wait.
 func (of tasks) wanted(names []string) (all []awaited, err error) {
-	if len(names) > toolcall.MaxNames {
-		return nil, refuse("The call names %d tasks, and may name %d: leave tasks out to wait for all of yours.", len(names), toolcall.MaxNames)
-	}
 	for _, name := range names {
 		t, err := of.find(name)
 		if err != nil {

@@ -59,8 +59,6 @@ func TestAWaitForWhatHasStoppedEndsAtOnce(t *testing.T) {
 		in    toolcall.WaitInput
 		want  string
 	}{
-		"no tasks":           {nil, toolcall.WaitInput{}, "You have no tasks to wait for. task_create makes one."},
-		"none that works":    {[]*v1alpha1.Task{child("lead-a", rests), child("lead-b", fails)}, toolcall.WaitInput{}, "None of your tasks works or waits: of 2, 1 stopped, 1 failed."},
 		"one that completed": {[]*v1alpha1.Task{child("lead-a", completes)}, toolcall.WaitInput{Tasks: []string{"a"}}, "It has stopped:\na: Completed"},
 		"any of some, one of which has stopped": {[]*v1alpha1.Task{child("lead-a", completes), child("lead-b", works)}, toolcall.WaitInput{Tasks: []string{"a", "b"}, Any: true},
 			"1 task has stopped, and 1 not yet:"},
@@ -70,9 +68,44 @@ func TestAWaitForWhatHasStoppedEndsAtOnce(t *testing.T) {
 			w.tells(w.ask(soon(t), v1alpha1.ToolTaskWait, test.in), test.want)
 		})
 	}
-	w := newWorld(t, child("lead-a", works))
-	w.refuses(w.ask(soon(t), v1alpha1.ToolTaskWait, toolcall.WaitInput{Tasks: []string{"b"}}), `You have no task "b"`)
+	w := newWorld(t)
 	w.refuses(w.ask(soon(t), v1alpha1.ToolTaskWait, toolcall.WaitInput{Tasks: make([]string, toolcall.MaxNames+1)}), "may name 100")
+}
+
+func TestAWaitForNothingEndsSoon(t *testing.T) {
+	for name, test := range map[string]struct {
+		tasks []*v1alpha1.Task
+		want  string
+	}{
+		"no tasks":        {nil, "You have no tasks to wait for. task_create makes one."},
+		"none that works": {[]*v1alpha1.Task{child("lead-a", rests), child("lead-b", fails)}, "None of your tasks works or waits: of 2, 1 stopped, 1 failed."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, began := newWorld(t, test.tasks...), time.Now()
+				w.tells(<-w.waiting(t, toolcall.WaitInput{}), test.want)
+				w.refuses(<-w.waiting(t, toolcall.WaitInput{Tasks: []string{"c"}}), `You have no task "c"`)
+				w.g.Expect(time.Since(began)).To(gomega.Equal(2 * settling))
+			})
+		})
+	}
+}
+
+// A program that makes a task and waits for it calls sooner than the server hears of the task.
+func TestAWaitIsAlsoForWhatWasJustMade(t *testing.T) {
+	for name, in := range map[string]toolcall.WaitInput{"all": {}, "by name": {Tasks: []string{"a"}}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				answered := w.waiting(t, in)
+				synctest.Wait()
+				w.Set(child("lead-a", works))
+				synctest.Wait()
+				w.Set(child("lead-a", completes))
+				w.tells(<-answered, "It has stopped:\na: Completed")
+			})
+		})
+	}
 }
 
 func TestAWaitThatIsNotOverSaysForWhomAndToCallAgain(t *testing.T) {
