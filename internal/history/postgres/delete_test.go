@@ -64,6 +64,7 @@ var _ = Describe("Deleting a history", func() {
 		w.append(agent("victimword on another branch"))
 		Expect(store.RecordEvents(ctx, []history.Event{transition(w.task, 1, "TaskStarted", time.Now())})).To(Succeed())
 		Expect(store.KeepSpec(ctx, w.task.Key(), history.KeptSpec{Spec: `{"prompt":"victimspec"}`, Variables: []string{"VICTIM"}})).To(Succeed())
+		Expect(store.CallTool(ctx, w.task, 1, history.NewToolCall{Tool: "task_create", Key: "victimkey", Arguments: []byte(`{"name":"victimchild"}`)})).Error().NotTo(HaveOccurred())
 		other := begin(t, store, taskNamed("other"), 1)
 		other.append(user("shared words"), user(shared))
 		index(t, store)
