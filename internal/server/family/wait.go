@@ -102,7 +102,7 @@ func (of tasks) nothingToWaitFor() reply {
 	if len(of.all) > 0 {
 		text = fmt.Sprintf("None of your tasks works or waits: of %d, %s. task_list says how each one stands.", len(of.all), of.counts())
 	}
-	return reply{text: text, data: followed{}.data(true)}
+	return reply{text: text, data: followed{}.data(false)}
 }
 
 // followed is how awaited tasks stand.
@@ -145,7 +145,7 @@ func (found followed) ended(of tasks) reply {
 		lines(&b, found.unfinished)
 	}
 	fmt.Fprintf(&b, "\nOf all your tasks: %s. task_diff shows what one has changed, task_history what was said in it.", of.counts())
-	return reply{text: b.String(), data: found.data(true)}
+	return reply{text: b.String(), data: found.data(false)}
 }
 
 // unended is the answer if the wait is not over in time. Which tasks are meant is said in full: of those
@@ -167,7 +167,7 @@ func (found followed) unended(of tasks, in toolcall.WaitInput) reply {
 		again += ", with tasks " + string(named) + " and any"
 	}
 	fmt.Fprintf(&b, "\nOf all your tasks: %s. %s, or go on with your own work meanwhile.", of.counts(), again)
-	return reply{text: b.String(), data: found.data(false)}
+	return reply{text: b.String(), data: found.data(true)}
 }
 
 // have begins a sentence about a number of tasks.
@@ -188,11 +188,11 @@ func lines(b *strings.Builder, items []item) {
 	}
 }
 
-// data is how awaited tasks stand, for programs.
-func (found followed) data(done bool) any {
+// data is how awaited tasks stand, for programs. waiting says that the wait is not over.
+func (found followed) data(waiting bool) any {
 	cut := func(items []item) []item { return append([]item{}, items[:min(len(items), maxListed)]...) }
 	return map[string]any{
-		"done": done, "stopped": cut(found.stopped), "unfinished": cut(found.unfinished),
+		"waiting": waiting, "stopped": cut(found.stopped), "unfinished": cut(found.unfinished),
 		"more": max(len(found.stopped)-maxListed, 0) + max(len(found.unfinished)-maxListed, 0),
 	}
 }

@@ -1,6 +1,7 @@
 package family
 
 import (
+	"encoding/json"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,16 @@ func (w world) waiting(t *testing.T, in toolcall.WaitInput) <-chan toolcall.Answ
 	ctx, answered := soon(t), make(chan toolcall.Answer, 1)
 	go func() { answered <- w.ask(ctx, v1alpha1.ToolTaskWait, in) }()
 	return answered
+}
+
+// goesOn reports whether an answer tells programs that the wait is not over.
+func goesOn(t *testing.T, a toolcall.Answer) bool {
+	t.Helper()
+	var data struct{ Waiting bool }
+	if err := json.Unmarshal(a.Data, &data); err != nil {
+		t.Fatal(err)
+	}
+	return data.Waiting
 }
 
 func TestAWaitEndsWithTheTasks(t *testing.T) {
@@ -47,7 +58,9 @@ func TestAWaitEndsWithTheTasks(t *testing.T) {
 					w.Set(task)
 				}
 				synctest.Wait()
-				w.tells(<-answered, test.want...)
+				answer := <-answered
+				w.tells(answer, test.want...)
+				w.g.Expect(goesOn(t, answer)).To(gomega.BeFalse())
 			})
 		})
 	}
@@ -115,8 +128,10 @@ func TestAWaitThatIsNotOverSaysForWhomAndToCallAgain(t *testing.T) {
 		first := w.waiting(t, toolcall.WaitInput{})
 		synctest.Wait()
 		w.Set(child("lead-a", completes))
-		w.tells(<-first, "1 task has not stopped yet:\nb: Running: the agent runs\nStopped:\na: Completed", "Call task_wait again to go on waiting, or")
+		answer := <-first
+		w.tells(answer, "1 task has not stopped yet:\nb: Running: the agent runs\nStopped:\na: Completed", "Call task_wait again to go on waiting, or")
 		w.g.Expect(time.Since(began)).To(gomega.Equal(25 * time.Second))
+		w.g.Expect(goesOn(t, answer)).To(gomega.BeTrue())
 
 		// One of them may stop before the next call.
 		w.Set(child("lead-a", works))
