@@ -39,6 +39,10 @@ const (
 	maxDeliveredAtOnce = 100
 )
 
+// lostAnswer takes the place of an answer that has reached the agent, and that the database has lost
+// since.
+const lostAnswer = "The call was carried out before, and you have had the answer. Clew's history, restored from an older copy since, has it no more."
+
 // CallTool returns the stored call that a wish of an agent is: the one with its key, or, without a key,
 // one with the same tool and arguments whose answer is not known to have reached the agent, or else a
 // new one, of which listeners are notified. It notes which answers have reached the agent before that.
@@ -78,7 +82,7 @@ func deliver(ctx context.Context, q *sqlc.Queries, taskID int32, ids []string) e
 	if len(ids) == 0 {
 		return nil
 	}
-	return q.DeliverToolCalls(ctx, sqlc.DeliverToolCallsParams{TaskID: taskID, Ids: ids})
+	return q.DeliverToolCalls(ctx, sqlc.DeliverToolCallsParams{Lost: lostAnswer, TaskID: taskID, Ids: ids})
 }
 
 // sameCall finds the call that a wish was stored as; pgx.ErrNoRows if it is a new one.

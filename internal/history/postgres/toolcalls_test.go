@@ -144,9 +144,12 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		})
 
 		It("are not carried out again when an older copy lacks an answer that was delivered", func(ctx SpecContext) {
-			call := made(ctx, create("a"))
+			keyed := create("a")
+			keyed.Key = "mine"
+			call := made(ctx, keyed)
 			w.append(delivered(call.ID))
 			Expect(pending(ctx)).To(BeEmpty())
+			Expect(made(ctx, keyed)).To(And(HaveField("ID", call.ID), HaveField("Answer.Text", ContainSubstring("carried out before"))))
 			Expect(made(ctx, create("a")).ID).NotTo(Equal(call.ID))
 		})
 	})

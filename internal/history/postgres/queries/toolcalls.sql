@@ -1,7 +1,8 @@
 -- name: DeliverToolCalls :exec
 -- What was delivered was answered: the answer itself is gone if this database was restored from an
 -- older copy since.
-UPDATE tool_calls SET delivered = now(), answered = coalesce(answered, now()), arguments = ''
+UPDATE tool_calls SET delivered = now(), arguments = '',
+    answer = CASE WHEN answered IS NULL THEN @lost::text ELSE answer END, answered = coalesce(answered, now())
 WHERE task_id = @task_id AND id = ANY (@ids::text[]) AND delivered IS NULL;
 
 -- name: ToolCallByKey :one

@@ -498,6 +498,52 @@ func (q *Queries) KnownCheckpoints(ctx context.Context, arg KnownCheckpointsPara
 	return items, nil
 }
 
+const latestCheckpoints = `-- name: LatestCheckpoints :many
+SELECT t.uid, c.number, coalesce(c.files_changed, 0)::integer AS files_changed,
+    coalesce(c.lines_added, 0)::integer AS lines_added, coalesce(c.lines_removed, 0)::integer AS lines_removed
+FROM tasks t JOIN checkpoints c ON c.task_id = t.id AND c.number = t.latest_checkpoint
+WHERE t.uid = ANY ($1::text[]) AND t.namespace = $2
+`
+
+type LatestCheckpointsParams struct {
+	TaskUids  []string
+	Namespace string
+}
+
+type LatestCheckpointsRow struct {
+	Uid          string
+	Number       int32
+	FilesChanged int32
+	LinesAdded   int32
+	LinesRemoved int32
+}
+
+func (q *Queries) LatestCheckpoints(ctx context.Context, arg LatestCheckpointsParams) ([]LatestCheckpointsRow, error) {
+	rows, err := q.db.Query(ctx, latestCheckpoints, arg.TaskUids, arg.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LatestCheckpointsRow
+	for rows.Next() {
+		var i LatestCheckpointsRow
+		if err := rows.Scan(
+			&i.Uid,
+			&i.Number,
+			&i.FilesChanged,
+			&i.LinesAdded,
+			&i.LinesRemoved,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const latestOperations = `-- name: LatestOperations :many
 SELECT operation_id, branch, position, tool_calls, refused FROM operations
 WHERE task_uid = $1 ORDER BY ordinal DESC LIMIT $2

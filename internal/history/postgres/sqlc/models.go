@@ -385,6 +385,23 @@ type TaskSummary struct {
 	Tools        []string
 }
 
+type ToolCall struct {
+	Ordinal   int64
+	Made      time.Time
+	Answered  pgtype.Timestamptz
+	Delivered pgtype.Timestamptz
+	Attempt   int64
+	TaskID    int32
+	Refused   bool
+	ID        string
+	Tool      string
+	CallKey   string
+	Digest    string
+	Arguments []byte
+	Answer    string
+	Data      []byte
+}
+
 type Verification struct {
 	TaskID     int32
 	Due        time.Time
