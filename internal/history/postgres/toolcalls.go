@@ -71,8 +71,11 @@ func (s *Store) CallTool(ctx context.Context, task history.Task, attempt int64, 
 		if errors.Is(err, pgx.ErrNoRows) {
 			row, err = l.addToolCall(ctx, q, attempt, call, digest)
 		}
+		if err != nil {
+			return err
+		}
 		found = toolCallOf(row, l.task)
-		return err
+		return nil
 	})
 	return found, err
 }

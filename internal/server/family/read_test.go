@@ -130,7 +130,7 @@ func TestALongPatchIsCutAndSaidToBe(t *testing.T) {
 	w.code.diff.Files[0].Cut = 1 << 20
 	w.code.diff.Totals.Files = 300
 	answer := w.ask(t.Context(), v1alpha1.ToolTaskDiff, toolcall.DiffInput{Task: "x"})
-	w.tells(answer, "[Left out, since the patch would be too long: file-0, file-7,", "and 244 more files")
+	w.tells(answer, "[Left out, since the patch would be too long: file-0, file-7,", "and 244 files more")
 	w.g.Expect(len(answer.Text)).To(gomega.BeNumerically("<=", toolcall.MaxText))
 	w.g.Expect(answer.Text).To(gomega.HaveSuffix("Name a file or a folder in path to see it.]"))
 }

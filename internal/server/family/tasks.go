@@ -100,7 +100,8 @@ func (of tasks) begun(name string) (*v1alpha1.Task, error) {
 
 // nameOf returns the shortest name by which named finds a task.
 func (of tasks) nameOf(t *v1alpha1.Task) string {
-	if short, ok := strings.CutPrefix(t.Name, of.supervisor+"-"); ok && of.named(short) == t {
+	short, ok := strings.CutPrefix(t.Name, of.supervisor+"-")
+	if found := of.named(short); ok && found != nil && found.Name == t.Name {
 		return short
 	}
 	return t.Name
