@@ -128,6 +128,7 @@ func queryText(t testing.TB, name string) string {
 	g.Expect(found).To(BeTrue(), "there is a query %s", name)
 	_, text, _ := strings.Cut(after, "\n")
 	text = regexp.MustCompile(`(?m)^--.*$`).ReplaceAllString(text, "")
+	text = regexp.MustCompile(`sqlc\.embed\((\w+)\)`).ReplaceAllString(text, "$1.*")
 	text, _, _ = strings.Cut(text, ";")
 	return text
 }
