@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/onsi/gomega"
@@ -36,8 +37,11 @@ import (
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/testing/builders"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
+	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 func bundle64(pem []byte) string { return base64.StdEncoding.EncodeToString(pem) }
@@ -49,12 +53,13 @@ type running struct {
 	stop                 context.CancelFunc
 	ended                chan error
 	logs                 *gbytes.Buffer
+	dsn                  string
 }
 
 func start(t *testing.T, dsn string, config *rest.Config, code GitStoreOptions) *running {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	r := &running{t: t, stop: cancel, ended: make(chan error, 1), logs: gbytes.NewBuffer()}
+	r := &running{t: t, stop: cancel, ended: make(chan error, 1), logs: gbytes.NewBuffer(), dsn: dsn}
 	local := "127.0.0.1:0"
 	o := Options{
 		BindAddress: local, MetricsBindAddress: local, HealthProbeBindAddress: "localhost:0", Audiences: []string{"server.clew.dev", "clew.dev"},
@@ -220,6 +225,7 @@ func TestServer(t *testing.T) {
 			t.Errorf("the task's own pod is fenced off: %v", err)
 		}
 	})
+	t.Run("a supervisor is told of its tasks", func(t *testing.T) { supervisor(t, r) })
 	t.Run("manual checkpoint", func(t *testing.T) { manualCheckpoint(t, daemon) })
 	t.Run("aggregated API", func(t *testing.T) {
 		aggregate(t, r.main)
@@ -264,7 +270,7 @@ func TestServer(t *testing.T) {
 	t.Run("metrics", func(t *testing.T) {
 		_, body := r.get("http://" + r.metrics.String() + "/metrics")
 		for _, want := range []string{
-			`clew_gateway_requests_total{code="ok",procedure="Begin"} 3`, "clew_history_connections ", "clew_gateway_records_total 5",
+			`clew_gateway_requests_total{code="ok",procedure="Begin"} 4`, "clew_history_connections ", "clew_gateway_records_total 5",
 			`clew_history_api_requests_total{code="200",resource="tasks/conversation"}`, "go_goroutines",
 		} {
 			if !strings.Contains(body, want) {
@@ -277,6 +283,52 @@ func TestServer(t *testing.T) {
 	if strings.Contains(string(r.logs.Contents()), token) {
 		t.Error("the token is in the log")
 	}
+}
+
+// supervisor checks that the agent of a supervisor learns of a child, and gets the answer to a call that
+// the manager carries out.
+func supervisor(t *testing.T, r *running) {
+	lead := builders.Task("lead", builders.InNamespace("team"))
+	lead.Spec.Role, lead.Spec.Contract = clewv1alpha1.RoleSupervisor, &clewv1alpha1.Contract{Name: "port"}
+	create(t, lead)
+	child := builders.Task("lead-parser", builders.InNamespace("team"))
+	child.Labels = map[string]string{clewv1alpha1.LabelParent: "lead"}
+	child.Spec.ParentRef = &clewv1alpha1.NameReference{Name: "lead"}
+	create(t, child)
+	child.Status.Parent = &clewv1alpha1.ParentStatus{Name: "lead", UID: string(lead.UID), Depth: 1}
+	if err := kube.Client.Status().Update(t.Context(), child); err != nil {
+		t.Fatal(err)
+	}
+	daemon := r.daemon(podToken(t, lead, 1))
+	if _, err := daemon.Begin(t.Context(), connect.NewRequest(&daemonv1.BeginRequest{})); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the child is listed", func() error {
+		answer, err := daemon.CallTool(t.Context(), connect.NewRequest(&daemonv1.CallToolRequest{Tool: "task_list", Arguments: []byte(`{}`)}))
+		if err == nil && !strings.Contains(answer.Msg.GetText(), "parser: Waiting") {
+			err = errors.New(answer.Msg.GetText())
+		}
+		return err
+	})
+	store, err := postgres.Open(t.Context(), r.dsn, logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	go func() {
+		_ = store.ListenToolCalls(t.Context(), func(n history.ToolCallNotification) {
+			if n.ID != "" && !n.Answered {
+				_ = store.AnswerToolCall(t.Context(), n.ID, toolcall.Answer{Text: "it is stopped"})
+			}
+		})
+	}()
+	eventually(t, "a call is answered", func() error {
+		answer, err := daemon.CallTool(t.Context(), connect.NewRequest(&daemonv1.CallToolRequest{Tool: "task_stop", Arguments: []byte(`{"task":"parser"}`)}))
+		if err == nil && answer.Msg.GetText() != "it is stopped" {
+			err = errors.New(answer.Msg.String())
+		}
+		return err
+	})
 }
 
 func manualCheckpoint(t *testing.T, daemon daemonv1connect.DaemonServiceClient) {
