@@ -169,13 +169,7 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 	if result.Checkpoints, err = q.DeleteCheckpoints(ctx, row.ID); err != nil {
 		return result, nil, err
 	}
-	if err := q.DeleteVerification(ctx, row.ID); err != nil {
-		return result, nil, err
-	}
-	if err := q.DeleteCheckpointNames(ctx, row.ID); err != nil {
-		return result, nil, err
-	}
-	if err := q.DeleteToolCalls(ctx, row.ID); err != nil {
+	if err := deleteNotes(ctx, q, row.ID); err != nil {
 		return result, nil, err
 	}
 	messages, err := deleteBranches(ctx, q, uid)
@@ -189,6 +183,16 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 		return result, nil, err
 	}
 	return result, messages, notify(ctx, q, result.Task, row.Attempt)
+}
+
+// deleteNotes removes what is noted about a task beside its history.
+func deleteNotes(ctx context.Context, q *sqlc.Queries, taskID int32) error {
+	for _, remove := range []func(context.Context, int32) error{q.DeleteVerification, q.DeleteCheckpointNames, q.DeleteToolCalls} {
+		if err := remove(ctx, taskID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deleteBranches removes the branches of the task except for what others inherit, and
