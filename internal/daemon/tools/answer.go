@@ -22,6 +22,8 @@ const (
 	MaxData = 96 << 10
 	// DataKey is the name of an answer's data among the metadata of the result.
 	DataKey = "clew.dev/answer"
+	// CallKey is the name there of the id of a call that has taken effect.
+	CallKey = "clew.dev/call"
 
 	// callTimeout is how long a call may take. Agents give up after a minute or later.
 	callTimeout = 50 * time.Second
@@ -38,6 +40,9 @@ type Answer struct {
 	Text string
 	// Data is the same for programs; it is encoded as JSON. Nil for none.
 	Data any
+	// Call is the id of a call that has taken effect; empty if nothing is to know whether the answer
+	// arrives.
+	Call string
 }
 
 // Refusal is why a call was not carried out, for the model: what is in the way, and what to do.
@@ -85,8 +90,12 @@ func (g *gate) pass(ctx context.Context, name string, answer func(context.Contex
 		return g.failed(name, err)
 	}
 	result := g.result(a.Text)
+	result.Meta = mcp.Meta{}
 	if data, ok := g.data(a.Data); ok {
-		result.Meta = mcp.Meta{DataKey: data}
+		result.Meta[DataKey] = data
+	}
+	if a.Call != "" {
+		result.Meta[CallKey] = a.Call
 	}
 	return result
 }
