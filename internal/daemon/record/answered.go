@@ -43,6 +43,17 @@ func (r *Recorder) CallAnswered(ctx context.Context, a agentstate.Answered) erro
 	return r.change(ctx, next, dropped)
 }
 
+// CallRefused records an event about a call that was refused. Nothing is to know whether the agent
+// gets that answer: if it repeats the call, nothing is done twice.
+func (r *Recorder) CallRefused(ctx context.Context, a agentstate.Answered) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.session == "" {
+		return errNoSession
+	}
+	return r.change(ctx, r.state, []*daemonv1.Record{r.stamped(a.Event(true))})
+}
+
 // Delivered records that the answers to calls have reached the agent. It ignores calls that it does
 // not know.
 func (r *Recorder) Delivered(ctx context.Context, calls []string) error {

@@ -31,7 +31,7 @@ const ServerName = "clew"
 // about 200 bytes, until a model asks for the tools.
 const (
 	instructions = "Checkpoints of this task's files, to which the work can be taken back, and its whole conversation: take a checkpoint before a risky change, see what has changed since, and search what was said and done."
-	supervising = "Tasks of your own, each with an agent that works apart from you: make them, wait for them, read what they said and changed, and steer them. " +
+	supervising  = "Tasks of your own, each with an agent that works apart from you: make them, wait for them, read what they said and changed, and steer them. " +
 		"task_create makes one and task_wait waits until it has stopped; read task_history and task_diff before you rely on its work. " +
 		"One that went wrong goes on with task_resume and a prompt, or, if its work misleads it, from an earlier checkpoint with task_rewind; task_fork tries several ways from one checkpoint. " +
 		"Never wait by calling task_list again and again. A call that is repeated because its answer was lost takes effect once. "
