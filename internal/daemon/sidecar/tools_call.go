@@ -67,7 +67,9 @@ func (a *toolAnswers) Call(ctx context.Context, c tools.Call) (tools.Answer, err
 // callUntilAnswered sends a call until it is answered, or ctx ends: the response is then that it is
 // pending.
 func (d *daemon) callUntilAnswered(ctx context.Context, call *daemonv1.CallToolRequest) (*daemonv1.CallToolResponse, error) {
+	pending := &daemonv1.CallToolResponse{Pending: true}
 	wait := backoff.Backoff{Max: 5 * time.Second}
+	var unreachable error // nil if the server has answered last
 	for reached := time.Now(); ; {
 		call.Delivered = d.recorder.Untold()
 		response, err := d.cfg.Server.CallTool(ctx, call)
@@ -77,15 +79,22 @@ func (d *daemon) callUntilAnswered(ctx context.Context, call *daemonv1.CallToolR
 			if !response.GetPending() {
 				return response, nil
 			}
-			reached = time.Now()
+			unreachable, reached = nil, time.Now()
 			wait.Reset()
-		case ctx.Err() != nil: // the server may have it
-			return &daemonv1.CallToolResponse{Pending: true}, nil
+		case ctx.Err() != nil && unreachable == nil: // the server has it
+			return pending, nil
+		case ctx.Err() != nil:
+			return nil, unreachable
 		case gatewayclient.Answered(err), time.Since(reached) > unreachableWait:
 			return nil, err
+		default:
+			unreachable = err
 		}
 		if wait.Wait(ctx) != nil {
-			return response, err // whichever there was
+			if unreachable != nil {
+				return nil, unreachable
+			}
+			return pending, nil
 		}
 	}
 }
