@@ -27,9 +27,10 @@ const (
 
 	// callTimeout is how long a call may take. Agents give up after a minute or later.
 	callTimeout = 50 * time.Second
-	// callsAtOnce bounds the calls that are answered at a time, callsPerSecond and callBurst
-	// their rate.
+	// callsAtOnce bounds the calls that are answered at a time, steeringAtOnce those of a
+	// supervisor, most of which wait for others, and callsPerSecond and callBurst their rate.
 	callsAtOnce    = 4
+	steeringAtOnce = 12
 	callsPerSecond = 2
 	callBurst      = 40
 )
@@ -64,7 +65,11 @@ type gate struct {
 }
 
 func newGate(cfg Config) *gate {
-	return &gate{atOnce: make(chan struct{}, callsAtOnce), rate: rate.NewLimiter(callsPerSecond, callBurst),
+	atOnce := callsAtOnce
+	if cfg.steers() {
+		atOnce = steeringAtOnce
+	}
+	return &gate{atOnce: make(chan struct{}, atOnce), rate: rate.NewLimiter(callsPerSecond, callBurst),
 		mask: cfg.Mask, log: cfg.Log, called: cfg.Called}
 }
 

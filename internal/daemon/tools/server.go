@@ -52,6 +52,9 @@ type Config struct {
 	Log    logr.Logger
 }
 
+// steers reports whether a tool of a supervisor is given.
+func (cfg Config) steers() bool { return slices.ContainsFunc(cfg.Given, IsSupervisors) }
+
 // Server serves the tools of one task.
 type Server struct {
 	server  *mcp.Server
@@ -63,7 +66,7 @@ type Server struct {
 func New(cfg Config) *Server {
 	s := &Server{longest: maxMessage, log: cfg.Log}
 	told := instructions
-	if slices.ContainsFunc(cfg.Given, IsSupervisors) {
+	if cfg.steers() {
 		s.longest, told = maxSteering, supervising+instructions
 	}
 	s.server = mcp.NewServer(&mcp.Implementation{Name: ServerName, Title: "Clew", Version: cfg.Version}, &mcp.ServerOptions{
