@@ -84,6 +84,161 @@ func (Role) EnumDescriptor() ([]byte, []int) {
 	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
 }
 
+type CallToolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A value of v1alpha1.AgentTool.
+	Tool string `protobuf:"bytes,1,opt,name=tool,proto3" json:"tool,omitempty"`
+	// The arguments as a JSON object; at most 160 KiB.
+	Arguments []byte `protobuf:"bytes,2,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// Given by the agent for a call that takes effect once, however often it is repeated; or else
+	// empty. At most 63 bytes.
+	CallId string `protobuf:"bytes,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// Ids (CallToolResponse.id) of calls whose answers have reached the agent, if the record that
+	// says so may not be stored yet; at most 100.
+	Delivered     []string `protobuf:"bytes,4,rep,name=delivered,proto3" json:"delivered,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallToolRequest) Reset() {
+	*x = CallToolRequest{}
+	mi := &file_v1_daemon_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallToolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallToolRequest) ProtoMessage() {}
+
+func (x *CallToolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallToolRequest.ProtoReflect.Descriptor instead.
+func (*CallToolRequest) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CallToolRequest) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *CallToolRequest) GetArguments() []byte {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *CallToolRequest) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *CallToolRequest) GetDelivered() []string {
+	if x != nil {
+		return x.Delivered
+	}
+	return nil
+}
+
+type CallToolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Identifies the call; empty for one that changes nothing.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The call is not answered yet; nothing below is set.
+	Pending bool `protobuf:"varint,2,opt,name=pending,proto3" json:"pending,omitempty"`
+	// Nothing was done: text says why.
+	Refused bool `protobuf:"varint,3,opt,name=refused,proto3" json:"refused,omitempty"`
+	// For the model; at most 48 KiB.
+	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// For programs, as JSON; may be empty. At most 96 KiB.
+	Data          []byte `protobuf:"bytes,5,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CallToolResponse) Reset() {
+	*x = CallToolResponse{}
+	mi := &file_v1_daemon_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CallToolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CallToolResponse) ProtoMessage() {}
+
+func (x *CallToolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CallToolResponse.ProtoReflect.Descriptor instead.
+func (*CallToolResponse) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CallToolResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *CallToolResponse) GetPending() bool {
+	if x != nil {
+		return x.Pending
+	}
+	return false
+}
+
+func (x *CallToolResponse) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
+func (x *CallToolResponse) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *CallToolResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 type SearchHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The words to find, in the syntax of web search engines; at most 1024 bytes.
@@ -96,7 +251,7 @@ type SearchHistoryRequest struct {
 
 func (x *SearchHistoryRequest) Reset() {
 	*x = SearchHistoryRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[0]
+	mi := &file_v1_daemon_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -108,7 +263,7 @@ func (x *SearchHistoryRequest) String() string {
 func (*SearchHistoryRequest) ProtoMessage() {}
 
 func (x *SearchHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[0]
+	mi := &file_v1_daemon_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -121,7 +276,7 @@ func (x *SearchHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchHistoryRequest.ProtoReflect.Descriptor instead.
 func (*SearchHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{0}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SearchHistoryRequest) GetQuery() string {
@@ -150,7 +305,7 @@ type SearchHistoryResponse struct {
 
 func (x *SearchHistoryResponse) Reset() {
 	*x = SearchHistoryResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[1]
+	mi := &file_v1_daemon_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -162,7 +317,7 @@ func (x *SearchHistoryResponse) String() string {
 func (*SearchHistoryResponse) ProtoMessage() {}
 
 func (x *SearchHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[1]
+	mi := &file_v1_daemon_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -175,7 +330,7 @@ func (x *SearchHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchHistoryResponse.ProtoReflect.Descriptor instead.
 func (*SearchHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{1}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SearchHistoryResponse) GetHits() []*SearchHit {
@@ -210,7 +365,7 @@ type SearchHit struct {
 
 func (x *SearchHit) Reset() {
 	*x = SearchHit{}
-	mi := &file_v1_daemon_proto_msgTypes[2]
+	mi := &file_v1_daemon_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -222,7 +377,7 @@ func (x *SearchHit) String() string {
 func (*SearchHit) ProtoMessage() {}
 
 func (x *SearchHit) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[2]
+	mi := &file_v1_daemon_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -235,7 +390,7 @@ func (x *SearchHit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchHit.ProtoReflect.Descriptor instead.
 func (*SearchHit) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{2}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SearchHit) GetPosition() int64 {
@@ -284,7 +439,7 @@ type VerifyCheckpointRequest struct {
 
 func (x *VerifyCheckpointRequest) Reset() {
 	*x = VerifyCheckpointRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[3]
+	mi := &file_v1_daemon_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +451,7 @@ func (x *VerifyCheckpointRequest) String() string {
 func (*VerifyCheckpointRequest) ProtoMessage() {}
 
 func (x *VerifyCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[3]
+	mi := &file_v1_daemon_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +464,7 @@ func (x *VerifyCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*VerifyCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{3}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *VerifyCheckpointRequest) GetTaskUid() string {
@@ -340,7 +495,7 @@ type VerifyCheckpointResponse struct {
 
 func (x *VerifyCheckpointResponse) Reset() {
 	*x = VerifyCheckpointResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[4]
+	mi := &file_v1_daemon_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +507,7 @@ func (x *VerifyCheckpointResponse) String() string {
 func (*VerifyCheckpointResponse) ProtoMessage() {}
 
 func (x *VerifyCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[4]
+	mi := &file_v1_daemon_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +520,7 @@ func (x *VerifyCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*VerifyCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{4}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *VerifyCheckpointResponse) GetVerified() bool {
@@ -399,7 +554,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[5]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -411,7 +566,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[5]
+	mi := &file_v1_daemon_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -424,7 +579,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{5}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ReportRequest) GetProblem() *Problem {
@@ -442,7 +597,7 @@ type ReportResponse struct {
 
 func (x *ReportResponse) Reset() {
 	*x = ReportResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +609,7 @@ func (x *ReportResponse) String() string {
 func (*ReportResponse) ProtoMessage() {}
 
 func (x *ReportResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[6]
+	mi := &file_v1_daemon_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +622,7 @@ func (x *ReportResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportResponse.ProtoReflect.Descriptor instead.
 func (*ReportResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{6}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
 }
 
 // Problem is what prevents a daemon from working until somebody acts.
@@ -484,7 +639,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +651,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[7]
+	mi := &file_v1_daemon_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +664,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{7}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Problem) GetReason() string {
@@ -542,7 +697,7 @@ type BeginRequest struct {
 
 func (x *BeginRequest) Reset() {
 	*x = BeginRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +709,7 @@ func (x *BeginRequest) String() string {
 func (*BeginRequest) ProtoMessage() {}
 
 func (x *BeginRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[8]
+	mi := &file_v1_daemon_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +722,7 @@ func (x *BeginRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginRequest.ProtoReflect.Descriptor instead.
 func (*BeginRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{8}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *BeginRequest) GetDaemonVersion() string {
@@ -620,7 +775,7 @@ type Source struct {
 
 func (x *Source) Reset() {
 	*x = Source{}
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +787,7 @@ func (x *Source) String() string {
 func (*Source) ProtoMessage() {}
 
 func (x *Source) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[9]
+	mi := &file_v1_daemon_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +800,7 @@ func (x *Source) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Source.ProtoReflect.Descriptor instead.
 func (*Source) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{9}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Source) GetTaskUid() string {
@@ -721,7 +876,7 @@ type BeginResponse struct {
 
 func (x *BeginResponse) Reset() {
 	*x = BeginResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -733,7 +888,7 @@ func (x *BeginResponse) String() string {
 func (*BeginResponse) ProtoMessage() {}
 
 func (x *BeginResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[10]
+	mi := &file_v1_daemon_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -746,7 +901,7 @@ func (x *BeginResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginResponse.ProtoReflect.Descriptor instead.
 func (*BeginResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{10}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BeginResponse) GetAttempt() int64 {
@@ -840,7 +995,7 @@ type MoveResult struct {
 
 func (x *MoveResult) Reset() {
 	*x = MoveResult{}
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +1007,7 @@ func (x *MoveResult) String() string {
 func (*MoveResult) ProtoMessage() {}
 
 func (x *MoveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[11]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +1020,7 @@ func (x *MoveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResult.ProtoReflect.Descriptor instead.
 func (*MoveResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{11}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MoveResult) GetOperationId() string {
@@ -900,7 +1055,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -912,7 +1067,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[12]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -925,7 +1080,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{12}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Position) GetBranch() string {
@@ -958,7 +1113,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -970,7 +1125,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -983,7 +1138,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -1003,7 +1158,7 @@ type AppendResponse struct {
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1170,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1183,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -1066,7 +1221,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1233,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1246,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -1270,7 +1425,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1437,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1450,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1354,7 +1509,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1366,7 +1521,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1379,7 +1534,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Move) GetOperationId() string {
@@ -1455,7 +1610,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1622,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1635,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Rewound) GetScope() string {
@@ -1524,7 +1679,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1691,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1704,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -1578,7 +1733,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1745,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1758,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Piece) GetData() []byte {
@@ -1627,7 +1782,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1639,7 +1794,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1652,7 +1807,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -1689,7 +1844,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1701,7 +1856,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1714,7 +1869,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Message) GetRole() Role {
@@ -1780,7 +1935,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1947,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +1960,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ToolCall) GetId() string {
@@ -1851,7 +2006,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1863,7 +2018,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1876,7 +2031,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -1931,7 +2086,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1943,7 +2098,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1956,7 +2111,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2006,7 +2161,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2173,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2186,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Event) GetReason() string {
@@ -2105,7 +2260,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2272,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2285,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2364,7 +2519,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2531,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2544,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2430,7 +2585,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2597,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2610,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -2504,7 +2659,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2671,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2684,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2557,7 +2712,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2724,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2737,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -2629,7 +2784,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2796,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2809,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -2701,7 +2856,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2868,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2881,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -2746,7 +2901,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2913,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2926,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -2790,7 +2945,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +2957,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +2970,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -2836,7 +2991,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2848,7 +3003,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2861,7 +3016,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -2893,7 +3048,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2905,7 +3060,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2918,7 +3073,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 type Command struct {
@@ -2934,7 +3089,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3101,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3114,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -3016,7 +3171,7 @@ type PublishLive struct {
 
 func (x *PublishLive) Reset() {
 	*x = PublishLive{}
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3028,7 +3183,7 @@ func (x *PublishLive) String() string {
 func (*PublishLive) ProtoMessage() {}
 
 func (x *PublishLive) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3041,7 +3196,7 @@ func (x *PublishLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
 func (*PublishLive) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *PublishLive) GetId() string {
@@ -3067,7 +3222,7 @@ type ReportLiveRequest struct {
 
 func (x *ReportLiveRequest) Reset() {
 	*x = ReportLiveRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3234,7 @@ func (x *ReportLiveRequest) String() string {
 func (*ReportLiveRequest) ProtoMessage() {}
 
 func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3247,7 @@ func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
 func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReportLiveRequest) GetId() string {
@@ -3131,7 +3286,7 @@ type ReportLiveResponse struct {
 
 func (x *ReportLiveResponse) Reset() {
 	*x = ReportLiveResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3143,7 +3298,7 @@ func (x *ReportLiveResponse) String() string {
 func (*ReportLiveResponse) ProtoMessage() {}
 
 func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3156,7 +3311,7 @@ func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
 func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
@@ -3172,7 +3327,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3184,7 +3339,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3197,7 +3352,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -3225,7 +3380,18 @@ var File_v1_daemon_proto protoreflect.FileDescriptor
 
 const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"B\n" +
+	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"z\n" +
+	"\x0fCallToolRequest\x12\x12\n" +
+	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x1c\n" +
+	"\targuments\x18\x02 \x01(\fR\targuments\x12\x17\n" +
+	"\acall_id\x18\x03 \x01(\tR\x06callId\x12\x1c\n" +
+	"\tdelivered\x18\x04 \x03(\tR\tdelivered\"~\n" +
+	"\x10CallToolResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\apending\x18\x02 \x01(\bR\apending\x12\x18\n" +
+	"\arefused\x18\x03 \x01(\bR\arefused\x12\x12\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\x12\x12\n" +
+	"\x04data\x18\x05 \x01(\fR\x04data\"B\n" +
 	"\x14SearchHistoryRequest\x12\x14\n" +
 	"\x05query\x18\x01 \x01(\tR\x05query\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\"Z\n" +
@@ -3471,7 +3637,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x0eROLE_ASSISTANT\x10\x02\x12\x0f\n" +
 	"\vROLE_SYSTEM\x10\x03\x12\r\n" +
 	"\tROLE_TOOL\x10\x04\x12\x0f\n" +
-	"\vROLE_OUTPUT\x10\x052\x8d\x06\n" +
+	"\vROLE_OUTPUT\x10\x052\xdc\x06\n" +
 	"\rDaemonService\x12D\n" +
 	"\x05Begin\x12\x1c.clew.daemon.v1.BeginRequest\x1a\x1d.clew.daemon.v1.BeginResponse\x12G\n" +
 	"\x06Append\x12\x1d.clew.daemon.v1.AppendRequest\x1a\x1e.clew.daemon.v1.AppendResponse\x12e\n" +
@@ -3482,7 +3648,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"ReportLive\x12!.clew.daemon.v1.ReportLiveRequest\x1a\".clew.daemon.v1.ReportLiveResponse\x12e\n" +
 	"\x10VerifyCheckpoint\x12'.clew.daemon.v1.VerifyCheckpointRequest\x1a(.clew.daemon.v1.VerifyCheckpointResponse\x12\\\n" +
-	"\rSearchHistory\x12$.clew.daemon.v1.SearchHistoryRequest\x1a%.clew.daemon.v1.SearchHistoryResponseB9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
+	"\rSearchHistory\x12$.clew.daemon.v1.SearchHistoryRequest\x1a%.clew.daemon.v1.SearchHistoryResponse\x12M\n" +
+	"\bCallTool\x12\x1f.clew.daemon.v1.CallToolRequest\x1a .clew.daemon.v1.CallToolResponseB9Z7github.com/clew-dev/clew/internal/daemonapi/v1;daemonv1b\x06proto3"
 
 var (
 	file_v1_daemon_proto_rawDescOnce sync.Once
@@ -3497,116 +3664,120 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
-	(*SearchHistoryRequest)(nil),     // 1: clew.daemon.v1.SearchHistoryRequest
-	(*SearchHistoryResponse)(nil),    // 2: clew.daemon.v1.SearchHistoryResponse
-	(*SearchHit)(nil),                // 3: clew.daemon.v1.SearchHit
-	(*VerifyCheckpointRequest)(nil),  // 4: clew.daemon.v1.VerifyCheckpointRequest
-	(*VerifyCheckpointResponse)(nil), // 5: clew.daemon.v1.VerifyCheckpointResponse
-	(*ReportRequest)(nil),            // 6: clew.daemon.v1.ReportRequest
-	(*ReportResponse)(nil),           // 7: clew.daemon.v1.ReportResponse
-	(*Problem)(nil),                  // 8: clew.daemon.v1.Problem
-	(*BeginRequest)(nil),             // 9: clew.daemon.v1.BeginRequest
-	(*Source)(nil),                   // 10: clew.daemon.v1.Source
-	(*BeginResponse)(nil),            // 11: clew.daemon.v1.BeginResponse
-	(*MoveResult)(nil),               // 12: clew.daemon.v1.MoveResult
-	(*Position)(nil),                 // 13: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 14: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 15: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 16: clew.daemon.v1.Record
-	(*AgentEnd)(nil),                 // 17: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 18: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 19: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 20: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 21: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 22: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 23: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 24: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 25: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 26: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 27: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 28: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 29: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 30: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 31: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 32: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 33: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 34: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 35: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 36: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 37: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 38: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 39: clew.daemon.v1.Command
-	(*PublishLive)(nil),              // 40: clew.daemon.v1.PublishLive
-	(*ReportLiveRequest)(nil),        // 41: clew.daemon.v1.ReportLiveRequest
-	(*ReportLiveResponse)(nil),       // 42: clew.daemon.v1.ReportLiveResponse
-	(*TakeCheckpoint)(nil),           // 43: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 44: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 45: google.protobuf.Timestamp
+	(*CallToolRequest)(nil),          // 1: clew.daemon.v1.CallToolRequest
+	(*CallToolResponse)(nil),         // 2: clew.daemon.v1.CallToolResponse
+	(*SearchHistoryRequest)(nil),     // 3: clew.daemon.v1.SearchHistoryRequest
+	(*SearchHistoryResponse)(nil),    // 4: clew.daemon.v1.SearchHistoryResponse
+	(*SearchHit)(nil),                // 5: clew.daemon.v1.SearchHit
+	(*VerifyCheckpointRequest)(nil),  // 6: clew.daemon.v1.VerifyCheckpointRequest
+	(*VerifyCheckpointResponse)(nil), // 7: clew.daemon.v1.VerifyCheckpointResponse
+	(*ReportRequest)(nil),            // 8: clew.daemon.v1.ReportRequest
+	(*ReportResponse)(nil),           // 9: clew.daemon.v1.ReportResponse
+	(*Problem)(nil),                  // 10: clew.daemon.v1.Problem
+	(*BeginRequest)(nil),             // 11: clew.daemon.v1.BeginRequest
+	(*Source)(nil),                   // 12: clew.daemon.v1.Source
+	(*BeginResponse)(nil),            // 13: clew.daemon.v1.BeginResponse
+	(*MoveResult)(nil),               // 14: clew.daemon.v1.MoveResult
+	(*Position)(nil),                 // 15: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 16: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 17: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 18: clew.daemon.v1.Record
+	(*AgentEnd)(nil),                 // 19: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 20: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 21: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 22: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 23: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 24: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 25: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 26: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 27: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 28: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 29: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 30: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 31: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 32: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 33: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 34: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 35: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 36: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 37: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 38: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 39: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 40: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 41: clew.daemon.v1.Command
+	(*PublishLive)(nil),              // 42: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 43: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 44: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 45: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 46: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 47: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
-	3,  // 0: clew.daemon.v1.SearchHistoryResponse.hits:type_name -> clew.daemon.v1.SearchHit
-	45, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
-	8,  // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
-	10, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	28, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	13, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	12, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
-	13, // 7: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
-	16, // 8: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	45, // 9: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	23, // 10: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	28, // 11: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	26, // 12: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	27, // 13: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	21, // 14: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	17, // 15: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	18, // 16: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	20, // 17: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	19, // 18: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	5,  // 0: clew.daemon.v1.SearchHistoryResponse.hits:type_name -> clew.daemon.v1.SearchHit
+	47, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
+	10, // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
+	12, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
+	30, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	15, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	14, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
+	15, // 7: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
+	18, // 8: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	47, // 9: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	25, // 10: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	30, // 11: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	28, // 12: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	29, // 13: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	23, // 14: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	19, // 15: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	20, // 16: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	22, // 17: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	21, // 18: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
 	0,  // 19: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	24, // 20: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	25, // 21: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	22, // 22: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	22, // 23: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	22, // 24: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	22, // 25: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	44, // 26: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	45, // 27: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	32, // 28: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	13, // 29: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	31, // 30: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	29, // 31: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	30, // 32: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	26, // 33: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	13, // 34: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	37, // 35: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	45, // 36: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	23, // 37: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	43, // 38: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	40, // 39: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
-	9,  // 40: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	14, // 41: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	33, // 42: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	35, // 43: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	38, // 44: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	6,  // 45: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	41, // 46: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
-	4,  // 47: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
-	1,  // 48: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
-	11, // 49: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	15, // 50: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	34, // 51: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	36, // 52: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	39, // 53: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	7,  // 54: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	42, // 55: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
-	5,  // 56: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
-	2,  // 57: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
-	49, // [49:58] is the sub-list for method output_type
-	40, // [40:49] is the sub-list for method input_type
+	26, // 20: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	27, // 21: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	24, // 22: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	24, // 23: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	24, // 24: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	24, // 25: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	46, // 26: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	47, // 27: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	34, // 28: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	15, // 29: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	33, // 30: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	31, // 31: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	32, // 32: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	28, // 33: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	15, // 34: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	39, // 35: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	47, // 36: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	25, // 37: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	45, // 38: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	42, // 39: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	11, // 40: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	16, // 41: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	35, // 42: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	37, // 43: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	40, // 44: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	8,  // 45: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	43, // 46: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	6,  // 47: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
+	3,  // 48: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
+	1,  // 49: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
+	13, // 50: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	17, // 51: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	36, // 52: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	38, // 53: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	41, // 54: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	9,  // 55: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	44, // 56: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	7,  // 57: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
+	4,  // 58: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
+	2,  // 59: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
+	50, // [50:60] is the sub-list for method output_type
+	40, // [40:50] is the sub-list for method input_type
 	40, // [40:40] is the sub-list for extension type_name
 	40, // [40:40] is the sub-list for extension extendee
 	0,  // [0:40] is the sub-list for field type_name
@@ -3617,7 +3788,7 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[15].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[17].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
@@ -3627,7 +3798,7 @@ func file_v1_daemon_proto_init() {
 		(*Record_Move)(nil),
 		(*Record_Gap)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[38].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[40].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
 	}
@@ -3637,7 +3808,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

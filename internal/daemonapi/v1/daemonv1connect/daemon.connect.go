@@ -58,6 +58,8 @@ const (
 	// DaemonServiceSearchHistoryProcedure is the fully-qualified name of the DaemonService's
 	// SearchHistory RPC.
 	DaemonServiceSearchHistoryProcedure = "/clew.daemon.v1.DaemonService/SearchHistory"
+	// DaemonServiceCallToolProcedure is the fully-qualified name of the DaemonService's CallTool RPC.
+	DaemonServiceCallToolProcedure = "/clew.daemon.v1.DaemonService/CallTool"
 )
 
 // DaemonServiceClient is a client for the clew.daemon.v1.DaemonService service.
@@ -90,6 +92,10 @@ type DaemonServiceClient interface {
 	// SearchHistory searches the active branch of the caller's own conversation, with what it
 	// inherited. Messages that a rewind has taken back are not found.
 	SearchHistory(context.Context, *connect.Request[v1.SearchHistoryRequest]) (*connect.Response[v1.SearchHistoryResponse], error)
+	// CallTool carries out the call of a tool of a supervisor, or says that it is still being
+	// carried out: the daemon repeats the request, which takes effect once. The caller must be the
+	// task of a supervisor that has the tool.
+	CallTool(context.Context, *connect.Request[v1.CallToolRequest]) (*connect.Response[v1.CallToolResponse], error)
 }
 
 // NewDaemonServiceClient constructs a client for the clew.daemon.v1.DaemonService service. By
@@ -157,6 +163,12 @@ func NewDaemonServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(daemonServiceMethods.ByName("SearchHistory")),
 			connect.WithClientOptions(opts...),
 		),
+		callTool: connect.NewClient[v1.CallToolRequest, v1.CallToolResponse](
+			httpClient,
+			baseURL+DaemonServiceCallToolProcedure,
+			connect.WithSchema(daemonServiceMethods.ByName("CallTool")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -171,6 +183,7 @@ type daemonServiceClient struct {
 	reportLive       *connect.Client[v1.ReportLiveRequest, v1.ReportLiveResponse]
 	verifyCheckpoint *connect.Client[v1.VerifyCheckpointRequest, v1.VerifyCheckpointResponse]
 	searchHistory    *connect.Client[v1.SearchHistoryRequest, v1.SearchHistoryResponse]
+	callTool         *connect.Client[v1.CallToolRequest, v1.CallToolResponse]
 }
 
 // Begin calls clew.daemon.v1.DaemonService.Begin.
@@ -218,6 +231,11 @@ func (c *daemonServiceClient) SearchHistory(ctx context.Context, req *connect.Re
 	return c.searchHistory.CallUnary(ctx, req)
 }
 
+// CallTool calls clew.daemon.v1.DaemonService.CallTool.
+func (c *daemonServiceClient) CallTool(ctx context.Context, req *connect.Request[v1.CallToolRequest]) (*connect.Response[v1.CallToolResponse], error) {
+	return c.callTool.CallUnary(ctx, req)
+}
+
 // DaemonServiceHandler is an implementation of the clew.daemon.v1.DaemonService service.
 type DaemonServiceHandler interface {
 	// Begin opens an attempt: it fences every older one and returns the current
@@ -248,6 +266,10 @@ type DaemonServiceHandler interface {
 	// SearchHistory searches the active branch of the caller's own conversation, with what it
 	// inherited. Messages that a rewind has taken back are not found.
 	SearchHistory(context.Context, *connect.Request[v1.SearchHistoryRequest]) (*connect.Response[v1.SearchHistoryResponse], error)
+	// CallTool carries out the call of a tool of a supervisor, or says that it is still being
+	// carried out: the daemon repeats the request, which takes effect once. The caller must be the
+	// task of a supervisor that has the tool.
+	CallTool(context.Context, *connect.Request[v1.CallToolRequest]) (*connect.Response[v1.CallToolResponse], error)
 }
 
 // NewDaemonServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -311,6 +333,12 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(daemonServiceMethods.ByName("SearchHistory")),
 		connect.WithHandlerOptions(opts...),
 	)
+	daemonServiceCallToolHandler := connect.NewUnaryHandler(
+		DaemonServiceCallToolProcedure,
+		svc.CallTool,
+		connect.WithSchema(daemonServiceMethods.ByName("CallTool")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/clew.daemon.v1.DaemonService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case DaemonServiceBeginProcedure:
@@ -331,6 +359,8 @@ func NewDaemonServiceHandler(svc DaemonServiceHandler, opts ...connect.HandlerOp
 			daemonServiceVerifyCheckpointHandler.ServeHTTP(w, r)
 		case DaemonServiceSearchHistoryProcedure:
 			daemonServiceSearchHistoryHandler.ServeHTTP(w, r)
+		case DaemonServiceCallToolProcedure:
+			daemonServiceCallToolHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -374,4 +404,8 @@ func (UnimplementedDaemonServiceHandler) VerifyCheckpoint(context.Context, *conn
 
 func (UnimplementedDaemonServiceHandler) SearchHistory(context.Context, *connect.Request[v1.SearchHistoryRequest]) (*connect.Response[v1.SearchHistoryResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.SearchHistory is not implemented"))
+}
+
+func (UnimplementedDaemonServiceHandler) CallTool(context.Context, *connect.Request[v1.CallToolRequest]) (*connect.Response[v1.CallToolResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("clew.daemon.v1.DaemonService.CallTool is not implemented"))
 }
