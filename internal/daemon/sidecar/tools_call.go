@@ -67,7 +67,6 @@ func (a *toolAnswers) Call(ctx context.Context, c tools.Call) (tools.Answer, err
 // callUntilAnswered sends a call until it is answered, or ctx ends: the response is then that it is
 // pending.
 func (d *daemon) callUntilAnswered(ctx context.Context, call *daemonv1.CallToolRequest) (*daemonv1.CallToolResponse, error) {
-	pending := &daemonv1.CallToolResponse{Pending: true}
 	wait := backoff.Backoff{Max: 5 * time.Second}
 	var unreachable error // nil if the server has answered last
 	for reached := time.Now(); ; {
@@ -81,20 +80,17 @@ func (d *daemon) callUntilAnswered(ctx context.Context, call *daemonv1.CallToolR
 			}
 			unreachable, reached = nil, time.Now()
 			wait.Reset()
-		case ctx.Err() != nil && unreachable == nil: // the server has it
-			return pending, nil
-		case ctx.Err() != nil:
-			return nil, unreachable
+		case ctx.Err() != nil: // the server has it, unless it was unreachable before
 		case gatewayclient.Answered(err), time.Since(reached) > unreachableWait:
 			return nil, err
 		default:
 			unreachable = err
 		}
-		if wait.Wait(ctx) != nil {
-			if unreachable != nil {
-				return nil, unreachable
-			}
-			return pending, nil
+		switch waited := wait.Wait(ctx); {
+		case waited != nil && unreachable != nil:
+			return nil, unreachable
+		case waited != nil:
+			return &daemonv1.CallToolResponse{Pending: true}, nil
 		}
 	}
 }
@@ -112,7 +108,8 @@ func (d *daemon) answerOf(ctx context.Context, c tools.Call, response *daemonv1.
 		answered := agentstate.Answered{ID: id, Message: message, Details: details}
 		d.recordAnswered(ctx, answered, response.GetRefused())
 		if outcome == callDone {
-			text := clip.Bytes(response.GetText(), tools.MaxText-len(answered.Marker())-1)
+			// Masked before it is cut, so that the marker is not.
+			text := clip.Bytes(d.cfg.Mask.Text(response.GetText()), tools.MaxText-len(answered.Marker())-1)
 			return tools.Answer{Text: text + "\n" + answered.Marker(), Data: dataOf(response), Call: id}, nil
 		}
 	}
