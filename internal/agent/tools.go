@@ -5,7 +5,7 @@ package agent
 const toolServer = "clew"
 
 // toolSeconds is how long the agents wait for an answer of a tool: longer than the daemon takes
-// for one.
+// for one. Claude Code waits for hours by itself, and its setting would hold for all servers.
 const toolSeconds = 90
 
 // mcpServers returns the setting mcpServers, in the form that several agents share, with what

@@ -27,6 +27,9 @@ type State struct {
 	// Counted are the tokens of this run that were added to the totals from the files of
 	// its session, before its output reported them.
 	Counted []agent.Tokens
+	// Answered are the calls of a supervisor's tools whose answers may not have reached the agent,
+	// oldest first.
+	Answered []Answered
 }
 
 // Call is a tool call reported by the hook.
@@ -79,6 +82,7 @@ type encoded struct {
 	Outcome  agent.Outcome  `json:"outcome,omitzero"`
 	Begun    []Call         `json:"begun,omitempty"`
 	Counted  []agent.Tokens `json:"counted,omitempty"`
+	Answered []Answered     `json:"answered,omitempty"`
 }
 
 // Encode renders the state; it is empty for the zero State.
@@ -91,10 +95,10 @@ func (s State) Encode() string {
 			session = nil
 		}
 	}
-	if s.Outcome == (agent.Outcome{}) && len(s.Begun) == 0 && len(s.Counted) == 0 {
+	if s.Outcome == (agent.Outcome{}) && len(s.Begun) == 0 && len(s.Counted) == 0 && len(s.Answered) == 0 {
 		return s.plain(session)
 	}
-	body, err := json.Marshal(encoded{s.Produced, session, s.Outcome, s.Begun, s.Counted})
+	body, err := json.Marshal(encoded{s.Produced, session, s.Outcome, s.Begun, s.Counted, s.Answered})
 	if err != nil { // not possible with these fields
 		return s.plain(session)
 	}
@@ -125,7 +129,7 @@ func Decode(text string) State {
 			return State{}
 		}
 	}
-	s := State{Produced: e.Produced, Outcome: e.Outcome, Begun: e.Begun, Counted: e.Counted}
+	s := State{Produced: e.Produced, Outcome: e.Outcome, Begun: e.Begun, Counted: e.Counted, Answered: e.Answered}
 	session := &daemonv1.AgentSession{}
 	if err := proto.Unmarshal(e.Session, session); err == nil && session.GetId() != "" {
 		s.Session = session

@@ -18,6 +18,7 @@ func TestStatesReadBack(t *testing.T) {
 		{}, {Produced: true}, {Session: session}, {Produced: true, Session: session},
 		{Session: session, Outcome: agent.Outcome{Done: true, Failure: &agent.Failure{Cause: agent.CauseRateLimited, Message: "ü", RetryAfter: 5}}},
 		{Produced: true, Begun: []agentstate.Call{{Key: "k", ID: "c", Name: "bash", Input: "{}"}}},
+		{Answered: []agentstate.Answered{{ID: "7", Message: "the agent called task_stop", Details: map[string]string{"tool": "task_stop"}}}},
 	} {
 		if d := cmp.Diff(s, agentstate.Decode(s.Encode()), protocmp.Transform()); d != "" {
 			t.Errorf("state (-want +got):\n%s", d)

@@ -24,6 +24,7 @@ import (
 	"github.com/clew-dev/clew/internal/broadcast"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/daemonapi/v1/daemonv1connect"
+	"github.com/clew-dev/clew/internal/history"
 )
 
 // Server is the gateway with a history in memory. A caller is the task and attempt that its
@@ -34,10 +35,12 @@ type Server struct {
 	mu      sync.Mutex
 	tasks   map[string]*Task
 	down    bool
-	old     bool           // of a version that does not know SearchHistory
+	old     bool           // of a version that does not know SearchHistory and CallTool
 	refusal *connect.Error // answers every Append; nil for none
 	// verify answers VerifyCheckpoint; nil if nothing is verified.
-	verify  func(checkpoint int64) *daemonv1.VerifyCheckpointResponse
+	verify func(checkpoint int64) *daemonv1.VerifyCheckpointResponse
+	// answer answers the calls of a supervisor's tools.
+	answer  func(*daemonv1.CallToolRequest) *daemonv1.CallToolResponse
 	changed broadcast.Change
 	asked   []*daemonv1.Command
 }
@@ -65,6 +68,10 @@ type Task struct {
 	Verified []int64
 	// Live are the answers to AskLive.
 	Live []*daemonv1.ReportLiveRequest
+	// Calls are the calls of tools that had an effect or were refused, and Reads how often others
+	// were made.
+	Calls []*ToolCall
+	Reads int
 
 	began     bool
 	inherited []*daemonv1.ConversationEntry
@@ -317,6 +324,7 @@ func (t *Task) add(r *daemonv1.Record) {
 			t.gone[n] = true
 		}
 	}
+	t.deliver(r.GetEvent().GetDetails()[history.ToolCallDelivered])
 	if m := r.GetMessage(); m != nil {
 		entry := &daemonv1.ConversationEntry{Position: int64(len(t.Active) + 1), Time: r.GetTime(), Message: m}
 		t.sequences[entry] = r.GetSequence()

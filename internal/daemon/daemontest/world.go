@@ -57,6 +57,8 @@ type World struct {
 	RetryFor time.Duration
 	// OpenWait is how long the sidecar waits for the volume; 0 for its default.
 	OpenWait time.Duration
+	// CallWait is how long calls of a supervisor's tools wait; 0 for the sidecar's default.
+	CallWait time.Duration
 	// IdleSeconds is how long an agent may be silent, DoneGrace how long after its final
 	// answer; 0 for no limit, and for the sidecar's default.
 	IdleSeconds int32

@@ -312,13 +312,29 @@ func (c *Client) SearchHistory(ctx context.Context, query string, limit int) (*d
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r, err := c.rpc.SearchHistory(ctx, connect.NewRequest(&daemonv1.SearchHistoryRequest{Query: query, Limit: int32(limit)}))
-	if connect.CodeOf(err) == connect.CodeUnimplemented {
-		err = fmt.Errorf("%w: %w", ErrOlder, err)
-	}
 	if err != nil {
-		return nil, classify("search the conversation", err)
+		return nil, classify("search the conversation", older(err))
 	}
 	return r.Msg, nil
+}
+
+// CallTool has a supervisor's tool called. It waits for the answer for as long as the server does, and
+// until ctx ends: the answer may be that there is none yet. Servers of earlier versions answer
+// ErrOlder.
+func (c *Client) CallTool(ctx context.Context, call *daemonv1.CallToolRequest) (*daemonv1.CallToolResponse, error) {
+	r, err := c.rpc.CallTool(ctx, connect.NewRequest(call))
+	if err != nil {
+		return nil, classify("call the tool "+call.GetTool(), older(err))
+	}
+	return r.Msg, nil
+}
+
+// older adds to an error that the server is of a version without the procedure.
+func older(err error) error {
+	if connect.CodeOf(err) == connect.CodeUnimplemented {
+		return fmt.Errorf("%w: %w", ErrOlder, err)
+	}
+	return err
 }
 
 // ReportLive answers a request for the files as they are.

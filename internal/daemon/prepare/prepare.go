@@ -371,20 +371,27 @@ func (p *preparer) requirePushed(ctx context.Context, number int64) error {
 }
 
 // closeBegun records, as interrupted, the calls that the hook had reported and the agent's
-// output had not when pod and daemon were killed. The same write marks them as recorded.
+// output had not when pod and daemon were killed, and the events about calls of a supervisor's
+// tools whose answers the agent had not got. The same write marks them as recorded.
 func (p *preparer) closeBegun() error {
 	mark := p.spool.Mark()
 	state := agentstate.Decode(mark.State)
-	if len(state.Begun) == 0 {
+	if len(state.Begun) == 0 && len(state.Answered) == 0 {
 		return nil
 	}
 	var records []*daemonv1.Record
 	for _, call := range state.Begun {
 		for _, m := range call.Messages() {
-			records = append(records, &daemonv1.Record{Time: timestamppb.Now(), Attempt: p.cfg.Pod.Attempt, Body: &daemonv1.Record_Message{Message: m}})
+			records = append(records, &daemonv1.Record{Body: &daemonv1.Record_Message{Message: m}})
 		}
 	}
-	state.Begun = nil
+	for _, call := range state.Answered {
+		records = append(records, call.Event(false))
+	}
+	for _, r := range records {
+		r.Time, r.Attempt = timestamppb.Now(), p.cfg.Pod.Attempt
+	}
+	state.Begun, state.Answered = nil, nil
 	mark.State = state.Encode()
 	return p.spool.Append(&mark, records...)
 }

@@ -44,6 +44,7 @@ func (r *Recorder) count(rec *daemonv1.Record) {
 		return // the message that it belongs to is counted
 	}
 	r.records++
+	r.delivered.note(rec)
 	if call := rec.GetMessage().GetToolCall(); call != nil {
 		if len(r.open) == conversation.MaxOpenCalls {
 			r.open = slices.Delete(r.open, 0, 1)

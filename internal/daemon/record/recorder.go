@@ -7,6 +7,8 @@
 //     whatever was killed in between.
 //   - A line may be of any length: memory stays bounded, and nothing is left out.
 //   - No record contains the value of a Secret.
+//   - That the answer to a call of a supervisor's tool has reached the agent is recorded in
+//     the write that records the answer, once.
 //
 // The package knows neither the shim nor checkpoints: it returns to its caller which lines
 // are recorded, and which tool calls are in them.
@@ -21,7 +23,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/conversation"
@@ -143,6 +144,8 @@ type Recorder struct {
 	results int      // calls answered in all records counted
 	answers int      // calls answered since the last checkpoint
 	records int      // records since the last checkpoint
+
+	delivered delivered
 }
 
 // New returns the recorder of an attempt. Attach must be called before Add.
@@ -288,6 +291,7 @@ func (r *Recorder) message(m *daemonv1.Message, mend func(*daemonv1.Message)) {
 	r.masked(m)
 	shortenIDs(m)
 	r.structured(&daemonv1.Record{Body: &daemonv1.Record_Message{Message: m}})
+	r.shown(m)
 }
 
 // shortenIDs bounds the ids of calls and the names of tools, which are kept in memory and
@@ -350,8 +354,7 @@ func (r *Recorder) endOutput() {
 }
 
 func (r *Recorder) push(rec *daemonv1.Record) {
-	rec.Time, rec.Attempt = timestamppb.Now(), r.attempt
-	r.batch = append(r.batch, rec)
+	r.batch = append(r.batch, r.stamped(rec))
 	r.size += proto.Size(rec)
 }
 

@@ -24,6 +24,7 @@ func (r *Recorder) write(ctx context.Context) (line int64, err error) {
 		if m := rec.GetMessage(); m != nil {
 			next.Recorded(m)
 		}
+		next.Noted(rec.GetEvent())
 	}
 	var mark *spool.Mark
 	parser := r.parser

@@ -90,7 +90,7 @@ func (d *daemon) takeLast(ctx, work context.Context) error {
 	}
 	d.reportUncovered()
 	d.reportToolCalls()
-	if err := errors.Join(d.noteSession(), d.noteRefusal(st)); err != nil {
+	if err := errors.Join(d.endCalls(work, st), d.noteSession(), d.noteRefusal(st)); err != nil {
 		return err
 	}
 	if end := d.agentEnd(st); end != nil {

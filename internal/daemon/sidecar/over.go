@@ -87,3 +87,6 @@ func (ignoreAgent) ToolCalled(context.Context, record.Call)     {}
 
 // ServeTools is never called: a fenced socket refuses connections to the tools.
 func (ignoreAgent) ServeTools(_ context.Context, c io.ReadWriteCloser) { _ = c.Close() }
+
+// Delivered is never called either.
+func (ignoreAgent) Delivered(context.Context, []string) error { return nil }

@@ -14,7 +14,8 @@
 //     last checkpoint, and the agent was stopped for that one, it is named instead. A call
 //     that may have begun is never reported as guarded.
 //   - The agent's calls of Clew's tools are answered within a bounded time, whatever is down.
-//     A checkpoint that the agent asks for is taken before the answer is sent.
+//     A checkpoint that the agent asks for is taken before the answer is sent. A call of a
+//     supervisor's tool that is repeated because its answer was lost takes effect once.
 //   - The number of automatic checkpoints is bounded, however many calls an agent makes,
 //     and none is taken if nothing has changed.
 //   - A checkpoint that was taken while the agent ran is marked as such.
@@ -67,6 +68,7 @@ type Server interface {
 	ReportLive(ctx context.Context, report *daemonv1.ReportLiveRequest) error
 	VerifyCheckpoint(ctx context.Context, taskUID string, number int64) (*daemonv1.VerifyCheckpointResponse, error)
 	SearchHistory(ctx context.Context, query string, limit int) (*daemonv1.SearchHistoryResponse, error)
+	CallTool(ctx context.Context, call *daemonv1.CallToolRequest) (*daemonv1.CallToolResponse, error)
 }
 
 // Config configures the sidecar.
@@ -91,6 +93,8 @@ type Config struct {
 	// server may refuse records at any time, before that is reported; 0 means 15 s for
 	// pushes and the shipper's default for records.
 	ReportAfter time.Duration
+	// CallWait is how long a call of a supervisor's tool waits for its answer; 0 means 47 s.
+	CallWait time.Duration
 	// OpenWait is how long to wait for another process to unlock the volume; 0 means 30 s.
 	OpenWait time.Duration
 	// ProcessorTime returns the processor time that the daemon has used; nil means what

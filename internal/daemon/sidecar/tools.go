@@ -39,15 +39,15 @@ const (
 // ServeTools serves a connection to Clew's tools.
 func (d *daemon) ServeTools(ctx context.Context, c io.ReadWriteCloser) { d.tools.Serve(ctx, c) }
 
-// toolCalls counts the calls of tools that change nothing, for one entry of the timeline: the
-// conversation has the calls themselves, if the agent prints them.
+// toolCalls counts the calls of tools of the task itself that change nothing, for one entry of the
+// timeline: the conversation has the calls themselves, if the agent prints them.
 type toolCalls struct {
 	mu     sync.Mutex
 	counts map[string]int
 }
 
 func (t *toolCalls) count(tool string) {
-	if tool == string(v1alpha1.ToolCheckpoint) { // has entries of its own
+	if tool == string(v1alpha1.ToolCheckpoint) || tools.IsSupervisors(v1alpha1.AgentTool(tool)) { // have entries of their own
 		return
 	}
 	t.mu.Lock()

@@ -88,6 +88,9 @@ type Handler interface {
 	// ServeTools serves a connection to Clew's tools, which carries MCP, until its peer closes
 	// it or ctx ends.
 	ServeTools(ctx context.Context, c io.ReadWriteCloser)
+	// Delivered is called when a program says that it has written out the answers to calls of
+	// tools, whose ids nobody has checked.
+	Delivered(ctx context.Context, calls []string) error
 }
 
 // Server serves the shim of one attempt. It serves only the attempt's first session,
@@ -229,6 +232,8 @@ func (s *Server) handle(serving context.Context, c *connection, h Handler, known
 		return s.ask(serving, c, f, h, known)
 	case wire.TypeTools:
 		return s.openTools(serving, c, first, h, known)
+	case wire.TypeDelivered:
+		return s.delivered(serving, c, f, h)
 	case wire.TypeHello:
 	default:
 		return fmt.Errorf("unexpected first frame of type %d", f.Type)

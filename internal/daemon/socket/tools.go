@@ -2,6 +2,7 @@ package socket
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -18,6 +19,10 @@ const (
 	// toolsWriteTimeout is how long the peer may leave an answer unread. It is longer than an
 	// agent is ever stopped for a checkpoint, and its processes with it.
 	toolsWriteTimeout = 75 * time.Second
+	// maxDelivered bounds the calls that are said at a time to have reached the agent, and
+	// deliveredTimeout how long it may take to record that.
+	maxDelivered     = 100
+	deliveredTimeout = 5 * time.Second
 )
 
 // openTools serves a connection to Clew's tools. in is what its peer sends.
@@ -41,6 +46,26 @@ func (s *Server) openTools(serving context.Context, c *connection, in io.Reader,
 	_ = c.SetReadDeadline(time.Time{})
 	h.ServeTools(ctx, toolsConnection{Reader: in, c: c})
 	return nil
+}
+
+// delivered answers a program that says whose answers it has written out, once that is on disk.
+func (s *Server) delivered(serving context.Context, c *connection, f wire.Frame, h Handler) error {
+	var d wire.Delivered
+	if err := f.Decode(&d); err != nil {
+		return err
+	}
+	if len(d.Calls) > maxDelivered {
+		return fmt.Errorf("%d calls are said to be answered, more than %d", len(d.Calls), maxDelivered)
+	}
+	if s.isFenced() {
+		return errors.New("the attempt is over, and nothing more is recorded")
+	}
+	ctx, cancel := context.WithTimeout(serving, deliveredTimeout)
+	defer cancel()
+	if err := h.Delivered(ctx, d.Calls); err != nil {
+		return err
+	}
+	return c.send(wire.TypeNoted, nil)
 }
 
 func (s *Server) refuseTools(c *connection, why string) error {

@@ -98,23 +98,12 @@ func (c Client) connect(ctx context.Context) (net.Conn, error) {
 
 // open opens a connection and asks for the tools.
 func (c Client) open(ctx context.Context) (net.Conn, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+	conn, f, err := c.ask(ctx, wire.TypeTools, struct{}{}, wire.TypeToolsOpened)
 	if err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Now().Add(openWait))
 	var opened wire.ToolsOpened
-	err = wire.Write(conn, wire.TypeTools, struct{}{})
-	if err == nil {
-		var f wire.Frame
-		if f, err = wire.Read(conn); err == nil && f.Type != wire.TypeToolsOpened {
-			err = fmt.Errorf("unexpected frame type %d", f.Type)
-		}
-		if err == nil {
-			err = f.Decode(&opened)
-		}
-	}
-	if err == nil && opened.Refused != "" {
+	if err = f.Decode(&opened); err == nil && opened.Refused != "" {
 		err = &RefusedError{opened.Refused}
 	}
 	if err != nil {
@@ -123,6 +112,37 @@ func (c Client) open(ctx context.Context) (net.Conn, error) {
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return conn, nil
+}
+
+// ask opens a connection, sends its first frame and reads the answer, which has the type want.
+func (c Client) ask(ctx context.Context, frame wire.Type, body any, want wire.Type) (net.Conn, wire.Frame, error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+	if err != nil {
+		return nil, wire.Frame{}, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(openWait))
+	var f wire.Frame
+	if err = wire.Write(conn, frame, body); err == nil {
+		f, err = wire.Read(conn)
+	}
+	if err == nil && f.Type != want {
+		err = fmt.Errorf("unexpected frame type %d", f.Type)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, wire.Frame{}, err
+	}
+	return conn, f, nil
+}
+
+// Delivered tells the daemon that the answer to a call was written out, so that the same call again
+// is another one. Daemons of older versions do not know that.
+func (c Client) Delivered(ctx context.Context, call string) error {
+	conn, _, err := c.ask(ctx, wire.TypeDelivered, wire.Delivered{Calls: []string{call}}, wire.TypeNoted)
+	if err != nil {
+		return fmt.Errorf("tell Clew's daemon that an answer was written out: %w", err)
+	}
+	return conn.Close()
 }
 
 // TextOf returns the text of a result.

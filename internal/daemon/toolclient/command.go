@@ -14,13 +14,20 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/tools"
+	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 // Program is the name of the command line.
 const Program = "clew"
 
-// callWait is how long a call may take.
-const callWait = 90 * time.Second
+const (
+	// callWait is how long a call may take.
+	callWait = 90 * time.Second
+	// pendingWait is how long a call is repeated that takes longer, and repeatPause how long it rests
+	// in between.
+	pendingWait = 10 * time.Minute
+	repeatPause = time.Second
+)
 
 // FailedError is the error of a call that was answered with a refusal, which was printed.
 type FailedError struct{ Text string }
@@ -41,13 +48,15 @@ func NewCommand(socket, version string) *cobra.Command {
 		Use:   Program,
 		Short: "Clew's tools for the task that runs here",
 		Long: "Clew runs this task. It takes checkpoints of the files, to which the work can be taken back,\n" +
-			"and keeps the whole conversation. This program is for the agent, and for shells in its container.\n" +
+			"and keeps the whole conversation. A supervisor also makes and steers other tasks.\n" +
+			"This program is for the agent, and for shells in its container.\n" +
 			"It exits with 0 if the call was carried out, and with 1 if not; standard error then says why.",
 		Example: `  clew checkpoint -m "the tests pass, before the refactoring"
   clew checkpoints
   clew diff                              # what has changed since the newest checkpoint
   clew diff 3 7 --path src               # what has changed from checkpoint 3 to 7
-  clew history search "connection refused"`,
+  clew history search "connection refused"
+  clew task create parser -p @parser.md  # for supervisors: clew task --help, clew phase, clew publish`,
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -55,7 +64,7 @@ func NewCommand(socket, version string) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print the answer as JSON")
 	root.PersistentFlags().StringVar(&c.client.Socket, "socket", socket, "socket of Clew's daemon")
-	root.AddCommand(c.checkpoint(), c.checkpoints(), c.diff(), c.history())
+	root.AddCommand(c.checkpoint(), c.checkpoints(), c.diff(), c.history(), c.task(), c.phase(), c.publish())
 	return root
 }
 
@@ -96,21 +105,40 @@ func (c *command) diff() *cobra.Command {
 		Example: "  clew diff\n  clew diff 3\n  clew diff 3 7 --path src/main.go\n  clew diff 0          # all that this task has changed",
 		Args:    cobra.MaximumNArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			for i, into := range []**int64{&in.From, &in.To} {
-				if i == len(args) {
-					break
-				}
-				n, err := strconv.ParseInt(args[i], 10, 64)
-				if err != nil || n < 0 {
-					return fmt.Errorf("%q is not the number of a checkpoint: clew checkpoints lists them", args[i])
-				}
-				*into = &n
+			var err error
+			if in.From, in.To, err = fromTo(args, "clew checkpoints lists them"); err != nil {
+				return err
 			}
 			return c.call(cmd, v1alpha1.ToolDiff, in)
 		},
 	}
 	cmd.Flags().StringVar(&in.Path, "path", "", "compare only this file, or this folder")
 	return cmd
+}
+
+// fromTo returns the numbers of up to two checkpoints; nil for those left out. where says where to find
+// them.
+func fromTo(args []string, where string) (from, to *int64, err error) {
+	for i, into := range []**int64{&from, &to} {
+		if i == len(args) {
+			break
+		}
+		n, err := number(args[i], where)
+		if err != nil {
+			return nil, nil, err
+		}
+		*into = &n
+	}
+	return from, to, nil
+}
+
+// number returns the number of a checkpoint.
+func number(arg, where string) (int64, error) {
+	n, err := strconv.ParseInt(arg, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%q is not the number of a checkpoint: %s", arg, where)
+	}
+	return n, nil
 }
 
 func (c *command) history() *cobra.Command {
@@ -133,16 +161,67 @@ func (c *command) history() *cobra.Command {
 
 // call calls a tool and prints the answer.
 func (c *command) call(cmd *cobra.Command, tool v1alpha1.AgentTool, in any) error {
-	ctx, cancel := context.WithTimeout(cmd.Context(), callWait)
+	return c.callFor(cmd, pendingWait, tool, in)
+}
+
+// callFor is call, for a tool that is called again for a while until there is an answer.
+func (c *command) callFor(cmd *cobra.Command, wait time.Duration, tool v1alpha1.AgentTool, in any) error {
+	begin := time.Now()
+	for {
+		result, err := c.once(cmd.Context(), tool, in)
+		if err != nil {
+			return err
+		}
+		if !unanswered(result) {
+			return c.deliver(cmd, result)
+		}
+		if time.Since(begin) >= wait {
+			return &FailedError{TextOf(result)}
+		}
+		select {
+		case <-time.After(repeatPause):
+		case <-cmd.Context().Done():
+			return cmd.Context().Err()
+		}
+	}
+}
+
+// once calls a tool once.
+func (c *command) once(ctx context.Context, tool v1alpha1.AgentTool, in any) (*mcp.CallToolResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, callWait)
 	defer cancel()
 	result, err := c.client.Call(ctx, string(tool), in)
 	if err != nil {
-		return given(ctx, c.client, tool, err)
+		return nil, given(ctx, c.client, tool, err)
 	}
 	if result.IsError {
-		return &FailedError{TextOf(result)}
+		return nil, &FailedError{TextOf(result)}
 	}
-	return c.print(cmd.OutOrStdout(), result)
+	return result, nil
+}
+
+// unanswered reports whether a tool is to be called again to have its answer.
+func unanswered(result *mcp.CallToolResult) bool {
+	var data struct {
+		toolcall.Unanswered
+		toolcall.Waited
+	}
+	encoded, err := json.Marshal(result.Meta[tools.DataKey])
+	return err == nil && json.Unmarshal(encoded, &data) == nil && (data.Pending || data.Waiting)
+}
+
+// deliver prints an answer, and tells the daemon that it is printed.
+func (c *command) deliver(cmd *cobra.Command, result *mcp.CallToolResult) error {
+	if err := c.print(cmd.OutOrStdout(), result); err != nil {
+		return err
+	}
+	if call, ok := result.Meta[tools.CallKey].(string); ok {
+		ctx, cancel := context.WithTimeout(cmd.Context(), callWait)
+		defer cancel()
+		// Without it, the daemon learns it at the end of the agent's turn.
+		_ = c.client.Delivered(ctx, call)
+	}
+	return nil
 }
 
 // given explains an error by the fact that the task does not give its agent the tool.

@@ -22,12 +22,15 @@ const (
 	MaxData = 96 << 10
 	// DataKey is the name of an answer's data among the metadata of the result.
 	DataKey = "clew.dev/answer"
+	// CallKey is the name there of the id of a call that has taken effect.
+	CallKey = "clew.dev/call"
 
 	// callTimeout is how long a call may take. Agents give up after a minute or later.
 	callTimeout = 50 * time.Second
-	// callsAtOnce bounds the calls that are answered at a time, callsPerSecond and callBurst
-	// their rate.
+	// callsAtOnce bounds the calls that are answered at a time, steeringAtOnce those of a
+	// supervisor, most of which wait for others, and callsPerSecond and callBurst their rate.
 	callsAtOnce    = 4
+	steeringAtOnce = 12
 	callsPerSecond = 2
 	callBurst      = 40
 )
@@ -38,6 +41,9 @@ type Answer struct {
 	Text string
 	// Data is the same for programs; it is encoded as JSON. Nil for none.
 	Data any
+	// Call is the id of a call that has taken effect; empty if nothing is to know whether the answer
+	// arrives.
+	Call string
 }
 
 // Refusal is why a call was not carried out, for the model: what is in the way, and what to do.
@@ -59,7 +65,11 @@ type gate struct {
 }
 
 func newGate(cfg Config) *gate {
-	return &gate{atOnce: make(chan struct{}, callsAtOnce), rate: rate.NewLimiter(callsPerSecond, callBurst),
+	atOnce := callsAtOnce
+	if cfg.steers() {
+		atOnce = steeringAtOnce
+	}
+	return &gate{atOnce: make(chan struct{}, atOnce), rate: rate.NewLimiter(callsPerSecond, callBurst),
 		mask: cfg.Mask, log: cfg.Log, called: cfg.Called}
 }
 
@@ -85,8 +95,12 @@ func (g *gate) pass(ctx context.Context, name string, answer func(context.Contex
 		return g.failed(name, err)
 	}
 	result := g.result(a.Text)
+	result.Meta = mcp.Meta{}
 	if data, ok := g.data(a.Data); ok {
-		result.Meta = mcp.Meta{DataKey: data}
+		result.Meta[DataKey] = data
+	}
+	if a.Call != "" {
+		result.Meta[CallKey] = a.Call
 	}
 	return result
 }

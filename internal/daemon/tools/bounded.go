@@ -8,11 +8,15 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 const (
-	// maxMessage bounds a message that is received, in bytes.
-	maxMessage = 64 << 10
+	// maxMessage bounds a message that is received, in bytes, and maxSteering one of a supervisor,
+	// whose calls contain the prompts of other agents.
+	maxMessage  = 64 << 10
+	maxSteering = toolcall.MaxArguments + 16<<10
 	// maxMessages bounds the messages on one connection. The program in the agent's container
 	// opens one for each call, or a few.
 	maxMessages = 200
@@ -22,11 +26,15 @@ const (
 )
 
 // boundedTransport carries MCP over a connection whose peer may be hostile.
-type boundedTransport struct{ c io.ReadWriteCloser }
+type boundedTransport struct {
+	c io.ReadWriteCloser
+	// longest bounds a message that is received, in bytes.
+	longest int
+}
 
 // Connect implements mcp.Transport.
 func (t *boundedTransport) Connect(ctx context.Context) (mcp.Connection, error) {
-	lines, err := (&mcp.IOTransport{Reader: t.c, Writer: t.c, MaxLineLength: maxMessage}).Connect(ctx)
+	lines, err := (&mcp.IOTransport{Reader: t.c, Writer: t.c, MaxLineLength: t.longest}).Connect(ctx)
 	if err != nil {
 		return nil, err
 	}

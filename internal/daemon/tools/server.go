@@ -27,9 +27,15 @@ import (
 // the tools' names there.
 const ServerName = "clew"
 
-// instructions tell models what the tools are good for. Some agents show no more than their
-// beginning, about 200 bytes, until a model asks for the tools.
-const instructions = "Checkpoints of this task's files, to which the work can be taken back, and its whole conversation: take a checkpoint before a risky change, see what has changed since, and search what was said and done."
+// What models are told that the tools are good for. Some agents show no more than the beginning,
+// about 200 bytes, until a model asks for the tools.
+const (
+	instructions = "Checkpoints of this task's files, to which the work can be taken back, and its whole conversation: take a checkpoint before a risky change, see what has changed since, and search what was said and done."
+	supervising  = "Tasks of your own, each with an agent that works apart from you: make them, wait for them, read what they said and changed, and steer them. " +
+		"task_create makes one and task_wait waits until it has stopped; read task_history and task_diff before you rely on its work. " +
+		"One that went wrong goes on with task_resume and a prompt, or, if its work misleads it, from an earlier checkpoint with task_rewind; task_fork tries several ways from one checkpoint. " +
+		"Never wait by calling task_list again and again. A call that is repeated because its answer was lost takes effect once. "
+)
 
 // Config configures a Server.
 type Config struct {
@@ -46,20 +52,29 @@ type Config struct {
 	Log    logr.Logger
 }
 
+// steers reports whether a tool of a supervisor is given.
+func (cfg Config) steers() bool { return slices.ContainsFunc(cfg.Given, IsSupervisors) }
+
 // Server serves the tools of one task.
 type Server struct {
-	server *mcp.Server
-	log    logr.Logger
+	server  *mcp.Server
+	longest int // of the messages that are received, in bytes
+	log     logr.Logger
 }
 
 // New returns a server of the given tools. It ignores tools that this version does not have.
 func New(cfg Config) *Server {
-	s := &Server{log: cfg.Log, server: mcp.NewServer(&mcp.Implementation{Name: ServerName, Title: "Clew", Version: cfg.Version}, &mcp.ServerOptions{
-		Instructions: instructions,
+	s := &Server{longest: maxMessage, log: cfg.Log}
+	told := instructions
+	if cfg.steers() {
+		s.longest, told = maxSteering, supervising+instructions
+	}
+	s.server = mcp.NewServer(&mcp.Implementation{Name: ServerName, Title: "Clew", Version: cfg.Version}, &mcp.ServerOptions{
+		Instructions: told,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
-	})}
+	})
 	gate := newGate(cfg)
-	for _, t := range all() {
+	for _, t := range slices.Concat(own(), supervisors()) {
 		if slices.Contains(cfg.Given, t.name) {
 			t.add(s.server, gate, cfg.Answerer)
 		}
@@ -69,7 +84,7 @@ func New(cfg Config) *Server {
 
 // Serve serves one connection until its peer closes it, sends more than it may, or ctx ends.
 func (s *Server) Serve(ctx context.Context, c io.ReadWriteCloser) {
-	session, err := s.server.Connect(ctx, &boundedTransport{c}, nil)
+	session, err := s.server.Connect(ctx, &boundedTransport{c: c, longest: s.longest}, nil)
 	if err != nil {
 		s.log.V(1).Info("a connection to the tools could not be served", "error", err.Error())
 		_ = c.Close()

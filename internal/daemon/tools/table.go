@@ -10,7 +10,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// Answerer answers the calls of tools that are about the agent's own task. An error that is
+// Answerer answers the calls of tools. All but Call are about the agent's own task. An error that is
 // a *Refusal is told to the agent in its own words.
 type Answerer interface {
 	// Checkpoint takes a checkpoint, unless the newest one holds the files as they are.
@@ -21,6 +21,8 @@ type Answerer interface {
 	SearchHistory(context.Context, SearchInput) (Answer, error)
 	// Diff compares two checkpoints, or one with the files as they are.
 	Diff(context.Context, DiffInput) (Answer, error)
+	// Call has a supervisor's tool called, which is about its children or its contract.
+	Call(context.Context, Call) (Answer, error)
 }
 
 // CheckpointInput is the input of the tool checkpoint.
@@ -54,9 +56,9 @@ type tool struct {
 	add func(*mcp.Server, *gate, Answerer)
 }
 
-// all lists the tools of this version. Descriptions are for models: they say what the tool is
-// good for, and when to call it.
-func all() []tool {
+// own lists the tools that are about the agent's own task. Descriptions are for models: they say what
+// the tool is good for, and when to call it.
+func own() []tool {
 	return []tool{
 		define(mcp.Tool{
 			Name:  string(v1alpha1.ToolCheckpoint),

@@ -32,6 +32,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // answerer answers every call with answer, and counts them.
 type answerer struct {
 	calls  atomic.Int64
+	called []tools.Call // of a supervisor's tools
 	answer func(context.Context) (tools.Answer, error)
 }
 
@@ -49,6 +50,10 @@ func (a *answerer) SearchHistory(ctx context.Context, _ tools.SearchInput) (tool
 	return a.call(ctx)
 }
 func (a *answerer) Diff(ctx context.Context, _ tools.DiffInput) (tools.Answer, error) {
+	return a.call(ctx)
+}
+func (a *answerer) Call(ctx context.Context, c tools.Call) (tools.Answer, error) {
+	a.called = append(a.called, c)
 	return a.call(ctx)
 }
 
@@ -100,10 +105,16 @@ func callTool(t *testing.T, session *mcp.ClientSession, name string, arguments a
 
 func textOf(result *mcp.CallToolResult) string { return result.Content[0].(*mcp.TextContent).Text }
 
-// TestWhatModelsAreTold compares the tools, as models see them, with the golden file. Run with
+// TestWhatModelsAreTold compares the tools, as models see them, with the golden files. Run with
 // -update to accept a change.
 func TestWhatModelsAreTold(t *testing.T) {
-	list, err := connect(t, newServer(text(""), v1alpha1.DefaultTools()...)).ListTools(t.Context(), nil)
+	compareTools(t, "tools.json", v1alpha1.DefaultTools())
+	compareTools(t, "supervisor.json", v1alpha1.SupervisorTools())
+}
+
+func compareTools(t *testing.T, file string, given []v1alpha1.AgentTool) {
+	t.Helper()
+	list, err := connect(t, newServer(text(""), given...)).ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +125,7 @@ func TestWhatModelsAreTold(t *testing.T) {
 	if err := encoder.Encode(list.Tools); err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", "tools.json")
+	golden := filepath.Join("testdata", file)
 	if *update {
 		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
@@ -125,7 +136,7 @@ func TestWhatModelsAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("the tools (-want +got):\n%s", diff)
+		t.Errorf("the tools in %s (-want +got):\n%s", file, diff)
 	}
 }
 

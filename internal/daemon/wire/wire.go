@@ -25,11 +25,12 @@
 //	daemon  Release{}              the last checkpoint is safe: the shim may end
 //	daemon  Stop{}                 a newer attempt runs: end the agent at once
 //
-// Three frames need no session. Ping, answered by Pong, asks whether the daemon is up.
+// Four frames need no session. Ping, answered by Pong, asks whether the daemon is up.
 // BeforeTool, answered by Proceed, announces a tool call that the agent holds back: Proceed
 // is sent when the checkpoint, if one was due, has been taken. Tools, answered by
 // ToolsOpened, opens a connection to Clew's tools: unless the answer is a refusal, what
-// follows in both directions are the messages of MCP, one a line, and no more frames.
+// follows in both directions are the messages of MCP, one a line, and no more frames. Delivered,
+// answered by Noted, says that the answers to calls of tools were written out.
 package wire
 
 import (
@@ -56,6 +57,7 @@ const (
 	TypeBeforeTool  Type = 7
 	TypeThawed      Type = 8
 	TypeTools       Type = 9
+	TypeDelivered   Type = 10
 )
 
 // Types of the frames that the daemon sends.
@@ -71,6 +73,7 @@ const (
 	TypeFinish  Type = 73
 
 	TypeToolsOpened Type = 74
+	TypeNoted       Type = 75
 )
 
 const (
@@ -171,6 +174,12 @@ type ToolsOpened struct {
 	// Refused is why the connection is not served, as a sentence that says what to do; empty
 	// if it is.
 	Refused string `json:"refused,omitempty"`
+}
+
+// Delivered says that answers have been written out where the agent reads them.
+type Delivered struct {
+	// Calls are the ids of the calls; see tools.CallKey.
+	Calls []string `json:"calls"`
 }
 
 // WriteBeforeTool sends a BeforeTool, with as much of the input as fits into a frame.
