@@ -83,7 +83,9 @@ func badTasks() map[string]struct {
 		"too many patterns": {spec(func(s *v1alpha1.TaskSpec) {
 			s.CheckpointPolicy.BeforeRiskyTools = slices.Repeat([]v1alpha1.RiskyToolPattern{{Tool: "x"}}, 33)
 		}), "must have at most 32 items"},
-		"an unknown tool":         {tools("task_create"), `supported values: "checkpoint", "checkpoints", "history_search", "diff"`},
+		"an unknown tool":         {tools("task_destroy"), `supported values: "checkpoint", "checkpoints", "history_search", "diff", "task_create"`},
+		"a supervisor's tool":     {tools("diff", "task_create"), "only a supervisor has the tools that begin with task_, phase_set and publish: set role to Supervisor"},
+		"a supervisor's publish":  {tools("publish"), "only a supervisor has the tools"},
 		"a tool given twice":      {tools("diff", "diff"), "Duplicate value"},
 		"a snapshot each message": {snapshotEvery(1), "snapshotEveryMessages must be 0, for no automatic snapshots, or at least 5"},
 		"a negative number":       {snapshotEvery(-1), "should be greater than or equal to 0"},
@@ -273,6 +275,12 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 			s.Children = &v1alpha1.Children{Maximum: &n}
 		}
 	}
+	atOnce := func(n int32) func(*v1alpha1.TaskSpec) {
+		return func(s *v1alpha1.TaskSpec) {
+			supervisor("")(s)
+			s.Children = &v1alpha1.Children{AtOnce: &n}
+		}
+	}
 	for name, c := range map[string]struct {
 		change   func(*v1alpha1.TaskSpec)
 		sentence string
@@ -290,6 +298,9 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 		"a phase that is none by default": {supervisor("Deploy"), "contract.phase is not one of the contract's phases"},
 		"1,001 children":                  {children(1001), "less than or equal to 1000"},
 		"less than no children":           {children(-1), "greater than or equal to 0"},
+		"no child at once":                {atOnce(0), "greater than or equal to 1"},
+		"1,001 children at once":          {atOnce(1001), "less than or equal to 1000"},
+		"the tool publish and no branch":  {func(s *v1alpha1.TaskSpec) { supervisor("")(s); s.Tools = []v1alpha1.AgentTool{"publish"} }, "the tool publish pushes to the branch in spec.publish: set publish"},
 		"a task that is its own child":    {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "bad-place"} }, "parentRef cannot name the task itself"},
 		"a parent of another namespace":   {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "other/lead"} }, "cannot name another namespace"},
 	} {
@@ -298,6 +309,9 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 		})
 	}
 
+	if err := create(builders.Task("all-tools", spec(supervisor("")), tools(append(v1alpha1.DefaultTools(), v1alpha1.SupervisorTools()...)...), publish(func(*v1alpha1.Publish) {}))); err != nil {
+		t.Errorf("a supervisor with all tools is refused: %v", err)
+	}
 	lead := created(t, builders.Task("lead", spec(supervisor("Plan")), spec(func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "above"} })))
 	for name, c := range map[string]struct {
 		change   func(*v1alpha1.TaskSpec)
@@ -318,6 +332,49 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 	moved.Spec.Contract.Phase, moved.Spec.Children = "Execute", &v1alpha1.Children{Maximum: ptr.To[int32](1000)}
 	if err := server.Client.Update(t.Context(), moved, client.DryRunAll); err != nil {
 		t.Errorf("another phase is refused: %v", err)
+	}
+}
+
+func TestABadTemplateOfChildrenIsRefused(t *testing.T) {
+	leads := func(template v1alpha1.ChildTemplate) change {
+		return spec(func(s *v1alpha1.TaskSpec) {
+			s.Role, s.Contract, s.Children = v1alpha1.RoleSupervisor, &v1alpha1.Contract{Name: "port"}, &v1alpha1.Children{Template: &template}
+		})
+	}
+	container := func(c v1alpha1.ChildContainer) v1alpha1.ChildTemplate {
+		return v1alpha1.ChildTemplate{Container: &c}
+	}
+	for name, c := range map[string]struct {
+		template v1alpha1.ChildTemplate
+		sentence string
+	}{
+		"a supervisor's tool":       {v1alpha1.ChildTemplate{Tools: []v1alpha1.AgentTool{"diff", "task_fork"}}, "children are workers, and the tools that begin with task_, phase_set and publish are a supervisor's"},
+		"children that are deleted": {v1alpha1.ChildTemplate{OnFinish: &v1alpha1.OnFinish{Action: v1alpha1.FinishDelete}}, "children are released when they have finished, and not deleted"},
+		"an agent of no kind":       {v1alpha1.ChildTemplate{Agent: &v1alpha1.ChildAgent{}}, "set type, model or both in agent"},
+		"a model of any command":    {v1alpha1.ChildTemplate{Agent: &v1alpha1.ChildAgent{Type: v1alpha1.AgentExec, Model: "gpt-5"}}, "an agent of type Exec is any command"},
+		"an image with a space":     {container(v1alpha1.ChildContainer{Image: "a b"}), "image must not contain spaces"},
+		"a variable of Clew's":      {container(v1alpha1.ChildContainer{Env: []corev1.EnvVar{{Name: "CLEW_BIN", Value: "x"}}}), "cannot be named HOME or begin with CLEW_"},
+		"65 words":                  {container(v1alpha1.ChildContainer{Command: slices.Repeat([]string{"x"}, 65)}), "must have at most 64 items"},
+		"a volume of no size":       {v1alpha1.ChildTemplate{Workspace: &v1alpha1.ChildWorkspace{Size: ptr.To(resource.MustParse("0"))}}, "size must be more than zero"},
+		"no storage class":          {v1alpha1.ChildTemplate{Workspace: &v1alpha1.ChildWorkspace{StorageClassName: ptr.To("")}}, "leave storageClassName out"},
+		"a deadline of no time":     {v1alpha1.ChildTemplate{DeadlineSeconds: new(int64)}, "deadlineSeconds must be from 1 to 31536000"},
+		"too urgent":                {v1alpha1.ChildTemplate{Priority: ptr.To[int32](1001)}, "should be less than or equal to 1000"},
+		"a code retries and fails": {v1alpha1.ChildTemplate{
+			RetryOn: &v1alpha1.FailureMatcher{ExitCodes: []int32{3}}, FailOn: &v1alpha1.FailureMatcher{ExitCodes: []int32{3}},
+		}, "retryOn and failOn have an exit code or a reason in common"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expectRefused(t, create(builders.Task("bad-children", leads(c.template))), c.sentence)
+		})
+	}
+	if err := create(builders.Task("good-children", leads(v1alpha1.ChildTemplate{
+		Agent:     &v1alpha1.ChildAgent{Type: v1alpha1.AgentCodex, Model: "gpt-5"},
+		Container: &v1alpha1.ChildContainer{Image: "agents.example.com/codex:1", Args: []string{"--fast"}, Env: []corev1.EnvVar{{Name: "MODE", Value: "fast"}}},
+		Workspace: &v1alpha1.ChildWorkspace{Size: ptr.To(resource.MustParse("1Gi"))}, Tools: []v1alpha1.AgentTool{},
+		CheckpointPolicy: &v1alpha1.CheckpointPolicy{}, BackoffLimit: new(int32), DeadlineSeconds: ptr.To[int64](60), Priority: ptr.To[int32](-5),
+		OnFinish: &v1alpha1.OnFinish{AfterSeconds: 60},
+	}))); err != nil {
+		t.Errorf("a good template is refused: %v", err)
 	}
 }
 

@@ -133,7 +133,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		Checkout:    request.Checkout,
 		PrepareOnly: request.PrepareOnly,
 		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
-		Tools:       toolsOf(task),
+		Tools:       task.Spec.GivenTools(),
 		Source:      request.Source,
 		SpoolMargin: options.SpoolMargin,
 
@@ -193,14 +193,6 @@ func ContextLimits(limits v1alpha1.ContextLimits, otherwise *v1alpha1.ContextLim
 		Summary:         cmp.Or(limits.Summary, otherwise.Summary, v1alpha1.ConversationInclude) == v1alpha1.ConversationInclude,
 		Bytes:           first(limits.Bytes, otherwise.Bytes, 200000),
 	}
-}
-
-// toolsOf returns those of Clew's tools that the agent gets.
-func toolsOf(task *v1alpha1.Task) []v1alpha1.AgentTool {
-	if task.Spec.Tools == nil {
-		return v1alpha1.DefaultTools()
-	}
-	return task.Spec.Tools
 }
 
 // riskyTools returns the patterns in the daemon's form.
