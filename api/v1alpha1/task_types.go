@@ -70,7 +70,8 @@ type Acknowledgement struct {
 }
 
 // TaskRequesters are the users who requested the parts of a Task's spec, by the names that
-// the API server authenticated. Each changes only together with its part.
+// the API server authenticated. Each changes only together with its part. What the agent of a
+// supervisor has asked for with a tool is by task:NAME, of that supervisor.
 type TaskRequesters struct {
 	// created is who created the Task, or the Fork that it was created for.
 	// +optional
