@@ -1,7 +1,5 @@
 package v1alpha1
 
-import "slices"
-
 // AgentTool is the name of a tool of Clew's that an agent can call.
 // +kubebuilder:validation:Enum=checkpoint;checkpoints;history_search;diff;task_create;task_list;task_wait;task_history;task_diff;task_resume;task_rewind;task_fork;task_stop;phase_set;publish
 type AgentTool string
@@ -43,8 +41,7 @@ const (
 	ToolPublish AgentTool = "publish"
 )
 
-// DefaultTools returns the tools that every task's agent can have, and gets if the spec does not say
-// which.
+// DefaultTools returns the tools that the agent of a task gets whose spec does not say which.
 func DefaultTools() []AgentTool {
 	return []AgentTool{ToolCheckpoint, ToolCheckpoints, ToolHistorySearch, ToolDiff}
 }
@@ -56,19 +53,4 @@ func SupervisorTools() []AgentTool {
 		ToolTaskCreate, ToolTaskList, ToolTaskWait, ToolTaskHistory, ToolTaskDiff, ToolTaskResume, ToolTaskRewind, ToolTaskFork, ToolTaskStop,
 		ToolPhaseSet, ToolPublish,
 	}
-}
-
-// GivenTools returns the tools that the task's agent gets.
-func (s *TaskSpec) GivenTools() []AgentTool {
-	switch {
-	case s.Tools != nil:
-		return s.Tools
-	case s.Role != RoleSupervisor:
-		return DefaultTools()
-	}
-	all := append(DefaultTools(), SupervisorTools()...)
-	if s.Publish == nil {
-		all = slices.DeleteFunc(all, func(t AgentTool) bool { return t == ToolPublish })
-	}
-	return all
 }

@@ -81,7 +81,7 @@ var _ = Describe("A supervisor's agent", func() {
 		w := newWorld()
 		w.running("lead", leads("port"))
 		id := w.calls("lead", "task_create", `{"name":"parser","prompt":"Write a parser."}`)
-		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("the task parser was made (Task lead-parser)")),
+		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("The task parser was made (Task lead-parser)")),
 			HaveField("Data", MatchJSON(`{"task":"parser","object":"lead-parser"}`))))
 		child := w.task("lead-parser")
 		w.Expect(*child.Spec.Prompt).To(Equal("Write a parser."))
@@ -97,7 +97,7 @@ var _ = Describe("A supervisor's agent", func() {
 			HaveField("Actor", "task lead"), HaveField("Message", ContainSubstring("task_create: the task parser was made")))))
 
 		By("asking for the same once more, and for something else under that name")
-		w.answered("lead", "task_create", `{"name":"parser","prompt":"Write a parser."}`, ContainSubstring("the task parser was made"))
+		w.answered("lead", "task_create", `{"name":"parser","prompt":"Write a parser."}`, ContainSubstring("The task parser was made"))
 		w.refused("lead", "task_create", `{"name":"parser","prompt":"Write a lexer."}`, "choose another name")
 		w.Expect(w.children("lead")).To(ConsistOf("lead-parser"))
 	})
@@ -118,7 +118,7 @@ var _ = Describe("A supervisor's agent", func() {
 		w.stop()
 		w.store.SetDown(false)
 		w.startManager()
-		w.Expect(w.answer("lead", id).Text).To(ContainSubstring("the task parser was made"))
+		w.Expect(w.answer("lead", id).Text).To(ContainSubstring("The task parser was made"))
 		w.Expect(w.children("lead")).To(ConsistOf("lead-parser"))
 	})
 
@@ -170,13 +170,13 @@ var _ = Describe("A supervisor's agent", func() {
 		w.start(p)
 		w.until("lead-parser", v1alpha1.ReasonRunning)
 		w.refused("lead", "task_resume", `{"task":"parser","prompt":"Go on."}`, "has not stopped (Running)")
-		w.answered("lead", "task_stop", `{"task":"parser"}`, ContainSubstring("the task parser"))
+		w.answered("lead", "task_stop", `{"task":"parser"}`, ContainSubstring("The task parser"))
 		w.untilStopped(p)
 		w.record("lead-parser", v1alpha1.TriggerSuspend, 1)
 		w.until("lead-parser", v1alpha1.ReasonSuspended)
 
 		id := w.calls("lead", "task_resume", `{"task":"lead-parser","prompt":"Go on."}`)
-		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("the task parser goes on"))))
+		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("The task parser goes on"))))
 		p = w.pod("lead-parser", 2)
 		w.Expect(w.operation(p)).To(HaveValue(And(HaveField("ID", "tool-"+id), HaveField("Prompt", "Go on."))))
 		w.Eventually(func() map[string]string { return w.actors("lead-parser") }).Should(And(
@@ -195,7 +195,7 @@ var _ = Describe("A supervisor's agent", func() {
 		id := w.calls("lead", "task_rewind", `{"task":"parser","checkpoint":1,"prompt":"Otherwise."}`)
 		w.untilStopped(p)
 		w.record("lead-parser", v1alpha1.TriggerSuspend, 1)
-		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("the task parser goes back to checkpoint 1"))))
+		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("The task parser goes back to checkpoint 1"))))
 		w.Expect(w.operation(w.pod("lead-parser", 2))).To(HaveValue(And(HaveField("Prompt", "Otherwise."), HaveField("Rewind", HaveValue(HaveField("Checkpoint", BeEquivalentTo(1)))))))
 	})
 
@@ -227,21 +227,21 @@ var _ = Describe("A supervisor's agent", func() {
 		w.until("lead-parser", v1alpha1.ReasonRunning)
 		w.recordMany("lead-parser", 1)
 		const arguments = `{"task":"parser","name":"ways","variants":[{"name":"fast","prompt":"Fast."},{"name":"small"}]}`
-		w.answered("lead", "task_fork", arguments, Equal("from checkpoint 1 of the task parser go on: fast, small"))
-		w.answered("lead", "task_fork", arguments, Equal("from checkpoint 1 of the task parser go on: fast, small"))
+		w.answered("lead", "task_fork", arguments, Equal("From checkpoint 1 of the task parser go on: fast, small."))
+		w.answered("lead", "task_fork", arguments, Equal("From checkpoint 1 of the task parser go on: fast, small."))
 		w.Expect(w.children("lead")).To(ConsistOf("lead-parser", "lead-fast", "lead-small"))
 		p := w.pod("lead-fast", 1)
 		w.Eventually(func() map[string]string { return w.actors("lead-fast") }).Should(HaveKeyWithValue(v1alpha1.EventTaskForked, "task lead"))
 		w.start(p)
 		w.until("lead-fast", v1alpha1.ReasonRunning)
-		w.answered("lead", "task_stop", `{"task":"fast"}`, ContainSubstring("the task fast"))
+		w.answered("lead", "task_stop", `{"task":"fast"}`, ContainSubstring("The task fast"))
 	})
 
 	It("moves its contract to another phase, once, whoever restarts", func() {
 		w := newWorld()
 		w.running("lead", leads("port"))
 		w.refused("lead", "phase_set", `{"phase":"Deploy"}`, "Research, Specify, Plan, Execute, Review")
-		w.answered("lead", "phase_set", `{"phase":"Execute"}`, Equal("the contract port is in phase Execute"))
+		w.answered("lead", "phase_set", `{"phase":"Execute"}`, Equal("The contract port is in phase Execute."))
 		w.Expect(w.task("lead").Status.History).To(ContainElement(And(HaveField("Reason", v1alpha1.EventPhaseChanged), HaveField("Actor", "task lead"),
 			HaveField("Message", "the contract port goes from phase Research to Execute"))))
 

@@ -27,12 +27,21 @@ type ToolCall struct {
 	// ID is unique among all calls.
 	ID string
 	// Task is that of the supervisor, and Attempt the one in which it first called.
-	Task      Task
-	Attempt   int64
-	Tool      string
+	Task    Task
+	Attempt int64
+	Tool    string
+	// Arguments are dropped with the answer.
 	Arguments []byte
 	Made      time.Time
 	// Answer is nil while the call is not answered.
 	Answer   *toolcall.Answer
 	Answered time.Time
+}
+
+// ToolCallNotification says that a call was stored, or answered. An empty one means that any call may
+// have been.
+type ToolCallNotification struct {
+	Task     Task
+	ID       string
+	Answered bool
 }

@@ -8,12 +8,16 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/reason"
+	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
@@ -199,7 +203,7 @@ func DecideCall(o ObservedCall) CallPlan {
 		return refuse("the task %s is being deleted", lead.Name)
 	case lead.Spec.Role != v1alpha1.RoleSupervisor:
 		return refuse("the task %s is a worker, and only a supervisor has this tool", lead.Name)
-	case !slices.Contains(lead.Spec.GivenTools(), tool):
+	case !slices.Contains(resources.ToolsOf(lead), tool):
 		return refuse("spec.tools of the task %s does not give it this tool: go on without it", lead.Name)
 	}
 	switch w := o.Wish; {
@@ -224,6 +228,16 @@ func DecideCall(o ObservedCall) CallPlan {
 // CallRefused returns the answer to a call that the API server refused to carry out.
 func CallRefused(err error) toolcall.Answer {
 	return *refuse("the API server has refused it: %v", err).Answer
+}
+
+// Spoken returns an answer as it is said to an agent: in sentences.
+func Spoken(answer toolcall.Answer) toolcall.Answer {
+	first, size := utf8.DecodeRuneInString(answer.Text)
+	answer.Text = string(unicode.ToUpper(first)) + answer.Text[size:]
+	if !strings.HasSuffix(answer.Text, ".") {
+		answer.Text += "."
+	}
+	return answer
 }
 
 // CallMessage returns what the timeline says about a call and its answer.

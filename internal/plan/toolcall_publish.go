@@ -16,10 +16,7 @@ import (
 // supervisor's spec.publish: as a branch of the Checkpoint, which another Checkpoint of the task gives up
 // first.
 func (d *calling) publish(in *toolcall.PublishInput) CallPlan {
-	how, name := d.lead.Spec.Publish, orSelf(in.Task)
-	if how == nil {
-		return refuse("spec.publish of the task %s names no branch: go on without this tool", d.lead.Name)
-	}
+	how, name := d.lead.Spec.Publish, orSelf(in.Task) // without how, the supervisor would not have the tool
 	task := d.lead
 	if name != toolcall.Self {
 		var p *CallPlan

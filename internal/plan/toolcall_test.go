@@ -174,6 +174,16 @@ func TestWhatTheTimelineSaysOfACall(t *testing.T) {
 	}
 }
 
+func TestAnAnswerIsSaidInSentences(t *testing.T) {
+	for text, want := range map[string]string{
+		"the task a was made": "The task a was made.", "it has stopped: wait.": "It has stopped: wait.", "über alles": "Über alles.",
+	} {
+		if got := Spoken(toolcall.Answer{Refused: true, Text: text}); got.Text != want || !got.Refused {
+			t.Errorf("%q is said as %q, want %q", text, got.Text, want)
+		}
+	}
+}
+
 func TestMovingTheContract(t *testing.T) {
 	c := newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Execute"}`)
 	if p := DecideCall(c.ObservedCall); p.Phase == nil || *p.Phase != (PhaseCall{ID: "one", Phase: "Execute"}) || p.Answer != nil {

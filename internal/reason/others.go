@@ -141,7 +141,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventRiskyToolGuarded, On: timeline(), Meaning: "A checkpoint holds the state before a risky call."},
 		{Name: v1alpha1.EventRiskyToolUnguarded, On: timeline(), Meaning: "There may be no checkpoint of the state before a risky call."},
 		{Name: v1alpha1.EventRiskyToolPatternInvalid, On: timeline(), Meaning: "A pattern in `checkpointPolicy.beforeRiskyTools` is not a valid regular expression, and is ignored."},
-		{Name: v1alpha1.EventToolCalled, On: timeline(), Meaning: "The agent called one of Clew's tools: it took a checkpoint, or, in one entry for each attempt, how often it called the others. A supervisor's call that was to change something has an entry of its own, which says what came of it."},
+		{Name: v1alpha1.EventToolCalled, On: timeline(), Meaning: "The agent called one of Clew's tools: it took a checkpoint, or, in one entry for each attempt, how often it called the others."},
 		{Name: v1alpha1.EventAgentSessionRefused, On: timeline(), Meaning: "The agent did not resume its own session; the next attempt renders the conversation into its prompt."},
 		{Name: v1alpha1.EventConversationMoved, On: timeline(), Meaning: "The conversation was rewound to an earlier position."},
 		{Name: v1alpha1.EventConversationMoveRefused, On: timeline(), Meaning: "The conversation could not be rewound."},

@@ -133,7 +133,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		Checkout:    request.Checkout,
 		PrepareOnly: request.PrepareOnly,
 		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
-		Tools:       task.Spec.GivenTools(),
+		Tools:       ToolsOf(task),
 		Source:      request.Source,
 		SpoolMargin: options.SpoolMargin,
 

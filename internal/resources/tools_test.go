@@ -10,30 +10,31 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-func TestAPodGetsTheToolsOfTheSpecAndTheDefaultWithoutAny(t *testing.T) {
-	leads := func(t *v1alpha1.Task) { t.Spec.Role = v1alpha1.RoleSupervisor }
-	supervisors := []v1alpha1.AgentTool{
-		"checkpoint", "checkpoints", "history_search", "diff",
-		"task_create", "task_list", "task_wait", "task_history", "task_diff", "task_resume", "task_rewind", "task_fork", "task_stop", "phase_set",
-	}
+func TestAPodGetsTheToolsOfTheSpecAndThoseOfItsRoleWithoutAny(t *testing.T) {
+	own := []v1alpha1.AgentTool{"checkpoint", "checkpoints", "history_search", "diff"}
+	steering := append(slices.Clone(own), "task_create", "task_list", "task_wait", "task_history", "task_diff",
+		"task_resume", "task_rewind", "task_fork", "task_stop", "phase_set")
+	publish := &v1alpha1.Publish{Branch: "clew/work"}
 	for name, tt := range map[string]struct {
-		change      func(*v1alpha1.Task)
+		role        v1alpha1.Role
+		publish     *v1alpha1.Publish
 		given, want []v1alpha1.AgentTool
 	}{
-		"left out":             {nil, nil, []v1alpha1.AgentTool{"checkpoint", "checkpoints", "history_search", "diff"}},
-		"none":                 {nil, []v1alpha1.AgentTool{}, nil},
-		"one":                  {nil, []v1alpha1.AgentTool{"diff"}, []v1alpha1.AgentTool{"diff"}},
-		"a supervisor":         {leads, nil, supervisors},
-		"one of a supervisor":  {leads, []v1alpha1.AgentTool{"task_wait"}, []v1alpha1.AgentTool{"task_wait"}},
-		"one that may publish": {func(t *v1alpha1.Task) { leads(t); t.Spec.Publish = &v1alpha1.Publish{Branch: "main"} }, nil, append(slices.Clone(supervisors), "publish")},
+		"a worker's, left out":                          {role: v1alpha1.RoleWorker, want: own},
+		"those of a task of an older version, left out": {want: own},
+		"a worker's that publishes, left out":           {role: v1alpha1.RoleWorker, publish: publish, want: own},
+		"a supervisor's, left out":                      {role: v1alpha1.RoleSupervisor, want: steering},
+		"a supervisor's that publishes, left out":       {role: v1alpha1.RoleSupervisor, publish: publish, want: append(slices.Clone(steering), "publish")},
+		"none":                       {given: []v1alpha1.AgentTool{}},
+		"none of a supervisor":       {role: v1alpha1.RoleSupervisor, publish: publish, given: []v1alpha1.AgentTool{}},
+		"one":                        {given: []v1alpha1.AgentTool{"diff"}, want: []v1alpha1.AgentTool{"diff"}},
+		"one of a supervisor":        {role: v1alpha1.RoleSupervisor, given: []v1alpha1.AgentTool{"task_list"}, want: []v1alpha1.AgentTool{"task_list"}},
+		"a supervisor's of a worker": {role: v1alpha1.RoleWorker, given: []v1alpha1.AgentTool{"diff", "task_create"}, want: []v1alpha1.AgentTool{"diff"}},
+		"publish of a supervisor that has nowhere to":   {role: v1alpha1.RoleSupervisor, given: []v1alpha1.AgentTool{"publish", "diff"}, want: []v1alpha1.AgentTool{"diff"}},
+		"publish of a supervisor that has somewhere to": {role: v1alpha1.RoleSupervisor, publish: publish, given: []v1alpha1.AgentTool{"publish"}, want: []v1alpha1.AgentTool{"publish"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			with := task(func(t *v1alpha1.Task) {
-				t.Spec.Tools = tt.given
-				if tt.change != nil {
-					tt.change(t)
-				}
-			})
+			with := task(func(t *v1alpha1.Task) { t.Spec.Role, t.Spec.Publish, t.Spec.Tools = tt.role, tt.publish, tt.given })
 			got := config(t, newPod(t, resources.PodRequest{Task: with})).Tools
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("tools (-want +got):\n%s", diff)

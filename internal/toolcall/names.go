@@ -11,8 +11,8 @@ func ShortName(supervisor, object string) string {
 	return strings.TrimPrefix(object, supervisor+"-")
 }
 
-// ObjectNames returns the names of the Tasks that a supervisor's agent may mean by a name, the likeliest
-// first: the short name of one that it has made, or the whole name of one that somebody applied.
+// ObjectNames returns the names of the Tasks that a supervisor's agent may mean by a name, the first one
+// that is its child: the whole name of a Task, or the short name of one that it has made.
 func ObjectNames(supervisor, name string) []string {
-	return []string{ObjectName(supervisor, name), name}
+	return []string{name, ObjectName(supervisor, name)}
 }

@@ -33,15 +33,14 @@ import (
 type Store interface {
 	// ToolCall returns a call of a task.
 	ToolCall(ctx context.Context, taskUID, id string) (history.ToolCall, error)
-	// PendingToolCalls lists the calls without an answer after the one with an id, from the first if that
-	// is empty, in order of the ids.
-	PendingToolCalls(ctx context.Context, after string, limit int) ([]history.ToolCall, error)
-	// AnswerToolCall answers a call. One that has an answer keeps it.
+	// PendingToolCalls returns the first calls without an answer, oldest first, after a place: 0, or what
+	// the previous page returned as next.
+	PendingToolCalls(ctx context.Context, after int64, limit int) (calls []history.ToolCall, next int64, err error)
+	// AnswerToolCall answers a call, and drops its arguments. One that has an answer keeps it.
 	AnswerToolCall(ctx context.Context, id string, answer toolcall.Answer) error
-	// ListenToolCalls calls back for each call that is made, with its task and its id, until ctx ends,
-	// and returns ctx's error. After each connect it calls back with an empty task and id: any call may
-	// have been missed. Only the UID and the namespace of the task are needed.
-	ListenToolCalls(ctx context.Context, callback func(task history.Task, id string)) error
+	// ListenToolCalls calls back for each call that is made or answered, until ctx ends, and returns
+	// ctx's error. An empty notification means that any call may have been missed.
+	ListenToolCalls(ctx context.Context, callback func(history.ToolCallNotification)) error
 	// TaskState returns what the store knows about a task.
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	// RecordEvents records events. Those that are recorded already have no effect.
@@ -173,7 +172,7 @@ func (r *Reconciler) answer(ctx context.Context, request reconcile.Request, call
 	}}); err != nil {
 		return fmt.Errorf("record the call %s of the task %s: %w", call.ID, call.Task.Name, err)
 	}
-	if err := r.Store.AnswerToolCall(ctx, call.ID, answer); err != nil {
+	if err := r.Store.AnswerToolCall(ctx, call.ID, plan.Spoken(answer)); err != nil {
 		return fmt.Errorf("answer the call %s of the task %s: %w", call.ID, call.Task.Name, err)
 	}
 	r.forget(request, call.Task.UID, call.ID)

@@ -31,8 +31,8 @@ const (
 // long.
 const workers = 1
 
-// pageOfCalls is how many calls are listed at once.
-const pageOfCalls = 100
+// pageOfCalls is how many calls are listed at once, each with its arguments.
+const pageOfCalls = 20
 
 // The controller's permissions.
 //
@@ -105,13 +105,15 @@ func (s *callSource) Start(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
-	err := s.store.ListenToolCalls(ctx, func(task history.Task, id string) {
-		if id != "" {
-			s.queue.Add(requestOf(task.Namespace, task.UID, id))
-			return
-		}
-		if err := s.addPending(ctx); err != nil && ctx.Err() == nil {
-			logf.FromContext(ctx).Error(err, "could not list the calls that wait for an answer; they are looked at when the connection to the history store is made again, or when they are made again")
+	err := s.store.ListenToolCalls(ctx, func(n history.ToolCallNotification) {
+		switch {
+		case n.Answered:
+		case n.ID != "":
+			s.queue.Add(requestOf(n.Task.Namespace, n.Task.UID, n.ID))
+		default:
+			if err := s.addPending(ctx); err != nil && ctx.Err() == nil {
+				logf.FromContext(ctx).Error(err, "could not list the calls that wait for an answer; they are looked at when the connection to the history store is made again, or when they are made again")
+			}
 		}
 	})
 	if err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
@@ -122,16 +124,16 @@ func (s *callSource) Start(ctx context.Context) error {
 
 // addPending enqueues all calls without an answer.
 func (s *callSource) addPending(ctx context.Context) error {
-	after := ""
+	after := int64(0)
 	for {
-		calls, err := s.store.PendingToolCalls(ctx, after, pageOfCalls)
+		calls, next, err := s.store.PendingToolCalls(ctx, after, pageOfCalls)
 		if err != nil {
 			return err
 		}
 		for _, call := range calls {
 			s.queue.Add(requestOf(call.Task.Namespace, call.Task.UID, call.ID))
-			after = call.ID
 		}
+		after = next
 		if len(calls) < pageOfCalls {
 			return nil
 		}

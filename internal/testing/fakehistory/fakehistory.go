@@ -28,7 +28,7 @@ type Store struct {
 	listeners map[int]func(history.Notification)
 	calls     []history.ToolCall
 	// callListeners listen for calls.
-	callListeners map[int]func(history.Task, string)
+	callListeners map[int]func(history.ToolCallNotification)
 	next          int
 }
 
@@ -50,7 +50,7 @@ type task struct {
 func New() *Store {
 	return &Store{
 		tasks: map[string]*task{}, adopted: map[string]string{}, specs: map[history.Key]history.KeptSpec{},
-		listeners: map[int]func(history.Notification){}, callListeners: map[int]func(history.Task, string){},
+		listeners: map[int]func(history.Notification){}, callListeners: map[int]func(history.ToolCallNotification){},
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/clew-dev/clew/internal/history"
@@ -16,7 +15,7 @@ func (s *Store) Call(task history.Task, tool, arguments string) string {
 	s.mu.Lock()
 	id := fmt.Sprintf("call-%04d", len(s.calls)+1)
 	s.calls = append(s.calls, history.ToolCall{ID: id, Task: task, Attempt: 1, Tool: tool, Arguments: []byte(arguments), Made: time.Now()})
-	var listeners []func(history.Task, string)
+	var listeners []func(history.ToolCallNotification)
 	if !s.down {
 		for _, l := range s.callListeners {
 			listeners = append(listeners, l)
@@ -24,7 +23,7 @@ func (s *Store) Call(task history.Task, tool, arguments string) string {
 	}
 	s.mu.Unlock()
 	for _, l := range listeners {
-		l(task, id)
+		l(history.ToolCallNotification{Task: task, ID: id})
 	}
 	return id
 }
@@ -41,15 +40,17 @@ func (s *Store) ToolCall(_ context.Context, taskUID, id string) (history.ToolCal
 }
 
 // PendingToolCalls implements the controllers' stores.
-func (s *Store) PendingToolCalls(_ context.Context, after string, limit int) (pending []history.ToolCall, err error) {
+func (s *Store) PendingToolCalls(_ context.Context, after int64, limit int) (pending []history.ToolCall, next int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, c := range s.calls {
-		if c.Answer == nil && strings.Compare(c.ID, after) > 0 && len(pending) < limit {
-			pending = append(pending, c)
+	next = after
+	for i := int(after); i < len(s.calls) && len(pending) < limit; i++ {
+		if s.calls[i].Answer == nil {
+			pending = append(pending, s.calls[i])
+			next = int64(i + 1)
 		}
 	}
-	return pending, s.unavailable()
+	return pending, next, s.unavailable()
 }
 
 // AnswerToolCall implements the controllers' stores.
@@ -64,19 +65,19 @@ func (s *Store) AnswerToolCall(_ context.Context, id string, answer toolcall.Ans
 		return fmt.Errorf("%w: call %s", history.ErrNotFound, id)
 	}
 	if s.calls[i].Answer == nil {
-		s.calls[i].Answer, s.calls[i].Answered = &answer, time.Now()
+		s.calls[i].Answer, s.calls[i].Answered, s.calls[i].Arguments = &answer, time.Now(), nil
 	}
 	return nil
 }
 
 // ListenToolCalls implements the controllers' stores.
-func (s *Store) ListenToolCalls(ctx context.Context, callback func(task history.Task, id string)) error {
+func (s *Store) ListenToolCalls(ctx context.Context, callback func(history.ToolCallNotification)) error {
 	s.mu.Lock()
 	number := s.next
 	s.next++
 	s.callListeners[number] = callback
 	s.mu.Unlock()
-	callback(history.Task{}, "")
+	callback(history.ToolCallNotification{})
 	<-ctx.Done()
 	s.mu.Lock()
 	delete(s.callListeners, number)
