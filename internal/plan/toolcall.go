@@ -116,7 +116,21 @@ func ReadWish(call history.ToolCall) (w Wish, err error) {
 	default:
 		err = errors.New("this version of Clew's manager does not know the tool: upgrade it, or use another tool")
 	}
+	if err == nil {
+		err = w.bounded()
+	}
 	return w, err
+}
+
+// bounded returns why a wish names more than can be looked at; nil if it does not.
+func (w Wish) bounded() error {
+	switch {
+	case w.Create != nil && len(w.Create.DependsOn) > maxDependencies:
+		return fmt.Errorf("depends_on names %d tasks, and %d are possible: name those that end last", len(w.Create.DependsOn), maxDependencies)
+	case w.Fork != nil && len(w.Fork.Variants) > toolcall.MaxVariants:
+		return fmt.Errorf("the fork has %d variants, and %d are possible: make it in two calls", len(w.Fork.Variants), toolcall.MaxVariants)
+	}
+	return nil
 }
 
 // input returns the arguments of a call.

@@ -144,9 +144,6 @@ func applyChildTemplate(spec *v1alpha1.TaskSpec, t *v1alpha1.ChildTemplate) {
 
 // dependencies returns the tasks that a child waits for.
 func (d *calling) dependencies(in *toolcall.CreateInput) (all []v1alpha1.Dependency, refused *CallPlan) {
-	if len(in.DependsOn) > maxDependencies {
-		return nil, ptr.To(refuse("depends_on names %d tasks, and %d are possible: name those that end last", len(in.DependsOn), maxDependencies))
-	}
 	for _, name := range in.DependsOn {
 		task, p := d.child(name)
 		if p != nil {

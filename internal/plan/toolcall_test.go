@@ -130,11 +130,13 @@ func TestWhoMayCall(t *testing.T) {
 
 func TestAWishThatIsNone(t *testing.T) {
 	for name, c := range map[string]struct{ tool, arguments, words string }{
-		"another tool":       {"task_paint", `{}`, "does not know the tool"},
-		"an unknown field":   {"task_stop", `{"task":"a","template":{}}`, "the arguments are not those of task_stop"},
-		"a number as a name": {"task_stop", `{"task":1}`, "correct them, and call it again"},
-		"two at once":        {"task_stop", `{"task":"a"}{}`, "something follows them"},
-		"nothing":            {"task_stop", ``, "the arguments are not those of task_stop"},
+		"another tool":         {"task_paint", `{}`, "does not know the tool"},
+		"an unknown field":     {"task_stop", `{"task":"a","template":{}}`, "the arguments are not those of task_stop"},
+		"a number as a name":   {"task_stop", `{"task":1}`, "correct them, and call it again"},
+		"two at once":          {"task_stop", `{"task":"a"}{}`, "something follows them"},
+		"33 tasks to wait for": {"task_create", `{"depends_on":["` + strings.Repeat(`a","`, 32) + `a"]}`, "depends_on names 33 tasks, and 32 are possible"},
+		"17 ways":              {"task_fork", `{"variants":[` + strings.Repeat(`{},`, 16) + `{}]}`, "the fork has 17 variants, and 16 are possible"},
+		"nothing":              {"task_stop", ``, "the arguments are not those of task_stop"},
 	} {
 		_, err := ReadWish(history.ToolCall{Tool: c.tool, Arguments: []byte(c.arguments)})
 		if err == nil || !strings.Contains(err.Error(), c.words) {
