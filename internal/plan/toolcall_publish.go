@@ -136,7 +136,8 @@ func (d *calling) pushedBranch(task *v1alpha1.Task, c *v1alpha1.Checkpoint, b *v
 	}
 	s, data := &c.Status.Branches[i], d.about(task)
 	data.Checkpoint = c.Status.Number
-	switch o := s.Origin; {
+	o := s.Origin
+	switch {
 	case s.State == v1alpha1.BranchRefused && s.ObservedGeneration == c.Generation:
 		return refuse("checkpoint %d was not published: %s", c.Status.Number, s.Message)
 	case o == nil || o.Request != branchRequest(b) || o.PodName != "" || o.Reason == v1alpha1.ReasonPublishPending:
