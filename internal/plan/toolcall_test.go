@@ -171,7 +171,7 @@ func TestWhatTheTimelineSaysOfACall(t *testing.T) {
 	if got := CallMessage(made, toolcall.Answer{Text: "the task a was made"}); got != "task_create: the task a was made" {
 		t.Error(got)
 	}
-	if got := CallMessage(made, toolcall.Answer{Refused: true, Text: strings.Repeat("x", 5000)}); !strings.HasPrefix(got, "task_create was refused: x") || len(got) > 1024 {
+	if got := CallMessage(made, toolcall.Answer{Refused: true, Text: strings.Repeat("x", 5000)}); !strings.HasPrefix(got, "task_create was refused: x") || len([]rune(got)) > 1024 {
 		t.Error(got)
 	}
 }
