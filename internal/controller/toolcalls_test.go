@@ -14,7 +14,6 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
-	. "github.com/clew-dev/clew/internal/testing/matchers"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
