@@ -190,7 +190,7 @@ var _ = Describe("A supervisor's agent", func() {
 		w.start(p)
 		w.until("lead-parser", v1alpha1.ReasonRunning)
 		w.recordMany("lead-parser", 2)
-		w.refused("lead", "task_rewind", `{"task":"parser","checkpoint":7}`, "the newest checkpoint of the task parser is 2")
+		w.refused("lead", "task_rewind", `{"task":"parser","checkpoint":7}`, "The newest checkpoint of the task parser is 2")
 		id := w.calls("lead", "task_rewind", `{"task":"parser","checkpoint":1,"prompt":"Otherwise."}`)
 		w.untilStopped(p)
 		w.record("lead-parser", v1alpha1.TriggerSuspend, 1)
@@ -260,13 +260,14 @@ var _ = Describe("A supervisor's agent", func() {
 		w.startManager()
 		w.Expect(w.answer("lead", id).Refused).To(BeFalse())
 		w.Eventually(w.current).WithArguments("lead").Should(HaveField("Status.Contract.Phase", v1alpha1.PhasePlan))
-		moves := 0
-		for _, e := range w.untilRecorded("lead").Status.History {
-			if e.Reason == v1alpha1.EventPhaseChanged {
-				moves++
+		w.Eventually(func() (moves []string) {
+			for _, e := range w.store.Events(w.id("lead").UID) {
+				if e.Reason == v1alpha1.EventPhaseChanged {
+					moves = append(moves, e.Message[strings.LastIndex(e.Message, " ")+1:])
+				}
 			}
-		}
-		w.Expect(moves).To(Equal(4), "it began, and went to Execute, Review and Plan")
+			return moves
+		}).Should(HaveExactElements("Research", "Execute", "Review", "Plan"))
 	})
 
 	It("publishes the newest checkpoint of a child as its own spec says", func() {
@@ -301,8 +302,8 @@ var _ = Describe("A supervisor's agent", func() {
 	It("is refused what its spec or the API server does not allow", func() {
 		w := newWorld()
 		w.running("lead", leads("port"), func(t *v1alpha1.Task) { t.Spec.Tools = []v1alpha1.AgentTool{v1alpha1.ToolTaskCreate} })
-		w.refused("lead", "task_stop", `{"task":"a"}`, "spec.tools of the task lead does not give it this tool")
-		w.refused("lead", "task_create", `{"name":"a","prompt":"p","template":{}}`, "the arguments are not those of task_create")
+		w.refused("lead", "task_stop", `{"task":"a"}`, "does not have this tool, as its spec.tools says")
+		w.refused("lead", "task_create", `{"name":"a","prompt":"p","template":{}}`, "The arguments are not those of task_create")
 		w.refused("lead", "task_create", `{"name":"bell","prompt":"bell\u0007"}`, "prompt must be text without control characters")
 		w.running("worker")
 		w.refused("worker", "task_create", `{"name":"a","prompt":"p"}`, "only a supervisor has this tool")

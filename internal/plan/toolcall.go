@@ -126,7 +126,7 @@ func ReadWish(call history.ToolCall) (w Wish, err error) {
 func (w Wish) bounded() error {
 	switch {
 	case w.Create != nil && len(w.Create.DependsOn) > maxDependencies:
-		return fmt.Errorf("depends_on names %d tasks, and %d are possible: name those that end last", len(w.Create.DependsOn), maxDependencies)
+		return fmt.Errorf("the call names %d tasks in depends_on, and %d are possible: name those that end last", len(w.Create.DependsOn), maxDependencies)
 	case w.Fork != nil && len(w.Fork.Variants) > toolcall.MaxVariants:
 		return fmt.Errorf("the fork has %d variants, and %d are possible: make it in two calls", len(w.Fork.Variants), toolcall.MaxVariants)
 	}
@@ -218,7 +218,7 @@ func DecideCall(o ObservedCall) CallPlan {
 	case lead.Spec.Role != v1alpha1.RoleSupervisor:
 		return refuse("the task %s is a worker, and only a supervisor has this tool", lead.Name)
 	case !slices.Contains(resources.ToolsOf(lead), tool):
-		return refuse("spec.tools of the task %s does not give it this tool: go on without it", lead.Name)
+		return refuse("the task %s does not have this tool, as its spec.tools says: go on without it", lead.Name)
 	}
 	switch w := o.Wish; {
 	case w.Create != nil:
@@ -323,7 +323,7 @@ func (d *calling) nameProblem(name string, longest int) *CallPlan {
 	room := longest - len(toolcall.ObjectName(d.lead.Name, ""))
 	switch {
 	case name == toolcall.Self:
-		p = refuse("%s means the calling task itself: choose another name", name)
+		p = refuse("the name %s means the calling task itself: choose another one", name)
 	case !shortName.MatchString(name):
 		p = refuse("the name %q is not one: use lower-case letters, digits and '-', and begin and end with a letter or digit", name)
 	case room < 1:
@@ -342,7 +342,7 @@ func (d *calling) child(name string) (*v1alpha1.Task, *CallPlan) {
 	var p CallPlan
 	switch {
 	case name == toolcall.Self:
-		p = refuse("%s means the calling task itself, and this tool is about its children: name one that task_list shows", name)
+		p = refuse("the name %s means the calling task itself, and this tool is about its children: name one that task_list shows", name)
 	case task == nil:
 		p = refuse("the task %s has no child %s: task_list shows those that it has", d.lead.Name, name)
 	case task.DeletionTimestamp != nil:

@@ -147,7 +147,7 @@ func TestAChildThatIsNotMade(t *testing.T) {
 	}{
 		"without a name":                 {`{"name":"","prompt":"p"}`, nil, "use lower-case letters, digits and '-'"},
 		"with a path":                    {`{"name":"a/b","prompt":"p"}`, nil, "use lower-case letters, digits and '-'"},
-		"by a reserved name":             {`{"name":"self","prompt":"p"}`, nil, "choose another name"},
+		"by a reserved name":             {`{"name":"self","prompt":"p"}`, nil, "choose another one"},
 		"by a long name":                 {`{"name":"` + strings.Repeat("n", 42) + `","prompt":"p"}`, nil, "use 41 characters at most"},
 		"of a long supervisor":           {`{"name":"d","prompt":"p"}`, func(c *call) { c.Task.Name = strings.Repeat("n", 46) }, "so long that no name can follow it"},
 		"one too many":                   {`{"name":"d","prompt":"p"}`, func(c *call) { c.Children = 20 }, "has 20 children, and children.maximum allows 20"},

@@ -91,7 +91,7 @@ func TestWhatIsNotPublished(t *testing.T) {
 		"over one of that checkpoint":        {`{"task":"a"}`, func(c *call) { c.branched(3, "kubectl", v1alpha1.CheckpointBranch{}) }, "checkpoint 3 has the branch work already, as kubectl has asked"},
 		"without a branch": {`{"task":"a"}`, func(c *call) {
 			c.Task.Spec.Publish, c.Task.Spec.Tools = nil, []v1alpha1.AgentTool{v1alpha1.ToolPublish}
-		}, "spec.tools of the task lead does not give it this tool"},
+		}, "the task lead does not have this tool, as its spec.tools says"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCall(t, v1alpha1.ToolPublish, test.arguments).withCheckpoints("lead-a", 3)

@@ -118,7 +118,7 @@ func TestWhoMayCall(t *testing.T) {
 		"one that is gone":          {func(c *call) { c.Task = nil }, "is gone"},
 		"one that is being deleted": {func(c *call) { c.Task.DeletionTimestamp = ptr.To(metav1.Now()) }, "being deleted"},
 		"a worker":                  {func(c *call) { c.Task.Spec.Role = v1alpha1.RoleWorker }, "only a supervisor has this tool"},
-		"one without the tool":      {func(c *call) { c.Task.Spec.Tools = []v1alpha1.AgentTool{"diff"} }, "spec.tools of the task lead does not give it this tool"},
+		"one without the tool":      {func(c *call) { c.Task.Spec.Tools = []v1alpha1.AgentTool{"diff"} }, "the task lead does not have this tool, as its spec.tools says"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCall(t, v1alpha1.ToolTaskStop, `{"task":"a"}`)
@@ -134,7 +134,7 @@ func TestAWishThatIsNone(t *testing.T) {
 		"an unknown field":     {"task_stop", `{"task":"a","template":{}}`, "the arguments are not those of task_stop"},
 		"a number as a name":   {"task_stop", `{"task":1}`, "correct them, and call it again"},
 		"two at once":          {"task_stop", `{"task":"a"}{}`, "something follows them"},
-		"33 tasks to wait for": {"task_create", `{"depends_on":["` + strings.Repeat(`a","`, 32) + `a"]}`, "depends_on names 33 tasks, and 32 are possible"},
+		"33 tasks to wait for": {"task_create", `{"depends_on":["` + strings.Repeat(`a","`, 32) + `a"]}`, "the call names 33 tasks in depends_on, and 32 are possible"},
 		"17 ways":              {"task_fork", `{"variants":[` + strings.Repeat(`{},`, 16) + `{}]}`, "the fork has 17 variants, and 16 are possible"},
 		"nothing":              {"task_stop", ``, "the arguments are not those of task_stop"},
 	} {
