@@ -75,7 +75,7 @@ const (
 	ChildrenOrphan ChildrenOnDelete = "Orphan"
 )
 
-// Children are the limits of a supervisor's children.
+// Children are the limits of a supervisor's children, and what they are made of.
 type Children struct {
 	// maximum is the number of children that the task may have, finished ones included.
 	// +optional
@@ -83,10 +83,22 @@ type Children struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	Maximum *int32 `json:"maximum,omitempty"`
+	// atOnce is how many of the children run at once, by whomever they were made; any number when
+	// left out. The others are Queued, without a pod, and start by priority and age. A lower number
+	// stops none that runs.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	AtOnce *int32 `json:"atOnce,omitempty"`
 	// onDelete says what becomes of the children when the task is deleted.
 	// +optional
 	// +kubebuilder:default=Delete
 	OnDelete ChildrenOnDelete `json:"onDelete,omitempty"`
+	// template is what the children are made of that the agent makes with the tool task_create. What
+	// it leaves out is as in this task; so is their repository, always. A change takes effect with
+	// the next child.
+	// +optional
+	Template *ChildTemplate `json:"template,omitempty"`
 }
 
 // ContractStatus is a task's place in its contract.
@@ -111,6 +123,13 @@ type ContractStatus struct {
 	// the task completes or fails. It is absent while it does not.
 	// +optional
 	LeadingSince *metav1.Time `json:"leadingSince,omitempty"`
+	// handledCalls are the ids of the newest calls of the tool phase_set that were carried out, newest
+	// last. None of them is carried out again.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=63
+	HandledCalls []string `json:"handledCalls,omitempty"`
 }
 
 // ParentStatus is the parent that was found for spec.parentRef.

@@ -62,7 +62,9 @@ type CommitAuthor struct {
 // sees them. Commits of others are not discarded, unless onDiverged allows it. What Clew itself
 // has published for the task before is replaced, down to the commits of others that it was
 // published onto. The condition Published says how it went. A
-// task that starts from this one or is forked from it publishes nothing by itself.
+// task that starts from this one or is forked from it publishes nothing by itself. When a branch of a
+// child's Checkpoint is pushed and the child has no publish of its own, its parent's uncommitted,
+// message, author, pushOptions and protectedPaths hold.
 type Publish struct {
 	// id makes Clew publish again: change it once you have removed what kept the work from being
 	// published.

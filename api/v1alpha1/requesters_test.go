@@ -416,6 +416,44 @@ func TestTheManagerNamesTheRequesterOfAForksTask(t *testing.T) {
 	must(t, p.manager.Update(t.Context(), task))
 }
 
+// TestTheManagerNamesTheTaskWhoseAgentHasAsked: of what the manager changes, and nobody else can.
+func TestTheManagerNamesTheTaskWhoseAgentHasAsked(t *testing.T) {
+	p := newPeople(t)
+	must(t, p.ann.Create(t.Context(), builders.Task("steered")))
+	task := live(t, "steered")
+	task.Spec.OperatingMode = v1alpha1.OperatingModeSuspended
+	task.Spec.RequestedBy.OperatingMode, task.Spec.RequestedBy.Created = "task:lead", "eve"
+	must(t, p.manager.Update(t.Context(), task))
+	wantRequesters(t, "steered", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "task:lead"})
+	task = live(t, "steered")
+	task.Spec.OperatingMode = v1alpha1.OperatingModeRunning
+	task.Spec.RequestedBy.OperatingMode = "task:lead"
+	must(t, p.carol.Update(t.Context(), task))
+	wantRequesters(t, "steered", v1alpha1.TaskRequesters{Created: "ann", OperatingMode: "carol"})
+
+	fork := &v1alpha1.Fork{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "lead-ways"},
+		Spec:       v1alpha1.ForkSpec{SourceRef: v1alpha1.NameReference{Name: "t"}, Variants: []v1alpha1.ForkVariant{{Name: "lead-a"}}, RequestedBy: "task:lead"},
+	}
+	must(t, p.manager.Create(t.Context(), fork))
+	if fork.Spec.RequestedBy != "task:lead" {
+		t.Errorf("the Fork was requested by %q", fork.Spec.RequestedBy)
+	}
+
+	checkpoint := &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "steered-1"},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "steered"}},
+	}
+	must(t, p.manager.Create(t.Context(), checkpoint))
+	checkpoint.Spec.Branches = []v1alpha1.CheckpointBranch{{Name: "main", Push: v1alpha1.PushOrigin, RequestedBy: "task:lead"}}
+	checkpoint.Spec.BranchesChangedBy = "task:lead"
+	must(t, p.manager.Update(t.Context(), checkpoint))
+	wantBranches(t, "steered-1", "task:lead", map[string]string{"main": "task:lead"})
+	checkpoint.Spec.Branches = append(checkpoint.Spec.Branches, v1alpha1.CheckpointBranch{Name: "other", RequestedBy: "task:lead"})
+	must(t, p.carol.Update(t.Context(), checkpoint))
+	wantBranches(t, "steered-1", "carol", map[string]string{"main": "task:lead", "other": "carol"})
+}
+
 // A copied manifest of a fork's task contains what the manager wrote.
 func TestOnlyTheManagerNamesTheForkOfATask(t *testing.T) {
 	p := newPeople(t)

@@ -70,7 +70,8 @@ type Acknowledgement struct {
 }
 
 // TaskRequesters are the users who requested the parts of a Task's spec, by the names that
-// the API server authenticated. Each changes only together with its part.
+// the API server authenticated. Each changes only together with its part. What the agent of a
+// supervisor has asked for with a tool is by task:NAME, of that supervisor.
 type TaskRequesters struct {
 	// created is who created the Task, or the Fork that it was created for.
 	// +optional
@@ -122,6 +123,8 @@ type TaskRequesters struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.onFinish) || self.onFinish.action != 'Delete' || !has(self.adopt) || self.adopt != 'Latest'",message="onFinish.action Delete cannot go with adopt: Latest, which is for Tasks that a pipeline applies again: set onFinish.action to Release, which keeps the finished Task, or leave adopt out"
 // +kubebuilder:validation:XValidation:rule="!has(self.publish) || has(self.repository)",message="publish needs a repository to push to: set repository, or leave publish out"
 // +kubebuilder:validation:XValidation:rule="!has(self.retryOn) || !has(self.failOn) || ((!has(self.retryOn.exitCodes) || !has(self.failOn.exitCodes) || self.retryOn.exitCodes.all(c, !(c in self.failOn.exitCodes))) && (!has(self.retryOn.reasons) || !has(self.failOn.reasons) || self.retryOn.reasons.all(r, !(r in self.failOn.reasons))))",message="retryOn and failOn have an exit code or a reason in common: leave it out of one of them"
+// +kubebuilder:validation:XValidation:rule="self.role == 'Supervisor' || !has(self.tools) || self.tools.all(t, t in ['checkpoint', 'checkpoints', 'history_search', 'diff'])",fieldPath=".tools",message="only a supervisor has the tools that begin with task_, phase_set and publish: set role to Supervisor, or leave them out of tools"
+// +kubebuilder:validation:XValidation:rule="!has(self.tools) || !('publish' in self.tools) || has(self.publish)",fieldPath=".tools",message="the tool publish pushes to the branch in spec.publish: set publish, or leave it out of tools"
 type TaskSpec struct {
 	// repository the task works on; an empty repository when left out. It may be corrected until
 	// the workspace was laid out from it.
@@ -146,10 +149,18 @@ type TaskSpec struct {
 	Agent Agent `json:"agent,omitempty"`
 
 	// tools are those of Clew's own tools that the agent gets: by its configuration if it knows MCP,
-	// and by the program clew in each pod. All of them are about the task itself: checkpoint takes a
+	// and by the program clew in each pod. Four are about the task itself: checkpoint takes a
 	// checkpoint, checkpoints lists them, history_search searches the conversation as it stands, and
-	// diff shows what has changed. When left out, the agent gets all that this version of Clew gives
-	// every agent; [] gives none. A change takes effect with the next attempt.
+	// diff shows what has changed. The others are a supervisor's, and concern its own children, its
+	// contract and its branch, and nothing else: task_create makes a child of what
+	// children.template says, task_list lists the children, task_wait waits for them, task_history
+	// and task_diff read what they have said and changed; task_stop, task_resume and task_rewind
+	// steer those that task_create and task_fork have made, and no child that somebody applied;
+	// task_fork makes new children that go on from a checkpoint of one; phase_set moves the
+	// contract to another phase; publish pushes the latest checkpoint of the task or of a child to the branch
+	// in spec.publish, as that says. When left out, a worker's agent gets the four, and a
+	// supervisor's all, publish only if spec.publish is set; [] gives none. A change takes effect
+	// with the next attempt.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -247,7 +258,7 @@ type TaskSpec struct {
 	// +optional
 	ParentRef *NameReference `json:"parentRef,omitempty"`
 
-	// children are the limits of a supervisor's children.
+	// children are the limits of a supervisor's children, and what they are made of.
 	// +optional
 	Children *Children `json:"children,omitempty"`
 

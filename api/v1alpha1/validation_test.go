@@ -83,7 +83,9 @@ func badTasks() map[string]struct {
 		"too many patterns": {spec(func(s *v1alpha1.TaskSpec) {
 			s.CheckpointPolicy.BeforeRiskyTools = slices.Repeat([]v1alpha1.RiskyToolPattern{{Tool: "x"}}, 33)
 		}), "must have at most 32 items"},
-		"an unknown tool":         {tools("task_create"), `supported values: "checkpoint", "checkpoints", "history_search", "diff"`},
+		"an unknown tool":         {tools("task_destroy"), `supported values: "checkpoint", "checkpoints", "history_search", "diff", "task_create"`},
+		"a supervisor's tool":     {tools("diff", "task_create"), "only a supervisor has the tools that begin with task_, phase_set and publish: set role to Supervisor"},
+		"a supervisor's publish":  {tools("publish"), "only a supervisor has the tools"},
 		"a tool given twice":      {tools("diff", "diff"), "Duplicate value"},
 		"a snapshot each message": {snapshotEvery(1), "snapshotEveryMessages must be 0, for no automatic snapshots, or at least 5"},
 		"a negative number":       {snapshotEvery(-1), "should be greater than or equal to 0"},
@@ -273,6 +275,12 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 			s.Children = &v1alpha1.Children{Maximum: &n}
 		}
 	}
+	atOnce := func(n int32) func(*v1alpha1.TaskSpec) {
+		return func(s *v1alpha1.TaskSpec) {
+			supervisor("")(s)
+			s.Children = &v1alpha1.Children{AtOnce: &n}
+		}
+	}
 	for name, c := range map[string]struct {
 		change   func(*v1alpha1.TaskSpec)
 		sentence string
@@ -290,6 +298,9 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 		"a phase that is none by default": {supervisor("Deploy"), "contract.phase is not one of the contract's phases"},
 		"1,001 children":                  {children(1001), "less than or equal to 1000"},
 		"less than no children":           {children(-1), "greater than or equal to 0"},
+		"no child at once":                {atOnce(0), "greater than or equal to 1"},
+		"1,001 children at once":          {atOnce(1001), "less than or equal to 1000"},
+		"the tool publish and no branch":  {func(s *v1alpha1.TaskSpec) { supervisor("")(s); s.Tools = []v1alpha1.AgentTool{"publish"} }, "the tool publish pushes to the branch in spec.publish: set publish"},
 		"a task that is its own child":    {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "bad-place"} }, "parentRef cannot name the task itself"},
 		"a parent of another namespace":   {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "other/lead"} }, "cannot name another namespace"},
 	} {
@@ -298,6 +309,9 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 		})
 	}
 
+	if err := create(builders.Task("all-tools", spec(supervisor("")), tools(append(v1alpha1.DefaultTools(), v1alpha1.SupervisorTools()...)...), publish(func(*v1alpha1.Publish) {}))); err != nil {
+		t.Errorf("a supervisor with all tools is refused: %v", err)
+	}
 	lead := created(t, builders.Task("lead", spec(supervisor("Plan")), spec(func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "above"} })))
 	for name, c := range map[string]struct {
 		change   func(*v1alpha1.TaskSpec)

@@ -27,6 +27,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/historyhub"
 	"github.com/clew-dev/clew/internal/controller/places"
 	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/controller/toolcall"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -178,10 +179,11 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 	code := gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile}
 	running := places.New(o.tasks, mgr.GetCache())
 	metrics.Registry.MustRegister(running.Metrics()...)
+	phases := &toolcall.Phases{}
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded, Code: code,
 		Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Stamped: o.stamped,
-		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry), Places: running,
+		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry), Places: running, PhaseCalls: phases,
 	}
 	if err := tasks.SetupWithManager(mgr, hub, o.workers); err != nil {
 		return fmt.Errorf("add the task controller: %w", err)
@@ -214,6 +216,12 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 	}
 	if err := forks.SetupWithManager(mgr, hub, 1); err != nil {
 		return fmt.Errorf("add the fork controller: %w", err)
+	}
+	calls := &toolcall.Reconciler{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Phases: phases, Clock: clock.RealClock{}, Stamped: o.stamped,
+	}
+	if err := calls.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("add the controller of tools' calls: %w", err)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ const module = "github.com/clew-dev/clew/"
 var layering = [][]string{
 	{"internal/gitpath"},
 	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitstoreapi", "internal/logging", "internal/namespaceid", "internal/refname"},
-	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/pathmatch", "internal/reason", "internal/rollback", "internal/serving"},
+	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/pathmatch", "internal/reason", "internal/rollback", "internal/serving", "internal/toolcall"},
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
 	{"internal/gitstore", "internal/history/postgres", "internal/keptspec", "internal/queue", "internal/resources"},
 	{"internal/history/namespaced", "internal/plan", "internal/retention"},
@@ -30,7 +30,7 @@ var layering = [][]string{
 	{"internal/server/checkpointrequests"},
 	{"internal/server", "internal/cli"},
 	{"internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/places", "internal/controller/podaccount", "internal/controller/requeue", "internal/controller/startpoint"},
-	{"internal/controller/checkpoint", "internal/controller/conversationsnapshot", "internal/controller/fork", "internal/controller/task"},
+	{"internal/controller/checkpoint", "internal/controller/conversationsnapshot", "internal/controller/fork", "internal/controller/task", "internal/controller/toolcall"},
 	{"internal/controller"},
 	{"cmd", "hack", "internal/crash"},
 }

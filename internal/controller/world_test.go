@@ -36,6 +36,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/historyhub"
 	"github.com/clew-dev/clew/internal/controller/places"
 	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/controller/toolcall"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
@@ -164,9 +165,10 @@ func (w *world) startManager() {
 	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, cmp.Or(w.grace, 300*time.Millisecond)
 	events := mgr.GetEventRecorder("clew-manager")
 	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
+	phases := &toolcall.Phases{}
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
-		Pods: pods, Code: w.branches, Places: places.New(w.atOnce, mgr.GetCache()),
+		Pods: pods, Code: w.branches, Places: places.New(w.atOnce, mgr.GetCache()), PhaseCalls: phases,
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, cmp.Or(w.workers, 2))).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}
@@ -180,6 +182,8 @@ func (w *world) startManager() {
 	// By this clock each Fork has waited for long, and is not tried again by itself for minutes.
 	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Clock: clocktesting.NewFakePassiveClock(time.Now().Add(time.Hour)), Stamped: true}
 	w.Expect(forks.SetupWithManager(mgr, hub, 1)).To(Succeed())
+	calls := &toolcall.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Phases: phases, Clock: clock.RealClock{}, Stamped: true}
+	w.Expect(calls.SetupWithManager(mgr)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
 	done := make(chan error, 1)

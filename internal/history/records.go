@@ -263,6 +263,11 @@ func BranchEventID(taskUID string, parts ...string) string {
 	return eventID("branch", taskUID, strings.Join(parts, "/"))
 }
 
+// ToolCallEventID is the id of the event that a call of a supervisor's tool was answered.
+func ToolCallEventID(taskUID, callID string) string {
+	return eventID("tool-call", taskUID, callID)
+}
+
 // ImportedEventID is the id of an imported event; id is the one it was exported with.
 func ImportedEventID(namespace, taskUID, id string) string {
 	return eventID("imported/"+namespace, taskUID, id)

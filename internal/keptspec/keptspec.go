@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
@@ -48,10 +49,8 @@ func Of(spec *v1alpha1.TaskSpec) (history.KeptSpec, error) {
 		return history.KeptSpec{}, fmt.Errorf("decode the spec: %w", err)
 	}
 	c := cleaner{}
-	for _, field := range []string{"repository", "template"} { // all others are Clew's own
-		if part, ok := tree[field]; ok {
-			tree[field] = c.clean("spec."+field, field, part)
-		}
+	for _, path := range [][]string{{"repository"}, {"template"}, {"children", "template", "container"}} { // all others are Clew's own
+		c.part(tree, path)
 	}
 	if data, err = json.Marshal(tree); err != nil {
 		return history.KeptSpec{}, fmt.Errorf("encode the spec: %w", err)
@@ -74,6 +73,21 @@ type cleaner struct {
 	kept history.KeptSpec
 	// agent is true within the agent's container.
 	agent bool
+}
+
+// part cleans the part of a spec at a path, if the spec has it.
+func (c *cleaner) part(spec map[string]any, path []string) {
+	last := len(path) - 1
+	for _, field := range path[:last] {
+		below, ok := spec[field].(map[string]any)
+		if !ok {
+			return
+		}
+		spec = below
+	}
+	if value, ok := spec[path[last]]; ok {
+		spec[path[last]] = c.clean("spec."+strings.Join(path, "."), path[last], value)
+	}
 }
 
 // clean returns a value without what is not kept. field is the name of the field that it is in.

@@ -105,6 +105,11 @@ func TestNothingThatLooksSecretIsKept(t *testing.T) {
 		"a header of a probe": {agent(func(c *corev1.Container) {
 			c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{HTTPHeaders: []corev1.HTTPHeader{{Name: "Authorization", Value: "Bearer " + secret}}}}}
 		}), nil, []string{"spec.template.spec.containers[0].readinessProbe.httpGet.httpHeaders[0].value"}},
+		"a secret of the children": {func(s *v1alpha1.TaskSpec) {
+			s.Children = &v1alpha1.Children{OnDelete: v1alpha1.ChildrenOrphan, Template: &v1alpha1.ChildTemplate{Container: &v1alpha1.ChildContainer{
+				Args: []string{"--fast"}, Env: []corev1.EnvVar{{Name: "MODE", Value: "fast"}, {Name: "TOKEN", Value: secret}},
+			}}}
+		}, nil, []string{"spec.children.template.container.env[1].value"}},
 		"a query of the repository's URL": {func(s *v1alpha1.TaskSpec) {
 			s.Repository.URL += "?private=" + secret
 		}, nil, []string{"spec.repository.url"}},

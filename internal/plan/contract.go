@@ -67,7 +67,8 @@ func (d *decision) joinContract() *Blocker {
 			"the contract %s has %d tasks, as many as a contract can have: delete one that is not needed, or use another contract", name, v1alpha1.MaxContractTasks)}
 	}
 	if supervisor {
-		d.enterPhase(name, cmp.Or(d.specPhase(), d.task.Spec.PhasesOf()[0]), "begins in phase")
+		d.enterPhase(name, cmp.Or(d.specPhase(), d.task.Spec.PhasesOf()[0]), "begins in phase", d.phaseRequester())
+		d.s.Contract.SpecPhase = d.specPhase()
 		return nil
 	}
 	phase, b := d.phaseToJoin(name)
@@ -131,17 +132,54 @@ func (d *decision) followPhase() {
 		c.SpecPhase = phase
 		return
 	}
-	d.enterPhase(c.Name, phase, "goes from phase "+c.Phase+" to")
+	d.enterPhase(c.Name, phase, "goes from phase "+c.Phase+" to", d.phaseRequester())
+	d.s.Contract.SpecPhase = phase
 }
 
-// enterPhase sets the contract's phase as the spec asks for it.
-func (d *decision) enterPhase(contract, phase, how string) {
-	actor := clew
-	if d.specPhase() != "" {
-		actor = actorOf(d.contractRequester())
+// PhaseCall is a call of the tool phase_set by a supervisor's agent that has no answer yet.
+type PhaseCall struct {
+	// ID is the call's.
+	ID string
+	// Phase is the one that the contract is to go to.
+	Phase string
+}
+
+// maxHandledCalls is how many calls the status remembers.
+const maxHandledCalls = 32
+
+// PhaseCallHandled reports whether a supervisor's contract has followed a call.
+func PhaseCallHandled(task *v1alpha1.Task, id string) bool {
+	return task.Status.Contract != nil && slices.Contains(task.Status.Contract.HandledCalls, id)
+}
+
+// followPhaseCall moves the contract that a supervisor leads to the phase that its agent has asked for,
+// once. A call that names no phase of the contract is refused by whoever answers it.
+func (d *decision) followPhaseCall() {
+	call, c := d.o.PhaseCall, d.s.Contract
+	if call == nil || c == nil || d.task.Spec.Role != v1alpha1.RoleSupervisor || slices.Contains(c.HandledCalls, call.ID) ||
+		!slices.Contains(d.task.Spec.PhasesOf(), call.Phase) {
+		return
 	}
-	leading := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{}).LeadingSince
-	d.s.Contract = &v1alpha1.ContractStatus{Name: contract, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now)), LeadingSince: leading}
+	if call.Phase != c.Phase {
+		d.enterPhase(c.Name, call.Phase, "goes from phase "+c.Phase+" to", TaskActor(d.task.Name))
+	}
+	handled := append(slices.Clone(c.HandledCalls), call.ID)
+	d.s.Contract.HandledCalls = handled[max(0, len(handled)-maxHandledCalls):]
+}
+
+// phaseRequester returns who asked for the phase in the spec; Clew if the spec has none.
+func (d *decision) phaseRequester() string {
+	if d.specPhase() == "" {
+		return clew
+	}
+	return actorOf(d.contractRequester())
+}
+
+// enterPhase sets the contract's phase.
+func (d *decision) enterPhase(contract, phase, how, actor string) {
+	next := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{})
+	next.Name, next.Phase, next.Since = contract, phase, ptr.To(metav1.NewTime(d.now))
+	d.s.Contract = &next
 	d.addEntry(v1alpha1.EventPhaseChanged, actor, fmt.Sprintf("the contract %s %s %s", contract, how, phase))
 }
 

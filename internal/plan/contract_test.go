@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,78 @@ func TestASupervisorLeadsItsContractThroughItsPhases(t *testing.T) {
 	s.step()
 	if c := s.status().Contract; c.Phase != v1alpha1.PhaseReview || s.writes != writes {
 		t.Errorf("a phase that the spec did not ask for is moved back to %+v, with %d writes", c, s.writes-writes)
+	}
+}
+
+// TestAToolMovesTheContractOnce: neither the call again nor the spec, which has not changed, moves it
+// after that.
+func TestAToolMovesTheContractOnce(t *testing.T) {
+	s := newScene(t, supervisor(v1alpha1.PhaseSpecify))
+	s.o.Contract.Room = true
+	s.step()
+	s.o.PhaseCall = &PhaseCall{ID: "call-1", Phase: v1alpha1.PhaseExecute}
+	s.step()
+	if c := s.status().Contract; c.Phase != v1alpha1.PhaseExecute || c.SpecPhase != v1alpha1.PhaseSpecify || c.LeadingSince == nil || !PhaseCallHandled(s.o.Task, "call-1") {
+		t.Fatalf("after the call the contract is %+v", c)
+	}
+	if e := s.lastEntry(v1alpha1.EventPhaseChanged); e.Actor != "task tidy-up" || e.Message != "the contract port goes from phase Specify to Execute" {
+		t.Errorf("the entry is %+v", e)
+	}
+	writes := s.writes
+	s.step()
+	if s.writes != writes {
+		t.Error("the same call was carried out again")
+	}
+
+	s.o.Task.Spec.Contract.Phase = v1alpha1.PhaseReview // a person, meanwhile
+	s.step()
+	if c := s.status().Contract; c.Phase != v1alpha1.PhaseReview || !PhaseCallHandled(s.o.Task, "call-1") {
+		t.Errorf("after the spec's phase was changed the contract is %+v", c)
+	}
+}
+
+func TestWhichCallsOfPhaseSetAreCarriedOut(t *testing.T) {
+	for name, c := range map[string]struct {
+		task    []builders.TaskOption
+		call    PhaseCall
+		entries int
+		handled bool
+	}{
+		"to a later phase":          {[]builders.TaskOption{supervisor("")}, PhaseCall{"a", v1alpha1.PhasePlan}, 2, true},
+		"to the one it is in":       {[]builders.TaskOption{supervisor("")}, PhaseCall{"a", v1alpha1.PhaseResearch}, 1, true},
+		"to none of the contract":   {[]builders.TaskOption{supervisor("", "One", "Two")}, PhaseCall{"a", v1alpha1.PhasePlan}, 1, false},
+		"of a worker, which cannot": {[]builders.TaskOption{member("")}, PhaseCall{"a", v1alpha1.PhasePlan}, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, c.task...)
+			s.o.Contract.Room = true
+			s.step()
+			s.o.PhaseCall = &c.call
+			s.step()
+			entries := 0
+			for _, e := range s.status().History {
+				if e.Reason == v1alpha1.EventPhaseChanged {
+					entries++
+				}
+			}
+			if entries != c.entries || PhaseCallHandled(s.o.Task, "a") != c.handled {
+				t.Errorf("%d changes of the phase, handled %v; want %d and %v", entries, PhaseCallHandled(s.o.Task, "a"), c.entries, c.handled)
+			}
+		})
+	}
+}
+
+func TestTheStatusRemembersTheNewestCalls(t *testing.T) {
+	s := newScene(t, supervisor(""))
+	s.o.Contract.Room = true
+	s.step()
+	for i := range 40 {
+		s.o.PhaseCall = &PhaseCall{ID: fmt.Sprint(i), Phase: v1alpha1.DefaultPhases()[i%2]}
+		s.o.Recorded = s.status().HistorySequence
+		s.step()
+	}
+	if calls := s.status().Contract.HandledCalls; len(calls) != 32 || calls[0] != "8" || calls[31] != "39" {
+		t.Errorf("it remembers %v", calls)
 	}
 }
 

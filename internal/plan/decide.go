@@ -31,6 +31,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.noteStarted()
 		d.followParent()
 		d.followPhase()
+		d.followPhaseCall()
 		d.followChildren()
 		d.awaitTasks()
 		d.considerRewind()

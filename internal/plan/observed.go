@@ -74,6 +74,9 @@ type Observed struct {
 	// Contract is what was found of the task's contract, and Parent of its parent.
 	Contract Contract
 	Parent   Parent
+	// PhaseCall is the oldest call of the tool phase_set that the agent of a supervisor has made and that
+	// has no answer yet; nil for none.
+	PhaseCall *PhaseCall
 	// Children are the tasks whose parent this one is, as their status says. They are only read.
 	Children []v1alpha1.Task
 	// Stamped is true when spec.requestedBy was written by admission, and holds

@@ -2,14 +2,16 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// An installation may limit how many tasks run at once. A task then has a place while its agent runs
+// An installation may limit how many tasks run at once, and a supervisor how many of its children. A task then has a place while its agent runs
 // or is about to, and keeps it from one attempt to the next where Clew itself decides on that. Package
 // queue decides who is next; the status alone says who has a place.
 
@@ -17,11 +19,14 @@ import (
 type Queue struct {
 	// Waits is true if the task has no place and cannot have one now.
 	Waits bool
-	// OfNamespace is true if that is for the limit of its namespace, and false for the cluster's.
-	OfNamespace bool
-	// Maximum is how many tasks run at once in the cluster, MaximumPerNamespace in each namespace; 0
-	// for any number.
-	Maximum, MaximumPerNamespace int
+	// OfParent is true if that is for the limit of its parent's children, and OfNamespace if it is for
+	// that of its namespace; otherwise it is for the cluster's.
+	OfParent, OfNamespace bool
+	// Maximum is how many tasks run at once in the cluster, MaximumPerNamespace in each namespace,
+	// and MaximumOfParent of the children of the task's Parent; 0 for any number.
+	Maximum, MaximumPerNamespace, MaximumOfParent int
+	// Parent is the name of the task's parent; "" for none.
+	Parent string
 }
 
 // longPause is how long a task may rest between two attempts without losing its place.
@@ -69,15 +74,35 @@ func (d *decision) queues() bool {
 // it is may change with each task that ends, and would be a write for every task that waits.
 func (d *decision) queueMessage(q Queue) string {
 	const next = "; of those that wait, the one with the highest priority starts first, and among equals the oldest"
+	ofParent := fmt.Sprintf("the task waits for a place: at most %s at once, as children.atOnce of that task says", childrenRun(q.MaximumOfParent, q.Parent)) + next
 	ofNamespace := fmt.Sprintf("the task waits for a place: at most %s at once in this namespace", tasksRun(q.MaximumPerNamespace)) + next
 	ofCluster := fmt.Sprintf("the task waits for a place: at most %s at once in this cluster", tasksRun(q.Maximum)) + next
-	if c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); c != nil && (c.Message == ofNamespace || c.Message == ofCluster) {
+	if c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); c != nil && slices.Contains([]string{ofParent, ofNamespace, ofCluster}, c.Message) {
 		return c.Message
 	}
-	if q.OfNamespace {
+	switch {
+	case q.OfParent:
+		return ofParent
+	case q.OfNamespace:
 		return ofNamespace
 	}
 	return ofCluster
+}
+
+// AtOnceOf returns how many children of a task run at once; 0 for any number.
+func AtOnceOf(task *v1alpha1.Task) int {
+	if c := task.Spec.Children; c != nil && task.Spec.Role == v1alpha1.RoleSupervisor {
+		return int(ptr.Deref(c.AtOnce, 0))
+	}
+	return 0
+}
+
+// childrenRun says how many children of a task run.
+func childrenRun(n int, parent string) string {
+	if n == 1 {
+		return "1 child of " + parent + " runs"
+	}
+	return fmt.Sprintf("%d children of %s run", n, parent)
 }
 
 // tasksRun says how many tasks run.

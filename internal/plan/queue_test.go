@@ -56,6 +56,41 @@ func TestTheMessageHasTheLimitsOfNow(t *testing.T) {
 	s.wantEntries(v1alpha1.EventTaskQueued)
 }
 
+func TestAChildWaitsForTheOthersOfItsParent(t *testing.T) {
+	s := newScene(t)
+	s.o.Queue = Queue{Waits: true, OfParent: true, Parent: "lead", MaximumOfParent: 2, Maximum: 9}
+	s.step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonQueued, "at most 2 children of lead run at once, as children.atOnce of that task says")
+	writes := s.writes
+	s.o.Queue.OfParent = false // the cluster is full now
+	s.after(time.Hour).step()
+	if s.writes != writes {
+		t.Error("which of the limits is reached was written again")
+	}
+	s.o.Queue.OfParent, s.o.Queue.MaximumOfParent = true, 1
+	s.step()
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonQueued, "at most 1 child of lead runs at once")
+	s.turn().step()
+	s.wantStarted(1)
+}
+
+func TestHowManyChildrenRunAtOnce(t *testing.T) {
+	two := ptr.To[int32](2)
+	for name, c := range map[string]struct {
+		spec v1alpha1.TaskSpec
+		want int
+	}{
+		"a worker":                    {v1alpha1.TaskSpec{}, 0},
+		"a supervisor without limits": {v1alpha1.TaskSpec{Role: v1alpha1.RoleSupervisor}, 0},
+		"one with another limit":      {v1alpha1.TaskSpec{Role: v1alpha1.RoleSupervisor, Children: &v1alpha1.Children{Maximum: two}}, 0},
+		"one with this limit":         {v1alpha1.TaskSpec{Role: v1alpha1.RoleSupervisor, Children: &v1alpha1.Children{AtOnce: two}}, 2},
+	} {
+		if got := AtOnceOf(&v1alpha1.Task{Spec: c.spec}); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
 func TestWhatElseIsMissingIsToldBeforeTheQueue(t *testing.T) {
 	s := newScene(t, builders.DependsOn("a")).full().exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning).step()
 	s.wantState(v1alpha1.ReasonWaitingForTasks)

@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"cmp"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -19,7 +20,7 @@ const maxRequester = 256
 // such, since clients choose that name freely. It is "" when neither is known.
 func Requester(object metav1.Object, stamp string, field ...any) string {
 	if stamp != "" {
-		return resources.PlainText(stamp, maxRequester)
+		return named(stamp)
 	}
 	if manager := FieldManager(object, field...); manager != "" {
 		return byManager(manager)
@@ -28,8 +29,27 @@ func Requester(object metav1.Object, stamp string, field ...any) string {
 }
 
 // byManager returns the name of a field manager, marked as such.
-func byManager(name string) string {
-	return resources.PlainText(name, maxRequester) + " (field manager)"
+func byManager(name string) string { return named(name) + " (field manager)" }
+
+// taskPrefix begins the name by which the manager passes on what the agent of a supervisor has asked for
+// with a tool: in place of a user's, and as a field manager.
+const taskPrefix = "task:"
+
+// TaskRequester returns the name by which the manager passes on what a task's agent has asked for.
+func TaskRequester(task string) string { return taskPrefix + task }
+
+// IsTaskRequester reports whether the agent of a task has asked, and not a person or a program of theirs.
+func IsTaskRequester(name string) bool { return strings.HasPrefix(name, taskPrefix) }
+
+// TaskActor returns the actor of what a task's agent has asked for.
+func TaskActor(task string) string { return "task " + task }
+
+// named returns a requester's name as people read it.
+func named(name string) string {
+	if task, ok := strings.CutPrefix(name, taskPrefix); ok {
+		name = TaskActor(task)
+	}
+	return resources.PlainText(name, maxRequester)
 }
 
 // FieldManager returns the field manager that owns the field; "" when none does. Of

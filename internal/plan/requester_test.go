@@ -108,3 +108,19 @@ func TestTheUserThatAdmissionWroteIsRecorded(t *testing.T) {
 		t.Errorf("the status names %q", s.status().Rewind.RequestedBy)
 	}
 }
+
+func TestWhatAnAgentHasAskedForIsItsTasks(t *testing.T) {
+	for name, c := range map[string]struct{ stamp, manager, want string }{
+		"as the manager has passed it on":        {TaskRequester("lead"), "task:lead", "task lead"},
+		"as its field manager, without a policy": {"", "task:lead", "task lead (field manager)"},
+		"a person":                               {"ann", "kubectl", "ann"},
+	} {
+		task := builders.Task("work")
+		task.ManagedFields = []metav1.ManagedFieldsEntry{
+			{Manager: c.manager, Time: &metav1.Time{Time: time.Unix(1, 0)}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:resume":{"f:id":{}}}}`)},
+		}
+		if got := Requester(task, c.stamp, "spec", "resume", "id"); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}

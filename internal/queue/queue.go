@@ -1,10 +1,10 @@
-// Package queue decides which tasks may run when only so many may run at once, in the cluster and in
-// each namespace.
+// Package queue decides which tasks may run when only so many may run at once, in the cluster, in each
+// namespace, and of the children of one parent.
 //
 // It promises that of the tasks that wait, the one with the highest priority is next, and among equals
-// the oldest; that a namespace that runs as many as it may holds no other one back; and that a task
-// that runs never loses its place to another one. It holds no lock and knows no clock. A change costs
-// as many steps as there are namespaces whose tasks wait, and few for each task.
+// the oldest; that a namespace or a parent of which as many run as may holds no other one back; and
+// that a task that runs never loses its place to another one. It holds no lock and knows no clock. A
+// change costs as many steps as there are namespaces, and parents in them, and few for each task.
 package queue
 
 import (
@@ -22,8 +22,19 @@ type Limits struct {
 	Total, PerNamespace int
 }
 
-// Any reports whether there is any limit.
-func (l Limits) Any() bool { return l.Total > 0 || l.PerNamespace > 0 }
+// Limit is one of the limits that keep a task from running.
+type Limit int
+
+const (
+	// NoLimit keeps it from nothing.
+	NoLimit Limit = iota
+	// OfParent is that of the children of its parent.
+	OfParent
+	// OfNamespace is that of its namespace.
+	OfNamespace
+	// OfCluster is that of the cluster.
+	OfCluster
+)
 
 // Task is a task that waits for a place.
 type Task struct {
@@ -32,6 +43,8 @@ type Task struct {
 	Priority int32
 	// Created is when the Task was created; an older one is first.
 	Created time.Time
+	// Parent is the name of its parent in the same namespace; "" for none.
+	Parent string
 }
 
 // Compare returns less than 0 if a is before b.
@@ -42,76 +55,130 @@ func Compare(a, b Task) int {
 
 // Queue is the tasks that run and those that wait. New returns one.
 type Queue struct {
-	limits     Limits
-	running    map[types.NamespacedName]bool
+	limits Limits
+	// running has the names of the parents of the tasks that run.
+	running    map[types.NamespacedName]string
+	waiting    int
 	namespaces map[string]*namespace
 }
 
 // namespace is the tasks of a namespace.
 type namespace struct {
-	running int
-	waiting line
+	running  int
+	families map[string]*family
 	// places are the tasks that wait, by their names.
 	places map[string]*place
 }
 
+// family is the tasks of a namespace that have the same parent, or that have none.
+type family struct {
+	// limit is how many of them may run at once; 0 for any number.
+	limit   int
+	running int
+	waiting line
+}
+
+func (f *family) full() bool { return f.limit > 0 && f.running >= f.limit }
+
 // New returns a queue without tasks.
 func New(limits Limits) *Queue {
-	return &Queue{limits: limits, running: map[types.NamespacedName]bool{}, namespaces: map[string]*namespace{}}
+	return &Queue{limits: limits, running: map[types.NamespacedName]string{}, namespaces: map[string]*namespace{}}
 }
 
-func (q *Queue) in(name string) *namespace {
+// of returns the namespace of a name, and the family of a parent in it.
+func (q *Queue) of(name, parent string) (*namespace, *family) {
 	n := q.namespaces[name]
 	if n == nil {
-		n = &namespace{places: map[string]*place{}}
+		n = &namespace{families: map[string]*family{}, places: map[string]*place{}}
 		q.namespaces[name] = n
 	}
-	return n
+	f := n.families[parent]
+	if f == nil {
+		f = &family{}
+		n.families[parent] = f
+	}
+	return n, f
 }
 
-// tidy forgets a namespace without tasks.
-func (q *Queue) tidy(name string) {
-	if n := q.namespaces[name]; n != nil && n.running == 0 && len(n.waiting) == 0 {
+// tidy forgets a family without tasks and limit, and a namespace without families.
+func (q *Queue) tidy(name, parent string) {
+	n := q.namespaces[name]
+	if n == nil {
+		return
+	}
+	if f := n.families[parent]; f != nil && f.limit == 0 && f.running == 0 && len(f.waiting) == 0 {
+		delete(n.families, parent)
+	}
+	if len(n.families) == 0 {
 		delete(q.namespaces, name)
 	}
 }
 
-// Hold notes that a task has a place, whether or not there was any, and does not wait.
-func (q *Queue) Hold(task types.NamespacedName) {
-	q.Leave(task)
-	if !q.running[task] {
-		q.running[task] = true
-		q.in(task.Namespace).running++
+// SetLimit sets how many children of a parent may run at once; 0 for any number.
+func (q *Queue) SetLimit(parent types.NamespacedName, limit int) {
+	_, f := q.of(parent.Namespace, parent.Name)
+	f.limit = limit
+	q.tidy(parent.Namespace, parent.Name)
+}
+
+// LimitOf returns how many children of a parent may run at once; 0 for any number.
+func (q *Queue) LimitOf(parent types.NamespacedName) int {
+	if n := q.namespaces[parent.Namespace]; n != nil && n.families[parent.Name] != nil {
+		return n.families[parent.Name].limit
 	}
+	return 0
+}
+
+// Hold notes that a task with that parent has a place, whether or not there was any, and does not wait.
+func (q *Queue) Hold(task types.NamespacedName, parent string) {
+	q.Leave(task)
+	if _, runs := q.running[task]; runs {
+		return
+	}
+	q.running[task] = parent
+	n, f := q.of(task.Namespace, parent)
+	n.running++
+	f.running++
 }
 
 // Free notes that a task has no place.
 func (q *Queue) Free(task types.NamespacedName) {
-	if !q.running[task] {
+	parent, runs := q.running[task]
+	if !runs {
 		return
 	}
 	delete(q.running, task)
-	q.in(task.Namespace).running--
-	q.tidy(task.Namespace)
+	n, f := q.of(task.Namespace, parent)
+	n.running--
+	f.running--
+	q.tidy(task.Namespace, parent)
 }
 
 // Holds reports whether a task has a place.
-func (q *Queue) Holds(task types.NamespacedName) bool { return q.running[task] }
+func (q *Queue) Holds(task types.NamespacedName) bool {
+	_, runs := q.running[task]
+	return runs
+}
 
 // Join makes a task wait, unless it has a place. If it waits already, its priority is changed.
 func (q *Queue) Join(task Task) {
-	if q.running[task.NamespacedName] {
+	if q.Holds(task.NamespacedName) {
 		return
 	}
-	n := q.in(task.Namespace)
-	if p := n.places[task.Name]; p != nil {
-		p.task = task
-		heap.Fix(&n.waiting, p.index)
-		return
+	if n := q.namespaces[task.Namespace]; n != nil && n.places[task.Name] != nil {
+		p := n.places[task.Name]
+		if p.task.Parent == task.Parent {
+			p.task = task
+			heap.Fix(&n.families[task.Parent].waiting, p.index)
+			return
+		}
+		q.Leave(task.NamespacedName) // it was another task of that name
 	}
+	n, f := q.of(task.Namespace, task.Parent)
 	p := &place{task: task}
 	n.places[task.Name] = p
-	heap.Push(&n.waiting, p)
+	heap.Push(&f.waiting, p)
+	q.waiting++
 }
 
 // Leave makes a task wait no longer.
@@ -120,9 +187,11 @@ func (q *Queue) Leave(task types.NamespacedName) {
 	if n == nil || n.places[task.Name] == nil {
 		return
 	}
-	heap.Remove(&n.waiting, n.places[task.Name].index)
+	p := n.places[task.Name]
+	heap.Remove(&n.families[p.task.Parent].waiting, p.index)
 	delete(n.places, task.Name)
-	q.tidy(task.Namespace)
+	q.waiting--
+	q.tidy(task.Namespace, p.task.Parent)
 }
 
 // Waits reports whether a task waits.
@@ -132,22 +201,31 @@ func (q *Queue) Waits(task types.NamespacedName) bool {
 }
 
 // Waiting returns how many tasks wait.
-func (q *Queue) Waiting() (count int) {
-	for _, n := range q.namespaces {
-		count += len(n.waiting)
-	}
-	return count
-}
+func (q *Queue) Waiting() int { return q.waiting }
 
 // Running returns how many tasks have a place.
 func (q *Queue) Running() int { return len(q.running) }
 
-// Full reports whether a namespace has no place left, and whether that is for its own limit.
-func (q *Queue) Full(name string) (full, ofNamespace bool) {
-	if n := q.namespaces[name]; q.limits.PerNamespace > 0 && n != nil && n.running >= q.limits.PerNamespace {
-		return true, true
+// Reached returns the limit that leaves no place to another child of a parent in a namespace.
+func (q *Queue) Reached(name, parent string) Limit {
+	n := q.namespaces[name]
+	switch {
+	case n != nil && n.families[parent] != nil && n.families[parent].full():
+		return OfParent
+	case n != nil && q.fullNamespace(n):
+		return OfNamespace
+	case q.fullCluster():
+		return OfCluster
 	}
-	return q.limits.Total > 0 && len(q.running) >= q.limits.Total, false
+	return NoLimit
+}
+
+func (q *Queue) fullNamespace(n *namespace) bool {
+	return q.limits.PerNamespace > 0 && n.running >= q.limits.PerNamespace
+}
+
+func (q *Queue) fullCluster() bool {
+	return q.limits.Total > 0 && len(q.running) >= q.limits.Total
 }
 
 // Admit gives every free place to the task that is next, and returns those tasks in order.
@@ -157,22 +235,25 @@ func (q *Queue) Admit() (admitted []types.NamespacedName) {
 		if next == nil {
 			return admitted
 		}
-		q.Hold(next.task.NamespacedName)
+		q.Hold(next.task.NamespacedName, next.task.Parent)
 		admitted = append(admitted, next.task.NamespacedName)
 	}
 }
 
 // next returns the task that is next; nil if none may run.
 func (q *Queue) next() (first *place) {
-	if q.limits.Total > 0 && len(q.running) >= q.limits.Total {
+	if q.waiting == 0 || q.fullCluster() {
 		return nil
 	}
-	for name, n := range q.namespaces {
-		if len(n.waiting) == 0 || first != nil && Compare(first.task, n.waiting[0].task) < 0 {
+	for _, n := range q.namespaces {
+		if len(n.places) == 0 || q.fullNamespace(n) {
 			continue
 		}
-		if full, _ := q.Full(name); !full {
-			first = n.waiting[0]
+		for _, f := range n.families {
+			if len(f.waiting) == 0 || f.full() || first != nil && Compare(first.task, f.waiting[0].task) < 0 {
+				continue
+			}
+			first = f.waiting[0]
 		}
 	}
 	return first

@@ -12,9 +12,14 @@ import (
 	"github.com/clew-dev/clew/internal/queue"
 )
 
-// task returns a task such as "a/one", created so many seconds after all others began.
+// task returns a task such as "a/one", or "a/lead>one" for a child of a/lead, created so many seconds
+// after all others began.
 func task(name string, priority int32, seconds int) queue.Task {
-	return queue.Task{NamespacedName: key(name), Priority: priority, Created: time.Unix(int64(seconds), 0)}
+	t := queue.Task{NamespacedName: key(name), Priority: priority, Created: time.Unix(int64(seconds), 0)}
+	if parent, child, ok := strings.Cut(t.Name, ">"); ok {
+		t.Parent, t.Name = parent, child
+	}
+	return t
 }
 
 func key(name string) types.NamespacedName {
@@ -34,7 +39,9 @@ func TestWhoMayRun(t *testing.T) {
 		limits  queue.Limits
 		running []string
 		waiting []queue.Task
-		want    []string
+		// ofParent are how many children of those tasks may run at once.
+		ofParent map[string]int
+		want     []string
 	}{
 		"none waits": {limits: queue.Limits{Total: 2}},
 		"the oldest first": {
@@ -80,6 +87,29 @@ func TestWhoMayRun(t *testing.T) {
 			waiting: []queue.Task{task("a/1", 5, 1), task("a/2", 3, 2), task("a/1", 0, 1)},
 			want:    []string{"a/2"},
 		},
+		"without any limit, all": {
+			waiting: []queue.Task{task("a/2", 0, 2), task("a/1", 0, 1)},
+			want:    []string{"a/1", "a/2"},
+		},
+		"of the children of one parent only so many, the first of them": {
+			ofParent: map[string]int{"a/lead": 2}, running: []string{"a/lead>old"},
+			waiting: []queue.Task{task("a/lead>1", 0, 1), task("a/lead>high", 5, 9), task("a/lead>3", 0, 3)},
+			want:    []string{"a/high"},
+		},
+		"children that wait hold nobody else back": {
+			limits: queue.Limits{Total: 4, PerNamespace: 4}, ofParent: map[string]int{"a/lead": 1}, running: []string{"a/lead>old"},
+			waiting: []queue.Task{task("a/lead>urgent", 1000, 1), task("a/other>child", 0, 2), task("a/none", -5, 3)},
+			want:    []string{"a/child", "a/none"},
+		},
+		"a parent's name in another namespace is another parent's": {
+			ofParent: map[string]int{"a/lead": 1}, running: []string{"a/lead>old"},
+			waiting: []queue.Task{task("b/lead>1", 0, 1)},
+			want:    []string{"b/1"},
+		},
+		"a child waits for its namespace as well": {
+			limits: queue.Limits{PerNamespace: 1}, ofParent: map[string]int{"a/lead": 5}, running: []string{"a/x"},
+			waiting: []queue.Task{task("a/lead>1", 0, 1)},
+		},
 		"one that runs does not wait": {
 			limits: queue.Limits{Total: 2}, running: []string{"a/1"},
 			waiting: []queue.Task{task("a/1", 0, 1), task("a/2", 0, 2)},
@@ -89,8 +119,12 @@ func TestWhoMayRun(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			q := queue.New(c.limits)
+			for parent, limit := range c.ofParent {
+				q.SetLimit(key(parent), limit)
+			}
 			for _, name := range c.running {
-				q.Hold(key(name))
+				t := task(name, 0, 0)
+				q.Hold(t.NamespacedName, t.Parent)
 			}
 			for _, w := range c.waiting {
 				q.Join(w)
@@ -134,7 +168,7 @@ func TestAFreePlaceGoesToTheNextOnly(t *testing.T) {
 
 func TestOneThatLeavesIsPassedOver(t *testing.T) {
 	q := queue.New(queue.Limits{Total: 1})
-	q.Hold(key("a/runs"))
+	q.Hold(key("a/runs"), "")
 	q.Join(task("a/1", 0, 1))
 	q.Join(task("a/2", 0, 2))
 	q.Leave(key("a/1"))
@@ -147,18 +181,47 @@ func TestOneThatLeavesIsPassedOver(t *testing.T) {
 }
 
 func TestWhichLimitIsReached(t *testing.T) {
-	q := queue.New(queue.Limits{Total: 2, PerNamespace: 1})
-	q.Hold(key("a/1"))
-	if full, own := q.Full("a"); !full || !own {
-		t.Error("namespace a is not at its own limit")
+	q := queue.New(queue.Limits{Total: 3, PerNamespace: 2})
+	q.SetLimit(key("a/lead"), 1)
+	q.Hold(key("a/1"), "lead")
+	for _, want := range []struct {
+		namespace, parent string
+		limit             queue.Limit
+	}{{"a", "lead", queue.OfParent}, {"a", "", queue.NoLimit}, {"a", "other", queue.NoLimit}, {"b", "lead", queue.NoLimit}} {
+		if got := q.Reached(want.namespace, want.parent); got != want.limit {
+			t.Errorf("for a child of %q in %s it is limit %d, want %d", want.parent, want.namespace, got, want.limit)
+		}
 	}
-	if full, _ := q.Full("b"); full {
-		t.Error("namespace b has no room")
+	q.Hold(key("a/2"), "")
+	if got := q.Reached("a", ""); got != queue.OfNamespace {
+		t.Errorf("namespace a is not at its own limit, but at %d", got)
 	}
-	q.Hold(key("c/1"))
-	if full, own := q.Full("b"); !full || own {
-		t.Error("the cluster is not at its limit for namespace b")
+	q.Hold(key("c/1"), "")
+	if got := q.Reached("b", ""); got != queue.OfCluster {
+		t.Errorf("the cluster is not at its limit for namespace b, but at %d", got)
 	}
+}
+
+func TestALimitOfChildrenMayBeChangedWhileTheyRun(t *testing.T) {
+	q := queue.New(queue.Limits{})
+	q.SetLimit(key("a/lead"), 2)
+	for i := range 4 {
+		q.Join(task(fmt.Sprintf("a/lead>%d", i), 0, i))
+	}
+	admit := func(limit int, want ...string) {
+		t.Helper()
+		q.SetLimit(key("a/lead"), limit)
+		if got := names(q.Admit()); !slices.Equal(got, want) || q.LimitOf(key("a/lead")) != limit {
+			t.Errorf("with the limit %d %v may run, want %v", limit, got, want)
+		}
+	}
+	admit(2, "a/0", "a/1")
+	admit(1)
+	q.Free(key("a/0"))
+	admit(1)
+	q.Free(key("a/1"))
+	admit(1, "a/2")
+	admit(0, "a/3")
 }
 
 func BenchmarkFreePlaceAmongThousands(b *testing.B) {

@@ -23,6 +23,9 @@ type PublisherRequest struct {
 	// Branch is the branch of a Checkpoint that is published in place of the task's work; nil
 	// for that.
 	Branch *BranchRequest
+	// Otherwise is how a branch is published if the task's spec does not say: as its parent's says; nil for
+	// the defaults of the schema.
+	Otherwise *v1alpha1.Publish
 	// Number of the pod among those that publish the task's work.
 	Number int64
 	// Checkpoint is the number of the checkpoint.
@@ -65,13 +68,13 @@ func (r PublisherRequest) owner() metav1.OwnerReference {
 	return owner
 }
 
-// publish returns how the checkpoint is published: as the task's spec says, and otherwise by
-// the defaults of the schema.
+// publish returns how the checkpoint is published: as the task's spec says, or its parent's, and
+// otherwise by the defaults of the schema.
 func (r PublisherRequest) publish() v1alpha1.Publish {
 	if r.Branch == nil {
 		return *r.Task.Spec.Publish
 	}
-	how := ptr.Deref(r.Task.Spec.Publish, v1alpha1.Publish{})
+	how := ptr.Deref(cmp.Or(r.Task.Spec.Publish, r.Otherwise), v1alpha1.Publish{})
 	b := r.Branch.Branch
 	how.Branch, how.OnDiverged, how.ApprovedCommit = b.Name, b.OnDiverged, b.ApprovedCommit
 	return how

@@ -141,6 +141,36 @@ func TestAPublisherProtectsWhatThisVersionKnowsUnlessTheTaskSays(t *testing.T) {
 }
 
 // A field that is new in its configuration is filled where the configuration is made.
+// TestABranchOfAChildIsPushedAsItsParentSays, unless it says how itself; which branch it is, its entry says.
+func TestABranchOfAChildIsPushedAsItsParentSays(t *testing.T) {
+	parents := &v1alpha1.Publish{Branch: "elsewhere", ProtectedPaths: []string{"deploy/"}, PushOptions: []string{"merge_request.create"}, Message: "Of the team"}
+	for name, test := range map[string]struct {
+		own       *v1alpha1.Publish
+		protected string
+		message   string
+	}{
+		"it says nothing": {nil, "deploy/", "Of the team"},
+		"it says how":     {&v1alpha1.Publish{Branch: "mine", ProtectedPaths: []string{"ci/"}}, "ci/", "Work of the Clew task fix"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := builders.Task("fix", builders.WithUID("uid"))
+			task.Spec.Publish = test.own
+			c := &v1alpha1.Checkpoint{}
+			c.Namespace, c.Name = "default", "fix-7"
+			pod, err := resources.NewPublisher(resources.PublisherRequest{
+				Task: task, Otherwise: parents, Checkpoint: 7, Branch: &resources.BranchRequest{Checkpoint: c, Branch: v1alpha1.CheckpointBranch{Name: "work"}},
+			}, options())
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := publishConfig(t, pod)
+			if config.Ref != "refs/heads/work" || config.Message != test.message || len(config.ProtectedPaths) != 1 || config.ProtectedPaths[0] != test.protected {
+				t.Errorf("the pod is told %+v", config)
+			}
+		})
+	}
+}
+
 func TestAPublisherGetsEveryFieldOfItsConfiguration(t *testing.T) {
 	var request resources.PublisherRequest
 	var options resources.Options

@@ -208,13 +208,35 @@ func namedTask(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint
 	return task, nil
 }
 
+// parentsWay returns how the branches of a child are published whose spec does not say: as its parent's
+// says; nil if that does not either.
+func (r *Branches) parentsWay(ctx context.Context, task *v1alpha1.Task) (*v1alpha1.Publish, error) {
+	p := task.Status.Parent
+	if p == nil || task.Spec.Publish != nil {
+		return nil, nil
+	}
+	parent := &v1alpha1.Task{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: task.Namespace, Name: p.Name}, parent)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("read the parent %s: %w", p.Name, err)
+	}
+	if string(parent.UID) != p.UID {
+		return nil, nil
+	}
+	return parent.Spec.Publish, nil
+}
+
 // start creates the pod that the status names. It returns why the API server refused it.
 func (r *Branches) start(ctx context.Context, task *v1alpha1.Task, c *v1alpha1.Checkpoint, want plan.BranchPublisher) (refusal string, err error) {
 	if err := podaccount.Ensure(ctx, r.Live, r.Client, c.Namespace); err != nil {
 		return "", err
 	}
+	otherwise, err := r.parentsWay(ctx, task)
+	if err != nil {
+		return "", err
+	}
 	pod, err := resources.NewPublisher(resources.PublisherRequest{
-		Task: task, Branch: &resources.BranchRequest{Checkpoint: c, Branch: want.Branch},
+		Task: task, Otherwise: otherwise, Branch: &resources.BranchRequest{Checkpoint: c, Branch: want.Branch},
 		Number: want.Number, Checkpoint: want.Checkpoint, Replaces: want.Replaces, Onto: want.Onto, Earlier: want.Earlier,
 		Tries: want.Tries, Announced: want.Announced, Unreported: want.Unreported,
 	}, r.Pods)

@@ -222,7 +222,7 @@ func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1
 
 // makeTask creates one task, or returns the one that this Fork created before.
 func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alpha1.Task) (*v1alpha1.Task, *plan.Blocker, error) {
-	err := r.Client.Create(ctx, task)
+	err := r.Client.Create(ctx, task, owner(task)...)
 	switch {
 	case err == nil:
 		return task, nil, nil
@@ -251,6 +251,14 @@ func (r *Reconciler) makeTask(ctx context.Context, f *v1alpha1.Fork, task *v1alp
 		}
 	}
 	return nil, &plan.Blocker{Reason: v1alpha1.ReasonTaskExists, Message: taskExists(f, found)}, nil
+}
+
+// owner makes the task the agent's own whose tool has made the Fork: its supervisor may steer it.
+func owner(task *v1alpha1.Task) (options []client.CreateOption) {
+	if by := task.Spec.StartFrom.Fork.FieldManager; plan.IsTaskRequester(by) {
+		options = append(options, client.FieldOwner(by))
+	}
+	return options
 }
 
 // taskExists returns what to do about a Task that has the name of one of a Fork's tasks. A

@@ -2,10 +2,7 @@ package fork
 
 import (
 	"cmp"
-	"maps"
-	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -40,7 +37,7 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 			From: plan.ForkFrom(&f.Spec),
 		},
 	}
-	vary(spec, variant)
+	plan.Vary(spec, plan.Variation{Prompt: variant.Prompt, Agent: variant.Agent, Container: variant.Template, Workspace: variant.Workspace})
 	task := &v1alpha1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: f.Namespace,
@@ -51,66 +48,4 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 	}
 	adopt(f, task)
 	return task
-}
-
-// vary applies what a variant changes.
-func vary(spec *v1alpha1.TaskSpec, variant v1alpha1.ForkVariant) {
-	if variant.Prompt != nil {
-		prompt := *variant.Prompt
-		spec.Prompt, spec.PromptFrom = &prompt, nil
-	}
-	i := slices.IndexFunc(spec.Template.Spec.Containers, func(c corev1.Container) bool { return c.Name == v1alpha1.AgentContainer })
-	container := &corev1.Container{} // of a template without one, the task is refused
-	if i >= 0 {
-		container = &spec.Template.Spec.Containers[i]
-	}
-	if a := variant.Agent; a != nil {
-		varyAgent(spec, container, a)
-	}
-	if t := variant.Template; t != nil {
-		varyContainer(container, t)
-	}
-	if w := variant.Workspace; w != nil {
-		if w.Size != nil {
-			spec.Workspace.Size = *w.Size
-		}
-		if w.StorageClassName != nil {
-			spec.Workspace.StorageClassName = ptr.To(*w.StorageClassName)
-		}
-	}
-}
-
-// varyAgent changes the agent. Command, arguments and model of one type mean nothing to
-// another.
-func varyAgent(spec *v1alpha1.TaskSpec, container *corev1.Container, a *v1alpha1.VariantAgent) {
-	if a.Type != "" && a.Type != spec.Agent.Type {
-		spec.Agent.Type, spec.Agent.Model = a.Type, ""
-		container.Command, container.Args = nil, nil
-	}
-	spec.Agent.Model = cmp.Or(a.Model, spec.Agent.Model)
-}
-
-// varyContainer changes the agent's container.
-func varyContainer(container *corev1.Container, t *v1alpha1.VariantTemplate) {
-	container.Image = cmp.Or(t.Image, container.Image)
-	for _, e := range t.Env {
-		i := slices.IndexFunc(container.Env, func(has corev1.EnvVar) bool { return has.Name == e.Name })
-		if i < 0 {
-			container.Env = append(container.Env, *e.DeepCopy())
-		} else {
-			container.Env[i] = *e.DeepCopy()
-		}
-	}
-	if r := t.Resources; r != nil {
-		merge(&container.Resources.Limits, r.Limits)
-		merge(&container.Resources.Requests, r.Requests)
-	}
-}
-
-// merge sets the entries of changes in a list.
-func merge(list *corev1.ResourceList, changes corev1.ResourceList) {
-	if *list == nil && len(changes) > 0 {
-		*list = corev1.ResourceList{}
-	}
-	maps.Copy(*list, changes.DeepCopy())
 }

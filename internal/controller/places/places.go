@@ -25,8 +25,9 @@ import (
 	"github.com/clew-dev/clew/internal/queue"
 )
 
-// Places are those of all tasks that may run at once. The methods of a nil Places limit nothing.
-// A Places is a source of requests for the tasks that are next.
+// Places are those of all tasks that may run at once: in the cluster and in each namespace as the limits
+// say that New has got, and of the children of each supervisor as its spec says. The methods of a nil
+// Places limit nothing. A Places is a source of requests for the tasks that are next.
 type Places struct {
 	limits queue.Limits
 
@@ -58,11 +59,8 @@ type entry struct {
 	after   int64
 }
 
-// New returns the places under limits; nil if there is none. The tasks are read from the cache.
+// New returns the places under limits. The tasks are read from the cache.
 func New(limits queue.Limits, tasks cache.Cache) *Places {
-	if !limits.Any() {
-		return nil
-	}
 	return &Places{limits: limits, queue: queue.New(limits), tasks: map[types.NamespacedName]*entry{}, cache: tasks, seen: make(chan struct{})}
 }
 
@@ -135,6 +133,7 @@ func (p *Places) deleted(object any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.forget(nameOf(task))
+	p.queue.SetLimit(nameOf(task), 0)
 	p.admit("")
 }
 
@@ -147,8 +146,9 @@ func (p *Places) observe(task *v1alpha1.Task) {
 	if e.newest > e.after {
 		e.granted = false
 	}
+	p.queue.SetLimit(name, plan.AtOnceOf(task))
 	if e.holds || e.granted {
-		p.queue.Hold(name)
+		p.queue.Hold(name, parentOf(task))
 	} else {
 		p.queue.Free(name)
 	}
@@ -214,8 +214,13 @@ func (p *Places) answer(task *v1alpha1.Task) plan.Queue {
 	if e := p.tasks[name]; e != nil && e.uid == task.UID && p.queue.Holds(name) {
 		return plan.Queue{}
 	}
-	full, ofNamespace := p.queue.Full(task.Namespace)
-	return plan.Queue{Waits: full || !p.ready, OfNamespace: ofNamespace, Maximum: p.limits.Total, MaximumPerNamespace: p.limits.PerNamespace}
+	parent := parentOf(task)
+	reached := p.queue.Reached(task.Namespace, parent)
+	return plan.Queue{
+		Waits: reached != queue.NoLimit || !p.ready, OfParent: reached == queue.OfParent, OfNamespace: reached == queue.OfNamespace,
+		Maximum: p.limits.Total, MaximumPerNamespace: p.limits.PerNamespace,
+		Parent: parent, MaximumOfParent: p.queue.LimitOf(types.NamespacedName{Namespace: task.Namespace, Name: parent}),
+	}
 }
 
 // admit gives away the free places, and wakes the tasks that got one, apart from the one that asks
@@ -267,7 +272,15 @@ func (p *Places) Count() (running, waiting int) {
 
 // asked returns the task as one that asks for a place.
 func asked(task *v1alpha1.Task) queue.Task {
-	return queue.Task{NamespacedName: nameOf(task), Priority: task.Spec.Priority, Created: task.CreationTimestamp.Time}
+	return queue.Task{NamespacedName: nameOf(task), Priority: task.Spec.Priority, Created: task.CreationTimestamp.Time, Parent: parentOf(task)}
+}
+
+// parentOf returns the name of the task's parent; "" for none. Its spec says it from the beginning.
+func parentOf(task *v1alpha1.Task) string {
+	if ref := task.Spec.ParentRef; ref != nil {
+		return ref.Name
+	}
+	return ""
 }
 
 func nameOf(task *v1alpha1.Task) types.NamespacedName {

@@ -75,11 +75,52 @@ func (b *bench) wantCount(running, waiting int) {
 func (b *bench) asks(t *v1alpha1.Task) bool { return !b.Ask(t).Waits }
 
 func TestWithoutALimitNoneWaits(t *testing.T) {
-	none := New(queue.Limits{}, nil)
-	if none != nil || none.Ask(task("a", 0)).Waits || none.Look(task("a", 0)).Waits || none.Metrics() != nil {
-		t.Error("a task waits although there is no limit")
+	var none *Places
+	if none.Ask(task("a", 0)).Waits || none.Look(task("a", 0)).Waits || none.Metrics() != nil {
+		t.Error("a task waits although there are no places")
 	}
 	none.Settle(task("a", 0), false, false)
+	b := newBench(t, queue.Limits{})
+	for _, name := range []string{"a", "b", "c"} {
+		if !b.asks(task(name, 0)) {
+			t.Errorf("%s waits although there is no limit", name)
+		}
+	}
+}
+
+// childOf makes the task a child.
+func childOf(parent string) builders.TaskOption {
+	return func(t *v1alpha1.Task) { t.Spec.ParentRef = &v1alpha1.NameReference{Name: parent} }
+}
+
+// leads makes the task a supervisor of which so many children run at once.
+func leads(atOnce int32) builders.TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.Role, t.Spec.Children = v1alpha1.RoleSupervisor, &v1alpha1.Children{AtOnce: &atOnce}
+	}
+}
+
+func TestOfTheChildrenOfASupervisorOnlySoManyRun(t *testing.T) {
+	b := newBench(t, queue.Limits{})
+	b.observe(task("lead", 1, leads(1)))
+	if !b.asks(task("a", 0, childOf("lead"))) {
+		t.Fatal("the first child got no place")
+	}
+	b.Settle(task("a", 0, childOf("lead")), false, true)
+	if found := b.Ask(task("b", 0, childOf("lead"))); !found.Waits || !found.OfParent || found.Parent != "lead" || found.MaximumOfParent != 1 {
+		t.Errorf("the second child finds %+v", found)
+	}
+	b.Settle(task("b", 0, childOf("lead")), true, false)
+	if !b.asks(task("c", 0)) || !b.asks(task("d", 0, childOf("other"))) {
+		t.Error("a task that is no child of lead waits")
+	}
+	b.wantWoken()
+	b.observe(task("lead", 1, leads(2)))
+	b.wantWoken("b")
+	b.asks(task("e", 0, childOf("lead")))
+	b.Settle(task("e", 0, childOf("lead")), true, false)
+	b.deleted(task("lead", 1, leads(2)))
+	b.wantWoken("e")
 }
 
 func TestAPlaceIsATasksOwnUntilTheCacheShowsWhatBecameOfIt(t *testing.T) {

@@ -14,12 +14,14 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/places"
@@ -88,7 +90,15 @@ type Notifications interface {
 	Subscribe(f func(history.Notification))
 }
 
-// Reconciler is the controller of Tasks. Every field but Places and Metrics is required.
+// PhaseCalls are the calls by which the agents of supervisors move their contracts. They are a source of
+// requests for the tasks whose agents have called.
+type PhaseCalls interface {
+	source.Source
+	// Of returns the oldest call of a task that has no answer yet; nil for none.
+	Of(task types.UID) *plan.PhaseCall
+}
+
+// Reconciler is the controller of Tasks. Every field but Places, PhaseCalls and Metrics is required.
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
@@ -110,6 +120,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Places are those of the tasks that may run at once; nil for any number.
 	Places *places.Places
+	// PhaseCalls are the calls of the tool phase_set; nil for none.
+	PhaseCalls PhaseCalls
 	// Metrics are the controller's metrics; nil for none.
 	Metrics *Metrics
 

@@ -58,12 +58,15 @@ func (r *Reconciler) indexed(ctx context.Context, namespace, index, value string
 	return list.Items, nil
 }
 
-// observeFamily reads the task's children, its parent, and its contract, as far as that has yet to be
-// decided.
+// observeFamily reads the task's children, its parent, its contract, and what its agent has asked for that,
+// as far as it has yet to be decided.
 func (r *Reconciler) observeFamily(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) (err error) {
 	if task.Spec.Role == v1alpha1.RoleSupervisor {
 		if o.Children, err = r.indexed(ctx, task.Namespace, tasksByParent, string(task.UID)); err != nil {
 			return err
+		}
+		if r.PhaseCalls != nil {
+			o.PhaseCall = r.PhaseCalls.Of(task.UID)
 		}
 	}
 	if err := r.observeParent(ctx, task, o); err != nil {

@@ -83,6 +83,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if r.Places != nil {
 		b = b.WatchesRawSource(r.Places)
 	}
+	if r.PhaseCalls != nil {
+		b = b.WatchesRawSource(r.PhaseCalls)
+	}
 	return b.Complete(r)
 }
 

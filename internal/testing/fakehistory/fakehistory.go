@@ -26,7 +26,10 @@ type Store struct {
 	adopted   map[string]string
 	specs     map[history.Key]history.KeptSpec
 	listeners map[int]func(history.Notification)
-	next      int
+	calls     []history.ToolCall
+	// callListeners listen for calls.
+	callListeners map[int]func(history.ToolCallNotification)
+	next          int
 }
 
 type task struct {
@@ -45,7 +48,10 @@ type task struct {
 
 // New returns an empty store that is up.
 func New() *Store {
-	return &Store{tasks: map[string]*task{}, adopted: map[string]string{}, specs: map[history.Key]history.KeptSpec{}, listeners: map[int]func(history.Notification){}}
+	return &Store{
+		tasks: map[string]*task{}, adopted: map[string]string{}, specs: map[history.Key]history.KeptSpec{},
+		listeners: map[int]func(history.Notification){}, callListeners: map[int]func(history.ToolCallNotification){},
+	}
 }
 
 // SetDown takes the store down or brings it back up.

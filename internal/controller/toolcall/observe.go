@@ -1,0 +1,179 @@
+package toolcall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/toolcall"
+)
+
+// observe reads what a decision about a call depends on, from the API server: the cache may lack what the
+// same agent has just made, and has no managed fields. A change of what is read wakes the call.
+func (r *Reconciler) observe(ctx context.Context, request reconcile.Request, call history.ToolCall, wish plan.Wish) (o plan.ObservedCall, err error) {
+	o = plan.ObservedCall{
+		Call: call, Wish: wish, Stamped: r.Stamped,
+		Named: map[string]*v1alpha1.Task{}, Taken: map[string]*v1alpha1.Task{}, Latest: map[string]int64{},
+	}
+	task, err := get[v1alpha1.Task](ctx, r, request, call.Task.Name)
+	if err != nil || task == nil || string(task.UID) != call.Task.UID {
+		return o, err
+	}
+	o.Task = task
+	for _, name := range wish.Names() {
+		if o.Named[name], err = r.child(ctx, request, task, name); err != nil {
+			return o, err
+		}
+	}
+	if err := r.observeNew(ctx, request, &o); err != nil {
+		return o, err
+	}
+	for _, name := range wish.Sources() {
+		if err := r.observeLatest(ctx, request, &o, name); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// observeNew reads what has the names of the objects that the call wants to make, and how many children
+// there are already.
+func (r *Reconciler) observeNew(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) (err error) {
+	names := o.NewNames()
+	if len(names) == 0 {
+		return nil
+	}
+	for _, name := range names {
+		if o.Taken[name], err = get[v1alpha1.Task](ctx, r, request, name); err != nil {
+			return err
+		}
+	}
+	if f := o.Wish.Fork; f != nil {
+		if o.Fork, err = get[v1alpha1.Fork](ctx, r, request, toolcall.ObjectName(o.Task.Name, f.Name)); err != nil {
+			return err
+		}
+	}
+	if o.Children, err = r.countChildren(ctx, o.Task); err != nil {
+		return err
+	}
+	o.Members, err = r.countMembers(ctx, o.Task)
+	return err
+}
+
+// countChildren counts the children of a supervisor: those that the cache has, and those that were made
+// since.
+func (r *Reconciler) countChildren(ctx context.Context, lead *v1alpha1.Task) (int, error) {
+	children, known := 0, sets.Set[types.UID]{}
+	cached := &v1alpha1.TaskList{}
+	if err := r.Client.List(ctx, cached, client.InNamespace(lead.Namespace), client.MatchingFields{tasksByParentRef: lead.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("list the children of the task %s: %w", lead.Name, err)
+	}
+	for i := range cached.Items {
+		known.Insert(cached.Items[i].UID)
+		if plan.IsChild(lead, &cached.Items[i]) {
+			children++
+		}
+	}
+	made := &metav1.PartialObjectMetadataList{}
+	made.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("TaskList"))
+	if err := r.Live.List(ctx, made, client.InNamespace(lead.Namespace), client.MatchingLabels{v1alpha1.LabelParent: lead.Name}); err != nil {
+		return 0, fmt.Errorf("list the children of the task %s: %w", lead.Name, err)
+	}
+	for i := range made.Items {
+		if !known.Has(made.Items[i].UID) {
+			children++
+		}
+	}
+	return children, nil
+}
+
+// countMembers counts the tasks of the supervisor's contract, as the cache has them.
+func (r *Reconciler) countMembers(ctx context.Context, lead *v1alpha1.Task) (int, error) {
+	name := plan.ContractName(lead)
+	if name == "" {
+		return 0, nil
+	}
+	list := &v1alpha1.TaskList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(lead.Namespace), client.MatchingFields{membersOfContract: name}, client.UnsafeDisableDeepCopy); err != nil {
+		return 0, fmt.Errorf("list the tasks of the contract %s: %w", name, err)
+	}
+	return len(list.Items), nil
+}
+
+// child returns the child that a supervisor's agent means by a name; nil if it has none.
+func (r *Reconciler) child(ctx context.Context, request reconcile.Request, lead *v1alpha1.Task, name string) (*v1alpha1.Task, error) {
+	for _, object := range toolcall.ObjectNames(lead.Name, name) {
+		task, err := get[v1alpha1.Task](ctx, r, request, object)
+		if err != nil {
+			return nil, err
+		}
+		if task != nil && plan.IsChild(lead, task) {
+			return task, nil
+		}
+	}
+	return nil, nil
+}
+
+// observeLatest reads the number of a task's newest checkpoint, and the objects of its checkpoints if one
+// is to be published. A store that was restored from an older copy may know less than the status.
+func (r *Reconciler) observeLatest(ctx context.Context, request reconcile.Request, o *plan.ObservedCall, name string) error {
+	task := o.Named[name]
+	if name == toolcall.Self {
+		task = o.Task
+	}
+	if task == nil {
+		return nil
+	}
+	state, err := r.Store.TaskState(ctx, string(task.UID))
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		return fmt.Errorf("ask for the newest checkpoint of the task %s: %w", task.Name, err)
+	}
+	if state.Latest != nil {
+		o.Latest[name] = state.Latest.Number
+	}
+	if known := task.Status.LatestCheckpoint; known != nil {
+		o.Latest[name] = max(o.Latest[name], known.Number)
+	}
+	if o.Wish.Publish == nil {
+		return nil
+	}
+	r.waits.add(request, checkpointsOf(task.Namespace, task.Name))
+	list := &v1alpha1.CheckpointList{}
+	if err := r.Live.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingLabels{v1alpha1.LabelTaskUID: string(task.UID)}); err != nil {
+		return fmt.Errorf("list the checkpoints of the task %s: %w", task.Name, err)
+	}
+	o.Checkpoints = list.Items
+	return nil
+}
+
+// pointer is the constraint of a pointer to T that is an API object.
+type pointer[T any] interface {
+	*T
+	client.Object
+}
+
+// get reads an object of the request's namespace, of which each change wakes the call from then on; nil if
+// it does not exist.
+func get[T any, P pointer[T]](ctx context.Context, r *Reconciler, request reconcile.Request, name string) (*T, error) {
+	object := P(new(T))
+	key := client.ObjectKey{Namespace: request.Namespace, Name: name}
+	r.waits.add(request, keyOf(object, key))
+	err := r.Live.Get(ctx, key, object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return (*T)(object), nil
+}

@@ -1,0 +1,97 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+const twoWays = `{"task":"a","name":"ways","variants":[{"name":"x","prompt":"One way."},{"name":"y"}]}`
+
+// newFork decides, and returns the Fork to create.
+func (c *call) newFork() *v1alpha1.Fork {
+	c.Helper()
+	p := DecideCall(c.ObservedCall)
+	if p.CreateFork == nil || p.Answer != nil {
+		c.Fatalf("the plan is %s, want a new Fork", show(p))
+	}
+	return p.CreateFork
+}
+
+func TestAForkOfAChildMakesChildren(t *testing.T) {
+	c := newCall(t, v1alpha1.ToolTaskFork, twoWays)
+	f := c.newFork()
+	want := v1alpha1.ForkSpec{
+		SourceRef: v1alpha1.NameReference{Name: "lead-a"}, TaskUID: "uid-a", At: &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](3)},
+		Conversation: v1alpha1.ConversationInclude, RequestedBy: "task:lead",
+		Variants: []v1alpha1.ForkVariant{{Name: "lead-x", Prompt: ptr.To("One way.")}, {Name: "lead-y"}},
+	}
+	if diff := cmp.Diff(want, f.Spec); diff != "" || f.Name != "lead-ways" || f.Namespace != "default" {
+		t.Errorf("the Fork %s (-want +got):\n%s", f.Name, diff)
+	}
+	earlier := newCall(t, v1alpha1.ToolTaskFork, strings.Replace(twoWays, `"name":"ways"`, `"name":"ways","checkpoint":1`, 1))
+	if at := earlier.newFork().Spec.At; *at.CheckpointNumber != 1 {
+		t.Errorf("it is forked from %d", *at.CheckpointNumber)
+	}
+	newCall(t, v1alpha1.ToolTaskFork, strings.Replace(twoWays, `"task":"a"`, `"task":"c"`, 1)).newFork() // which somebody applied, and is only read
+}
+
+func TestAForkThatIsNotMade(t *testing.T) {
+	variants := func(names string) string {
+		return `{"task":"a","name":"ways","variants":[` + names + `]}`
+	}
+	for name, test := range map[string]struct {
+		arguments string
+		become    func(c *call)
+		words     string
+	}{
+		"of the supervisor itself":   {strings.Replace(twoWays, `"task":"a"`, `"task":"self"`, 1), nil, "this tool is about its children"},
+		"of nobody":                  {strings.Replace(twoWays, `"task":"a"`, `"task":"x"`, 1), nil, "has no child x"},
+		"of one without checkpoints": {strings.Replace(twoWays, `"task":"a"`, `"task":"b"`, 1), nil, "the task b has no checkpoint yet"},
+		"from one that is to come":   {strings.Replace(twoWays, `"name":"ways"`, `"name":"ways","checkpoint":9`, 1), nil, "the newest checkpoint of the task a is 3, and it cannot be forked from checkpoint 9"},
+		"into nothing":               {variants(""), nil, "the fork has no variants: name from 1 to 16"},
+		"into two of a name":         {variants(`{"name":"x"},{"name":"x"}`), nil, "two variants have the name x"},
+		"into a bad name":            {variants(`{"name":"X"}`), nil, "use lower-case letters"},
+		"under a long name":          {strings.Replace(twoWays, "ways", strings.Repeat("w", 59), 1), nil, "use 58 characters at most"},
+		"into one that exists":       {twoWays, func(c *call) { c.Taken["lead-y"] = c.Named["a"] }, "there is a Task lead-y already"},
+		"into more than may be":      {twoWays, func(c *call) { c.Children = 19 }, "has 19 children, and children.maximum allows 20"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCall(t, v1alpha1.ToolTaskFork, test.arguments)
+			if test.become != nil {
+				test.become(c)
+			}
+			c.wantRefusal(test.words)
+		})
+	}
+}
+
+func TestWhatComesOfAFork(t *testing.T) {
+	c := newCall(t, v1alpha1.ToolTaskFork, twoWays)
+	c.Fork = c.newFork()
+	owns(c.Fork, "task:lead", `{"f:spec":{"f:sourceRef":{"f:name":{}}}}`)
+	c.Taken["lead-x"], c.Children = c.Named["a"], 20 // it has made one of them
+	state := func(status metav1.ConditionStatus, reason, message string) {
+		c.Fork.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ForkComplete, Status: status, Reason: reason, Message: message}}
+	}
+	c.wantWait()
+	state(metav1.ConditionFalse, v1alpha1.ReasonCheckpointNotReady, "it is being pushed")
+	c.wantWait()
+	state(metav1.ConditionFalse, v1alpha1.ReasonTaskExists, "a Task lead-y exists already")
+	c.wantAnswer("the Fork lead-ways waits (TaskExists): a Task lead-y exists already")
+	state(metav1.ConditionTrue, v1alpha1.ReasonForked, "")
+	c.Fork.Status.Source = &v1alpha1.SourceStatus{Checkpoint: 3}
+	c.Fork.Status.Tasks = []v1alpha1.ForkedTask{{Name: "lead-x"}, {Name: "lead-y"}}
+	got := c.wantAnswer("from checkpoint 3 of the task a go on: x, y")
+	if string(got.Data) != `{"task":"a","object":"lead-ways","tasks":["x","y"],"checkpoint":3}` {
+		t.Errorf("the answer for programs is %s", got.Data)
+	}
+
+	owns(c.Fork, "kubectl", `{"f:spec":{"f:sourceRef":{"f:name":{}}}}`)
+	c.wantRefusal("asks for something else or was applied by somebody")
+}

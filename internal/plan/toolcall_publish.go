@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
+	"github.com/clew-dev/clew/internal/toolcall"
+)
+
+// publish has the newest checkpoint of the supervisor, or of a child, pushed to the branch in the
+// supervisor's spec.publish: as a branch of the Checkpoint, which another Checkpoint of the task gives up
+// first.
+func (d *calling) publish(in *toolcall.PublishInput) CallPlan {
+	how, name := d.lead.Spec.Publish, orSelf(in.Task) // without how, the supervisor would not have the tool
+	task := d.lead
+	if name != toolcall.Self {
+		var p *CallPlan
+		if task, p = d.child(name); p != nil {
+			return *p
+		}
+	}
+	if !equality.Semantic.DeepEqual(whereTo(task), whereTo(d.lead)) {
+		return refuse("the task %s works on another repository than its supervisor, or with other credentials, and is published there by whoever applied it", name)
+	}
+	for i := range d.o.Checkpoints {
+		c := &d.o.Checkpoints[i]
+		if b := entryOf(c, how.Branch); b != nil && b.ID == d.operation() {
+			return d.pushedBranch(task, c, b)
+		}
+	}
+	target := d.newest(name)
+	switch {
+	case d.o.Latest[name] == 0:
+		return refuse("the task %s has no checkpoint yet: there is nothing to publish", name)
+	case target == nil:
+		return CallPlan{} // its object has yet to be made
+	case target.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
+		return refuse("the newest checkpoint of the task %s is the Checkpoint %s, which somebody applied: take another one with the tool checkpoint, or wait until the task has one", name, target.Name)
+	}
+	if p := d.freeBranch(target, how.Branch); p != nil {
+		return *p
+	}
+	return d.addBranch(target, how)
+}
+
+// whereTo returns the repository to which a task's work goes, and the credentials with which it does.
+func whereTo(task *v1alpha1.Task) v1alpha1.Repository {
+	if r := task.Spec.Repository; r != nil {
+		return v1alpha1.Repository{URL: r.URL, CredentialsSecretRef: r.CredentialsSecretRef}
+	}
+	return v1alpha1.Repository{}
+}
+
+// newest returns the object of a task's newest checkpoint; nil if there is none yet.
+func (d *calling) newest(name string) *v1alpha1.Checkpoint {
+	i := slices.IndexFunc(d.o.Checkpoints, func(c v1alpha1.Checkpoint) bool { return c.Status.Number == d.o.Latest[name] })
+	if i < 0 {
+		return nil
+	}
+	return &d.o.Checkpoints[i]
+}
+
+// freeBranch returns what is to be done before a Checkpoint can have the branch, or why it cannot; nil if
+// no other one of the task has it.
+func (d *calling) freeBranch(target *v1alpha1.Checkpoint, branch string) *CallPlan {
+	var p CallPlan
+	for i := range d.o.Checkpoints {
+		c := &d.o.Checkpoints[i]
+		has := entryOf(c, branch) != nil
+		switch {
+		case has && branchOwner(c, branch) != d.owner():
+			p = refuse("checkpoint %d has the branch %s already, as %s has asked: have them take it out first", c.Status.Number, branch, orSomebody(branchOwner(c, branch)))
+			return &p
+		case c.UID == target.UID:
+		case has:
+			changed := c.DeepCopy()
+			changed.Spec.Branches = slices.DeleteFunc(changed.Spec.Branches, func(b v1alpha1.CheckpointBranch) bool { return b.Name == branch })
+			d.stampBranches(changed)
+			p.ChangeCheckpoint = &Change[v1alpha1.Checkpoint]{From: c, To: changed}
+			return &p
+		case slices.ContainsFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool {
+			return s.Name == branch && s.State == v1alpha1.BranchMade
+		}):
+			return &p // the gitstore has yet to remove it
+		}
+	}
+	return nil
+}
+
+// branchOwner returns the field manager of a branch of a Checkpoint; "" if it is not known.
+func branchOwner(c *v1alpha1.Checkpoint, branch string) string {
+	return FieldManager(c, "spec", "branches", fieldpath.KeyByFields("name", branch), "name")
+}
+
+// orSomebody returns the name of a field manager, or that it is not known.
+func orSomebody(manager string) string {
+	if manager == "" {
+		return "somebody"
+	}
+	return named(manager)
+}
+
+// addBranch asks for the branch, once more if the Checkpoint has it.
+func (d *calling) addBranch(c *v1alpha1.Checkpoint, how *v1alpha1.Publish) CallPlan {
+	changed := c.DeepCopy()
+	b := entryOf(changed, how.Branch)
+	if b == nil {
+		changed.Spec.Branches = append(changed.Spec.Branches, v1alpha1.CheckpointBranch{Name: how.Branch})
+		b = &changed.Spec.Branches[len(changed.Spec.Branches)-1]
+	}
+	b.Push, b.OnDiverged, b.ApprovedCommit, b.ID = v1alpha1.PushOrigin, how.OnDiverged, how.ApprovedCommit, d.operation()
+	if d.o.Stamped {
+		b.RequestedBy = d.owner()
+	}
+	d.stampBranches(changed)
+	return CallPlan{ChangeCheckpoint: &Change[v1alpha1.Checkpoint]{From: c, To: changed}}
+}
+
+// stampBranches passes on that the supervisor's agent has changed the branches.
+func (d *calling) stampBranches(c *v1alpha1.Checkpoint) {
+	if d.o.Stamped {
+		c.Spec.BranchesChangedBy = d.owner()
+	}
+}
+
+// pushedBranch answers a call whose branch was asked for, once it is known what has come of it.
+func (d *calling) pushedBranch(task *v1alpha1.Task, c *v1alpha1.Checkpoint, b *v1alpha1.CheckpointBranch) CallPlan {
+	i := slices.IndexFunc(c.Status.Branches, func(s v1alpha1.CheckpointBranchStatus) bool { return s.Name == b.Name })
+	if i < 0 {
+		return CallPlan{}
+	}
+	s, data := &c.Status.Branches[i], d.about(task)
+	data.Checkpoint = c.Status.Number
+	o := s.Origin
+	switch {
+	case s.State == v1alpha1.BranchRefused && s.ObservedGeneration == c.Generation:
+		return refuse("checkpoint %d was not published: %s", c.Status.Number, s.Message)
+	case o == nil || o.Request != branchRequest(b) || o.PodName != "" || o.Reason == v1alpha1.ReasonPublishPending:
+		return CallPlan{}
+	case o.Reason == v1alpha1.ReasonPublished:
+		data.Ref, data.Commit = o.Ref, o.Commit
+		return answer(data, "%s", strings.TrimSpace(o.Message+"\n"+o.Answer))
+	case o.RetryTime != nil && o.Reason != v1alpha1.ReasonPushAnnounced:
+		return answer(data, "checkpoint %d is not at %s yet (%s): %s", c.Status.Number, resources.PublishRef(b.Name), o.Reason, o.Message)
+	case o.RetryTime != nil:
+		return CallPlan{} // the next pod pushes what this one has announced
+	}
+	return refuse("checkpoint %d was not published (%s): %s", c.Status.Number, o.Reason, o.Message)
+}

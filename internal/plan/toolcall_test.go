@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
+	"github.com/clew-dev/clew/internal/toolcall"
+)
+
+// call is a call of an agent's whose supervisor is lead, with the children a and b, which its agent has
+// made, and c, which somebody has applied.
+type call struct {
+	*testing.T
+	ObservedCall
+}
+
+// newCall returns a call with arguments as the daemon sends them.
+func newCall(t *testing.T, tool v1alpha1.AgentTool, arguments string) *call {
+	t.Helper()
+	canonical, err := toolcall.Canonical([]byte(arguments))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &call{T: t, ObservedCall: ObservedCall{
+		Call:  history.ToolCall{ID: "one", Tool: string(tool), Arguments: canonical},
+		Task:  leading("lead", v1alpha1.PhasePlan, func(t *v1alpha1.Task) { t.Spec.Publish = &v1alpha1.Publish{Branch: "work"} }),
+		Taken: map[string]*v1alpha1.Task{}, Latest: map[string]int64{"self": 4, "a": 3, "b": 0, "c": 1}, Children: 3, Members: 4, Stamped: true,
+	}}
+	c.Named = map[string]*v1alpha1.Task{"a": c.child("a", "task:lead"), "b": c.child("b", "task:lead"), "c": c.child("c", "argocd")}
+	if c.Wish, err = ReadWish(c.Call); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// child returns a child of lead that a field manager has made, and that works.
+func (c *call) child(name, by string) *v1alpha1.Task {
+	task := builders.Task("lead-"+name, builders.WithUID("uid-"+name), childOf("lead"))
+	task.Status.Parent = &v1alpha1.ParentStatus{Name: "lead", UID: string(c.Task.UID), Depth: 1}
+	task.Status.ObservedGeneration = task.Generation
+	owns(task, by, `{"f:spec":{"f:parentRef":{"f:name":{}},"f:operatingMode":{}}}`)
+	return inState(task, metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+}
+
+// owns makes a field manager the owner of fields, and the one that wrote last.
+func owns(object metav1.Object, manager, fields string) {
+	at := metav1.Unix(int64(len(object.GetManagedFields())), 0)
+	object.SetManagedFields(append(object.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: manager, Time: &at, FieldsV1: metav1.NewFieldsV1(fields)}))
+}
+
+// wantAnswer decides, and fails unless the answer has these words.
+func (c *call) wantAnswer(words ...string) toolcall.Answer {
+	c.Helper()
+	return c.want(false, words...)
+}
+
+// wantRefusal decides, and fails unless it refuses with these words.
+func (c *call) wantRefusal(words ...string) {
+	c.Helper()
+	c.want(true, words...)
+}
+
+func (c *call) want(refused bool, words ...string) toolcall.Answer {
+	c.Helper()
+	p := DecideCall(c.ObservedCall)
+	if p.Answer == nil || p.Answer.Refused != refused || writes(p) {
+		c.Fatalf("the plan is %s, want an answer, refused: %v", show(p), refused)
+	}
+	for _, w := range words {
+		if !strings.Contains(p.Answer.Text, w) {
+			c.Errorf("the answer is %q, want %q in it", p.Answer.Text, w)
+		}
+	}
+	return *p.Answer
+}
+
+// wantWait decides, and fails unless the call has neither a write nor an answer.
+func (c *call) wantWait() {
+	c.Helper()
+	if p := DecideCall(c.ObservedCall); p.Answer != nil || writes(p) || p.Phase != nil {
+		c.Errorf("the plan is %s, want none", show(p))
+	}
+}
+
+// writes reports whether a plan has a write.
+func writes(p CallPlan) bool {
+	return p.CreateTask != nil || p.CreateFork != nil || p.ChangeTask != nil || p.ChangeCheckpoint != nil
+}
+
+func show(p CallPlan) string {
+	text, _ := json.Marshal(p)
+	return string(text)
+}
+
+// changed decides, and returns how a task is to be changed.
+func (c *call) changed() *v1alpha1.Task {
+	c.Helper()
+	p := DecideCall(c.ObservedCall)
+	if p.ChangeTask == nil || p.Answer != nil {
+		c.Fatalf("the plan is %s, want a change of a task", show(p))
+	}
+	return p.ChangeTask.To
+}
+
+func TestWhoMayCall(t *testing.T) {
+	for name, test := range map[string]struct {
+		become func(c *call)
+		words  string
+	}{
+		"one that is gone":          {func(c *call) { c.Task = nil }, "is gone"},
+		"one that is being deleted": {func(c *call) { c.Task.DeletionTimestamp = ptr.To(metav1.Now()) }, "being deleted"},
+		"a worker":                  {func(c *call) { c.Task.Spec.Role = v1alpha1.RoleWorker }, "only a supervisor has this tool"},
+		"one without the tool":      {func(c *call) { c.Task.Spec.Tools = []v1alpha1.AgentTool{"diff"} }, "the task lead does not have this tool, as its spec.tools says"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCall(t, v1alpha1.ToolTaskStop, `{"task":"a"}`)
+			test.become(c)
+			c.wantRefusal(test.words)
+		})
+	}
+}
+
+func TestAWishThatIsNone(t *testing.T) {
+	for name, c := range map[string]struct{ tool, arguments, words string }{
+		"another tool":         {"task_paint", `{}`, "does not know the tool"},
+		"an unknown field":     {"task_stop", `{"task":"a","template":{}}`, "the arguments are not those of task_stop"},
+		"a number as a name":   {"task_stop", `{"task":1}`, "correct them, and call it again"},
+		"two at once":          {"task_stop", `{"task":"a"}{}`, "something follows them"},
+		"33 tasks to wait for": {"task_create", `{"depends_on":["` + strings.Repeat(`a","`, 32) + `a"]}`, "the call names 33 tasks in depends_on, and 32 are possible"},
+		"17 ways":              {"task_fork", `{"variants":[` + strings.Repeat(`{},`, 16) + `{}]}`, "the fork has 17 variants, and 16 are possible"},
+		"nothing":              {"task_stop", ``, "the arguments are not those of task_stop"},
+	} {
+		_, err := ReadWish(history.ToolCall{Tool: c.tool, Arguments: []byte(c.arguments)})
+		if err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%s: %v, want %q in it", name, err, c.words)
+		}
+	}
+}
+
+func TestWhatHasToBeKnownOfAWish(t *testing.T) {
+	for arguments, c := range map[string]struct {
+		tool                    v1alpha1.AgentTool
+		names, sources, objects []string
+	}{
+		`{"name":"d","prompt":"p","depends_on":["b","a","b"],"start_from":"self"}`: {"task_create", []string{"a", "b"}, []string{"self"}, []string{"lead-d"}},
+		`{"name":"d","prompt":"p","start_from":"a"}`:                               {"task_create", []string{"a"}, []string{"a"}, []string{"lead-d"}},
+		`{"name":"d","prompt":"p"}`:                                                {"task_create", nil, nil, []string{"lead-d"}},
+		`{"task":"a","name":"ways","variants":[{"name":"x"},{"name":"y"}]}`:        {"task_fork", []string{"a"}, []string{"a"}, []string{"lead-x", "lead-y"}},
+		`{"task":"a","checkpoint":2}`:                                              {"task_rewind", []string{"a"}, []string{"a"}, nil},
+		`{"task":"a"}`:                                                             {"task_resume", []string{"a"}, nil, nil},
+		`{}`:                                                                       {"publish", nil, []string{"self"}, nil},
+		`{"phase":"Plan"}`:                                                         {"phase_set", nil, nil, nil},
+	} {
+		got := newCall(t, c.tool, arguments)
+		if fmt.Sprint(got.Wish.Names(), got.Wish.Sources(), got.NewNames()) != fmt.Sprint(c.names, c.sources, c.objects) {
+			t.Errorf("%s %s: %v, %v, %v; want %v, %v, %v", c.tool, arguments, got.Wish.Names(), got.Wish.Sources(), got.NewNames(), c.names, c.sources, c.objects)
+		}
+	}
+}
+
+func TestWhatTheTimelineSaysOfACall(t *testing.T) {
+	made := history.ToolCall{Tool: "task_create"}
+	if got := CallMessage(made, toolcall.Answer{Text: "the task a was made"}); got != "task_create: the task a was made" {
+		t.Error(got)
+	}
+	if got := CallMessage(made, toolcall.Answer{Refused: true, Text: strings.Repeat("x", 5000)}); !strings.HasPrefix(got, "task_create was refused: x") || len([]rune(got)) > 1024 {
+		t.Error(got)
+	}
+}
+
+func TestAnAnswerIsSaidInSentences(t *testing.T) {
+	for text, want := range map[string]string{
+		"the task a was made": "The task a was made.", "it has stopped: wait.": "It has stopped: wait.", "über alles": "Über alles.",
+	} {
+		if got := Spoken(toolcall.Answer{Refused: true, Text: text}); got.Text != want || !got.Refused {
+			t.Errorf("%q is said as %q, want %q", text, got.Text, want)
+		}
+	}
+}
+
+func TestMovingTheContract(t *testing.T) {
+	c := newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Execute"}`)
+	if p := DecideCall(c.ObservedCall); p.Phase == nil || *p.Phase != (PhaseCall{ID: "one", Phase: "Execute"}) || p.Answer != nil {
+		t.Fatalf("the plan is %s", show(p))
+	}
+	c.Task.Status.Contract.HandledCalls = []string{"one"}
+	c.Task.Status.Contract.Phase = "Review" // by a person, since
+	c.wantAnswer("the contract port is in phase Review")
+
+	newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Plan"}`).wantAnswer("the contract port is in phase Plan")
+	newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Deploy"}`).wantRefusal(`no phase "Deploy"`, "Research, Specify, Plan, Execute, Review")
+	c = newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Execute"}`)
+	c.Task.Status.Contract = nil
+	c.wantWait()
+}
