@@ -215,5 +215,5 @@ func ended(status *clewv1.OperationStatus, id string) bool {
 	if status == nil || status.ID != id {
 		return false
 	}
-	return status.State != clewv1.OperationInProgress
+	return status.State != clewv1.OperationPending && status.State != clewv1.OperationInProgress
 }

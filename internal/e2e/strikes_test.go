@@ -177,7 +177,7 @@ func (c *crowd) inLongBackoff(task *clewv1.Task) bool {
 func (c *crowd) rewindIt(ctx context.Context, task *clewv1.Task) bool {
 	GinkgoHelper()
 	if is := task.Status.Rewind; is != nil {
-		Expect(*is).To(HaveField("State", BeElementOf(clewv1.OperationInProgress, clewv1.OperationCompleted)), "the rewind of task %s", task.Name)
+		Expect(*is).To(HaveField("State", BeElementOf(clewv1.OperationPending, clewv1.OperationInProgress, clewv1.OperationCompleted)), "the rewind of task %s", task.Name)
 	}
 	durable := slices.DeleteFunc(c.checkpoints(ctx, task.Name), func(ckpt clewv1.Checkpoint) bool {
 		return !meta.IsStatusConditionTrue(ckpt.Status.Conditions, clewv1.CheckpointDurable)

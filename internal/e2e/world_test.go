@@ -144,6 +144,37 @@ func (w *world) dump(ctx context.Context) {
 		}
 		AddReportEntry("kubectl --namespace "+w.namespace+" "+strings.Join(args, " "), tail(out, 12000), ReportEntryVisibilityFailureOrVerbose)
 	}
+	w.dumpSystem(ctx)
+}
+
+// dumpSystem reports what became of Clew's own pods, which all specs share, and what the gitstore
+// says of this namespace.
+func (w *world) dumpSystem(ctx context.Context) {
+	for _, args := range [][]string{
+		{"get", "pods", "-o", "wide"},
+		{"get", "events", "--sort-by=.lastTimestamp", "--field-selector", "type=Warning"},
+		{"logs", "statefulset/clew-gitstore", "--tail=5000"},
+		{"logs", "statefulset/clew-gitstore", "--tail=5000", "--previous"},
+	} {
+		out, err := w.kubectlIn(ctx, nil, append([]string{"--namespace", systemNamespace}, args...)...)
+		if args[0] == "logs" {
+			out = linesWith(out, w.namespace)
+		}
+		if err != nil {
+			out += err.Error() // such as that there is no previous container
+		}
+		AddReportEntry("kubectl --namespace "+systemNamespace+" "+strings.Join(args, " "), tail(out, 8000), ReportEntryVisibilityFailureOrVerbose)
+	}
+}
+
+func linesWith(text, word string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
 
 func tail(s string, n int) string {
