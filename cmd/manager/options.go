@@ -46,6 +46,7 @@ type options struct {
 	spoolMarginBytes     string
 	keepCheckpoints      int
 	tasks                queue.Limits
+	taskBytes            int64
 	namespaceBytes       int64
 }
 
@@ -67,6 +68,7 @@ func defaultOptions() *options {
 		spoolMargin:       time.Hour,
 		spoolMarginBytes:  "64Mi",
 		keepCheckpoints:   1000,
+		taskBytes:         2 << 30,
 		namespaceBytes:    8 << 30,
 	}
 }
@@ -98,7 +100,8 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects a task's checkpointPolicy.retention may keep at most, the newest ones, in addition to those that another object names; 0 for any number. Records and code are kept")
 	f.IntVar(&o.tasks.Total, "tasks-maximum", o.tasks.Total, "how many tasks run at once in the cluster; the others wait without a pod, in order of spec.priority and age; 0 for any number")
 	f.IntVar(&o.tasks.PerNamespace, "tasks-maximum-per-namespace", o.tasks.PerNamespace, "how many tasks run at once in each namespace; 0 for any number")
-	f.Int64Var(&o.namespaceBytes, "namespace-history-bytes", o.namespaceBytes, "approximate limit in bytes of all histories of a namespace, beyond which specs of tasks are not kept with them; 0 for no limit. The server has the same flag for everything else")
+	f.Int64Var(&o.taskBytes, "task-history-bytes", o.taskBytes, "approximate limit in bytes of one task's history, an eighth of which the transitions in its timeline may take; 0 for no limit. The server has the same flag for everything else")
+	f.Int64Var(&o.namespaceBytes, "namespace-history-bytes", o.namespaceBytes, "approximate limit in bytes of all histories of a namespace, beyond which specs of tasks are not kept with them, and transitions are only counted in their timelines; 0 for no limit. The server has the same flag for everything else")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is restarted; doubles each time")
 }
 
@@ -134,6 +137,9 @@ func (o *options) validate() error {
 	}
 	if o.tasks.PerNamespace < 0 {
 		problems = append(problems, fmt.Errorf("--tasks-maximum-per-namespace must not be negative, not %d", o.tasks.PerNamespace))
+	}
+	if o.taskBytes < 0 {
+		problems = append(problems, fmt.Errorf("--task-history-bytes must not be negative, not %d", o.taskBytes))
 	}
 	if o.namespaceBytes < 0 {
 		problems = append(problems, fmt.Errorf("--namespace-history-bytes must not be negative, not %d", o.namespaceBytes))

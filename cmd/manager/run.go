@@ -60,7 +60,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	store, err := postgres.OpenPool(ctx, dsn, log.WithName("history"), postgres.Pool{Limits: postgres.Limits{NamespaceBytes: o.namespaceBytes}})
+	store, err := postgres.OpenPool(ctx, dsn, log.WithName("history"), postgres.Pool{Limits: postgres.Limits{TaskBytes: o.taskBytes, NamespaceBytes: o.namespaceBytes}})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 	}
 	limits := plan.DefaultLimits()
 	limits.RetryBase = o.retryBase
-	guarded := task.Guard(store, clock.RealClock{})
+	guarded := task.Guard(store, store.Alive, clock.RealClock{})
 	code := gitstoreapi.Client{BaseURL: o.gitStoreURL, CAFile: o.caBundleFile, TokenFile: o.gitStoreTokenFile}
 	running := places.New(o.tasks, mgr.GetCache())
 	metrics.Registry.MustRegister(running.Metrics()...)

@@ -28,6 +28,13 @@ var (
 	// schema is older until a server has migrated it, or newer, as an old program sees it
 	// during an upgrade. It also matches ErrUnavailable.
 	ErrOldSchema error = oldSchemaError{}
+	// ErrSlow: the call took too long, or waited for too long for others that are about the same
+	// task. The store itself may be well. It also matches ErrUnavailable.
+	ErrSlow error = slowError{}
+	// ErrUnanswered: too many calls of tools by the task's agent have no answer yet.
+	ErrUnanswered = errors.New("too many calls of tools are not answered yet")
+	// ErrTooSoon: the same was done a moment ago; try again in some seconds.
+	ErrTooSoon = errors.New("this was done a moment ago: try again in a few seconds")
 	// ErrCorrupted: the stored data is not what was written.
 	ErrCorrupted = errors.New("the history is damaged")
 	// ErrInvalid: the request cannot be carried out as it was made.
@@ -63,6 +70,14 @@ func (oldSchemaError) Error() string {
 
 // Is reports whether target is ErrUnavailable.
 func (oldSchemaError) Is(target error) bool { return target == ErrUnavailable }
+
+type slowError struct{}
+
+// Error implements error.
+func (slowError) Error() string { return "the history store has not answered in time" }
+
+// Is reports whether target is ErrUnavailable.
+func (slowError) Is(target error) bool { return target == ErrUnavailable }
 
 // Task identifies a task. UID alone is the key; the names are kept for queries.
 type Task struct {

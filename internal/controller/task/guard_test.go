@@ -131,7 +131,7 @@ func (c *counting) RecordEvents(context.Context, []history.Event) error {
 func TestAStoreThatIsDownIsNotCalledForAShortTime(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	store := &counting{err: history.ErrUnavailable}
-	guarded := task.Guard(store, clock)
+	guarded := task.Guard(store, alive, clock)
 	for range 3 {
 		if _, err := guarded.TaskState(t.Context(), "uid"); !errors.Is(err, history.ErrUnavailable) {
 			t.Errorf("the error is %v", err)
@@ -150,7 +150,7 @@ func TestAStoreThatIsDownIsNotCalledForAShortTime(t *testing.T) {
 
 func TestOtherErrorsDoNotPauseTheStore(t *testing.T) {
 	store := &counting{err: history.ErrNotFound}
-	guarded := task.Guard(store, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	guarded := task.Guard(store, alive, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 	for range 3 {
 		if err := guarded.RecordEvents(t.Context(), nil); !errors.Is(err, history.ErrNotFound) {
 			t.Errorf("the error is %v", err)
@@ -158,5 +158,49 @@ func TestOtherErrorsDoNotPauseTheStore(t *testing.T) {
 	}
 	if store.calls != 3 {
 		t.Errorf("%d calls reached the store", store.calls)
+	}
+}
+
+// alive says that a store answers.
+func alive(context.Context) error { return nil }
+
+// A pod can keep the locks that calls about its task need. Others must not wait for that.
+func TestASlowCallPausesItsTaskAlone(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
+	store := &counting{err: history.ErrSlow}
+	guarded := task.Guard(store, alive, clock)
+	for range 3 {
+		if _, err := guarded.TaskState(t.Context(), "slow"); !errors.Is(err, history.ErrSlow) || !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	event := history.Event{Task: history.Task{UID: "slow"}}
+	if err := guarded.RecordEvents(t.Context(), []history.Event{event}); !errors.Is(err, history.ErrSlow) {
+		t.Errorf("the error is %v", err)
+	}
+	if store.calls != 1 {
+		t.Errorf("%d calls about the slow task", store.calls)
+	}
+	store.err = nil
+	if _, err := guarded.TaskState(t.Context(), "other"); err != nil {
+		t.Errorf("a call about another task: %v", err)
+	}
+	clock.SetTime(time.Unix(20, 0))
+	if _, err := guarded.TaskState(t.Context(), "slow"); err != nil {
+		t.Errorf("later: %v", err)
+	}
+}
+
+func TestASlowCallToAStoreThatDoesNotAnswerPausesAll(t *testing.T) {
+	store := &counting{err: history.ErrSlow}
+	dead := func(context.Context) error { return history.ErrUnavailable }
+	guarded := task.Guard(store, dead, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
+	for _, uid := range []string{"a", "b", "c"} {
+		if _, err := guarded.TaskState(t.Context(), uid); !errors.Is(err, history.ErrUnavailable) {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	if store.calls != 1 {
+		t.Errorf("%d calls reached a store that does not answer", store.calls)
 	}
 }

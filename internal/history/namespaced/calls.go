@@ -304,6 +304,9 @@ func (s *Store) Text(ctx context.Context, namespace string, p *conversation.Piec
 	return s.keyed.Text(ctx, key, p)
 }
 
+// Alive reports whether the database answers.
+func (s *Store) Alive(ctx context.Context) error { return s.keyed.Alive(ctx) }
+
 // RecordEvents adds events to the timelines of tasks.
 func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error {
 	events = slices.Clone(events)

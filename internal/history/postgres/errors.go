@@ -23,6 +23,8 @@ func wrap(err error, doing string) error {
 		return err
 	case oldSchema(err):
 		return fmt.Errorf("%w: %s: %w", history.ErrOldSchema, doing, err)
+	case slow(err):
+		return fmt.Errorf("%w: %s: %w", history.ErrSlow, doing, err)
 	case unavailable(err):
 		return fmt.Errorf("%w: %s: %w", history.ErrUnavailable, doing, err)
 	case errors.Is(err, pgx.ErrNoRows):
@@ -35,7 +37,8 @@ func wrap(err error, doing string) error {
 func isHistory(err error) bool {
 	return errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrFenced) ||
 		errors.Is(err, history.ErrGap) || errors.Is(err, history.ErrUnavailable) ||
-		errors.Is(err, history.ErrCorrupted) || errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrLimitReached) || errors.Is(err, history.ErrExists)
+		errors.Is(err, history.ErrCorrupted) || errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrLimitReached) || errors.Is(err, history.ErrExists) ||
+		errors.Is(err, history.ErrTooSoon) || errors.Is(err, history.ErrUnanswered)
 }
 
 // conflicted reports whether the transaction failed only because of a concurrent one.
@@ -54,6 +57,17 @@ func oldSchema(err error) bool {
 func lockTimedOut(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "55P03"
+}
+
+// slow reports whether the call took too long, or stood in the way of others, which says nothing about
+// the database: a statement or the wait for a lock timed out, or a deadline has passed.
+func slow(err error) bool {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code == "55P03" || pg.Code == "57014" || conflicted(err)
+	}
+	var connect *pgconn.ConnectError
+	return !errors.As(err, &connect) && (errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err))
 }
 
 // unavailable reports whether the same call may succeed later, unchanged.

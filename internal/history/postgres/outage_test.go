@@ -78,9 +78,10 @@ var _ = Describe("The store", func() {
 				"timeline": func() error { _, err := store.Timeline(ctx, history.TimelineQuery{Limit: 1}); return err },
 				"events":   func() error { return store.RecordEvents(ctx, []history.Event{event(w.task, 1, time.Now())}) },
 				"schema":   func() error { _, err := store.SchemaIsOlder(ctx); return err },
+				"alive":    func() error { return store.Alive(ctx) },
 			}
 			for name, call := range calls {
-				Expect(call()).To(MatchError(history.ErrUnavailable), name)
+				Expect(call()).To(And(MatchError(history.ErrUnavailable), Not(MatchError(history.ErrSlow))), name)
 			}
 			Expect(server.Restart(ctx)).To(Succeed())
 			eventually(GinkgoTB(), store, w.task, w.number(user("2")))
@@ -147,6 +148,25 @@ var _ = Describe("The store", func() {
 				want = append(want, fmt.Sprint("U ", n), fmt.Sprint("A ", n))
 			}
 			Expect(w.texts()).To(Equal(append(want, "U last")))
+		})
+	})
+
+	When("another call keeps a task's row", func() {
+		// The manager stops calling a store that cannot be reached, for all tasks.
+		It("calls about the task are slow, and the database answers all the same", func(ctx SpecContext) {
+			t := GinkgoTB()
+			dsn := pg.Database(t)
+			store := openAt(t, dsn)
+			w := begin(t, store, taskNamed("a"), 1)
+			holding, err := connect(t, dsn).Begin(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(holding.Exec(ctx, "SELECT FROM tasks WHERE uid = $1 FOR UPDATE", w.task.UID)).Error().NotTo(HaveOccurred())
+			short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+			defer cancel()
+			Expect(store.Append(short, w.task, 1, w.number(user("1")))).Error().To(And(MatchError(history.ErrSlow), MatchError(history.ErrUnavailable)))
+			Expect(store.Alive(ctx)).To(Succeed())
+			begin(t, store, taskNamed("b"), 1).append(user("1"))
+			Expect(holding.Rollback(ctx)).To(Succeed())
 		})
 	})
 

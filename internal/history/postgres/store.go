@@ -127,6 +127,11 @@ func (s *Store) Connections() (open, inUse int32) {
 	return stat.TotalConns(), stat.AcquiredConns()
 }
 
+// Alive reports whether the database answers, whatever it is busy with. Errors: history.ErrUnavailable.
+func (s *Store) Alive(ctx context.Context) error {
+	return wrap(s.pool.Ping(ctx), "reach the history database")
+}
+
 // MaxConnections returns the maximum number of connections.
 func (s *Store) MaxConnections() int { return int(s.pool.Config().MaxConns) }
 
