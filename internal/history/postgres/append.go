@@ -14,16 +14,49 @@ import (
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
 
-// Append stores records in one transaction and returns the sequence up to which
-// everything is stored. Records up to the last stored one are ignored, so that a batch
+// stepsAtOnce is how many records of the kinds that take statements of their own are stored in one
+// transaction.
+const stepsAtOnce = 100
+
+// Append stores records and returns the sequence up to which everything is stored. Records up to the last stored one are ignored, so that a batch
 // whose response was lost may be sent again. Errors: history.ErrGap (a *history.GapError;
 // last is then the last stored sequence), history.ErrForeign if a given record has the
 // sequence of the last stored one but is a different record, history.ErrFenced, also if
 // the task's history was deleted, history.ErrNotFound if no attempt has begun,
 // history.ErrLimitReached for the grace period after the task or its namespace reaches a
-// limit (see Limits), and history.ErrUnavailable. After an error nothing of the batch is
-// stored, except that after ErrUnavailable all of it may be.
+// limit (see Limits), and history.ErrUnavailable. After an error a beginning of the batch may be
+// stored, and after ErrUnavailable all of it.
 func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error) {
+	for _, part := range parts(records) {
+		if last, err = s.appendPart(ctx, task, attempt, part); err != nil {
+			return last, err
+		}
+	}
+	return last, nil
+}
+
+// parts divides records into those that are stored in one transaction each, at least one: a part ends
+// with a move of the conversation, or when it has many records that take statements of their own. The
+// task's timeline is locked from its first checkpoint or move on, and the manager waits for it.
+func parts(records []history.Record) (all [][]history.Record) {
+	begin, steps := 0, 0
+	for i, r := range records {
+		if r.Checkpoint != nil || r.Event != nil {
+			steps++
+		}
+		if r.Move != nil || steps == stepsAtOnce {
+			all = append(all, records[begin:i+1])
+			begin, steps = i+1, 0
+		}
+	}
+	if begin < len(records) || len(all) == 0 {
+		all = append(all, records[begin:])
+	}
+	return all
+}
+
+// appendPart stores records in one transaction.
+func (s *Store) appendPart(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error) {
 	doing := fmt.Sprintf("store records of the task %s/%s", task.Namespace, task.Name)
 	var refused error
 	err = s.write(ctx, doing, func(q *sqlc.Queries) error {
@@ -76,34 +109,28 @@ func unseen(records []history.Record, last int64) ([]history.Record, error) {
 	return fresh, nil
 }
 
-// ingest writes records that follow the last stored one: in runs, with the moves of the
-// conversation in between.
+// ingest writes records that follow the last stored one: a run of them, and the move of the conversation
+// that may follow it.
 func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records []history.Record) error {
-	last := records[len(records)-1]
-	for len(records) > 0 {
-		n := slices.IndexFunc(records, func(r history.Record) bool { return r.Move != nil })
-		if n < 0 {
-			n = len(records)
+	last, run := records[len(records)-1], records
+	if last.Move != nil {
+		run = records[:len(records)-1]
+	}
+	if len(run) > 0 {
+		if err := s.ingestRun(ctx, q, &l, attempt, run); err != nil {
+			return err
 		}
-		if n > 0 {
-			if err := s.ingestRun(ctx, q, &l, attempt, records[:n]); err != nil {
-				return err
-			}
-			l.preface = ""
+	}
+	if last.Move != nil {
+		// As the run left it.
+		branch, err := q.Branch(ctx, l.branch.ID)
+		if err != nil {
+			return err
 		}
-		if n < len(records) {
-			// As the preceding run left it.
-			branch, err := q.Branch(ctx, l.branch.ID)
-			if err != nil {
-				return err
-			}
-			l.branch = branch
-			if err := l.moveOrRefuse(ctx, q, attempt, records[n]); err != nil {
-				return err
-			}
-			n++
+		l.branch = branch
+		if err := l.moveOrRefuse(ctx, q, attempt, last); err != nil {
+			return err
 		}
-		records = records[n:]
 	}
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence, l.row.LastRecordID = last.Last(), int64(last.ID)
@@ -155,7 +182,7 @@ func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error
 			"namespace", b.task.Namespace, "task", b.task.Name, "piece", missing)
 	}
 	if len(b.events.ID) > 0 {
-		if err := q.InsertEvents(ctx, b.events); err != nil {
+		if _, err := q.InsertEvents(ctx, b.events); err != nil {
 			return err
 		}
 	}

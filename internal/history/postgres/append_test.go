@@ -144,6 +144,26 @@ var _ = Describe("Appending records", func() {
 		Expect(w.texts()).To(HaveExactElements("U 1", "U 2", "U 3", "U 4"))
 	})
 
+	// A transaction with thousands of moves would lock the task and its timeline for as long as it takes,
+	// and could be sent again and again.
+	It("a batch of many moves and checkpoints is stored in parts, none of which is lost or stored twice", func(ctx SpecContext) {
+		w.append(user("do it"), agent("done"), checkpoint(1))
+		var batch []history.Record
+		for n := range int64(5) {
+			batch = append(batch, agent(fmt.Sprint("try ", n)),
+				history.Record{Move: &history.MoveOperation{ID: fmt.Sprint("Rewind/", n), Checkpoint: 1, Reason: "rewind"}})
+		}
+		for n := range int64(250) {
+			batch = append(batch, checkpoint(2+n))
+		}
+		batch = w.number(append(batch, agent("at last"))...)
+		Expect(store.Append(ctx, w.task, 1, batch)).To(Equal(w.last))
+		Expect(store.Append(ctx, w.task, 1, batch)).To(Equal(w.last), "once more")
+		Expect(w.texts()).To(HaveExactElements("U do it", "A done", "A at last"))
+		Expect(w.state().CheckpointCount).To(BeEquivalentTo(251))
+		Expect(w.state().CompletedOperations).To(HaveLen(5))
+	})
+
 	It("records of an unknown kind are counted", func() {
 		w.append(history.Record{}, user("x"))
 		Expect(w.texts()).To(HaveExactElements("U x"))
