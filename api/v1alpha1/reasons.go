@@ -394,6 +394,9 @@ const (
 	EventAgentMessage            = "AgentMessage"
 	EventHistoryExported         = "HistoryExported"
 	EventHistoryImported         = "HistoryImported"
+	// EventEntriesLeftOut: entries of the timeline were left out at a limit of the history, and are
+	// counted in one.
+	EventEntriesLeftOut = "EntriesLeftOut"
 )
 
 // Labels and annotations of the objects that Clew creates for a task.

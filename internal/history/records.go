@@ -257,6 +257,12 @@ func RecordEventID(taskUID string, sequence int64) string {
 	return eventID("record", taskUID, strconv.FormatInt(sequence, 10))
 }
 
+// LeftOutEventID is the id of the event that counts the entries of a task's timeline that were left out
+// since a time.
+func LeftOutEventID(taskUID string, since time.Time) string {
+	return eventID("left-out", taskUID, strconv.FormatInt(since.UnixMicro(), 10))
+}
+
 // BranchEventID is the id of the event that a Checkpoint's branch was pushed to the task's
 // repository, or was not. The parts tell it from the branch's other events.
 func BranchEventID(taskUID string, parts ...string) string {

@@ -161,5 +161,6 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventAgentMessage, On: timeline(), Meaning: "The agent sent a message."},
 		{Name: v1alpha1.EventHistoryExported, On: timeline(), Meaning: "Somebody exported the history."},
 		{Name: v1alpha1.EventHistoryImported, On: timeline(), Meaning: "Somebody imported the history."},
+		{Name: v1alpha1.EventEntriesLeftOut, On: timeline(), Meaning: "Entries of the timeline were left out from here on, as many as it says: the task or its namespace had reached its limit (`historyLimits`). Entries that change how the task stands have a reserve."},
 	}
 }

@@ -137,6 +137,12 @@ func handOver(ctx context.Context, q *sqlc.Queries, task history.Task, former st
 	if err := q.MoveEvents(ctx, sqlc.MoveEventsParams{Uid: task.UID, FormerUid: former, Namespace: task.Namespace}); err != nil {
 		return err
 	}
+	if err := q.MoveUsage(ctx, sqlc.MoveUsageParams{Uid: task.UID, FormerUid: former, Namespace: task.Namespace}); err != nil {
+		return err
+	}
+	if err := q.DeleteUsage(ctx, sqlc.DeleteUsageParams{TaskUid: former, Namespace: task.Namespace}); err != nil {
+		return err
+	}
 	if err := q.MoveSpec(ctx, sqlc.MoveSpecParams{Uid: task.UID, FormerUid: former}); err != nil {
 		return err
 	}

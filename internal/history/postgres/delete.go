@@ -154,6 +154,9 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 	if result.Events, err = q.DeleteEvents(ctx, sqlc.DeleteEventsParams{Uid: uid, Namespace: row.Namespace}); err != nil {
 		return result, nil, err
 	}
+	if err := q.DeleteUsage(ctx, sqlc.DeleteUsageParams{TaskUid: uid, Namespace: row.Namespace}); err != nil {
+		return result, nil, err
+	}
 	if err := q.DeleteTransitions(ctx, sqlc.DeleteTransitionsParams{TaskUid: uid, Namespace: row.Namespace}); err != nil {
 		return result, nil, err
 	}

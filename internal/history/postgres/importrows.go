@@ -141,5 +141,6 @@ func (i *importer) event(ctx context.Context, e exportedEvent) error {
 		Attempt: e.Attempt, Checkpoint: e.Checkpoint,
 	}, details)
 	row.ImportedBy, row.ImportedID = i.by, []string{clean(e.ID)}
-	return i.q.InsertEvents(ctx, row)
+	_, err := i.q.InsertEvents(ctx, row)
+	return err
 }

@@ -27,10 +27,15 @@ type Limits struct {
 	// Grace is 3 minutes if zero. It should be shorter than the time that preparing a pod
 	// may take.
 	Grace time.Duration
+	// ProblemEvery is the least time between two changes of a task's problem; 2 seconds if zero. The
+	// manager writes each to the Task's status. Daemons report less often, and each time what is the
+	// case then.
+	ProblemEvery time.Duration
 }
 
 const (
-	defaultGrace = 3 * time.Minute
+	defaultGrace        = 3 * time.Minute
+	defaultProblemEvery = 2 * time.Second
 	// reserve is the fraction of a limit (one in reserve) on top of it for what is stored
 	// although the limit is reached. room is the fraction that must be free before a task
 	// that had reached its limit continues; otherwise each short record that still fits
@@ -45,7 +50,7 @@ const (
 
 // Where the limits are set, for users who reach one.
 const (
-	taskLimit      = "historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server"
+	taskLimit      = "historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server and manager"
 	namespaceLimit = "historyLimits.namespaceBytes in the values of Clew's chart, --namespace-history-bytes of its server and manager"
 )
 
@@ -57,6 +62,9 @@ type limits struct {
 func newLimits(l Limits) *limits {
 	if l.Grace <= 0 {
 		l.Grace = defaultGrace
+	}
+	if l.ProblemEvery <= 0 {
+		l.ProblemEvery = defaultProblemEvery
 	}
 	return &limits{Limits: l, sums: cache.NewLRUExpireCache(sumsKept)}
 }
@@ -75,7 +83,8 @@ func (s *Store) admit(ctx context.Context, q *sqlc.Queries, l *locked, records [
 	}
 	if reached == "" {
 		l.row.StoredBytes += cost
-		if l.row.LimitMessage == "" || cost == 0 {
+		// A move alone says nothing that the words about what was left out could stand before.
+		if l.row.LimitMessage == "" || cost == 0 || records[0].Move != nil {
 			return records, nil, nil
 		}
 		if l.row.LimitNoted.Valid {
@@ -129,28 +138,44 @@ func (s *Store) admitMove(ctx context.Context, q *sqlc.Queries, l *locked, op hi
 // reached returns a message about the limit that more bytes would exceed; empty if none.
 // A fraction of each limit (one in extra, unless extra is 0) is added to it.
 func (s *Store) reached(ctx context.Context, q *sqlc.Queries, l *locked, more, extra int64) (string, error) {
-	with := func(most int64) int64 {
-		if extra == 0 {
-			return most
-		}
-		return most + most/extra
+	if reached := s.taskReached(l.row.StoredBytes+more, extra); reached != "" {
+		return reached, nil
 	}
-	if most := s.limits.TaskBytes; most > 0 && l.row.StoredBytes+more > with(most) {
-		return fmt.Sprintf("the history of this task has reached its limit of %d bytes (%s): have it raised, or continue in a fork of the task", most, taskLimit), nil
+	return s.namespaceReached(ctx, q, l.task.Namespace, more, extra)
+}
+
+// taskReached is reached for the limit of a task that would have so many bytes.
+func (s *Store) taskReached(bytes, extra int64) string {
+	most := s.limits.TaskBytes
+	if most <= 0 || bytes <= plus(most, extra) {
+		return ""
 	}
+	return fmt.Sprintf("the history of this task has reached its limit of %d bytes (%s): have it raised, or continue in a fork of the task", most, taskLimit)
+}
+
+// namespaceReached is reached for the limit of a namespace.
+func (s *Store) namespaceReached(ctx context.Context, q *sqlc.Queries, namespace string, more, extra int64) (string, error) {
 	most := s.limits.NamespaceBytes
 	if most <= 0 {
 		return "", nil
 	}
-	used, err := s.namespaceUsage(ctx, q, l.task.Namespace)
-	if err != nil || used.counted(most)+more <= with(most) {
+	used, err := s.namespaceUsage(ctx, q, namespace)
+	if err != nil || used.counted(most)+more <= plus(most, extra) {
 		return "", err
 	}
 	return fmt.Sprintf("the histories of this namespace have reached their limit of %d bytes%s (%s): have it raised, or delete some with kubectl clew task delete-history", most, used.note(most), namespaceLimit), nil
 }
 
+// plus returns a limit with a fraction of it added: one in extra, or nothing if extra is 0.
+func plus(most, extra int64) int64 {
+	if extra == 0 {
+		return most
+	}
+	return most + most/extra
+}
+
 // usage is how much the histories of a namespace take, and those that others have left which had its
-// name, kept specs included.
+// name, with kept specs, all entries of timelines, and the calls of tools.
 type usage struct{ own, others int64 }
 
 // counted returns what counts against the limit of the namespace. What others have left counts only

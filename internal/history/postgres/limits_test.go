@@ -37,7 +37,7 @@ var _ = Describe("The limits of a history", func() {
 		state := w.state()
 		Expect(state.LastSequence).To(BeEquivalentTo(2), "what was acknowledged is kept, and nothing after it")
 		Expect(state.Problem.Reason).To(Equal("HistoryLimitReached"))
-		Expect(state.Problem.Message).To(ContainSubstring("historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server): have it raised"))
+		Expect(state.Problem.Message).To(ContainSubstring("historyLimits.taskBytes in the values of Clew's chart, --task-history-bytes of its server and manager): have it raised"))
 
 		By("raising the limit in time: nothing is lost")
 		raised := limited(t, dsn, postgres.Limits{TaskBytes: 1 << 20})

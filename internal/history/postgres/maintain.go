@@ -244,9 +244,15 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 		return err
 	}
 	if m.options.EventRetention > 0 {
-		removed, err := m.store.dropPartitions(ctx, now.Add(-m.options.EventRetention))
+		before := now.Add(-m.options.EventRetention)
+		removed, err := m.store.dropPartitions(ctx, before)
 		m.metrics.swept.WithLabelValues("events").Add(float64(removed))
 		if err != nil {
+			return err
+		}
+		if err := m.inBatches(ctx, "forget how much the events took that were removed", func(q *sqlc.Queries) (int64, error) {
+			return q.ForgetUsage(ctx, sqlc.ForgetUsageParams{Before: before.AddDate(0, -1, 0), UpToRows: sweepBatch})
+		}); err != nil {
 			return err
 		}
 	}

@@ -116,7 +116,8 @@ func (l *locked) refuseMove(ctx context.Context, q *sqlc.Queries, attempt int64,
 		Type: history.EventTypeRewind, Reason: reasonMoveRefused, Actor: "clew", Attempt: attempt, Checkpoint: r.Move.Checkpoint,
 		Message: "the conversation could not be moved and stays where it is: " + message,
 	}, nil)
-	return q.InsertEvents(ctx, row)
+	_, err = q.InsertEvents(ctx, row)
+	return err
 }
 
 // move creates the new branch, unless the operation keeps the position.
@@ -255,7 +256,8 @@ func (l *locked) recordOperation(ctx context.Context, q *sqlc.Queries, attempt i
 	if op.KeepPosition {
 		return nil
 	}
-	return q.InsertEvents(ctx, moveEvent(l.task, attempt, op, to, at))
+	_, err = q.InsertEvents(ctx, moveEvent(l.task, attempt, op, to, at))
+	return err
 }
 
 func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position, at time.Time) sqlc.InsertEventsParams {

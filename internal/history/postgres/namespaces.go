@@ -183,6 +183,9 @@ func joinKey(ctx context.Context, q *sqlc.Queries, key, former string) error {
 	if err := q.JoinSpecs(ctx, sqlc.JoinSpecsParams{Key: key, FormerKey: former}); err != nil {
 		return err
 	}
+	if err := q.JoinUsage(ctx, sqlc.JoinUsageParams{Key: key, FormerKey: former}); err != nil {
+		return err
+	}
 	if err := q.JoinPublications(ctx, sqlc.JoinPublicationsParams{Key: key, FormerKey: former}); err != nil {
 		return err
 	}

@@ -31,7 +31,7 @@ const searchSQL = `
 WITH RECURSIVE {scope} matched AS (
 	SELECT d.message_id, ts_rank(d.words, websearch_to_tsquery('simple', @words), 1) AS rank
 	FROM search_documents d
-	WHERE d.words @@ (@namespace_words::tsquery && websearch_to_tsquery('simple', @words))
+	WHERE d.words @@ (@namespace_words::tsquery && websearch_to_tsquery('simple', @words)) {own}
 )
 SELECT h.rank, h.message_id, e.branch_id, e.position, e.time, e.call_id, e.result_call_id,
 	t.uid, t.namespace, t.name, coalesce(b.task_uid, ''), b.number,
@@ -72,6 +72,10 @@ lineage AS (
 
 // activeSQL selects only the active branch of the task.
 const activeSQL = "AND s.id = (SELECT active.active_branch FROM tasks active WHERE active.uid = @uid)"
+
+// ownSQL selects the documents of the scope's messages before they are ranked: a namespace may have far
+// more.
+const ownSQL = `AND d.message_id IN (SELECT o.message_id FROM scope JOIN entries o ON o.branch_id = scope.id AND o.position <= scope.high)`
 
 const scopeOwnerSQL = `
 JOIN scope ON scope.id = e.branch_id AND e.position <= scope.high
@@ -114,9 +118,9 @@ func searchStatement(query history.SearchQuery, text, namespaceWords string) (st
 	args := pgx.NamedArgs{
 		"words": text, "namespace": query.Namespace, "namespace_words": namespaceWords, "up_to_rows": query.Limit + 1,
 	}
-	scope, owner, filters := "", ownerSQL, ""
+	scope, own, owner, filters := "", "", ownerSQL, ""
 	if query.UID != "" {
-		scope, owner, args["uid"] = strings.Replace(scopeSQL, "{active}", active(query), 1), scopeOwnerSQL, query.UID
+		scope, own, owner, args["uid"] = strings.Replace(scopeSQL, "{active}", active(query), 1), ownSQL, scopeOwnerSQL, query.UID
 	}
 	if query.Role != "" {
 		filters, args["role"] = filters+" AND m.role = @role", query.Role
@@ -128,7 +132,7 @@ func searchStatement(query history.SearchQuery, text, namespaceWords string) (st
 		filters += " AND (h.rank, h.message_id, e.branch_id, e.position) < (@rank::real, @message::bigint, @branch::bigint, @position::bigint)"
 		args["rank"], args["message"], args["branch"], args["position"] = after.Rank, after.Message, after.Branch, after.Position
 	}
-	return strings.NewReplacer("{scope}", scope, "{owner}", owner, "{filters}", filters).Replace(searchSQL), args
+	return strings.NewReplacer("{scope}", scope, "{own}", own, "{owner}", owner, "{filters}", filters).Replace(searchSQL), args
 }
 
 func active(query history.SearchQuery) string {

@@ -22,3 +22,6 @@ func TasksStatement(query history.TaskQuery) (string, pgx.NamedArgs, error) {
 	statement, args := tasksStatement(query, o)
 	return statement, args, nil
 }
+
+// ForgetSums has a store count anew what namespaces have, which it keeps for a few seconds.
+func ForgetSums(s *Store) { s.limits.sums = newLimits(s.limits.Limits).sums }

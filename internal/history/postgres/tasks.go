@@ -149,7 +149,7 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 
 // Report stores what stops the daemon of an attempt from working, or with nil that
 // nothing does. Errors: history.ErrFenced, history.ErrNotFound if the task has not begun,
-// history.ErrUnavailable.
+// history.ErrTooSoon if another problem was stored a moment ago, history.ErrUnavailable.
 func (s *Store) Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error {
 	reported := history.Problem{}
 	if problem != nil {
@@ -167,7 +167,13 @@ func (s *Store) Report(ctx context.Context, task history.Task, attempt int64, pr
 		if (history.Problem{Reason: l.row.ProblemReason, Message: l.row.ProblemMessage}) == reported {
 			return nil
 		}
-		if err := l.setProblem(ctx, q, reported); err != nil {
+		changed, err := q.ReportProblem(ctx, sqlc.ReportProblemParams{
+			Uid: l.row.Uid, Reason: reported.Reason, Message: reported.Message, Seconds: s.limits.ProblemEvery.Seconds(),
+		})
+		if err == nil && changed == 0 {
+			err = fmt.Errorf("%w: %s", history.ErrTooSoon, doing)
+		}
+		if err != nil {
 			return err
 		}
 		return notify(ctx, q, l.task, l.row.Attempt)

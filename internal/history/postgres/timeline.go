@@ -19,7 +19,10 @@ import (
 const maxEventBytes = 4096
 
 // RecordEvents adds events to the timeline. An existing event with the same id is kept
-// unchanged, and so is the first event about the creation of a checkpoint.
+// unchanged, and so is the first event about the creation of a checkpoint. Events count for the limits of
+// their task and its namespace; at a limit, those that say little are counted in one (see admitEvents).
+// Errors: history.ErrLimitReached if who exported or imported a history cannot be recorded for that;
+// history.ErrUnavailable.
 func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -33,7 +36,7 @@ func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error 
 	}
 	return s.write(ctx, "record events", func(q *sqlc.Queries) error {
 		for _, uid := range slices.Sorted(maps.Keys(byTask)) {
-			if err := recordEvents(ctx, q, byTask[uid]); err != nil {
+			if err := s.recordEvents(ctx, q, byTask[uid]); err != nil {
 				return err
 			}
 		}
@@ -42,7 +45,7 @@ func (s *Store) RecordEvents(ctx context.Context, events []history.Event) error 
 }
 
 // recordEvents adds the events of one task.
-func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) error {
+func (s *Store) recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) error {
 	uid := events[0].Task.UID
 	if err := q.LockTimeline(ctx, uid); err != nil {
 		return err
@@ -57,10 +60,32 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 			return nil
 		}
 	}
+	allowed, err := allowanceOf(ctx, q, events[0].Task)
+	if err != nil {
+		return err
+	}
 	if events, err = resolveReusedIDs(ctx, q, events); err != nil {
 		return err
 	}
-	var rows sqlc.InsertEventsParams
+	admitted, err := s.admitEvents(ctx, q, allowed, once(events))
+	if err != nil {
+		return err
+	}
+	if err := allowed.store(ctx, q, admitted); err != nil {
+		return err
+	}
+	if err := setPublications(ctx, q, events); err != nil {
+		return err
+	}
+	if len(admitted) == 0 && !allowed.used.Known {
+		return nil // nothing is listed of a task that has no room
+	}
+	return summarize(ctx, q, events)
+}
+
+// once returns the events without those that say the same as an earlier one.
+func once(events []history.Event) []history.Event {
+	var rest []history.Event
 	seen := map[string]bool{}
 	for _, e := range events {
 		key := e.ID
@@ -68,22 +93,21 @@ func recordEvents(ctx context.Context, q *sqlc.Queries, events []history.Event) 
 			key = fmt.Sprint(reasonCheckpointCreated, e.Checkpoint)
 		}
 		if !seen[key] && !seen[e.ID] {
-			appendEvent(&rows, e, nil)
+			rest = append(rest, e)
 		}
 		seen[key], seen[e.ID] = true, true
 	}
-	if err := q.InsertEvents(ctx, rows); err != nil {
-		return err
-	}
-	if err := setPublications(ctx, q, events); err != nil {
-		return err
-	}
+	return rest
+}
+
+// summarize updates what lists show of the events' task.
+func summarize(ctx context.Context, q *sqlc.Queries, events []history.Event) error {
 	for _, e := range events {
 		if e.Type == history.EventTypeAccess {
 			continue
 		}
 		err := q.SummarizeEvent(ctx, sqlc.SummarizeEventParams{
-			Uid: uid, Namespace: e.Task.Namespace, Name: e.Task.Name, State: e.State, Time: e.Time,
+			Uid: e.Task.UID, Namespace: e.Task.Namespace, Name: e.Task.Name, State: e.State, Time: e.Time,
 		})
 		if err != nil {
 			return err

@@ -33,8 +33,9 @@ const (
 	// maxUnanswered bounds the calls of a task that wait to be carried out, each of which has its
 	// arguments.
 	maxUnanswered = 20
-	// maxAnswered bounds the answered calls of a task that are kept.
-	maxAnswered = 1000
+	// maxAnswered and maxAnsweredBytes bound the answered calls of a task that are kept.
+	maxAnswered      = 1000
+	maxAnsweredBytes = 32 << 20
 	// maxDeliveredAtOnce bounds the ids of delivered answers that come with a call.
 	maxDeliveredAtOnce = 100
 )
@@ -47,8 +48,9 @@ const lostAnswer = "The call was carried out before, and you have had the answer
 // one with the same tool and arguments whose answer is not known to have reached the agent, or else a
 // new one, of which listeners are notified. It notes which answers have reached the agent before that.
 // Errors: history.ErrFenced; history.ErrNotFound if no attempt has begun; history.ErrExists if the key
-// is that of a call of another tool, or with other arguments; history.ErrLimitReached if too many calls
-// of the task are unanswered; history.ErrInvalid; history.ErrUnavailable.
+// is that of a call of another tool, or with other arguments; history.ErrUnanswered if too many calls of
+// the task are; history.ErrLimitReached if a new one exceeds a limit of the task or its namespace (see
+// Limits); history.ErrInvalid; history.ErrUnavailable.
 func (s *Store) CallTool(ctx context.Context, task history.Task, attempt int64, call history.NewToolCall) (found history.ToolCall, err error) {
 	doing := fmt.Sprintf("store a call of %s by the task %s/%s", call.Tool, task.Namespace, task.Name)
 	if len(call.Arguments) > toolcall.MaxArguments || len(call.Delivered) > maxDeliveredAtOnce {
@@ -69,7 +71,7 @@ func (s *Store) CallTool(ctx context.Context, task history.Task, attempt int64, 
 		digest := toolcall.Digest(v1alpha1.AgentTool(call.Tool), call.Arguments)
 		row, err := sameCall(ctx, q, l.row.ID, call.Key, digest)
 		if errors.Is(err, pgx.ErrNoRows) {
-			row, err = l.addToolCall(ctx, q, attempt, call, digest)
+			row, err = s.addToolCall(ctx, q, l, attempt, call, digest)
 		}
 		if err != nil {
 			return err
@@ -101,13 +103,16 @@ func sameCall(ctx context.Context, q *sqlc.Queries, taskID int32, key, digest st
 }
 
 // addToolCall stores a new call of a task whose row is locked, and drops old ones.
-func (l locked) addToolCall(ctx context.Context, q *sqlc.Queries, attempt int64, call history.NewToolCall, digest string) (row sqlc.ToolCall, err error) {
+func (s *Store) addToolCall(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, call history.NewToolCall, digest string) (row sqlc.ToolCall, err error) {
 	unanswered, err := q.UnansweredToolCalls(ctx, l.row.ID)
 	if err != nil {
 		return row, err
 	}
 	if unanswered >= maxUnanswered {
-		return row, fmt.Errorf("%w: %d calls of the task %s/%s are not answered yet", history.ErrLimitReached, unanswered, l.task.Namespace, l.task.Name)
+		return row, fmt.Errorf("%w: %d calls of the task %s/%s", history.ErrUnanswered, unanswered, l.task.Namespace, l.task.Name)
+	}
+	if err := s.admitToolCall(ctx, q, l, recordCost+int64(len(call.Arguments))); err != nil {
+		return row, err
 	}
 	row, err = q.InsertToolCall(ctx, sqlc.InsertToolCallParams{
 		Attempt: attempt, TaskID: l.row.ID, ID: toolCallID(l.task.UID, call.Key), Tool: call.Tool, CallKey: call.Key,
@@ -116,10 +121,30 @@ func (l locked) addToolCall(ctx context.Context, q *sqlc.Queries, attempt int64,
 	if err != nil {
 		return row, err
 	}
-	if err := q.DropOldToolCalls(ctx, sqlc.DropOldToolCallsParams{TaskID: l.row.ID, Most: maxAnswered}); err != nil {
+	if err := q.DropOldToolCalls(ctx, sqlc.DropOldToolCallsParams{TaskID: l.row.ID, Most: maxAnswered, MostBytes: maxAnsweredBytes}); err != nil {
+		return row, err
+	}
+	if err := q.ChargeToolCalls(ctx, l.row.ID); err != nil {
 		return row, err
 	}
 	return row, notifyToolCall(ctx, q, row.ID, l.task, callMade)
+}
+
+// admitToolCall refuses a call of so many bytes that exceeds a limit. What is answered is stored in any
+// case, and counted.
+func (s *Store) admitToolCall(ctx context.Context, q *sqlc.Queries, l locked, bytes int64) error {
+	allowed, err := allowanceOf(ctx, q, l.task)
+	if err != nil {
+		return err
+	}
+	reached := s.taskReached(l.row.StoredBytes+allowed.used.EventBytes+allowed.used.CallBytes+bytes, 0)
+	if reached == "" {
+		reached, err = s.namespaceReached(ctx, q, l.task.Namespace, bytes, 0)
+	}
+	if err == nil && reached != "" {
+		err = fmt.Errorf("%w: %s", history.ErrLimitReached, reached)
+	}
+	return err
 }
 
 // toolCallID returns an id for a call. That of one with a key follows from it, so that the operations of
@@ -171,6 +196,9 @@ func (s *Store) AnswerToolCall(ctx context.Context, id string, answer toolcall.A
 			return err
 		}
 		if err != nil {
+			return err
+		}
+		if err := q.ChargeToolCalls(ctx, row.ID); err != nil {
 			return err
 		}
 		return notifyToolCall(ctx, q, id, history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}, callAnswered)

@@ -179,7 +179,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		for n := range 20 {
 			newest = made(ctx, create(fmt.Sprint(n)))
 		}
-		Expect(try(ctx, create("one more"))).Error().To(MatchError(history.ErrLimitReached))
+		Expect(try(ctx, create("one more"))).Error().To(MatchError(history.ErrUnanswered))
 		Expect(made(ctx, create("7")).Answer).To(BeNil(), "one that waits may be repeated")
 		long := create("long")
 		long.Arguments = []byte(strings.Repeat("x", toolcall.MaxArguments+1))

@@ -2,9 +2,11 @@ package gateway
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -157,11 +159,27 @@ func (g *Gateway) readFamily(ctx, working context.Context, arrived *arrival, cal
 		working, cancel = g.untilClosing(ctx)
 		defer cancel()
 	}
+	if searches(call) {
+		var done func()
+		if working, done, err = arrived.search(ctx); err != nil {
+			return nil, errCrowded()
+		}
+		defer done()
+	}
 	answer, err := g.family.Answer(working, taskOf(id), tool, call.Arguments)
+	if errors.Is(err, history.ErrSlow) && searches(call) {
+		return nil, refuse("The search takes too long: search for rarer words, or leave query out for the newest messages.")
+	}
 	if err != nil {
 		return nil, g.failure(working, err)
 	}
 	return answerMessage("", answer), nil
+}
+
+// searches reports whether a call searches a conversation.
+func searches(call history.NewToolCall) bool {
+	var in toolcall.HistoryInput
+	return v1alpha1.AgentTool(call.Tool) == v1alpha1.ToolTaskHistory && json.Unmarshal(call.Arguments, &in) == nil && strings.TrimSpace(in.Query) != ""
 }
 
 // untilClosing returns a context that ends after answerWait, and when the server shuts down.
@@ -185,6 +203,8 @@ func (g *Gateway) carryOut(ctx, working context.Context, arrived *arrival, call 
 	case errors.Is(err, history.ErrExists):
 		return nil, refuse("The call_id %q is that of an earlier call of another kind, or with other arguments. Leave call_id out, or choose another one.", call.Key)
 	case errors.Is(err, history.ErrLimitReached):
+		return nil, refuse("The call is not carried out: the history of this task, or of its namespace, has reached its limit, so that the call cannot be noted. Go on without it; a person has to raise the limit, or to delete histories.")
+	case errors.Is(err, history.ErrUnanswered):
 		return nil, refuse("Too many calls of this task are still being carried out. Repeat one of them to have its answer, then try this one again.")
 	case err != nil:
 		return nil, g.failure(working, err)

@@ -4,9 +4,11 @@
 -- locks the timeline of another task.
 SELECT pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to(@task_uid::text, 'UTF8')), 'hex'), 16))::bit(64)::bigint);
 
--- name: InsertEvents :exec
+-- name: InsertEvents :one
 -- An event is stored once, whatever its time; the creation of a checkpoint is
--- represented by the checkpoint's own row.
+-- represented by the checkpoint's own row. Returned is how many were stored, and the length of their
+-- texts.
+WITH stored AS (
 INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details, imported_by, imported_id)
 SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details,
     @imported_by::text, n.imported_id
@@ -23,7 +25,12 @@ WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C" AND e.names
             AND e.reason = 'CheckpointCreated' AND e.checkpoint > 0)
         OR EXISTS (SELECT FROM checkpoints c JOIN tasks t ON t.id = c.task_id
             WHERE t.uid = n.task_uid AND c.number = n.checkpoint)))
-ON CONFLICT DO NOTHING;
+ON CONFLICT DO NOTHING
+RETURNING reason, actor, message, details
+)
+SELECT count(*)::bigint AS events,
+    coalesce(sum(octet_length(reason) + octet_length(actor) + octet_length(message) + octet_length(details::text)), 0)::bigint AS bytes
+FROM stored;
 
 -- name: EventsKnown :many
 SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);

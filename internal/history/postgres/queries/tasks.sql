@@ -65,7 +65,8 @@ SELECT coalesce(sum(k.bytes) FILTER (WHERE k.key = @namespace::text), 0)::bigint
     coalesce(sum(k.bytes) FILTER (WHERE k.key <> @namespace::text), 0)::bigint AS others
 FROM (
     SELECT n.key, (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = n.key)
-        + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = n.key) AS bytes
+        + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = n.key)
+        + (SELECT coalesce(sum(u.event_bytes + u.call_bytes), 0) FROM task_usage u WHERE u.namespace = n.key) AS bytes
     FROM (SELECT @namespace::text AS key UNION SELECT o.key FROM namespaces o WHERE o.name = split_part(@namespace::text, '@', 1)) n
 ) k;
 
@@ -73,8 +74,14 @@ FROM (
 -- How much the histories take, by the keys of their namespaces.
 SELECT k.key::text AS key, sum(k.bytes)::bigint AS bytes
 FROM (SELECT t.namespace AS key, t.stored_bytes AS bytes FROM tasks t
-    UNION ALL SELECT s.namespace, s.bytes FROM task_specs s) k
+    UNION ALL SELECT s.namespace, s.bytes FROM task_specs s
+    UNION ALL SELECT u.namespace, u.event_bytes + u.call_bytes FROM task_usage u) k
 GROUP BY k.key;
+
+-- name: ReportProblem :execrows
+-- Not if it was changed a moment ago. A clock that was put back does not keep it from being changed.
+UPDATE tasks SET problem_reason = @reason, problem_message = @message, problem_at = now()
+WHERE uid = @uid AND (problem_at IS NULL OR problem_at <= now() - make_interval(secs => @seconds::float) OR problem_at > now());
 
 -- name: SetProblem :exec
 UPDATE tasks SET problem_reason = @reason, problem_message = @message WHERE uid = @uid;

@@ -22,11 +22,14 @@ VALUES (@attempt, @task_id, @id, @tool, @call_key, @digest, @arguments)
 RETURNING *;
 
 -- name: DropOldToolCalls :exec
--- All but the newest calls of a task that are answered; those that are not known to be delivered stay
--- longest.
+-- All but the newest calls of a task that are answered, so many and of so many bytes in all; those that
+-- are not known to be delivered stay longest.
 DELETE FROM tool_calls c WHERE c.ordinal IN (
-    SELECT o.ordinal FROM tool_calls o WHERE o.task_id = @task_id AND o.answered IS NOT NULL
-    ORDER BY (o.delivered IS NULL) DESC, o.ordinal DESC OFFSET @most);
+    SELECT o.ordinal FROM (
+        SELECT k.ordinal, row_number() OVER newest AS n, sum(k.bytes) OVER newest AS total
+        FROM tool_calls k WHERE k.task_id = @task_id AND k.answered IS NOT NULL
+        WINDOW newest AS (ORDER BY (k.delivered IS NULL) DESC, k.ordinal DESC)
+    ) o WHERE o.n > @most::bigint OR o.total > @most_bytes::bigint);
 
 -- name: ToolCall :one
 SELECT sqlc.embed(c), t.uid, t.namespace, t.name
@@ -44,7 +47,7 @@ UPDATE tool_calls c
 SET answered = now(), refused = @refused, answer = @answer, data = @data, arguments = ''
 FROM tasks t
 WHERE c.id = @id AND c.answered IS NULL AND t.id = c.task_id
-RETURNING t.uid, t.namespace, t.name;
+RETURNING t.id, t.uid, t.namespace, t.name;
 
 -- name: KnowsToolCall :one
 SELECT EXISTS (SELECT FROM tool_calls WHERE id = @id);

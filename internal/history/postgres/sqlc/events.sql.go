@@ -192,7 +192,8 @@ func (q *Queries) ForgetCheckpointEvents(ctx context.Context, arg ForgetCheckpoi
 	return err
 }
 
-const insertEvents = `-- name: InsertEvents :exec
+const insertEvents = `-- name: InsertEvents :one
+WITH stored AS (
 INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details, imported_by, imported_id)
 SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details,
     $1::text, n.imported_id
@@ -210,6 +211,11 @@ WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C" AND e.names
         OR EXISTS (SELECT FROM checkpoints c JOIN tasks t ON t.id = c.task_id
             WHERE t.uid = n.task_uid AND c.number = n.checkpoint)))
 ON CONFLICT DO NOTHING
+RETURNING reason, actor, message, details
+)
+SELECT count(*)::bigint AS events,
+    coalesce(sum(octet_length(reason) + octet_length(actor) + octet_length(message) + octet_length(details::text)), 0)::bigint AS bytes
+FROM stored
 `
 
 type InsertEventsParams struct {
@@ -229,10 +235,16 @@ type InsertEventsParams struct {
 	ImportedID []string
 }
 
+type InsertEventsRow struct {
+	Events int64
+	Bytes  int64
+}
+
 // An event is stored once, whatever its time; the creation of a checkpoint is
-// represented by the checkpoint's own row.
-func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) error {
-	_, err := q.db.Exec(ctx, insertEvents,
+// represented by the checkpoint's own row. Returned is how many were stored, and the length of their
+// texts.
+func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) (InsertEventsRow, error) {
+	row := q.db.QueryRow(ctx, insertEvents,
 		arg.ImportedBy,
 		arg.ID,
 		arg.Namespace,
@@ -248,7 +260,9 @@ func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) erro
 		arg.Details,
 		arg.ImportedID,
 	)
-	return err
+	var i InsertEventsRow
+	err := row.Scan(&i.Events, &i.Bytes)
+	return i, err
 }
 
 const lockTimeline = `-- name: LockTimeline :exec

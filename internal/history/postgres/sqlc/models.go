@@ -343,6 +343,7 @@ type Task struct {
 	GoneSince         pgtype.Timestamptz
 	DeletionSince     pgtype.Timestamptz
 	CodeDeletionSince pgtype.Timestamptz
+	ProblemAt         pgtype.Timestamptz
 }
 
 type TaskSpec struct {
@@ -385,6 +386,16 @@ type TaskSummary struct {
 	Tools        []string
 }
 
+type TaskUsage struct {
+	TaskUid      string
+	Namespace    string
+	EventBytes   int64
+	CallBytes    int64
+	LeftOut      int64
+	LeftOutSince pgtype.Timestamptz
+	NotedAt      time.Time
+}
+
 type ToolCall struct {
 	Ordinal   int64
 	Made      time.Time
@@ -400,6 +411,7 @@ type ToolCall struct {
 	Arguments []byte
 	Answer    string
 	Data      []byte
+	Bytes     int64
 }
 
 type Verification struct {

@@ -14,7 +14,7 @@ UPDATE tool_calls c
 SET answered = now(), refused = $1, answer = $2, data = $3, arguments = ''
 FROM tasks t
 WHERE c.id = $4 AND c.answered IS NULL AND t.id = c.task_id
-RETURNING t.uid, t.namespace, t.name
+RETURNING t.id, t.uid, t.namespace, t.name
 `
 
 type AnswerToolCallParams struct {
@@ -25,6 +25,7 @@ type AnswerToolCallParams struct {
 }
 
 type AnswerToolCallRow struct {
+	ID        int32
 	Uid       string
 	Namespace string
 	Name      string
@@ -38,7 +39,12 @@ func (q *Queries) AnswerToolCall(ctx context.Context, arg AnswerToolCallParams) 
 		arg.ID,
 	)
 	var i AnswerToolCallRow
-	err := row.Scan(&i.Uid, &i.Namespace, &i.Name)
+	err := row.Scan(
+		&i.ID,
+		&i.Uid,
+		&i.Namespace,
+		&i.Name,
+	)
 	return i, err
 }
 
@@ -72,26 +78,30 @@ func (q *Queries) DeliverToolCalls(ctx context.Context, arg DeliverToolCallsPara
 
 const dropOldToolCalls = `-- name: DropOldToolCalls :exec
 DELETE FROM tool_calls c WHERE c.ordinal IN (
-    SELECT o.ordinal FROM tool_calls o WHERE o.task_id = $1 AND o.answered IS NOT NULL
-    ORDER BY (o.delivered IS NULL) DESC, o.ordinal DESC OFFSET $2)
+    SELECT o.ordinal FROM (
+        SELECT k.ordinal, row_number() OVER newest AS n, sum(k.bytes) OVER newest AS total
+        FROM tool_calls k WHERE k.task_id = $1 AND k.answered IS NOT NULL
+        WINDOW newest AS (ORDER BY (k.delivered IS NULL) DESC, k.ordinal DESC)
+    ) o WHERE o.n > $2::bigint OR o.total > $3::bigint)
 `
 
 type DropOldToolCallsParams struct {
-	TaskID int32
-	Most   int32
+	TaskID    int32
+	Most      int64
+	MostBytes int64
 }
 
-// All but the newest calls of a task that are answered; those that are not known to be delivered stay
-// longest.
+// All but the newest calls of a task that are answered, so many and of so many bytes in all; those that
+// are not known to be delivered stay longest.
 func (q *Queries) DropOldToolCalls(ctx context.Context, arg DropOldToolCallsParams) error {
-	_, err := q.db.Exec(ctx, dropOldToolCalls, arg.TaskID, arg.Most)
+	_, err := q.db.Exec(ctx, dropOldToolCalls, arg.TaskID, arg.Most, arg.MostBytes)
 	return err
 }
 
 const insertToolCall = `-- name: InsertToolCall :one
 INSERT INTO tool_calls (attempt, task_id, id, tool, call_key, digest, arguments)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
-RETURNING ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data
+RETURNING ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data, bytes
 `
 
 type InsertToolCallParams struct {
@@ -130,6 +140,7 @@ func (q *Queries) InsertToolCall(ctx context.Context, arg InsertToolCallParams) 
 		&i.Arguments,
 		&i.Answer,
 		&i.Data,
+		&i.Bytes,
 	)
 	return i, err
 }
@@ -155,7 +166,7 @@ func (q *Queries) NotifyToolCall(ctx context.Context, payload string) error {
 }
 
 const pendingToolCalls = `-- name: PendingToolCalls :many
-SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.answer, c.data, t.uid, t.namespace, t.name
+SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.answer, c.data, c.bytes, t.uid, t.namespace, t.name
 FROM tool_calls c JOIN tasks t ON t.id = c.task_id
 WHERE c.answered IS NULL AND c.ordinal > $1::bigint
 ORDER BY c.ordinal LIMIT $2
@@ -197,6 +208,7 @@ func (q *Queries) PendingToolCalls(ctx context.Context, arg PendingToolCallsPara
 			&i.ToolCall.Arguments,
 			&i.ToolCall.Answer,
 			&i.ToolCall.Data,
+			&i.ToolCall.Bytes,
 			&i.Uid,
 			&i.Namespace,
 			&i.Name,
@@ -212,7 +224,7 @@ func (q *Queries) PendingToolCalls(ctx context.Context, arg PendingToolCallsPara
 }
 
 const toolCall = `-- name: ToolCall :one
-SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.answer, c.data, t.uid, t.namespace, t.name
+SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.answer, c.data, c.bytes, t.uid, t.namespace, t.name
 FROM tool_calls c JOIN tasks t ON t.id = c.task_id
 WHERE c.id = $1 AND t.uid = $2
 `
@@ -247,6 +259,7 @@ func (q *Queries) ToolCall(ctx context.Context, arg ToolCallParams) (ToolCallRow
 		&i.ToolCall.Arguments,
 		&i.ToolCall.Answer,
 		&i.ToolCall.Data,
+		&i.ToolCall.Bytes,
 		&i.Uid,
 		&i.Namespace,
 		&i.Name,
@@ -255,7 +268,7 @@ func (q *Queries) ToolCall(ctx context.Context, arg ToolCallParams) (ToolCallRow
 }
 
 const toolCallByKey = `-- name: ToolCallByKey :one
-SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data FROM tool_calls WHERE task_id = $1 AND call_key = $2 AND call_key <> ''
+SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data, bytes FROM tool_calls WHERE task_id = $1 AND call_key = $2 AND call_key <> ''
 `
 
 type ToolCallByKeyParams struct {
@@ -281,6 +294,7 @@ func (q *Queries) ToolCallByKey(ctx context.Context, arg ToolCallByKeyParams) (T
 		&i.Arguments,
 		&i.Answer,
 		&i.Data,
+		&i.Bytes,
 	)
 	return i, err
 }
@@ -297,7 +311,7 @@ func (q *Queries) UnansweredToolCalls(ctx context.Context, taskID int32) (int64,
 }
 
 const undeliveredToolCall = `-- name: UndeliveredToolCall :one
-SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data FROM tool_calls WHERE task_id = $1 AND digest = $2 AND delivered IS NULL
+SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data, bytes FROM tool_calls WHERE task_id = $1 AND digest = $2 AND delivered IS NULL
 ORDER BY ordinal DESC LIMIT 1
 `
 
@@ -325,6 +339,7 @@ func (q *Queries) UndeliveredToolCall(ctx context.Context, arg UndeliveredToolCa
 		&i.Arguments,
 		&i.Answer,
 		&i.Data,
+		&i.Bytes,
 	)
 	return i, err
 }
