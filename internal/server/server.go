@@ -217,9 +217,9 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	tasks, attempts := newLiveTasks(clients.objects), podidentity.NewLiveTasks(clients.whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), family: family.New(named.daemons, code), grants: grants}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), family: family.New(named.forAgents(), code), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
-		Store:         named.daemons,
+		Store:         named.forAgents(),
 		Connections:   stores.daemons.MaxConnections(),
 		Authenticator: podidentity.New(clients.identities, named.names, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,

@@ -18,9 +18,9 @@ import (
 )
 
 // stores are the history store with separate connections for users that must not wait for
-// each other: daemons, whose attempts cannot begin otherwise; people, who search; and
-// long operations: exports, imports and maintenance.
-type stores struct{ daemons, people, archive *postgres.Store }
+// each other: daemons, whose attempts cannot begin otherwise; people, who search; agents that
+// search, each in its own task or a child's; and long operations: exports, imports and maintenance.
+type stores struct{ daemons, people, agents, archive *postgres.Store }
 
 // The connections of each store; the shares of packages gateway and historyapi are
 // derived from them. Those of the archive serve three exports, two imports, and
@@ -28,8 +28,12 @@ type stores struct{ daemons, people, archive *postgres.Store }
 const (
 	daemonConnections  = 14
 	peopleConnections  = 6
+	agentConnections   = 3
 	archiveConnections = 6
 )
+
+// agentSearchTimeout bounds a search of an agent's, which can do without what it finds.
+const agentSearchTimeout = 5 * time.Second
 
 func openStores(ctx context.Context, dsn string, limits postgres.Limits, log logr.Logger) (s stores, err error) {
 	open := func(into **postgres.Store, pool postgres.Pool) {
@@ -37,7 +41,8 @@ func openStores(ctx context.Context, dsn string, limits postgres.Limits, log log
 		*into, err = store, errors.Join(err, failed)
 	}
 	open(&s.daemons, postgres.Pool{Connections: daemonConnections, StatementTimeout: 30 * time.Second, Limits: limits})
-	open(&s.people, postgres.Pool{Connections: peopleConnections, StatementTimeout: 30 * time.Second})
+	open(&s.people, postgres.Pool{Connections: peopleConnections, StatementTimeout: 30 * time.Second, Limits: limits})
+	open(&s.agents, postgres.Pool{Connections: agentConnections, StatementTimeout: agentSearchTimeout})
 	open(&s.archive, postgres.Pool{Connections: archiveConnections, Limits: limits})
 	if err != nil {
 		s.close()
@@ -46,7 +51,7 @@ func openStores(ctx context.Context, dsn string, limits postgres.Limits, log log
 }
 
 func (s stores) each(f func(*postgres.Store)) {
-	for _, store := range []*postgres.Store{s.daemons, s.people, s.archive} {
+	for _, store := range []*postgres.Store{s.daemons, s.people, s.agents, s.archive} {
 		if store != nil {
 			f(store)
 		}
@@ -66,8 +71,8 @@ func (s stores) connections() (open, inUse int32) {
 
 // namedStores are the stores for users who name namespaces.
 type namedStores struct {
-	daemons, people, archive *namespaced.Store
-	names                    *namespaceid.Reader
+	daemons, people, agents, archive *namespaced.Store
+	names                            *namespaceid.Reader
 }
 
 // named returns the stores for users who name namespaces, and what carries out grants.
@@ -89,8 +94,22 @@ func (s stores) named(config *rest.Config, grants []string, registry prometheus.
 	named := func(store *postgres.Store) *namespaced.Store {
 		return namespaced.New(store, names, log.WithName("namespaces"))
 	}
-	n = namedStores{daemons: named(s.daemons), people: named(s.people), archive: named(s.archive), names: names}
+	n = namedStores{daemons: named(s.daemons), people: named(s.people), agents: named(s.agents), archive: named(s.archive), names: names}
 	return n, &namespaced.Grants{Store: s.archive, Names: names, Grants: parsed, GoneBytes: gone, Log: log.WithName("grants")}, nil
+}
+
+// searching is the store of daemons, except for searches.
+type searching struct {
+	*namespaced.Store
+	searches *namespaced.Store
+}
+
+// forAgents returns the store for daemons, with agents' searches on connections of their own.
+func (n namedStores) forAgents() searching { return searching{Store: n.daemons, searches: n.agents} }
+
+// Search implements gateway.Store.
+func (s searching) Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error) {
+	return s.searches.Search(ctx, query)
 }
 
 // archive is the store of people, except for long operations.

@@ -79,7 +79,7 @@ func (a authentication) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !isStreaming(r) {
 		// A request whose body does not arrive holds no work slot meanwhile.
 		working := r.Context()
-		if r.Body, err = arrived.receive(working, r.Body); err == nil && procedureOf(r) != procedureCallTool {
+		if r.Body, err = arrived.receive(working, r.Body); err == nil && !takesSlot(r) {
 			working, err = arrived.work(working)
 		}
 		if err != nil {

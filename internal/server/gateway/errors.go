@@ -35,7 +35,7 @@ func (g *Gateway) failure(ctx context.Context, err error) error {
 		return connect.NewError(connect.CodeAlreadyExists, err)
 	case errors.Is(err, history.ErrFenced):
 		return connect.NewError(connect.CodeAborted, err)
-	case errors.Is(err, history.ErrLimitReached):
+	case errors.Is(err, history.ErrLimitReached), errors.Is(err, history.ErrTooSoon):
 		return connect.NewError(connect.CodeResourceExhausted, err)
 	case errors.Is(err, history.ErrNotFound):
 		return connect.NewError(connect.CodeNotFound, err)

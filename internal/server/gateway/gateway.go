@@ -11,7 +11,8 @@
 // detail AppendResponse holds the last stored sequence), ALREADY_EXISTS (other records
 // are stored under the same sequences), NOT_FOUND, INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 // (the request is larger than any daemon's; or the task or its namespace has reached its
-// storage limit, as the task's status says: try again), UNAVAILABLE (try again).
+// storage limit, as the task's status says: try again; or a problem was reported a moment ago: try again;
+// or a search took too long), UNAVAILABLE (try again).
 //
 // Anyone who can open a connection can reach the gateway, agents included. So the caller
 // is identified before any of the request's body is read, and the work that known callers
@@ -238,6 +239,7 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	if err != nil {
 		return nil, err
 	}
+	g.shares.spend(id, beginCost, 0)
 	if err := g.mayBegin(ctx, id, source); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -22,6 +23,9 @@ const (
 	searchCost = 1 << 20
 )
 
+// errCommonWords is returned for a search that took too long.
+var errCommonWords = errors.New("the search took longer than one may: search for rarer words")
+
 // SearchHistory implements the RPC. Whoever searches is a model that has the same conversation:
 // it finds its own messages only, and none that a rewind has taken back.
 func (g *Gateway) SearchHistory(ctx context.Context, req *connect.Request[daemonv1.SearchHistoryRequest]) (*connect.Response[daemonv1.SearchHistoryResponse], error) {
@@ -35,16 +39,32 @@ func (g *Gateway) SearchHistory(ctx context.Context, req *connect.Request[daemon
 		limit = defaultHits
 	}
 	g.shares.spend(id, searchCost, 0)
-	newest, err := g.store.Attempt(ctx, id.TaskUID)
+	arrived, err := arrivalOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	working, err := arrived.work(ctx)
+	if err != nil {
+		return nil, err
+	}
+	newest, err := g.store.Attempt(working, id.TaskUID)
 	if err == nil && newest > id.Attempt {
 		err = fenced(id, newest)
 	}
 	if err != nil {
-		return nil, g.failure(ctx, err)
+		return nil, g.failure(working, err)
 	}
-	page, err := g.store.Search(ctx, history.SearchQuery{Namespace: id.Namespace, UID: id.TaskUID, Standing: true, Text: text, Limit: min(limit, maxHits)})
+	searching, done, err := arrived.search(ctx)
 	if err != nil {
-		return nil, g.failure(ctx, err)
+		return nil, err
+	}
+	defer done()
+	page, err := g.store.Search(searching, history.SearchQuery{Namespace: id.Namespace, UID: id.TaskUID, Standing: true, Text: text, Limit: min(limit, maxHits)})
+	if errors.Is(err, history.ErrSlow) {
+		return nil, connect.NewError(connect.CodeResourceExhausted, errCommonWords)
+	}
+	if err != nil {
+		return nil, g.failure(searching, err)
 	}
 	response := &daemonv1.SearchHistoryResponse{More: page.More}
 	for _, hit := range page.Hits {

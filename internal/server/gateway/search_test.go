@@ -1,15 +1,43 @@
 package gateway_test
 
 import (
+	"context"
+	"fmt"
+	"sync"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"connectrpc.com/connect"
 
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
+
+// heldSearches is a store that searches until it is released, and says in which namespaces.
+type heldSearches struct {
+	gateway.Store
+	begun   chan string
+	release chan struct{}
+}
+
+func (h heldSearches) Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error) {
+	h.begun <- query.Namespace
+	select {
+	case <-h.release:
+	case <-ctx.Done():
+	}
+	return history.SearchPage{}, ctx.Err()
+}
+
+// slowSearches is a store whose searches take longer than they may.
+type slowSearches struct{ gateway.Store }
+
+func (slowSearches) Search(context.Context, history.SearchQuery) (history.SearchPage, error) {
+	return history.SearchPage{}, fmt.Errorf("%w: search", history.ErrSlow)
+}
 
 var _ = Describe("A search of an agent", func() {
 	var f *fixture
@@ -54,6 +82,38 @@ var _ = Describe("A search of an agent", func() {
 		f.begin("a2")
 		Expect(search("a1", "needle")).Error().To(beRefused(connect.CodeAborted))
 		Expect(found("a2", "needle")).To(HaveLen(2))
+	})
+
+	It("holds up nobody's records, however many there are", func() {
+		const tasks = 10
+		held := heldSearches{Store: openStore(pg.Database(GinkgoTB())), begun: make(chan string, tasks), release: make(chan struct{})}
+		known := tokens{"z1": {Namespace: "elsewhere", TaskName: "z", TaskUID: "uid-of-z", Attempt: 1}}
+		for n := range tasks {
+			known[fmt.Sprint("t", n)] = identity(fmt.Sprint("t", n), 1)
+		}
+		f = serve(func(o *gateway.Options) { o.Store, o.Authenticator = held, known })
+		var searches sync.WaitGroup
+		DeferCleanup(func() { close(held.release); searches.Wait() })
+		for token := range known {
+			f.begin(token)
+		}
+		for n := range tasks {
+			searches.Go(func() { _, _ = search(fmt.Sprint("t", n), "needle") })
+		}
+		Eventually(held.begun, "10s").Should(Receive(Equal("team")))
+		for n := range tasks {
+			Expect(f.append(fmt.Sprint("t", n), text(1, daemonv1.Role_ROLE_USER, "hello"))).To(BeEquivalentTo(1))
+		}
+		Expect(held.begun).To(BeEmpty(), "a namespace searches once at a time")
+		searches.Go(func() { _, _ = search("z1", "needle") })
+		Eventually(held.begun, "10s").Should(Receive(Equal("elsewhere")), "and another one beside it")
+	})
+
+	It("that takes too long is told to search for other words", func() {
+		slow := slowSearches{openStore(pg.Database(GinkgoTB()))}
+		f = serve(func(o *gateway.Options) { o.Store = slow })
+		f.begin("a1")
+		Expect(search("a1", "the")).Error().To(And(beRefused(connect.CodeResourceExhausted), MatchError(ContainSubstring("search for rarer words"))))
 	})
 
 	It("finds nothing of a task of the same UID elsewhere", func() {

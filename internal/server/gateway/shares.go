@@ -55,6 +55,14 @@ const (
 	comparisonsInAll       = 6
 	comparisonsOfNamespace = 2
 	comparisonsOfTask      = 1
+	// A search of an agent's holds one of these slots and no other. So many connections are for them,
+	// each of which may keep a processor of the database busy.
+	searchesInAll       = 3
+	searchesOfNamespace = 1
+	// searchShare is the part of the time, one in searchShare, for which the tasks of a namespace may
+	// search in the long run, and searchBurst how long at once after a pause.
+	searchShare = 4
+	searchBurst = 20 * time.Second
 )
 
 const (
@@ -63,6 +71,10 @@ const (
 	paceBurst = 8
 	// recordCost is what a record costs the store besides its bytes.
 	recordCost = 1 << 10
+	// requestCost is the cost of any request, and beginCost that of a Begin, which may write to the
+	// task's row and notify the manager.
+	requestCost = 4 << 10
+	beginCost   = 256 << 10
 	// openingCost is the cost of opening a command stream: at the default rate, a task
 	// may open four per second, and 32 at once. A daemon opens one and keeps it.
 	openingCost = 1 << 20
@@ -76,8 +88,16 @@ const (
 	procedureConversation = "Conversation"
 )
 
-// procedureCallTool takes a slot for work by itself, and gives it up while it waits.
-const procedureCallTool = "CallTool"
+// The procedures that take a slot for work by themselves, and give it up while they wait.
+const (
+	procedureCallTool = "CallTool"
+	procedureSearch   = "SearchHistory"
+)
+
+func takesSlot(r *http.Request) bool {
+	procedure := procedureOf(r)
+	return procedure == procedureCallTool || procedure == procedureSearch
+}
 
 func isStreaming(r *http.Request) bool {
 	procedure := procedureOf(r)
@@ -90,18 +110,20 @@ var errBusy = errors.New("too many requests of this task or namespace are being 
 // shares limits each task and namespace to its part of the server.
 type shares struct {
 	owing, arrivals, large, requests, streams *fairshare.Slots
-	waits, comparisons                        *fairshare.Slots
+	waits, comparisons, searches              *fairshare.Slots
 	requestsOfNamespace                       int
 	paces                                     *fairshare.Rates // of tasks
+	searchTimes                               *fairshare.Rates // of namespaces, in milliseconds
 }
 
 func newShares(bytesPerSecond, connections int) *shares {
 	atWork := max(connections-spareConnections, 1)
 	return &shares{
 		owing: fairshare.NewSlots(owingInAll), arrivals: fairshare.NewSlots(arrivalsInAll), large: fairshare.NewSlots(largeInAll), requests: fairshare.NewSlots(atWork), streams: fairshare.NewSlots(streamsInAll),
-		waits: fairshare.NewSlots(waitsInAll), comparisons: fairshare.NewSlots(comparisonsInAll),
+		waits: fairshare.NewSlots(waitsInAll), comparisons: fairshare.NewSlots(comparisonsInAll), searches: fairshare.NewSlots(searchesInAll),
 		requestsOfNamespace: atWork - fairshare.Reserve(atWork),
 		paces:               fairshare.NewRates(rate.Limit(bytesPerSecond), bytesPerSecond*paceBurst),
+		searchTimes:         fairshare.NewRates(rate.Limit(time.Second.Milliseconds()/searchShare), int(searchBurst.Milliseconds())),
 	}
 }
 
@@ -119,6 +141,7 @@ func (s *shares) arrive(r *http.Request, id podidentity.Identity) (leave func(),
 	if err != nil {
 		return nil, connect.NewError(connect.CodeUnavailable, errBusy)
 	}
+	s.spend(id, requestCost, 0)
 	return leave, nil
 }
 
@@ -247,6 +270,30 @@ func (a *arrival) setAside(in aside) (end func(), err error) {
 	a.releaseSlot()
 	a.leave()
 	return end, nil
+}
+
+// search waits for its turn to search, and holds no other slot from then on. done ends the turn, and counts
+// the time that it took.
+func (a *arrival) search(ctx context.Context) (searching context.Context, done func(), err error) {
+	a.releaseSlot()
+	a.leave()
+	waiting, cancel := context.WithTimeout(ctx, slotTimeout)
+	defer cancel()
+	times := a.shares.searchTimes.Of(a.id.Namespace)
+	var release func()
+	if err = times.WaitN(waiting, 0); err == nil {
+		release, err = a.shares.searches.Take(waiting, fairshare.Share{Of: "namespace/" + a.id.Namespace, Slots: searchesOfNamespace})
+	}
+	if err != nil {
+		return nil, nil, connect.NewError(connect.CodeUnavailable, errBusy)
+	}
+	began := time.Now()
+	searching, stop := context.WithTimeout(ctx, workTimeout)
+	return searching, func() {
+		stop()
+		release()
+		times.ReserveN(time.Now(), min(int(time.Since(began).Milliseconds()), times.Burst()))
+	}, nil
 }
 
 // send sends a part of the response while the request holds no work slot. A caller that

@@ -86,3 +86,67 @@ func TestOpeningManyCommandStreamsCountsAgainstTheRateLimit(t *testing.T) {
 		}
 	})
 }
+
+// searcher is a request of a task that searches.
+func searcher(s *shares, namespace string) *arrival {
+	return &arrival{shares: s, id: podidentity.Identity{Namespace: namespace, TaskUID: namespace}, leave: func() {}}
+}
+
+// Each search may keep a processor of the database busy.
+func TestANamespaceSearchesOnceAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(1<<20, defaultConnections)
+		_, done, err := searcher(s, "a").search(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		waits := make(chan error, 1)
+		go func() {
+			_, done, err := searcher(s, "a").search(t.Context())
+			if err == nil {
+				done()
+			}
+			waits <- err
+		}()
+		_, other, err := searcher(s, "b").search(t.Context())
+		if err != nil {
+			t.Error("another namespace waits for it:", err)
+		} else {
+			other()
+		}
+		synctest.Wait()
+		if len(waits) > 0 {
+			t.Error("two tasks of a namespace search at once")
+		}
+		done()
+		if err := <-waits; err != nil {
+			t.Error("the second search:", err)
+		}
+	})
+}
+
+func TestANamespaceThatHasSearchedForLongRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShares(1<<20, defaultConnections)
+		began, searches := time.Now(), 0
+		for time.Since(began) < 10*time.Minute {
+			_, done, err := searcher(s, "a").search(t.Context())
+			if err != nil {
+				time.Sleep(time.Second) // an agent that tries again and again
+				continue
+			}
+			time.Sleep(5 * time.Second)
+			searches++
+			done()
+		}
+		used, most := time.Duration(searches)*5*time.Second, searchBurst+10*time.Minute/searchShare+5*time.Second
+		if used > most || used < most-time.Minute {
+			t.Errorf("it has searched for %s of ten minutes, and may for %s", used, most)
+		}
+		if _, done, err := searcher(s, "b").search(t.Context()); err != nil {
+			t.Error("another namespace rests with it:", err)
+		} else {
+			done()
+		}
+	})
+}

@@ -139,7 +139,7 @@ func testLog() logr.Logger { return testr.NewWithInterface(GinkgoTB(), testr.Opt
 
 func openStore(dsn string) *postgres.Store {
 	GinkgoHelper()
-	store, err := postgres.Open(GinkgoT().Context(), dsn, testLog())
+	store, err := postgres.OpenPool(GinkgoT().Context(), dsn, testLog(), postgres.Pool{Limits: postgres.Limits{ProblemEvery: time.Nanosecond}})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(store.Close)
 	return store
