@@ -8,10 +8,14 @@
 //   - Checkpoints use an eighth of one processor, and half of that while the node is short
 //     of processor time. A requested checkpoint is delayed for that by at most a minute,
 //     and one that a stopped agent waits for by at most 20 seconds.
+//   - An automatic one that has waited for that for a minute is checked for, whatever is owed.
 //   - When the pod is about to end, nothing waits for processor time.
+//
+// What the agent has Clew compare has a share of its own, of the same size.
 package pace
 
 import (
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -67,18 +71,22 @@ type Config struct {
 
 // Pace bounds the checkpoints that an agent can cause: each becomes an object of the
 // Kubernetes API, refs in the gitstore and a row in the history, and each uses processor
-// time that the node's other pods could use. It does not delay ordinary bursts. It must be
-// used by one goroutine, the one that takes the checkpoints.
+// time that the node's other pods could use. It does not delay ordinary bursts. Work may be counted by
+// several goroutines; all else must be used by one, the one that takes the checkpoints.
 type Pace struct {
 	cfg       Config
 	limiter   *rate.Limiter
 	interval  time.Duration
 	unchanged time.Time // when a check last found no changes
+	taken     time.Time // when a checkpoint was last taken
+	// checked is when that was last found out, or else when the Pace was made.
+	checked time.Time
+
+	mu sync.Mutex
 	// free is the processor time that was free to use at the time counted; a negative
 	// value is owed.
 	free    time.Duration
 	counted time.Time
-	taken   time.Time // when a checkpoint was last taken
 }
 
 // New returns a Pace with its whole burst and freeProcessorTime to use.
@@ -87,7 +95,7 @@ func New(cfg Config) *Pace {
 	if interval <= 0 {
 		interval = defaultLeastInterval
 	}
-	return &Pace{cfg: cfg, interval: interval, limiter: rate.NewLimiter(rate.Every(interval), Burst), free: freeProcessorTime}
+	return &Pace{cfg: cfg, interval: interval, limiter: rate.NewLimiter(rate.Every(interval), Burst), checked: time.Now(), free: freeProcessorTime}
 }
 
 // UntilTurn returns how long it is until the number of automatic checkpoints allows another
@@ -104,10 +112,16 @@ func (p *Pace) UntilTurn() time.Duration {
 func (p *Pace) Spend() { p.limiter.Allow() }
 
 // Unchanged notes that a check has found no changes.
-func (p *Pace) Unchanged() { p.unchanged = time.Now() }
+func (p *Pace) Unchanged() {
+	p.unchanged = time.Now()
+	p.checked = p.unchanged
+}
 
 // Taken notes that a checkpoint was taken, for any reason, or failed.
-func (p *Pace) Taken() { p.taken = time.Now() }
+func (p *Pace) Taken() {
+	p.taken = time.Now()
+	p.checked = p.taken
+}
 
 // CountWork counts the processor time used from now until done is called.
 func (p *Pace) CountWork() (done func()) {
@@ -133,13 +147,17 @@ func (p *Pace) AskedRest() time.Duration {
 	if p.cfg.Agent.Ending() {
 		return 0
 	}
-	return p.restSinceTaken(time.Now(), longestRest)
+	return p.restSince(p.taken, time.Now(), longestRest)
 }
 
-// UntilCheck returns how long it is until the next check for changes is worthwhile.
+// UntilCheck returns how long it is until the next check for changes is worthwhile. It does not wait
+// for ever for what other work owes.
 func (p *Pace) UntilCheck() time.Duration {
-	return max(p.UntilTurn(), time.Until(p.unchanged.Add(CheckPause)), p.rest(time.Now()))
+	return max(p.UntilTurn(), time.Until(p.unchanged.Add(CheckPause)), p.restSince(p.checked, time.Now(), longestRest))
 }
+
+// Rest returns how long it is until the processor time that was used is paid off; a minute at most.
+func (p *Pace) Rest() time.Duration { return p.rest(time.Now()) }
 
 // parts returns the inverse of the share of one processor that checkpoints may use.
 func (p *Pace) parts() int64 {
@@ -151,12 +169,21 @@ func (p *Pace) parts() int64 {
 
 // worked counts the processor time of a checkpoint or of a check for changes.
 func (p *Pace) worked(used time.Duration, now time.Time) {
-	p.free, p.counted = max(p.freeAt(now)-max(used, 0), -longestRest/time.Duration(p.parts())), now
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free, p.counted = max(p.freeNow(now)-max(used, 0), -longestRest/time.Duration(p.parts())), now
 }
 
 // freeAt returns the processor time that is free to use at a time; a negative value is
 // owed.
 func (p *Pace) freeAt(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.freeNow(now)
+}
+
+// freeNow is freeAt for a caller that holds the lock.
+func (p *Pace) freeNow(now time.Time) time.Duration {
 	if p.counted.IsZero() {
 		return p.free
 	}
@@ -170,10 +197,10 @@ func (p *Pace) rest(now time.Time) time.Duration {
 }
 
 // holdRest returns the part of rest for which a checkpoint for held calls is delayed.
-func (p *Pace) holdRest(now time.Time) time.Duration { return p.restSinceTaken(now, longestHold) }
+func (p *Pace) holdRest(now time.Time) time.Duration { return p.restSince(p.taken, now, longestHold) }
 
-// restSinceTaken returns the part of rest that ends when most has passed since the last
-// checkpoint, however much processor time was used since.
-func (p *Pace) restSinceTaken(now time.Time, most time.Duration) time.Duration {
-	return max(min(p.rest(now), p.taken.Add(most).Sub(now)), 0)
+// restSince returns the part of rest that ends when most has passed since a time, however much
+// processor time was used since.
+func (p *Pace) restSince(since, now time.Time, most time.Duration) time.Duration {
+	return max(min(p.rest(now), since.Add(most).Sub(now)), 0)
 }

@@ -40,18 +40,18 @@ func TestCheckpointsWaitForEightTimesWhatEarlierOnesUsed(t *testing.T) {
 			for range 10 {
 				now = now.Add(c.every)
 				p.worked(c.used, now)
-				p.taken = now
+				p.taken, p.checked = now, now
 			}
 			g.Expect(p.rest(now)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			g.Expect(p.rest(now.Add(c.rest))).To(gomega.BeNumerically("<", time.Millisecond))
 			g.Expect(p.holdRest(now)).To(gomega.BeNumerically("~", min(c.rest, longestHold), time.Millisecond), "the wait of a call that is held back")
 			g.Expect(p.holdRest(now.Add(longestHold))).To(gomega.BeZero())
-			g.Expect(p.restSinceTaken(now, longestRest)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
+			g.Expect(p.restSince(p.taken, now, longestRest)).To(gomega.BeNumerically("~", c.rest, time.Millisecond))
 			if c.every == 0 && c.rest > 0 {
 				g.Expect(p.UntilCheck()).To(gomega.BeNumerically("~", c.rest, 5*time.Second))
 			}
 			p.worked(time.Hour, now.Add(longestRest))
-			g.Expect(p.restSinceTaken(now.Add(longestRest), longestRest)).To(gomega.BeZero(), "the wait must not grow with the work since")
+			g.Expect(p.restSince(p.taken, now.Add(longestRest), longestRest)).To(gomega.BeZero(), "the wait must not grow with the work since")
 		})
 	}
 }
@@ -82,4 +82,17 @@ func TestWorkCountsByTheProcessorTimeItTook(t *testing.T) {
 	p := New(Config{ProcessorTime: func() time.Duration { used += each; return used }, ProcessorsShort: never, Agent: &agentIs{}})
 	p.CountWork()()
 	g.Expect(p.free).To(gomega.Equal(freeProcessorTime - each))
+}
+
+// Otherwise other work, such as comparisons that the agent asks for, could keep checkpoints from being
+// taken for ever.
+func TestACheckIsMadeAfterAMinuteWhateverIsOwed(t *testing.T) {
+	g := gomega.NewWithT(t)
+	p, now := paced(never), time.Now()
+	p.worked(time.Hour, now)
+	g.Expect(p.UntilCheck()).To(gomega.BeNumerically("~", longestRest, time.Second))
+	p.checked = now.Add(-longestRest)
+	g.Expect(p.UntilCheck()).To(gomega.BeZero())
+	p.Unchanged()
+	g.Expect(p.UntilCheck()).To(gomega.BeNumerically("~", longestRest, time.Second), "the next check waits as well")
 }

@@ -126,9 +126,11 @@ type daemon struct {
 	adapter  agent.Adapter
 	guard    *guard
 	pace     *pace.Pace
-	pending  v1alpha1.CheckpointTrigger // the automatic checkpoint that waits for its turn; "" for none
-	taken    time.Time                  // when a checkpoint was last taken, or a check found no change
-	problems *problems
+	// comparing bounds what the agent has Clew compare.
+	comparing *pace.Pace
+	pending   v1alpha1.CheckpointTrigger // the automatic checkpoint that waits for its turn; "" for none
+	taken     time.Time                  // when a checkpoint was last taken, or a check found no change
+	problems  *problems
 
 	noting          sync.Mutex
 	noted           *daemonv1.AgentSession // the session that the journal is known to have
@@ -219,13 +221,13 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 		LongPath: filepath.Join(cfg.Paths.State, "long-line"), Problems: problems, Log: cfg.Log})
 	shim := socket.New(recorder, v.Journal, cfg.Pod, cfg.Log)
 	guard, bad := newGuard(cfg.Pod, adapter)
+	paces := pace.Config{LeastIntervalSeconds: cfg.Pod.Policy.LeastIntervalSeconds, ProcessorTime: cfg.ProcessorTime, ProcessorsShort: cfg.ProcessorsShort, Agent: shim}
 	d = &daemon{
 		cfg: cfg, log: cfg.Log, volume: v, adapter: adapter, problems: problems, recorder: recorder, socket: shim, guard: guard,
 		taker: &checkpoint.Taker{Repo: v.Repo, Journal: v.Journal, Spool: v.Spool, Remote: cfg.Remote,
 			TaskUID: cfg.Pod.TaskUID, Attempt: cfg.Pod.Attempt, Mask: cfg.Mask, Log: cfg.Log},
 		shipper: ship.NewWatched(cfg.Server, v.Spool, cfg.Log, problems, cfg.ReportAfter),
-		pace: pace.New(pace.Config{LeastIntervalSeconds: cfg.Pod.Policy.LeastIntervalSeconds,
-			ProcessorTime: cfg.ProcessorTime, ProcessorsShort: cfg.ProcessorsShort, Agent: shim}),
+		pace:    pace.New(paces), comparing: pace.New(paces),
 		fail: fail, doneGrace: cmp.Or(cfg.DoneGrace, doneGrace),
 		idle: make(chan struct{}), due: make(chan struct{}, 1), asked: make(chan *daemonv1.TakeCheckpoint, 64), push: make(chan struct{}, 1),
 		live: make(chan string, 1), livePushes: make(chan livePush, 8), livePushed: make(chan struct{}, 1),

@@ -50,6 +50,13 @@ func (t *toolCalls) count(tool string) {
 	if tool == string(v1alpha1.ToolCheckpoint) || tools.IsSupervisors(v1alpha1.AgentTool(tool)) { // have entries of their own
 		return
 	}
+	t.add(tool)
+}
+
+// unchangedCheckpoint counts calls of the tool checkpoint that took none.
+const unchangedCheckpoint = "checkpoint without a change"
+
+func (t *toolCalls) add(tool string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.counts == nil {
@@ -169,8 +176,7 @@ func (a *toolAnswers) takeCheckpoint(ctx context.Context, message string) (tools
 	d := a.d
 	latest := d.volume.Journal.State().Latest
 	if latest != nil && !latest.Ran && d.sameWork(ctx, *latest) {
-		d.recordToolCall(fmt.Sprintf("the agent asked for a checkpoint (%s): checkpoint %d holds the files as they are", message, latest.Number),
-			map[string]string{"tool": string(v1alpha1.ToolCheckpoint), "checkpoint": strconv.FormatInt(latest.Number, 10)})
+		d.toolCalls.add(unchangedCheckpoint)
 		return tools.Answer{
 			Text: fmt.Sprintf("Nothing has changed since checkpoint %d, which holds the files as they are now. No other checkpoint was taken.", latest.Number),
 			Data: checkpointAnswer{Checkpoint: latest.Number},

@@ -44,7 +44,10 @@ type checkpointItem struct {
 
 // Checkpoints implements tools.Answerer.
 func (a *toolAnswers) Checkpoints(ctx context.Context, in tools.CheckpointsInput) (tools.Answer, error) {
-	line, _, err := a.d.taker.Line(ctx, a.d.volume.Repo)
+	if err := a.rested(ctx); err != nil {
+		return tools.Answer{}, err
+	}
+	line, _, err := a.line(ctx)
 	if err != nil {
 		return tools.Answer{}, err
 	}
@@ -149,7 +152,7 @@ func (d *daemon) searchRefusal(err error) error {
 		return tools.Refuse("Clew's server does not have this task's conversation yet. Go on with your work; try again later if you still need it.")
 	}
 	d.log.Info("a search of the agent's has failed", "error", err.Error())
-	return tools.Refuse("The history cannot be searched at the moment, since Clew's server or its store cannot be reached. Nothing is lost. Go on with your work; try again in a minute if you still need it.")
+	return tools.Refuse("The history cannot be searched at the moment: Clew's server or its store cannot be reached, there are too many searches, or too many messages have these words. Nothing is lost. Go on with your work; try again in a minute, with fewer or rarer words, if you still need it.")
 }
 
 // Diff implements tools.Answerer.
@@ -163,7 +166,10 @@ func (a *toolAnswers) Diff(ctx context.Context, in tools.DiffInput) (tools.Answe
 		return tools.Answer{}, err
 	}
 	defer free()
-	line, start, err := a.d.taker.Line(ctx, a.d.volume.Repo)
+	if err := a.rested(ctx); err != nil {
+		return tools.Answer{}, err
+	}
+	line, start, err := a.line(ctx)
 	if err != nil {
 		return tools.Answer{}, err
 	}
@@ -173,7 +179,9 @@ func (a *toolAnswers) Diff(ctx context.Context, in tools.DiffInput) (tools.Answe
 	}
 	ctx, cancel := context.WithTimeout(ctx, patchWait)
 	defer cancel()
+	done := a.d.comparing.CountWork()
 	patch, more, err := a.d.volume.Repo.Patch(ctx, from.commit, to.commit, file, maxPatch)
+	done()
 	if errors.Is(err, context.DeadlineExceeded) {
 		return tools.Answer{}, tools.Refuse("Comparing takes too long: there is too much that differs. Name a file or a folder in path.")
 	}
@@ -192,6 +200,27 @@ func (a *toolAnswers) Diff(ctx context.Context, in tools.DiffInput) (tools.Answe
 		text += fmt.Sprintf("\n[The rest is left out, since the patch is longer than %d bytes: name a file or a folder in path.]", maxPatch)
 	}
 	return tools.Answer{Text: text, Data: map[string]any{"patch": agent.Text(patch), "more": more}}, nil
+}
+
+// rested waits until the processor time is paid off that earlier comparisons have used: the agent decides
+// how many there are. It refuses to wait for long.
+func (a *toolAnswers) rested(ctx context.Context) error {
+	rest := a.d.comparing.Rest()
+	if rest > maxLiveWait {
+		return tools.Refuse("Nothing was compared: comparing has taken much processor time just now. Go on with your work, and ask again in %d s or later.", seconds(rest))
+	}
+	select {
+	case <-time.After(rest):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// line returns the checkpoints that stand, and what they start from.
+func (a *toolAnswers) line(ctx context.Context) (line []checkpoint.Standing, start string, err error) {
+	defer a.d.comparing.CountWork()()
+	return a.d.taker.Line(ctx, a.d.volume.Repo)
 }
 
 // pathIn returns a path relative to the worktree; "" for all of it.
@@ -250,13 +279,14 @@ func find(line []checkpoint.Standing, number int64) (side, error) {
 	return side{}, tools.Refuse("This task has no checkpoint %d, or a rewind has left it behind: the tool checkpoints lists those that there are.", number)
 }
 
-// now stores the files as they are, without stopping the agent.
+// now stores the files as they are, without stopping the agent. That is no work for checkpoints, which
+// would have to wait for it.
 func (a *toolAnswers) now(ctx context.Context) (side, error) {
 	d := a.d
 	now := side{name: "the files as they are now"}
 	var failed error
 	err := d.inTurn(ctx, func(ctx context.Context) error {
-		stretch, done := d.pace.Stretch(ctx), d.pace.CountWork()
+		stretch, done := d.comparing.Stretch(ctx), d.comparing.CountWork()
 		defer done()
 		stretch.Begin()
 		now.commit, failed = d.taker.StoreLive(ctx, stretch.Rest)

@@ -79,9 +79,12 @@ func TestTheAgentTakesACheckpoint(t *testing.T) {
 	text, failed = call(t, w, nil, "checkpoint", args{"message": "once more"})
 	expectAnswer(t, text, failed, "Nothing has changed since checkpoint 1, which holds the files as they are now.")
 	expectNumber(t, w, 1)
-	w.Server.Until(t, "both calls are in the timeline", w.UID, func(k *daemontest.Task) bool { return len(events(k, "ToolCalled")) == 2 })
+	text, failed = call(t, w, nil, "checkpoint", args{"message": "and again"})
+	expectAnswer(t, text, failed, "Nothing has changed since checkpoint 1")
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	a.Next(wire.TypeRelease)
 	w.Server.Inspect(w.UID, func(k *daemontest.Task) {
-		want := []string{"the agent took checkpoint 1: before the refactoring", "the agent asked for a checkpoint (once more): checkpoint 1 holds the files as they are"}
+		want := []string{"the agent took checkpoint 1: before the refactoring", "in this attempt, the agent called checkpoint without a change (2)"}
 		if diff := cmp.Diff(want, events(k, "ToolCalled")); diff != "" {
 			t.Errorf("timeline (-want +got):\n%s", diff)
 		}
