@@ -23,12 +23,23 @@ func (d *decision) problem(a *v1alpha1.Attempt) *history.Problem {
 		if p == nil || d.o.History.State.Attempt != a.Number {
 			return nil
 		}
-		return &history.Problem{Reason: p.Reason, Message: resources.PlainText(p.Message, maxMessage)}
+		return &history.Problem{Reason: p.Reason, Message: d.pacedMessage(a, p.Reason, resources.PlainText(p.Message, maxMessage))}
 	}
 	if c := d.storedSucceeded(a); c != nil && c.Status == metav1.ConditionUnknown && reason.Find(c.Reason).DaemonProblem {
 		return &history.Problem{Reason: c.Reason, Message: c.Message}
 	}
 	return nil
+}
+
+// pacedMessage returns what to say about a problem of the sidecar. Another text about the same one is told
+// as new checkpoints are: not more often than RefreshEvery.
+func (d *decision) pacedMessage(a *v1alpha1.Attempt, reason, message string) string {
+	was, due := d.storedSucceeded(a), d.o.LastWrite.Add(d.o.Limits.RefreshEvery)
+	if was == nil || was.Reason != reason || was.Message == message || !d.now.Before(due) {
+		return message
+	}
+	d.requeueAt(due)
+	return was.Message
 }
 
 // addProblemEntry adds an entry when something begins to block the attempt: for a problem

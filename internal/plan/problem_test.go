@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -55,6 +56,24 @@ func TestAProblemOfTheDaemonShowsUntilItIsSolved(t *testing.T) {
 	s.wantState(v1alpha1.ReasonRunning)
 	if s.problem(v1alpha1.ReasonVolumeFull, "again"); s.hindered() != 2 {
 		t.Errorf("the problem was reported %d times", s.hindered())
+	}
+}
+
+// A pod may report another text as often as the history store lets it.
+func TestAnotherTextAboutAProblemIsToldAtIntervals(t *testing.T) {
+	s := running(t)
+	s.problem(v1alpha1.ReasonVolumeFull, "file 0")
+	before := s.writes
+	for n := range 9 {
+		s.o.History.State.Problem = &history.Problem{Reason: v1alpha1.ReasonVolumeFull, Message: fmt.Sprintf("file %d", n+1)}
+		s.after(100 * time.Millisecond).step()
+	}
+	if wait := s.plans[0].RequeueAfter; s.writes != before || wait <= 0 || wait > s.o.Limits.RefreshEvery {
+		t.Errorf("%d writes, and it looks again after %s", s.writes-before, wait)
+	}
+	s.after(s.o.Limits.RefreshEvery).step()
+	if c := s.wantCondition(v1alpha1.TaskSucceeded); c.Message != "file 9" || s.writes != before+1 {
+		t.Errorf("after %d writes, the message is %q", s.writes-before, c.Message)
 	}
 }
 

@@ -191,8 +191,9 @@ func (d *decision) setRecorded() {
 }
 
 // finish compares the status with the stored one and decides whether to write it. A
-// transition is written at once, with everything else that is new; new checkpoints are
-// reported at intervals; totals alone never cause a write.
+// transition is written at once, with everything else that is new, unless there are too many of
+// those that cost nothing; new checkpoints are reported at intervals; totals alone never cause a
+// write.
 func (d *decision) finish() Plan {
 	transition := !equality.Semantic.DeepEqual(d.significant(d.old), d.significant(d.s))
 	news := d.checkpointNews()
@@ -208,6 +209,9 @@ func (d *decision) finish() Plan {
 	unmarked := atRest && d.o.Recorded > d.old.RecordedSequence && d.o.Recorded >= d.old.HistorySequence
 	if d.task.DeletionTimestamp != nil {
 		due, unmarked = false, false
+	}
+	if d.hold() {
+		transition, due, unmarked, d.plan.Entries = false, false, false, nil
 	}
 	if transition || due || unmarked {
 		d.updateStatus()
