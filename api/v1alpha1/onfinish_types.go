@@ -33,7 +33,8 @@ type OnFinish struct {
 	// a ConversationSnapshot names. The Task stays as the record of its end, so that no pipeline that
 	// applies it again runs it again; it can be resumed, and goes on with a new volume. Delete
 	// deletes the Task, for tasks that no pipeline owns; the tasks that a Fork of it makes are released
-	// instead.
+	// instead. Whoever sets Delete needs the right to delete the Task, and, unless children.onDelete is
+	// Orphan, all Tasks of the namespace if it is a Supervisor.
 	// +optional
 	// +kubebuilder:default=Release
 	Action FinishAction `json:"action,omitempty"`

@@ -199,7 +199,8 @@ type TaskSpec struct {
 
 	// dependsOn are other tasks of the namespace that the task waits for before it first starts, at
 	// most 32. While it waits it has neither pod nor volume. startFrom may name one of them: its
-	// latest checkpoint is then the one that it has when the task stops waiting.
+	// latest checkpoint is then the one that it has when the task stops waiting. Whoever sets it
+	// needs the right to get the Tasks of the namespace, or that Task if it is only one.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
@@ -249,12 +250,14 @@ type TaskSpec struct {
 	Contract *Contract `json:"contract,omitempty"`
 
 	// role is the task's part in its contract. A contract has one unfinished Supervisor: a second
-	// one waits. It is immutable.
+	// one waits. It is immutable. Whoever makes a Supervisor needs the right to patch the Tasks of the
+	// namespace.
 	// +optional
 	// +kubebuilder:default=Worker
 	Role Role `json:"role,omitempty"`
 
-	// parentRef names the supervisor whose child this task is. It is immutable.
+	// parentRef names the supervisor whose child this task is. It is immutable. Whoever sets it needs
+	// the right to patch that Task.
 	// +optional
 	ParentRef *NameReference `json:"parentRef,omitempty"`
 
