@@ -90,6 +90,7 @@ Everything these commands do can also be done by applying manifests: see
 	group(root,
 		p.checkpointCommand(),
 		p.compareCommand(),
+		p.deleteCommand(),
 		p.diffCommand(),
 		p.driftCommand(),
 		p.resumeCommand(),
