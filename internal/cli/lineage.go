@@ -35,7 +35,7 @@ type taskTree struct {
 	Tasks     []*taskNode `json:"tasks"`
 }
 
-// taskNode is a task of a tree, with those that start from it.
+// taskNode is a task of a tree, with those that start from it, and its children.
 type taskNode struct {
 	Name string `json:"name"`
 	UID  string `json:"uid,omitempty"`
@@ -45,6 +45,11 @@ type taskNode struct {
 	Checkpoint int64  `json:"checkpoint,omitempty"`
 	Position   int64  `json:"position,omitempty"`
 	State      string `json:"state"`
+	// Parent is the supervisor that the task is a child of, Role and Phase its place in a contract.
+	Parent   string `json:"parent,omitempty"`
+	Contract string `json:"contract,omitempty"`
+	Role     string `json:"role,omitempty"`
+	Phase    string `json:"phase,omitempty"`
 	// Exists is false if the task has no object: it is deleted, or its Fork has not made it.
 	Exists       bool         `json:"exists"`
 	Agent        string       `json:"agent,omitempty"`
@@ -84,15 +89,32 @@ func newLineage(tasks []v1alpha1.Task, forks []v1alpha1.Fork) *lineage {
 			l.connect(l.byUID[string(tasks[i].UID)], l.source(uidOf(tasks[i].Status.Source), from.TaskRef.Name))
 		}
 	}
+	l.addFamilies(tasks)
 	for i := range forks {
 		l.addFork(&forks[i])
 	}
 	for _, node := range l.nodes {
 		slices.SortFunc(node.Tasks, func(a, b *taskNode) int {
-			return cmp.Or(cmp.Compare(a.Checkpoint, b.Checkpoint), cmp.Compare(a.Name, b.Name))
+			return cmp.Or(cmp.Compare(a.Checkpoint, b.Checkpoint), olderFirst(a, b), cmp.Compare(a.Name, b.Name))
 		})
 	}
 	return l
+}
+
+// addFamilies puts tasks that start from no other one below their parents.
+func (l *lineage) addFamilies(tasks []v1alpha1.Task) {
+	for i := range tasks {
+		parent := tasks[i].Spec.ParentRef
+		node := l.byUID[string(tasks[i].UID)]
+		if parent == nil || tasks[i].Spec.StartFrom != nil {
+			continue
+		}
+		uid := ""
+		if found := tasks[i].Status.Parent; found != nil {
+			uid = found.UID
+		}
+		l.connect(node, l.source(uid, parent.Name))
+	}
 }
 
 // nodeOf returns the node of a task.
@@ -104,6 +126,15 @@ func nodeOf(t *v1alpha1.Task) *taskNode {
 	}
 	if succeeded := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.TaskSucceeded); succeeded != nil {
 		n.State = succeeded.Reason
+	}
+	if parent := t.Spec.ParentRef; parent != nil {
+		n.Parent = parent.Name
+	}
+	if t.Spec.Role == v1alpha1.RoleSupervisor {
+		n.Role = string(t.Spec.Role)
+	}
+	if c := t.Status.Contract; c != nil {
+		n.Contract, n.Phase = c.Name, c.Phase
 	}
 	if from := t.Status.Source; from != nil {
 		n.Checkpoint, n.Position = from.Checkpoint, from.Position
@@ -181,7 +212,15 @@ func (l *lineage) addFork(f *v1alpha1.Fork) {
 	}
 }
 
-// roots returns the tasks that start from no other one, by name.
+// olderFirst orders the children of a supervisor, which are many, by when they were made.
+func olderFirst(a, b *taskNode) int {
+	if a.Parent == "" || b.Parent == "" || a.Created == nil || b.Created == nil {
+		return 0
+	}
+	return a.Created.Compare(b.Created.Time)
+}
+
+// roots returns the tasks that are below no other one, by name.
 func (l *lineage) roots() []*taskNode {
 	found := []*taskNode{}
 	for _, node := range l.nodes {
@@ -191,6 +230,21 @@ func (l *lineage) roots() []*taskNode {
 	}
 	slices.SortFunc(found, func(a, b *taskNode) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) })
 	return found
+}
+
+// ofContract returns the tasks of a contract that are below none of its others.
+func (l *lineage) ofContract(namespace, contract string) ([]*taskNode, error) {
+	found := []*taskNode{}
+	for _, node := range l.nodes {
+		if node.Contract == contract && (node.above == nil || node.above.Contract != contract) {
+			found = append(found, node)
+		}
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no task of namespace %s belongs to the contract %s; `kubectl clew tree -n %s` draws all tasks", namespace, contract, namespace)
+	}
+	slices.SortFunc(found, func(a, b *taskNode) int { return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Name, b.Name)) })
+	return found, nil
 }
 
 // selected returns the tree of one task, or of one Fork.

@@ -3,8 +3,10 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,26 +19,33 @@ import (
 // tree holds the flags of `tree`.
 type tree struct {
 	*plugin
-	output *enumFlag
+	contract string
+	output   *enumFlag
 }
 
 func (p *plugin) treeCommand() *cobra.Command {
 	o := &tree{plugin: p}
 	cmd := &cobra.Command{
 		Use:     "tree [TASK | FORK]",
-		Short:   "Draw tasks and the tasks that start from them",
+		Short:   "Draw tasks, their children, and the tasks that start from them",
 		Aliases: []string{"forks"},
-		Long: `Draw the tasks of the namespace, each above those that start from it: at which
-checkpoint and message they branch off, for which Fork, and what became of them.
+		Long: `Draw the tasks of the namespace, each above its children and those that start from it: at
+which checkpoint and message they branch off, for which Fork, in which phase of their
+contract they were made, and what became of them. A child that starts from another
+task is drawn below that one.
 
-With TASK, only that task and those that start from it, directly or not. With FORK,
-only the source of that Fork and its tasks; write fork/NAME if a task has that name.
+With TASK, only that task and those below it, directly or not. With FORK, only the
+source of that Fork and its tasks; write fork/NAME if a task has that name. With
+--contract, only the tasks of that contract.
 A source whose object is deleted is drawn as well, with what the history says of it.`,
 		Example: `  # The whole namespace
   kubectl clew tree
 
   # One task and what started from it
   kubectl clew tree fix-login
+
+  # A supervisor with its workers, and what was forked from them
+  kubectl clew tree --contract port-to-go
 
   # The tasks of one Fork
   kubectl clew tree fork/approaches`,
@@ -46,11 +55,15 @@ A source whose object is deleted is drawn as well, with what the history says of
 			return o.run(cmd.Context(), strings.Join(args, ""))
 		},
 	}
+	cmd.Flags().StringVar(&o.contract, "contract", "", "Only the tasks of this contract.")
 	o.output = formatFlag(cmd, "table", "json", "yaml")
 	return cmd
 }
 
 func (o *tree) run(ctx context.Context, name string) error {
+	if name != "" && o.contract != "" {
+		return errors.New("name either a task or a contract: with --contract, all tasks of that are drawn")
+	}
 	s, err := o.connect()
 	if err != nil {
 		return err
@@ -63,6 +76,11 @@ func (o *tree) run(ctx context.Context, name string) error {
 	}
 	all := newLineage(tasks.Items, forks.Items)
 	roots := all.roots()
+	if o.contract != "" {
+		if roots, err = all.ofContract(s.namespace, o.contract); err != nil {
+			return err
+		}
+	}
 	if name != "" {
 		if roots, err = all.selected(s.namespace, name); err != nil {
 			return s.orDeleted(ctx, name, err)
@@ -106,14 +124,24 @@ func (o *tree) draw(roots []*taskNode) error {
 	for _, root := range roots {
 		rows = append(rows, o.rows(root, "", "")...)
 	}
-	return table(o.Out, []string{"TASK", "STARTS FROM", "STATE", "CHECKPOINTS", "MESSAGES", "TOKENS", "COST", "AGE"}, rows)
+	header := []string{"TASK", "PHASE", "STARTS FROM", "STATE", "CHECKPOINTS", "MESSAGES", "TOKENS", "COST", "AGE"}
+	if !slices.ContainsFunc(rows, func(row []string) bool { return row[phaseColumn] != "-" }) { // there are no contracts
+		header = slices.Delete(header, phaseColumn, phaseColumn+1)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], phaseColumn, phaseColumn+1)
+		}
+	}
+	return table(o.Out, header, rows)
 }
+
+// phaseColumn is the index of the column with the phase.
+const phaseColumn = 1
 
 // rows returns the row of a task and those below it. first is drawn before its own name, and
 // rest before the names below.
 func (o *tree) rows(node *taskNode, first, rest string) [][]string {
 	rows := [][]string{{
-		first + oneLine(node.Name), cmp.Or(node.startsFrom(), "-"), oneLine(node.State), strconv.FormatInt(node.Checkpoints, 10),
+		first + oneLine(node.Name), cmp.Or(oneLine(node.Phase), "-"), cmp.Or(node.startsFrom(), "-"), oneLine(node.State), strconv.FormatInt(node.Checkpoints, 10),
 		strconv.FormatInt(node.Messages, 10), count(node.InputTokens + node.OutputTokens), dollars(node.CostMicroUSD), o.age(node.Created),
 	}}
 	for i, below := range node.Tasks {

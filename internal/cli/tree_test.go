@@ -170,3 +170,25 @@ func TestWhatStartedFromAFormerTaskIsBelowTheOneThatContinuesIt(t *testing.T) {
 		t.Errorf("the roots are %+v", roots)
 	}
 }
+
+// TestTreeOfAContract: children are drawn below their supervisor, and what was forked from one below that.
+func TestTreeOfAContract(t *testing.T) {
+	b := newBench(t)
+	lead := b.member("lead", nil, v1alpha1.ReasonRunning)
+	first := b.member("lead-first", lead, v1alpha1.ReasonCompleted)
+	b.member("lead-second", lead, v1alpha1.ReasonRunning)
+	fork := b.starts("lead-first-again", "lead-first", string(first.UID), "")
+	fork.Status.Contract = &v1alpha1.ContractStatus{Name: "port", Phase: v1alpha1.PhaseReview}
+	b.try(server.Client.Status().Update(b.ctx, fork))
+	b.task("stranger", v1alpha1.ReasonRunning)
+
+	out, _ := b.must("tree", "--contract", "port")
+	wantNames(t, out, "lead", "├─ lead-first", "│ └─ lead-first-again", "└─ lead-second")
+	wantParts(t, "the tree", squeezed(out), "TASK PHASE STARTS FROM STATE", "lead Execute - Running", "lead-first-again Review checkpoint 3, message 12 Running")
+	out, _ = b.must("tree")
+	wantParts(t, "the whole tree", squeezed(out), "stranger - - Running")
+	_, _, err := b.clew("", "tree", "--contract", "none")
+	wantError(t, err, "no task of namespace "+b.namespace+" belongs to the contract none")
+	_, _, err = b.clew("", "tree", "lead", "--contract", "port")
+	wantError(t, err, "name either a task or a contract")
+}
