@@ -74,13 +74,14 @@ const (
 
 // RateLimitStatus describes consecutive attempts that ended with a rate limit.
 type RateLimitStatus struct {
-	// since is when the first of them ended. After a day without a tool call,
+	// since is when the first of them ended. After a day in which no checkpoint holds other files,
 	// rate limits count towards backoffLimit.
 	// +required
 	Since metav1.Time `json:"since"`
-	// toolCallCount is the number of tool calls that the task had made by then.
+	// tree is the git tree of the latest checkpoint by then; empty if there was none.
 	// +optional
-	ToolCallCount int64 `json:"toolCallCount,omitempty"`
+	// +kubebuilder:validation:MaxLength=64
+	Tree string `json:"tree,omitempty"`
 }
 
 // Attempt is one pod of a task.
@@ -118,6 +119,10 @@ type Attempt struct {
 	// endTime is when its end was observed.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
+	// placeGivenUpTime is when it began to end, before its agent had started, since another task waited
+	// for its place among those that run at once; absent if it did not.
+	// +optional
+	PlaceGivenUpTime *metav1.Time `json:"placeGivenUpTime,omitempty"`
 	// outcome says how it ended; empty while it runs.
 	// +optional
 	Outcome AttemptOutcome `json:"outcome,omitempty"`

@@ -11,7 +11,8 @@ type DependencyCondition string
 const (
 	// DependOnCompleted waits until the other task has completed.
 	DependOnCompleted DependencyCondition = "Completed"
-	// DependOnFinished waits until the other task has completed or failed for good.
+	// DependOnFinished waits until the other task has completed or failed for good. One that only waits
+	// for something, whatever that is, has not.
 	DependOnFinished DependencyCondition = "Finished"
 )
 
@@ -20,6 +21,7 @@ type Dependency struct {
 	// taskRef names the task to wait for. It need not exist yet. One that is gone counts as its
 	// history says that it ended.
 	// +required
+	// +kubebuilder:validation:XValidation:rule="self.name.size() <= 46 && self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="taskRef.name is no name of a Task: those have at most 46 lower-case letters, digits and '-'"
 	TaskRef NameReference `json:"taskRef"`
 	// condition is what is waited for: Completed, or Finished, which a task that failed for good
 	// fulfils as well.

@@ -67,7 +67,7 @@ const (
 	// Not retried.
 	ReasonAgentOutOfCredit = "AgentOutOfCredit"
 	// ReasonAgentRateLimited: the model's API asks for a pause; another attempt follows
-	// after it. It counts towards backoffLimit only after a day of nothing else.
+	// after it. It counts towards backoffLimit only after a day in which nothing was changed.
 	ReasonAgentRateLimited = "AgentRateLimited"
 	// ReasonAgentTooOld: the agent's program is older than the oldest version
 	// that works. Not retried.
@@ -88,9 +88,12 @@ const (
 	ReasonUnschedulable        = "Unschedulable"
 	ReasonDaemonUnavailable    = "DaemonUnavailable"
 	ReasonReplaced             = "Replaced"
-	ReasonPromptNotFound       = "PromptNotFound"
-	ReasonCredentialsNotFound  = "CredentialsNotFound"
-	ReasonDeleting             = "Deleting"
+	// ReasonPlaceGivenUp: the attempt has ended before its agent started, since others waited for its
+	// place among the tasks that run at once.
+	ReasonPlaceGivenUp        = "PlaceGivenUp"
+	ReasonPromptNotFound      = "PromptNotFound"
+	ReasonCredentialsNotFound = "CredentialsNotFound"
+	ReasonDeleting            = "Deleting"
 	// ReasonWaitingForContract: another supervisor leads the contract, and has not finished.
 	ReasonWaitingForContract = "WaitingForContract"
 	// ReasonContractFull: the contract has as many tasks as one can have.
@@ -414,7 +417,9 @@ const (
 	LabelSnapshot = "clew.dev/snapshot"
 	// AnnotationGeneration is the generation of the Task that a pod was created from.
 	AnnotationGeneration = "clew.dev/task-generation"
-	LabelFork            = "clew.dev/fork"
+	// AnnotationPodDigest is a digest of what the Task's spec made of a pod when it was created.
+	AnnotationPodDigest = "clew.dev/pod-digest"
+	LabelFork           = "clew.dev/fork"
 	// LabelContract, LabelRole, LabelPhase and LabelParent are those of a Task of a contract: its
 	// contract's name, its role, the phase in its status, and the name of its parent.
 	LabelContract = "clew.dev/contract"

@@ -207,9 +207,9 @@ type TaskSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(d, self.exists_one(o, o.taskRef.name == d.taskRef.name))",message="dependsOn names a task twice: name each one once"
 	DependsOn []Dependency `json:"dependsOn,omitempty"`
 
-	// priority decides which of the tasks that wait for a place starts first, if the installation
-	// limits how many run at once: the one with the highest number, and among equals the oldest. It
-	// stops no task that runs.
+	// priority decides which of the tasks of the namespace that wait for a place starts first, if the
+	// installation limits how many run at once: the one with the highest number, and among equals the
+	// oldest. It stops no task that runs, and counts for nothing between namespaces.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=-1000
@@ -250,8 +250,10 @@ type TaskSpec struct {
 	Contract *Contract `json:"contract,omitempty"`
 
 	// role is the task's part in its contract. A contract has one unfinished Supervisor: a second
-	// one waits. It is immutable. Whoever makes a Supervisor needs the right to patch the Tasks of the
-	// namespace.
+	// one waits. If the installation limits how many tasks run at once, a Supervisor has a place while
+	// its agent runs, also while that waits for its children; the first of these that runs shares it, so
+	// that they never wait for each other. It is immutable. Whoever makes a Supervisor needs the right to
+	// patch the Tasks of the namespace.
 	// +optional
 	// +kubebuilder:default=Worker
 	Role Role `json:"role,omitempty"`
@@ -259,6 +261,7 @@ type TaskSpec struct {
 	// parentRef names the supervisor whose child this task is. It is immutable. Whoever sets it needs
 	// the right to patch that Task.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.name.size() <= 46 && self.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="parentRef.name is no name of a Task: those have at most 46 lower-case letters, digits and '-'"
 	ParentRef *NameReference `json:"parentRef,omitempty"`
 
 	// children are the limits of a supervisor's children, and what they are made of.

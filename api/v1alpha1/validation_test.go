@@ -137,18 +137,19 @@ func badTasks() map[string]struct {
 		"secret elsewhere": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Repository.CredentialsSecretRef = &v1alpha1.NameReference{Name: "other/secret"}
 		}), "a reference contains no '/'"},
-		"no lost records":          {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
-		"starts from itself":       {func(t *v1alpha1.Task) { builders.StartFrom(t.Name, "")(t) }, "startFrom cannot name the task itself"},
-		"starts from elsewhere":    {builders.StartFrom("other/task", ""), "a reference contains no '/'"},
-		"copies files to a branch": {copyFiles("src/"), "with copyFiles the task starts on its own repository.ref"},
-		"copies from elsewhere":    {copyFiles("../secret"), "a path is relative to the worktree"},
-		"copies a repository":      {copyFiles("src/.git/config"), "a path cannot select the files of a git repository itself"},
-		"starts from no moment":    {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
-		"starts from two":          {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
-		"depends on itself":        {func(t *v1alpha1.Task) { builders.DependsOn("other", t.Name)(t) }, "dependsOn cannot name the task itself"},
-		"depends on one twice":     {builders.DependsOn("a", "b", "a"), "dependsOn names a task twice"},
-		"depends on elsewhere":     {builders.DependsOn("other/task"), "a reference contains no '/'"},
-		"depends on too many":      {builders.DependsOn(manyNames(33)...), "must have at most 32 items"},
+		"no lost records":           {spec(func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{} }), "should be greater than or equal to 1"},
+		"starts from itself":        {func(t *v1alpha1.Task) { builders.StartFrom(t.Name, "")(t) }, "startFrom cannot name the task itself"},
+		"starts from elsewhere":     {builders.StartFrom("other/task", ""), "a reference contains no '/'"},
+		"copies files to a branch":  {copyFiles("src/"), "with copyFiles the task starts on its own repository.ref"},
+		"copies from elsewhere":     {copyFiles("../secret"), "a path is relative to the worktree"},
+		"copies a repository":       {copyFiles("src/.git/config"), "a path cannot select the files of a git repository itself"},
+		"starts from no moment":     {startAt(v1alpha1.StartPoint{}, ""), "set exactly one of checkpointRef, checkpointNumber, message and time in at"},
+		"starts from two":           {startAt(v1alpha1.StartPoint{Message: ptr.To[int64](1)}, "c"), "startFrom has both at and checkpointRef"},
+		"depends on itself":         {func(t *v1alpha1.Task) { builders.DependsOn("other", t.Name)(t) }, "dependsOn cannot name the task itself"},
+		"depends on one twice":      {builders.DependsOn("a", "b", "a"), "dependsOn names a task twice"},
+		"depends on elsewhere":      {builders.DependsOn("other/task"), "a reference contains no '/'"},
+		"depends on no task's name": {builders.DependsOn("Foo Bar"), "taskRef.name is no name of a Task"},
+		"depends on too many":       {builders.DependsOn(manyNames(33)...), "must have at most 32 items"},
 		"depends on what?": {spec(func(s *v1alpha1.TaskSpec) {
 			s.DependsOn = []v1alpha1.Dependency{{TaskRef: v1alpha1.NameReference{Name: "a"}, Condition: "Started"}}
 		}), `supported values: "Completed", "Finished"`},
@@ -302,6 +303,8 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 		"1,001 children at once":          {atOnce(1001), "less than or equal to 1000"},
 		"the tool publish and no branch":  {func(s *v1alpha1.TaskSpec) { supervisor("")(s); s.Tools = []v1alpha1.AgentTool{"publish"} }, "the tool publish pushes to the branch in spec.publish: set publish"},
 		"a task that is its own child":    {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "bad-place"} }, "parentRef cannot name the task itself"},
+		"a parent with no task's name":    {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "Foo Bar"} }, "parentRef.name is no name of a Task"},
+		"a parent with a name too long":   {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: strings.Repeat("x", 47)} }, "parentRef.name is no name of a Task"},
 		"a parent of another namespace":   {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "other/lead"} }, "cannot name another namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {

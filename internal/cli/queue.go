@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
@@ -26,9 +28,9 @@ func (p *plugin) queueCommand() *cobra.Command {
 		Use:   "queue",
 		Short: "List the tasks that wait for a place, in the order in which they start",
 		Long: `List the tasks that wait for a place because only so many may run at once, in the
-order in which they start: by spec.priority, and among equals by age. Tasks of another
-namespace may start before these; a namespace that is at its own limit holds no other
-one back.`,
+order in which those of a namespace start: by spec.priority, and among equals by age.
+Tasks of another namespace may start before these: a free place goes to the namespace
+that has the fewest. A namespace that is at its own limit holds no other one back.`,
 		Example: `  # The tasks of the namespace that wait
   kubectl clew queue
 
@@ -63,14 +65,18 @@ func (o *queueList) run(ctx context.Context) error {
 		fmt.Fprintf(o.ErrOut, "No task of namespace %s waits for a place.\n", s.namespace)
 		return nil
 	}
-	slices.SortFunc(waiting, func(a, b v1alpha1.Task) int { return queue.Compare(inQueue(&a), inQueue(&b)) })
+	slices.SortFunc(waiting, func(a, b v1alpha1.Task) int {
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), queue.Compare(queue.Of(&a), queue.Of(&b)))
+	})
 	header := []string{"POSITION", "NAME", "PRIORITY", "AGE"}
 	if o.all {
 		header = slices.Insert(header, 1, "NAMESPACE")
 	}
 	var rows [][]string
-	for i, t := range waiting {
-		row := []string{strconv.Itoa(i + 1), oneLine(t.Name), strconv.Itoa(int(t.Spec.Priority)), o.age(&t.CreationTimestamp)}
+	position := map[string]int{}
+	for _, t := range waiting {
+		position[t.Namespace]++
+		row := []string{strconv.Itoa(position[t.Namespace]), oneLine(t.Name), strconv.Itoa(int(t.Spec.Priority)), o.age(&t.CreationTimestamp)}
 		if o.all {
 			row = slices.Insert(row, 1, oneLine(t.Namespace))
 		}
@@ -88,9 +94,4 @@ func waitsForPlace(t *v1alpha1.Task) bool {
 	c := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.TaskSucceeded)
 	n := len(t.Status.Attempts)
 	return c != nil && c.Reason == v1alpha1.ReasonQueued && (n == 0 || t.Status.Attempts[n-1].Outcome != "")
-}
-
-// inQueue returns the task as the queue orders it.
-func inQueue(t *v1alpha1.Task) queue.Task {
-	return queue.Task{NamespacedName: client.ObjectKeyFromObject(t), Priority: t.Spec.Priority, Created: t.CreationTimestamp.Time}
 }

@@ -80,6 +80,22 @@ var _ = Describe("A task that depends on others", func() {
 		w.Expect(w.task("second").Status.Dependencies).To(ConsistOf(HaveField("TaskUID", string(first.UID))))
 	})
 
+	It("does not wait for one that is gone and had failed without a word of its agent, if that is enough", func() {
+		w := newWorld()
+		p := w.running("first", builders.Deadline(1))
+		w.store.Begin(w.id("first"), 1)
+		w.untilStopped(p)
+		w.until("first", v1alpha1.ReasonDeadlineExceeded)
+		w.untilRecorded("first")
+		first := w.task("first")
+		w.Expect(w.client.Delete(w.ctx, first)).To(Succeed())
+		w.untilGone(first)
+		w.apply("second", builders.DependsOn("first"))
+		w.apply("either", builders.DependsOn("first"), builders.Finished)
+		w.pod("either", 1)
+		w.Eventually(w.current).WithArguments("second").Should(haveMessage(v1alpha1.TaskSucceeded, ContainSubstring("first (is gone, and had failed)")))
+	})
+
 	It("waits on when one is gone that had not completed, and goes on when another of its name completes", func() {
 		w := newWorld()
 		p := w.running("first")

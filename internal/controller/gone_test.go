@@ -96,6 +96,25 @@ var _ = Describe("A task that is gone, and whose history is kept", func() {
 			w.Expect(w.task("three-a").Spec).To(SatisfyAll(HaveField("StartFrom.TaskUID", other), HaveField("Agent.StatePaths", BeEmpty())))
 		})
 
+		It("as nobody's child when its parent is gone as well, and in its contract", func() {
+			w := newWorld()
+			lead := w.running("lead", func(t *v1alpha1.Task) {
+				t.Spec.Role, t.Spec.Contract = v1alpha1.RoleSupervisor, &v1alpha1.Contract{Name: "port"}
+			})
+			gone(w, "source", func(t *v1alpha1.Task) { t.Spec.ParentRef = &v1alpha1.NameReference{Name: "lead"} })
+			f := fork(w, "beside", nil)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(w.task("beside-a").Spec.ParentRef).To(HaveField("Name", "lead"), "whose parent is there")
+			w.pod("beside-a", 1)
+
+			remove(w, w.task("lead"), lead)
+			f = fork(w, "alone", nil)
+			w.Eventually(w.objects.Object(f)).Should(forked)
+			w.Expect(f).To(haveMessage(v1alpha1.ForkComplete, ContainSubstring("the parent lead of task source is gone, so the new tasks are nobody's children, and belong to the contract port")))
+			w.Expect(w.task("alone-a").Spec).To(SatisfyAll(HaveField("ParentRef", BeNil()), HaveField("Contract.Name", "port")))
+			w.pod("alone-a", 1)
+		})
+
 		It("with its values that may be secret, which the Fork gives again", func() {
 			w := newWorld()
 			gone(w, "source", func(t *v1alpha1.Task) {

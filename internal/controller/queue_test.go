@@ -222,7 +222,7 @@ var _ = Describe("Tasks of which only so many run at once", func() {
 	})
 
 	It("are not started by a new manager beyond a lower limit, and are up to a higher one", func() {
-		w := newLimitedWorld(queue.Limits{Total: 3})
+		w := newLimitedWorld(queue.Limits{Total: 3, PerNamespace: 9})
 		names := []string{"a", "b", "c", "d", "e", "f"}
 		for _, name := range names {
 			w.apply(name)

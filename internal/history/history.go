@@ -344,6 +344,14 @@ type Event struct {
 	ImportedBy string
 }
 
+// GoneTask is a task that is gone, as its history has left it.
+type GoneTask struct {
+	UID string
+	// State is that of its last transition before it was deleted, as Event.State; empty if none is
+	// recorded.
+	State string
+}
+
 // Publication is what a task has pushed to a ref of its repository last.
 type Publication struct {
 	// Ref is the ref's full name.

@@ -23,8 +23,8 @@ import (
 // keeps one for each task that ever ran.
 const MaxBytes = 128 << 10
 
-// inherited returns the part of a spec that a fork inherits. Operations, where the task started, to
-// where it publishes and who asked are not.
+// inherited returns the part of a spec that a fork inherits, the parent only if that one still exists.
+// Operations, where the task started, to where it publishes and who asked are not.
 func inherited(spec *v1alpha1.TaskSpec) *v1alpha1.TaskSpec {
 	return &v1alpha1.TaskSpec{
 		Repository: spec.Repository, Prompt: spec.Prompt, PromptFrom: spec.PromptFrom, Agent: spec.Agent, Tools: spec.Tools, Template: spec.Template,

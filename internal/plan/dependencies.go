@@ -23,8 +23,9 @@ type FoundTask struct {
 	Task *v1alpha1.Task
 	// Known is false while the history store cannot be asked about one that does not exist.
 	Known bool
-	// Gone is the recorded state of the newest task of that name that is gone; nil if there is none.
-	Gone *history.TaskState
+	// Gone is the newest task of that name that is gone, as its history has left it; nil if there is
+	// none.
+	Gone *history.GoneTask
 }
 
 // Awaited returns the dependencies that a task still waits for, as far as its status knows; none
@@ -40,9 +41,9 @@ func Awaited(task *v1alpha1.Task) []v1alpha1.Dependency {
 }
 
 // AwaitsTasks reports whether a task that exists keeps the observed one from starting: nothing else
-// that the start needs has to be observed yet.
+// that the start needs has to be observed yet. What is known of its attempts has to be observed.
 func AwaitsTasks(o Observed) bool {
-	return slices.ContainsFunc(Awaited(o.Task), func(dep v1alpha1.Dependency) bool {
+	return !hasBegun(o) && slices.ContainsFunc(Awaited(o.Task), func(dep v1alpha1.Dependency) bool {
 		found := o.Dependencies[dep.TaskRef.Name]
 		return found.Task != nil && dependencyState(dep, found) != v1alpha1.DependencyMet
 	})
@@ -59,41 +60,32 @@ func findDependency(list []v1alpha1.DependencyStatus, name string) *v1alpha1.Dep
 // dependencyState returns how a dependency stands.
 func dependencyState(dep v1alpha1.Dependency, found FoundTask) v1alpha1.DependencyState {
 	finished := dep.Condition == v1alpha1.DependOnFinished
-	switch t, gone := found.Task, found.Gone; {
-	case t != nil && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.TaskSucceeded):
-		return v1alpha1.DependencyMet
-	case t != nil && meta.IsStatusConditionFalse(t.Status.Conditions, v1alpha1.TaskSucceeded) && finished:
-		return v1alpha1.DependencyMet
-	case t != nil && meta.IsStatusConditionFalse(t.Status.Conditions, v1alpha1.TaskSucceeded):
-		return v1alpha1.DependencyFailed
-	case t != nil:
+	if found.Task == nil {
+		if gone := found.Gone; gone != nil && (gone.State == stateCompleted || finished && gone.State == stateFailed) {
+			return v1alpha1.DependencyMet
+		}
+		return v1alpha1.DependencyMissing
+	}
+	switch end := endedAs(found.Task); {
+	case end == nil:
 		return v1alpha1.DependencyUnfinished
-	case gone != nil && (hadCompleted(*gone) || finished && hadFailed(*gone)):
+	case finished, statusOf(end.reason) == metav1.ConditionTrue:
 		return v1alpha1.DependencyMet
 	}
-	return v1alpha1.DependencyMissing
+	return v1alpha1.DependencyFailed
 }
 
-// hadCompleted reports whether a task that is gone had completed: its newest attempt has taken the
-// checkpoint of an agent that exits with 0, and nothing followed it.
-func hadCompleted(s history.TaskState) bool {
-	return s.Latest != nil && s.Latest.Trigger == string(v1alpha1.TriggerCompletion) && s.Latest.Attempt == s.Attempt
-}
-
-// hadFailed reports whether the agent of the newest attempt of a task that is gone had failed: it is
-// not retried any more.
-func hadFailed(s history.TaskState) bool { return s.AgentEnd != nil && s.AgentEnd.Attempt == s.Attempt }
-
-// hasBegun reports whether the task has ever had an attempt, even if its status lacks it: it may have
-// been restored from an older copy, or continue what a former task has begun.
-func (d *decision) hasBegun() bool {
-	return d.last() != nil || max(d.o.History.State.Attempt, d.o.Attempts.Highest) > 0
+// hasBegun reports whether the observed task has ever had an attempt, even if its status lacks it: it
+// may have been restored from an older copy, or continue what a former task has begun.
+func hasBegun(o Observed) bool {
+	return len(o.Task.Status.Attempts) > 0 || max(o.History.State.Attempt, o.Attempts.Highest) > 0
 }
 
 // awaitTasks notes how the dependencies of a task that has not begun stand, also of one that is
-// suspended, and what keeps it from starting.
+// suspended, and what keeps it from starting. When it has found the last one met, it resolves where
+// the task starts from, before the other one goes on.
 func (d *decision) awaitTasks() {
-	if d.hasBegun() {
+	if hasBegun(d.o) {
 		return
 	}
 	var list []v1alpha1.DependencyStatus
@@ -101,7 +93,9 @@ func (d *decision) awaitTasks() {
 		list = append(list, d.dependency(dep))
 	}
 	d.s.Dependencies = list
-	d.awaited = d.dependencyBlocker()
+	if d.awaited = d.dependencyBlocker(); d.awaited == nil && len(list) > 0 {
+		_ = d.resolveSource() // the start tells what is in the way
+	}
 }
 
 // dependency returns the status of a dependency: what is met stays met.
@@ -191,7 +185,7 @@ func failedMessage(failed []string) string {
 
 // failureOf returns how a task failed.
 func failureOf(task *v1alpha1.Task) string {
-	how := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason
+	how := endedAs(task).reason
 	if n := len(task.Status.Attempts); n > 0 && task.Status.Attempts[n-1].Message != "" {
 		how += ": " + clip.Marked(task.Status.Attempts[n-1].Message, maxFailureBytes)
 	}
@@ -207,7 +201,9 @@ func describeDependency(state v1alpha1.DependencyState, found FoundTask) string 
 		return "has not ended"
 	case !found.Known:
 		return "does not exist, and the history store cannot be reached, which knows whether it has completed"
-	case found.Gone != nil:
+	case found.Gone != nil && found.Gone.State == stateFailed:
+		return "is gone, and had failed"
+	case found.Gone != nil && found.Gone.State != stateCompleted: // another one of its name may be about to appear
 		return "is gone, and had not completed"
 	}
 	return "does not exist yet"
@@ -278,7 +274,7 @@ func (d *decision) addWaitEntry(reason, message string) {
 	}
 	awaits := []string{v1alpha1.ReasonWaitingForTasks, v1alpha1.ReasonDependencyFailed, v1alpha1.ReasonDependencyCircle}
 	switch {
-	case reason == was:
+	case reason == was && (d.active() != nil || !underWay(d.old.Attempts)): // else its pod was gated
 	case reason == v1alpha1.ReasonQueued && d.active() != nil:
 		d.addEntry(v1alpha1.EventPodGated, clew, message)
 	case reason == v1alpha1.ReasonQueued:

@@ -12,13 +12,21 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/reason"
+	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
-// other returns a task with a condition Succeeded.
+// other returns a task with a condition Succeeded, and the attempt that led to it if it has ended.
 func other(name string, status metav1.ConditionStatus, reason string) *v1alpha1.Task {
 	t := builders.Task(name, builders.WithUID("uid-of-"+name))
 	t.Status.Conditions = []metav1.Condition{{Type: v1alpha1.TaskSucceeded, Status: status, Reason: reason}}
+	switch status {
+	case metav1.ConditionTrue:
+		t.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Outcome: v1alpha1.AttemptCompleted}}
+	case metav1.ConditionFalse:
+		t.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Outcome: v1alpha1.AttemptAgentFailed, Reason: reason}}
+	}
 	return t
 }
 
@@ -35,34 +43,36 @@ func (s *scene) exists(name string, status metav1.ConditionStatus, reason string
 	return s.finds(name, FoundTask{Task: other(name, status, reason)})
 }
 
-// gone returns a task that is gone, as its history has it.
-func gone(state history.TaskState) FoundTask {
-	state.UID = "uid-of-gone"
-	return FoundTask{Known: true, Gone: &state}
+// gone returns a task that is gone, as its history has left it.
+func gone(state string) FoundTask {
+	return FoundTask{Known: true, Gone: &history.GoneTask{UID: "uid-of-gone", State: state}}
 }
 
 func TestHowADependencyStands(t *testing.T) {
-	completed := history.TaskState{Attempt: 2, Latest: &history.Checkpoint{Attempt: 2, Trigger: string(v1alpha1.TriggerCompletion)}}
-	resumedSince := history.TaskState{Attempt: 3, Latest: completed.Latest}
-	failed := history.TaskState{Attempt: 2, AgentEnd: &history.AgentEnd{Attempt: 2}, Latest: &history.Checkpoint{Attempt: 2, Trigger: string(v1alpha1.TriggerFailure)}}
-	suspended := history.TaskState{Attempt: 1, Latest: &history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerSuspend)}}
 	cases := map[string]struct {
 		found               FoundTask
 		completed, finished v1alpha1.DependencyState
 	}{
 		"it completed":                   {FoundTask{Task: other("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted)}, v1alpha1.DependencyMet, v1alpha1.DependencyMet},
 		"it failed":                      {FoundTask{Task: other("a", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)}, v1alpha1.DependencyFailed, v1alpha1.DependencyMet},
+		"it was blocked":                 {FoundTask{Task: after(v1alpha1.Attempt{Outcome: v1alpha1.AttemptBlocked, Reason: v1alpha1.ReasonRefNotFound})}, v1alpha1.DependencyFailed, v1alpha1.DependencyMet},
+		"it has reached a limit":         {FoundTask{Task: after(v1alpha1.Attempt{Outcome: v1alpha1.AttemptLimitReached, Reason: v1alpha1.ReasonDeadlineExceeded})}, v1alpha1.DependencyFailed, v1alpha1.DependencyMet},
+		"it is retried":                  {FoundTask{Task: after(v1alpha1.Attempt{Outcome: v1alpha1.AttemptAgentFailed, Reason: v1alpha1.ReasonRetrying})}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"it is resumed":                  {FoundTask{Task: resumed(other("a", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed))}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"it drifted":                     {FoundTask{Task: after(v1alpha1.Attempt{Outcome: v1alpha1.AttemptBlocked, Reason: v1alpha1.ReasonDriftDetected})}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"it waits for its source":        {FoundTask{Task: waiting("a", v1alpha1.ReasonCheckpointNotFound)}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
 		"it runs":                        {FoundTask{Task: other("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
 		"it is suspended":                {FoundTask{Task: other("a", metav1.ConditionUnknown, v1alpha1.ReasonSuspended)}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
-		"it was rewound":                 {FoundTask{Task: other("a", metav1.ConditionUnknown, v1alpha1.ReasonRewound)}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"it was rewound":                 {FoundTask{Task: after(v1alpha1.Attempt{Outcome: v1alpha1.AttemptCompleted}, v1alpha1.Attempt{Outcome: v1alpha1.AttemptRewound})}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
+		"a rewind of it was refused":     {FoundTask{Task: after(v1alpha1.Attempt{Outcome: v1alpha1.AttemptCompleted}, v1alpha1.Attempt{Outcome: v1alpha1.AttemptStopped, Trigger: v1alpha1.AttemptRewind})}, v1alpha1.DependencyMet, v1alpha1.DependencyMet},
 		"it is new":                      {FoundTask{Task: builders.Task("a")}, v1alpha1.DependencyUnfinished, v1alpha1.DependencyUnfinished},
 		"there is none":                  {FoundTask{Known: true}, v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
 		"nobody knows":                   {FoundTask{}, v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
-		"it is gone and had completed":   {gone(completed), v1alpha1.DependencyMet, v1alpha1.DependencyMet},
-		"it is gone and had failed":      {gone(failed), v1alpha1.DependencyMissing, v1alpha1.DependencyMet},
-		"it is gone and was resumed":     {gone(resumedSince), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
-		"it is gone and was suspended":   {gone(suspended), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
-		"it is gone without checkpoints": {gone(history.TaskState{Attempt: 1}), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+		"it is gone and had completed":   {gone("Completed"), v1alpha1.DependencyMet, v1alpha1.DependencyMet},
+		"it is gone and had failed":      {gone("Failed"), v1alpha1.DependencyMissing, v1alpha1.DependencyMet},
+		"it is gone and was resumed":     {gone("Running"), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+		"it is gone and was suspended":   {gone("Suspended"), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
+		"it is gone without transitions": {gone(""), v1alpha1.DependencyMissing, v1alpha1.DependencyMissing},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -76,6 +86,49 @@ func TestHowADependencyStands(t *testing.T) {
 			}
 		})
 	}
+}
+
+// after returns a task with these attempts.
+func after(attempts ...v1alpha1.Attempt) *v1alpha1.Task {
+	t := builders.Task("a")
+	for i, a := range attempts {
+		a.Number = int64(i + 1)
+		t.Status.Attempts = append(t.Status.Attempts, a)
+	}
+	return t
+}
+
+// resumed returns the task with a resume that has yet to be carried out.
+func resumed(t *v1alpha1.Task) *v1alpha1.Task {
+	t.Status.Resume = &v1alpha1.OperationStatus{ID: "on", State: v1alpha1.OperationInProgress}
+	return t
+}
+
+// waiting returns a task that has not started, as an older version of Clew has written that: as if it
+// had failed.
+func waiting(name, reason string) *v1alpha1.Task {
+	t := other(name, metav1.ConditionFalse, reason)
+	t.Status.Attempts = nil
+	return t
+}
+
+func TestATaskThatWaitsHasNotFailedWhateverTheReasonIs(t *testing.T) {
+	for _, r := range reason.At("Task", v1alpha1.TaskSucceeded) {
+		s := newScene(t)
+		d := newDecision(s.o, s.now)
+		d.waitFor(&Blocker{r.Name, "it waits"})
+		if status, got, _ := d.succeededCondition(); status != metav1.ConditionUnknown || got != r.Name {
+			t.Errorf("a task that waits with %s is %s, %s", r.Name, status, got)
+		}
+	}
+}
+
+func TestATaskIsNotMetByOneThatWaitsForItsSource(t *testing.T) {
+	source := newScene(t, builders.StartFrom("c", ""))
+	source.o.Source = Source{Task: builders.Task("c")} // which has no checkpoint yet
+	source.step().wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonCheckpointNotFound)
+	s := newScene(t, builders.DependsOn("tidy-up-first"), builders.Finished).finds("tidy-up-first", FoundTask{Task: source.o.Task})
+	s.step().wantState(v1alpha1.ReasonWaitingForTasks)
 }
 
 func TestATaskWaitsForThoseItDependsOn(t *testing.T) {
@@ -110,7 +163,7 @@ func TestADependencyThatFailedIsTold(t *testing.T) {
 	s := newScene(t, builders.DependsOn("a")).exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
 	s.step()
 	failed := other("a", metav1.ConditionFalse, v1alpha1.ReasonBackoffLimit)
-	failed.Status.Attempts = []v1alpha1.Attempt{{Number: 4, Message: "exited with code 3"}}
+	failed.Status.Attempts[0].Message = "exited with code 3"
 	s.finds("a", FoundTask{Task: failed}).step()
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDependencyFailed,
 		": a (BackoffLimitExceeded: exited with code 3): resume it, or take it out of dependsOn", "goes on by itself")
@@ -134,11 +187,10 @@ func TestATaskGoesOnWithoutADependencyThatWasTakenOut(t *testing.T) {
 }
 
 func TestAGoneDependencyIsNotTakenForOneThatIsAboutToBeCreated(t *testing.T) {
-	completed := gone(history.TaskState{Attempt: 1, Latest: &history.Checkpoint{Attempt: 1, Trigger: string(v1alpha1.TriggerCompletion)}})
-	s := newScene(t, builders.DependsOn("a")).finds("a", completed)
+	s := newScene(t, builders.DependsOn("a")).finds("a", gone("Completed"))
 	s.o.Task.CreationTimestamp = metav1.NewTime(s.now)
 	s.step()
-	s.wantState(v1alpha1.ReasonWaitingForTasks)
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForTasks, "a (does not exist yet)")
 	if after := s.plans[len(s.plans)-1].RequeueAfter; after <= 0 || after > s.o.Limits.ProblemGrace {
 		t.Errorf("it looks again after %s", after)
 	}
@@ -166,12 +218,43 @@ func TestASuspendedTaskNotesWhatIsMet(t *testing.T) {
 	s.wantStarted(1)
 }
 
+func TestASuspendedTaskKnowsItsSourceFromWhenTheWaitIsOver(t *testing.T) {
+	a := other("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted)
+	s := newScene(t, builders.DependsOn("a"), builders.StartFrom("a", ""), builders.Suspended).finds("a", FoundTask{Task: a})
+	s.o.Source = Source{Task: a, Checkpoint: checkpointOf(a, 5)}
+	s.step().wantState(v1alpha1.ReasonSuspended)
+	s.o.Source = Source{Task: a, Checkpoint: checkpointOf(a, 9)} // it got a follow-up
+	s.change(builders.Running).step()
+	s.wantStarted(1)
+	if s.status().Source.Checkpoint != 5 {
+		t.Errorf("it starts from checkpoint %d, want 5", s.status().Source.Checkpoint)
+	}
+}
+
+// checkpointOf returns a durable checkpoint of a task.
+func checkpointOf(t *v1alpha1.Task, number int64) *v1alpha1.Checkpoint {
+	return &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Name: resources.CheckpointName(t.Name, number)}, Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: t.Name}},
+		Status: v1alpha1.CheckpointStatus{TaskUID: string(t.UID), Number: number, Conditions: []metav1.Condition{{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue}}},
+	}
+}
+
 func TestATaskThatHasBegunWaitsForNoOthers(t *testing.T) {
 	t.Run("its status was restored from an older copy", func(t *testing.T) {
 		s := newScene(t, builders.DependsOn("a")).finds("a", FoundTask{Known: true})
 		s.o.History.State.Attempt = 3
 		s.step()
 		s.wantStarted(4)
+	})
+	t.Run("and what it starts from is looked for although the other one runs again", func(t *testing.T) {
+		s := newScene(t, builders.DependsOn("a"), builders.StartFrom("a", "")).exists("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+		if !AwaitsTasks(s.o) {
+			t.Error("a new task does not wait")
+		}
+		s.o.History.State.Attempt = 1
+		if AwaitsTasks(s.o) {
+			t.Error("a task that has begun waits")
+		}
 	})
 	t.Run("it has an attempt", func(t *testing.T) {
 		s := running(t)
@@ -196,10 +279,7 @@ func TestADependencyIsWaitedForBeforeItIsTheSource(t *testing.T) {
 	if AwaitsTasks(s.o) {
 		t.Error("it waits for a task that has completed")
 	}
-	s.o.Source = Source{Task: a, Checkpoint: &v1alpha1.Checkpoint{
-		ObjectMeta: metav1.ObjectMeta{Name: "a-7"}, Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "a"}},
-		Status: v1alpha1.CheckpointStatus{TaskUID: string(a.UID), Number: 7, Conditions: []metav1.Condition{{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue}}},
-	}}
+	s.o.Source = Source{Task: a, Checkpoint: checkpointOf(a, 7)}
 	s.step()
 	s.wantStarted(1)
 	if s.status().Source.Checkpoint != 7 {
@@ -307,7 +387,7 @@ func TestManyDependenciesFitIntoAMessage(t *testing.T) {
 	s := newScene(t, builders.DependsOn(names...))
 	for _, name := range names {
 		failed := other(name, metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
-		failed.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Message: strings.Repeat("m", 1000)}}
+		failed.Status.Attempts[0].Message = strings.Repeat("m", 1000)
 		s.finds(name, FoundTask{Task: failed})
 	}
 	s.o.Task.UID = types.UID("uid")

@@ -65,23 +65,30 @@ func (d *decision) reportedEnding(code int32, reason string, end history.AgentEn
 
 // applyRateLimit turns an ending into that of an agent whose model API asked it to slow down.
 // It does not count as a failure, unless this has gone on for too long: there is no point
-// in waiting for an API that never accepts a request, for example for a key without quota.
+// in waiting for an API that never accepts a request, for example for a key without quota. An agent
+// says by itself that it is limited and which tools it has called; only other files in a checkpoint
+// show that it makes progress.
 func (d *decision) applyRateLimit(e *ending) {
-	calls := d.s.ToolCallCount
-	if d.o.History.Known {
-		calls = d.o.History.State.Totals.ToolCalls
-	}
 	e.rateLimit = d.s.RateLimit
-	if e.rateLimit == nil || e.rateLimit.ToolCallCount != calls {
-		e.rateLimit = &v1alpha1.RateLimitStatus{Since: metav1.NewTime(d.now), ToolCallCount: calls}
+	tree := d.latestTree()
+	if e.rateLimit == nil || tree != "" && e.rateLimit.Tree != tree {
+		e.rateLimit = &v1alpha1.RateLimitStatus{Since: metav1.NewTime(d.now), Tree: tree}
 	}
 	since := e.rateLimit.Since
 	if d.now.Before(since.Add(d.o.Limits.RateLimitPatience)) {
 		e.reason = v1alpha1.ReasonAgentRateLimited
 		return
 	}
-	e.message = fmt.Sprintf("the model's API has only returned rate limits since %s, so they now count as failures: %s",
+	e.message = fmt.Sprintf("the agent has changed nothing and its model's API has asked for pauses since %s, so they now count as failures: %s",
 		since.UTC().Format(time.RFC3339), e.message)
+}
+
+// latestTree returns the tree of the latest checkpoint; "" if there is none, or none is known.
+func (d *decision) latestTree() string {
+	if latest := d.o.History.State.Latest; d.o.History.Known && latest != nil {
+		return latest.Tree
+	}
+	return ""
 }
 
 // agentEnd returns what the sidecar of an attempt reported about its agent's end.

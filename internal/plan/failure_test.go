@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -176,12 +177,17 @@ func TestPausesGrowWithRateLimitsInARow(t *testing.T) {
 	}
 }
 
-// A key without any quota answers every attempt with a rate limit.
+// A key without any quota answers every attempt with a rate limit. What an agent says that it has called
+// shows no progress.
 func TestRateLimitsThatDoNotEndCountAsFailures(t *testing.T) {
 	s := running(t, builders.BackoffLimit(2))
+	s.record(v1alpha1.TriggerManual)
+	s.o.History.State.Latest.Tree = "t1"
 	begin := s.now
 	limited := history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour}
 	for s.agentFails(limited); s.wantCondition(v1alpha1.TaskSucceeded).Status == metav1.ConditionUnknown; s.agentFails(limited) {
+		s.o.History.State.Totals.ToolCalls++
+		s.o.History.State.Latest.Number++ // a checkpoint of the same files
 		if s.nextAttempt(); s.now.Sub(begin) > 48*time.Hour {
 			t.Fatal("the attempts do not end")
 		}
@@ -205,8 +211,9 @@ func TestRateLimitsThatDoNotEndCountAsFailures(t *testing.T) {
 // An agent that makes progress between rate limits has not failed.
 func TestRateLimitsOfAnAgentThatMakesProgressDoNotCount(t *testing.T) {
 	s := running(t, builders.BackoffLimit(0))
-	for range 30 {
-		s.o.History.State.Totals.ToolCalls++
+	for i := range 30 {
+		s.record(v1alpha1.TriggerFailure)
+		s.o.History.State.Latest.Tree = fmt.Sprint("t", i)
 		s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), RetryAfter: 2 * time.Hour})
 		s.wantState(v1alpha1.ReasonAgentRateLimited)
 		s.nextAttempt()

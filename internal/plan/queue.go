@@ -6,19 +6,27 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// An installation may limit how many tasks run at once, and a supervisor how many of its children. A task then has a place while its agent runs
-// or is about to, and keeps it from one attempt to the next where Clew itself decides on that. Package
-// queue decides who is next; the status alone says who has a place.
+// An installation may limit how many tasks run at once, and a supervisor how many of its children. A task
+// then has a place while its agent runs or is about to, and keeps it from one attempt to the next where
+// Clew itself decides on that. It gives the place up when something else is in its way between two
+// attempts, or, if others wait, when its agent does not get as far as to start. A supervisor has a place
+// as well, also while it only waits for its children; one of them shares it meanwhile, so that they
+// never wait for each other. A rewind runs no agent, and needs no place. Package queue decides who is
+// next; the status alone says who has a place.
 
 // Queue is what an observed task finds when it asks for a place.
 type Queue struct {
 	// Waits is true if the task has no place and cannot have one now.
 	Waits bool
+	// Limited is true if any limit is about the task. Wanted is true if its agent has not started, and
+	// another task waits that would get its place.
+	Limited, Wanted bool
 	// OfParent is true if that is for the limit of its parent's children, and OfNamespace if it is for
 	// that of its namespace; otherwise it is for the cluster's.
 	OfParent, OfNamespace bool
@@ -29,8 +37,32 @@ type Queue struct {
 	Parent string
 }
 
-// longPause is how long a task may rest between two attempts without losing its place.
-const longPause = 5 * time.Minute
+const (
+	// longPause is how long a task may rest between two attempts without losing its place, or be kept
+	// from starting its pod while others wait for that.
+	longPause = 5 * time.Minute
+	// longPrepare is how long its workspace may be prepared meanwhile.
+	longPrepare = 30 * time.Minute
+	// maxUnstarted is how many attempts in a row may keep a place in which no agent starts.
+	maxUnstarted = 5
+)
+
+// unstarted returns how many of the latest attempts have ended before their agent started.
+func unstarted(attempts []v1alpha1.Attempt) (n int) {
+	for _, a := range slices.Backward(attempts) {
+		if a.AgentStartTime != nil || a.Outcome == "" {
+			break
+		}
+		n++
+	}
+	return n
+}
+
+// AgentStarts reports whether the newest attempt of a task is under way, and its agent has yet to start.
+func AgentStarts(task *v1alpha1.Task) bool {
+	attempts := task.Status.Attempts
+	return underWay(attempts) && attempts[len(attempts)-1].AgentStartTime == nil
+}
 
 // HoldsPlace reports whether a task has a place, as its status says.
 func HoldsPlace(task *v1alpha1.Task) bool {
@@ -45,12 +77,12 @@ func HoldsPlace(task *v1alpha1.Task) bool {
 	if want := d.want(); want != wantAgent && want != wantRewind {
 		return false
 	}
-	if stored != nil && (stored.Reason == v1alpha1.ReasonSuspended || stored.Reason == v1alpha1.ReasonQueued) {
+	if stored != nil && !slices.Contains(ownPauses(), stored.Reason) {
 		return false // it has given its place up since
 	}
 	switch last.Outcome {
 	case v1alpha1.AttemptPodLost, v1alpha1.AttemptPrepareFailed, v1alpha1.AttemptStopped:
-		return true
+		return last.PlaceGivenUpTime == nil && unstarted(task.Status.Attempts) < maxUnstarted
 	case v1alpha1.AttemptAgentFailed:
 		return last.Reason == v1alpha1.ReasonRetrying &&
 			(last.RetryTime == nil || last.EndTime == nil || last.RetryTime.Sub(last.EndTime.Time) <= longPause)
@@ -58,11 +90,18 @@ func HoldsPlace(task *v1alpha1.Task) bool {
 	return false
 }
 
-// queues reports whether the task has to wait for a place before its agent starts.
+// ownPauses returns the reasons of a task that rests between two attempts since Clew itself decides so.
+func ownPauses() []string {
+	return []string{v1alpha1.ReasonPending, v1alpha1.ReasonRetrying, v1alpha1.ReasonPreparing, v1alpha1.ReasonRewinding}
+}
+
+// queues reports whether the task has to wait for a place before its agent starts. One that gives its
+// place up has to be seen without it first.
 func (d *decision) queues() bool {
-	d.plan.NeedsPlace = true
 	q := d.o.Queue
-	if !q.Waits {
+	leaves := d.last() != nil && d.last().PlaceGivenUpTime != nil && underWay(d.old.Attempts)
+	d.plan.NeedsPlace = !leaves
+	if !q.Waits && !leaves {
 		return false
 	}
 	d.plan.Queued = true
@@ -70,10 +109,52 @@ func (d *decision) queues() bool {
 	return true
 }
 
+// underWay reports whether the newest attempt has not ended.
+func underWay(attempts []v1alpha1.Attempt) bool {
+	n := len(attempts)
+	return n > 0 && attempts[n-1].Outcome == ""
+}
+
+// givesPlaceUp reports whether the active attempt is to end, since its agent has not started for long
+// and others wait for its place. Otherwise it asks for another decision when that may be so.
+func (d *decision) givesPlaceUp(a *v1alpha1.Attempt, v *podView) bool {
+	if !d.o.Queue.Limited || a.Purpose == v1alpha1.AttemptForRewind || a.AgentStartTime != nil || a.StartTime == nil || v != nil && (v.finished || v.deleting) {
+		return false
+	}
+	patience := longPrepare
+	if d.podBlocker(a) != nil {
+		patience = longPause
+	}
+	switch at := a.StartTime.Add(patience); {
+	case d.now.Before(at):
+		d.requeueAt(at)
+	case d.o.Queue.Wanted:
+		return true
+	default:
+		d.requeue(patience)
+	}
+	return false
+}
+
+// giveUpPlace adds an entry about an attempt that is about to end for others' sake.
+func (d *decision) giveUpPlace(a *v1alpha1.Attempt) {
+	if a.PlaceGivenUpTime != nil {
+		return
+	}
+	a.PlaceGivenUpTime = ptr.To(metav1.NewTime(d.now))
+	why := "its workspace is still being prepared"
+	if b := d.podBlocker(a); b != nil {
+		why = b.Message
+	}
+	d.addEntry(v1alpha1.ReasonPlaceGivenUp, clew, fmt.Sprintf(
+		"attempt %d gives its place to a task that waits, since its agent has not started after %s: %s",
+		a.Number, d.now.Sub(a.StartTime.Time).Round(time.Second), why))
+}
+
 // queueMessage says why the task waits for a place. It keeps what was said first: which of the limits
 // it is may change with each task that ends, and would be a write for every task that waits.
 func (d *decision) queueMessage(q Queue) string {
-	const next = "; of those that wait, the one with the highest priority starts first, and among equals the oldest"
+	const next = "; of those that wait in a namespace, the one with the highest priority starts first, and among equals the oldest"
 	ofParent := fmt.Sprintf("the task waits for a place: at most %s at once, as children.atOnce of that task says", childrenRun(q.MaximumOfParent, q.Parent)) + next
 	ofNamespace := fmt.Sprintf("the task waits for a place: at most %s at once in this namespace", tasksRun(q.MaximumPerNamespace)) + next
 	ofCluster := fmt.Sprintf("the task waits for a place: at most %s at once in this cluster", tasksRun(q.Maximum)) + next

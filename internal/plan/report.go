@@ -60,17 +60,15 @@ func (d *decision) touchGenerations() {
 	}
 }
 
-// succeededCondition computes the condition Succeeded.
+// succeededCondition computes the condition Succeeded. It is Unknown until the task has ended, for
+// whatever reason it waits: others act on a task that has failed.
 func (d *decision) succeededCondition() (metav1.ConditionStatus, string, string) {
 	if a := d.active(); a != nil {
 		reason, message := d.activity(a)
-		if p := d.problem(a); p != nil && p.Reason == reason {
-			return metav1.ConditionUnknown, reason, message
-		}
-		return statusOf(reason), reason, message
+		return metav1.ConditionUnknown, reason, message
 	}
 	if d.waiting != nil && d.want() != wantNothing {
-		return statusOf(d.waiting.Reason), d.waiting.Reason, d.waiting.Message
+		return metav1.ConditionUnknown, d.waiting.Reason, d.waiting.Message
 	}
 	if s := d.settled(); s != nil {
 		return statusOf(s.reason), s.reason, s.message + d.advice(s.reason) + d.refusedResume()
@@ -84,8 +82,8 @@ func (d *decision) succeededCondition() (metav1.ConditionStatus, string, string)
 	return metav1.ConditionUnknown, v1alpha1.ReasonPending, "the task is about to start"
 }
 
-// statusOf returns Unknown while the task may still succeed without help, or waits for a
-// decision; True once it is complete; False once it has failed.
+// statusOf returns the status of a task that its attempts, or a limit, have ended for a reason:
+// True if it is complete; Unknown if it waits for a decision; False if it has failed.
 func statusOf(name string) metav1.ConditionStatus {
 	switch reason.Find(name).Standing {
 	case reason.Active, reason.Resting:

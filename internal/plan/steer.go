@@ -97,7 +97,7 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 	reason := d.stopReason(a, v, want)
 	switch {
 	case v == nil && reason != "":
-		a.Reason = reason
+		d.announceStop(a, reason)
 		d.end(a, d.lostEnding(a, ""))
 		d.requeue(0)
 	case v == nil:
@@ -105,12 +105,20 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 			d.makePod(a)
 		}
 	case reason != "":
-		a.Reason = reason
+		d.announceStop(a, reason)
 		d.stop(v)
 	case !v.deleting && !v.finished:
 		a.Reason = "" // a former reason to stop it no longer holds
 		d.requeueAtLimit(a, v)
 	}
+}
+
+// announceStop notes why an attempt is to end.
+func (d *decision) announceStop(a *v1alpha1.Attempt, reason string) {
+	if reason == v1alpha1.ReasonPlaceGivenUp {
+		d.giveUpPlace(a)
+	}
+	a.Reason = reason
 }
 
 // stopReason returns why the active attempt must stop; "" if it may continue.
@@ -126,19 +134,39 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 		}
 		return v1alpha1.ReasonSuspending
 	case wantRewind, wantRewindOnly:
-		if d.s.Rewind.Attempt == a.Number {
-			return ""
+		switch {
+		case d.s.Rewind.Attempt != a.Number:
+			return v1alpha1.ReasonRewinding
+		case d.givesPlaceUp(a, v):
+			return v1alpha1.ReasonPlaceGivenUp
 		}
-		return v1alpha1.ReasonRewinding
+		return ""
 	}
 	if d.resuming() && d.s.Resume.Attempt == 0 {
 		return v1alpha1.ReasonReplaced // a resume to anywhere replaces one that no other node can carry out
 	}
-	// A pod that cannot start is replaced once the template has changed.
-	if v != nil && v.problem != nil && v.generation() < d.task.Generation && !v.agentRuns {
+	// A pod that cannot start is replaced once what it is made of has changed.
+	if v != nil && v.problem != nil && !v.agentRuns && d.outdated(v) {
 		return v1alpha1.ReasonReplaced
 	}
+	if d.givesPlaceUp(a, v) {
+		return v1alpha1.ReasonPlaceGivenUp
+	}
 	return ""
+}
+
+// outdated reports whether a pod would be another one if it were made now. What else has changed in the
+// spec must not cost it its turn in a queue of the cluster.
+func (d *decision) outdated(v *podView) bool {
+	if v.generation() >= d.task.Generation {
+		return false
+	}
+	made := v.pod.Annotations[v1alpha1.AnnotationPodDigest]
+	if made == "" || d.o.TemplateProblem != "" { // a former version made it, or none can be made
+		return true
+	}
+	digest, err := resources.PodDigest(d.task)
+	return err != nil || digest != made
 }
 
 // waitForPods stops a pod of an earlier attempt that still runs, and reports whether
@@ -168,6 +196,9 @@ func (d *decision) start(want want) {
 	if b != nil {
 		d.waitFor(b)
 		return
+	}
+	if want == wantRewind && d.o.Queue.Waits {
+		want = wantRewindOnly // its agent follows when it has a place
 	}
 	if want != wantRewindOnly && d.queues() {
 		return

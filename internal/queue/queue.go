@@ -1,10 +1,18 @@
 // Package queue decides which tasks may run when only so many may run at once, in the cluster, in each
 // namespace, and of the children of one parent.
 //
-// It promises that of the tasks that wait, the one with the highest priority is next, and among equals
-// the oldest; that a namespace or a parent of which as many run as may holds no other one back; and
-// that a task that runs never loses its place to another one. It holds no lock and knows no clock. A
-// change costs as many steps as there are namespaces, and parents in them, and few for each task.
+// It promises that a free place goes to the namespace that has the fewest, and among those to the one
+// that has waited longest for one, whatever its tasks say of themselves; that of the tasks of a
+// namespace that wait, the one with the highest priority is next, and among equals the oldest; that a
+// namespace or a parent of which as many run as may holds no other one back; that a supervisor never
+// keeps its own children from running; and that a task that runs never loses its place to another one.
+//
+// A parent that runs shares its place with one of its children: while any of them runs, the parent
+// takes no place of the cluster's and of the namespace's. It mostly waits for them meanwhile, and if
+// they had to wait for it as well, all of them would wait for ever.
+//
+// It holds no lock and knows no clock. A change costs as many steps as there are namespaces, and parents
+// in them, and few for each task.
 package queue
 
 import (
@@ -14,12 +22,23 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
 // Limits are how many tasks may run at once; 0 for any number.
 type Limits struct {
 	// Total is the number in the cluster, PerNamespace that in each namespace.
 	Total, PerNamespace int
+}
+
+// Shared returns the limits with one for each namespace. If none is set, it leaves a third of the
+// cluster's places to others.
+func (l Limits) Shared() Limits {
+	if kept := l.Total / 3; l.PerNamespace == 0 && kept > 0 {
+		l.PerNamespace = l.Total - kept
+	}
+	return l
 }
 
 // Limit is one of the limits that keep a task from running.
@@ -41,33 +60,58 @@ type Task struct {
 	types.NamespacedName
 	// Priority of the task; a higher one is first.
 	Priority int32
-	// Created is when the Task was created; an older one is first.
-	Created time.Time
+	// Since is the time by which it waits; the one with the earliest is first.
+	Since time.Time
 	// Parent is the name of its parent in the same namespace; "" for none.
 	Parent string
 }
 
-// Compare returns less than 0 if a is before b.
+// Of returns a Task as one that waits. It waits by its age; if it has given up a place in which its agent
+// could not start, by the time since then, or it would get that back at once.
+func Of(task *v1alpha1.Task) Task {
+	t := Task{
+		NamespacedName: types.NamespacedName{Namespace: task.Namespace, Name: task.Name},
+		Priority:       task.Spec.Priority, Since: task.CreationTimestamp.Time,
+	}
+	if ref := task.Spec.ParentRef; ref != nil {
+		t.Parent = ref.Name // its spec says it from the beginning
+	}
+	if n := len(task.Status.Attempts); n > 0 {
+		if gave := task.Status.Attempts[n-1].PlaceGivenUpTime; gave != nil {
+			t.Since = gave.Time
+		}
+	}
+	return t
+}
+
+// Compare returns less than 0 if a is before b, of tasks of one namespace.
 func Compare(a, b Task) int {
-	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created),
-		strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace))
+	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Since.Compare(b.Since),
+		strings.Compare(a.Name, b.Name))
 }
 
 // Queue is the tasks that run and those that wait. New returns one.
 type Queue struct {
 	limits Limits
 	// running has the names of the parents of the tasks that run.
-	running    map[types.NamespacedName]string
+	running map[types.NamespacedName]string
+	// taken is how many places they take.
+	taken      int
 	waiting    int
 	namespaces map[string]*namespace
+	// turns counts how often a namespace has begun to wait for a place.
+	turns int
 }
 
 // namespace is the tasks of a namespace.
 type namespace struct {
-	running  int
+	// taken is how many places its tasks take.
+	taken    int
 	families map[string]*family
 	// places are the tasks that wait, by their names.
 	places map[string]*place
+	// turn is the lower, the longer the namespace has waited for its next place.
+	turn int
 }
 
 // family is the tasks of a namespace that have the same parent, or that have none.
@@ -76,9 +120,14 @@ type family struct {
 	limit   int
 	running int
 	waiting line
+	// parent is that parent.
+	parent types.NamespacedName
 }
 
 func (f *family) full() bool { return f.limit > 0 && f.running >= f.limit }
+
+// shares reports whether the next of a family that runs shares the place of its parent.
+func (q *Queue) shares(f *family) bool { return f.running == 0 && q.Holds(f.parent) }
 
 // New returns a queue without tasks.
 func New(limits Limits) *Queue {
@@ -94,7 +143,7 @@ func (q *Queue) of(name, parent string) (*namespace, *family) {
 	}
 	f := n.families[parent]
 	if f == nil {
-		f = &family{}
+		f = &family{parent: types.NamespacedName{Namespace: name, Name: parent}}
 		n.families[parent] = f
 	}
 	return n, f
@@ -135,10 +184,21 @@ func (q *Queue) Hold(task types.NamespacedName, parent string) {
 	if _, runs := q.running[task]; runs {
 		return
 	}
-	q.running[task] = parent
 	n, f := q.of(task.Namespace, parent)
-	n.running++
+	if !q.shares(f) {
+		q.take(n, 1)
+	}
 	f.running++
+	if own := n.families[task.Name]; own != nil && own.running > 0 {
+		q.take(n, -1)
+	}
+	q.running[task] = parent
+}
+
+// take notes that so many more places are taken by tasks of a namespace.
+func (q *Queue) take(n *namespace, more int) {
+	q.taken += more
+	n.taken += more
 }
 
 // Free notes that a task has no place.
@@ -149,8 +209,12 @@ func (q *Queue) Free(task types.NamespacedName) {
 	}
 	delete(q.running, task)
 	n, f := q.of(task.Namespace, parent)
-	n.running--
-	f.running--
+	if own := n.families[task.Name]; own != nil && own.running > 0 {
+		q.take(n, 1)
+	}
+	if f.running--; !q.shares(f) {
+		q.take(n, -1)
+	}
 	q.tidy(task.Namespace, parent)
 }
 
@@ -175,10 +239,19 @@ func (q *Queue) Join(task Task) {
 		q.Leave(task.NamespacedName) // it was another task of that name
 	}
 	n, f := q.of(task.Namespace, task.Parent)
+	if len(n.places) == 0 {
+		q.begin(n)
+	}
 	p := &place{task: task}
 	n.places[task.Name] = p
 	heap.Push(&f.waiting, p)
 	q.waiting++
+}
+
+// begin notes that a namespace begins to wait for a place.
+func (q *Queue) begin(n *namespace) {
+	q.turns++
+	n.turn = q.turns
 }
 
 // Leave makes a task wait no longer.
@@ -209,9 +282,15 @@ func (q *Queue) Running() int { return len(q.running) }
 // Reached returns the limit that leaves no place to another child of a parent in a namespace.
 func (q *Queue) Reached(name, parent string) Limit {
 	n := q.namespaces[name]
+	var f *family
+	if n != nil {
+		f = n.families[parent]
+	}
 	switch {
-	case n != nil && n.families[parent] != nil && n.families[parent].full():
+	case f != nil && f.full():
 		return OfParent
+	case f != nil && q.shares(f):
+		return NoLimit
 	case n != nil && q.fullNamespace(n):
 		return OfNamespace
 	case q.fullCluster():
@@ -221,11 +300,11 @@ func (q *Queue) Reached(name, parent string) Limit {
 }
 
 func (q *Queue) fullNamespace(n *namespace) bool {
-	return q.limits.PerNamespace > 0 && n.running >= q.limits.PerNamespace
+	return q.limits.PerNamespace > 0 && n.taken >= q.limits.PerNamespace
 }
 
 func (q *Queue) fullCluster() bool {
-	return q.limits.Total > 0 && len(q.running) >= q.limits.Total
+	return q.limits.Total > 0 && q.taken >= q.limits.Total
 }
 
 // Admit gives every free place to the task that is next, and returns those tasks in order.
@@ -235,28 +314,62 @@ func (q *Queue) Admit() (admitted []types.NamespacedName) {
 		if next == nil {
 			return admitted
 		}
+		if n, f := q.of(next.task.Namespace, next.task.Parent); !q.shares(f) {
+			q.begin(n)
+		}
 		q.Hold(next.task.NamespacedName, next.task.Parent)
 		admitted = append(admitted, next.task.NamespacedName)
 	}
 }
 
 // next returns the task that is next; nil if none may run.
-func (q *Queue) next() (first *place) {
-	if q.waiting == 0 || q.fullCluster() {
+func (q *Queue) next() *place {
+	if q.waiting == 0 {
 		return nil
 	}
+	var first *place
+	var of *namespace
 	for _, n := range q.namespaces {
-		if len(n.places) == 0 || q.fullNamespace(n) {
+		if len(n.places) == 0 {
 			continue
 		}
-		for _, f := range n.families {
-			if len(f.waiting) == 0 || f.full() || first != nil && Compare(first.task, f.waiting[0].task) < 0 {
-				continue
-			}
-			first = f.waiting[0]
+		p, shares := q.nextOf(n)
+		if shares {
+			return p
+		}
+		if p != nil && (of == nil || cmp.Or(cmp.Compare(n.taken, of.taken), cmp.Compare(n.turn, of.turn)) < 0) {
+			first, of = p, n
 		}
 	}
 	return first
+}
+
+// nextOf returns the task of a namespace that is next, and whether it shares the place of its parent;
+// nil if none may run.
+func (q *Queue) nextOf(n *namespace) (first *place, shares bool) {
+	full := q.fullCluster() || q.fullNamespace(n)
+	for _, f := range n.families {
+		switch {
+		case len(f.waiting) == 0 || f.full():
+		case q.shares(f):
+			return f.waiting[0], true
+		case !full && (first == nil || Compare(f.waiting[0].task, first.task) < 0):
+			first = f.waiting[0]
+		}
+	}
+	return first, false
+}
+
+// Wanted reports whether the place of a task that has one would go to another task that waits.
+func (q *Queue) Wanted(task types.NamespacedName) bool {
+	parent, runs := q.running[task]
+	if !runs || q.waiting == 0 {
+		return false
+	}
+	q.Free(task)
+	next := q.next()
+	q.Hold(task, parent)
+	return next != nil
 }
 
 // place is a task in a line.

@@ -7,15 +7,17 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/queue"
 )
 
 // task returns a task such as "a/one", or "a/lead>one" for a child of a/lead, created so many seconds
 // after all others began.
 func task(name string, priority int32, seconds int) queue.Task {
-	t := queue.Task{NamespacedName: key(name), Priority: priority, Created: time.Unix(int64(seconds), 0)}
+	t := queue.Task{NamespacedName: key(name), Priority: priority, Since: time.Unix(int64(seconds), 0)}
 	if parent, child, ok := strings.Cut(t.Name, ">"); ok {
 		t.Parent, t.Name = parent, child
 	}
@@ -51,8 +53,8 @@ func TestWhoMayRun(t *testing.T) {
 		},
 		"of the same age by name": {
 			limits:  queue.Limits{Total: 1},
-			waiting: []queue.Task{task("a/y", 0, 1), task("b/x", 0, 1)},
-			want:    []string{"b/x"},
+			waiting: []queue.Task{task("a/y", 0, 1), task("a/x", 0, 1)},
+			want:    []string{"a/x"},
 		},
 		"a higher priority before an older one": {
 			limits:  queue.Limits{Total: 2},
@@ -67,6 +69,16 @@ func TestWhoMayRun(t *testing.T) {
 			limits: queue.Limits{Total: 3, PerNamespace: 1}, running: []string{"a/one"},
 			waiting: []queue.Task{task("a/high", 1000, 1), task("b/low", -1000, 9), task("c/lower", -1000, 10)},
 			want:    []string{"b/low", "c/lower"},
+		},
+		"the namespace that has the fewest, whatever the priorities are": {
+			limits: queue.Limits{Total: 4}, running: []string{"a/one", "a/two", "b/one"},
+			waiting: []queue.Task{task("a/high", 1000, 1), task("b/low", -1000, 9)},
+			want:    []string{"b/low"},
+		},
+		"of those that have as many, the one that began to wait first": {
+			limits: queue.Limits{Total: 3}, running: []string{"a/one", "b/one"},
+			waiting: []queue.Task{task("b/low", -1000, 9), task("a/high", 1000, 1)},
+			want:    []string{"b/low"},
 		},
 		"a namespace's limit without one of the cluster": {
 			limits:  queue.Limits{PerNamespace: 1},
@@ -141,6 +153,126 @@ func TestWhoMayRun(t *testing.T) {
 				t.Errorf("and then %v as well", again)
 			}
 		})
+	}
+}
+
+// A tenant's tasks may be short and many, and urgent as it says.
+func TestNamespacesTakeTurns(t *testing.T) {
+	q := queue.New(queue.Limits{Total: 1})
+	q.Join(task("patient/1", -1000, 8))
+	q.Join(task("patient/2", -1000, 9))
+	var order []string
+	for i := range 4 {
+		q.Join(task(fmt.Sprintf("eager/%d", i), 1000, i))
+		next := q.Admit()
+		order = append(order, names(next)...)
+		q.Free(next[0])
+	}
+	if want := []string{"patient/1", "eager/0", "patient/2", "eager/1"}; !slices.Equal(order, want) {
+		t.Errorf("the order was %v, want %v", order, want)
+	}
+}
+
+func TestASupervisorSharesItsPlaceWithOneOfItsChildren(t *testing.T) {
+	q := queue.New(queue.Limits{Total: 1})
+	q.Join(task("a/lead", 0, 0))
+	q.Join(task("a/other", 1000, 1))
+	admits := func(want ...string) {
+		t.Helper()
+		if got := names(q.Admit()); !slices.Equal(got, want) {
+			t.Errorf("may run: %v, want %v", got, want)
+		}
+	}
+	q.Leave(key("a/other"))
+	admits("a/lead")
+	q.Join(task("a/other", 1000, 1))
+	q.Join(task("a/lead>1", 0, 2))
+	q.Join(task("a/lead>2", 0, 3))
+	q.Join(task("a/2>of the second", 0, 4))
+	if got := q.Reached("a", "lead"); got != queue.NoLimit {
+		t.Errorf("the first child finds limit %d", got)
+	}
+	admits("a/1")
+	if got := q.Reached("a", "lead"); got != queue.OfCluster {
+		t.Errorf("the second child finds limit %d, want that of the cluster", got)
+	}
+	q.Free(key("a/1"))
+	admits("a/2", "a/of the second") // as deep as they are nested
+	q.Free(key("a/lead"))
+	admits() // its children have the place now
+	q.Free(key("a/2"))
+	admits()
+	q.Free(key("a/of the second"))
+	admits("a/other")
+	if q.Running() != 1 || q.Waiting() != 0 {
+		t.Errorf("%d run and %d wait, want 1 and 0", q.Running(), q.Waiting())
+	}
+}
+
+func TestALimitOfChildrenHoldsForTheOneThatSharesItsParentsPlace(t *testing.T) {
+	q := queue.New(queue.Limits{Total: 2, PerNamespace: 2})
+	q.SetLimit(key("a/lead"), 1)
+	q.Hold(key("a/lead"), "")
+	q.Join(task("a/lead>1", 0, 1))
+	q.Join(task("a/lead>2", 0, 2))
+	q.Join(task("a/other", 0, 3))
+	if got := names(q.Admit()); !slices.Equal(got, []string{"a/1", "a/other"}) {
+		t.Errorf("%v may run, want one child and the other task", got)
+	}
+}
+
+func TestWhosePlaceIsWanted(t *testing.T) {
+	q := queue.New(queue.Limits{Total: 2, PerNamespace: 1})
+	q.Hold(key("a/1"), "")
+	q.Hold(key("b/1"), "")
+	for _, name := range []string{"a/1", "b/1"} {
+		if q.Wanted(key(name)) {
+			t.Errorf("nobody waits, and the place of %s is wanted", name)
+		}
+	}
+	q.Join(task("b/2", 0, 1))
+	if q.Wanted(key("a/1")) || !q.Wanted(key("b/1")) || q.Wanted(key("b/2")) {
+		t.Error("a task that waits for its namespace's limit wants another place than that of its namespace")
+	}
+	q.Join(task("c/1", 0, 1))
+	if !q.Wanted(key("a/1")) {
+		t.Error("a task of another namespace does not want the place")
+	}
+	if len(q.Admit()) != 0 || q.Running() != 2 || q.Waiting() != 2 {
+		t.Error("to ask has changed something")
+	}
+}
+
+func TestNoNamespaceGetsAllPlacesOfTheCluster(t *testing.T) {
+	for limits, want := range map[queue.Limits]int{
+		{}:                              0,
+		{Total: 1}:                      0, // it cannot be shared
+		{Total: 2}:                      0,
+		{Total: 3}:                      2,
+		{Total: 100}:                    67,
+		{Total: 100, PerNamespace: 100}: 100,
+		{PerNamespace: 5}:               5,
+	} {
+		if got := limits.Shared(); got.PerNamespace != want || got.Total != limits.Total {
+			t.Errorf("of %+v a namespace gets %d, want %d", limits, got.PerNamespace, want)
+		}
+	}
+}
+
+func TestATaskThatGaveItsPlaceUpWaitsBehindOthers(t *testing.T) {
+	made := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "1", CreationTimestamp: metav1.NewTime(time.Unix(1, 0))}}
+	made.Spec.Priority, made.Spec.ParentRef = 7, &v1alpha1.NameReference{Name: "lead"}
+	if got, want := queue.Of(made), task("a/lead>1", 7, 1); got != want {
+		t.Errorf("a new task is %+v, want %+v", got, want)
+	}
+	gave := metav1.NewTime(time.Unix(9, 0))
+	made.Status.Attempts = []v1alpha1.Attempt{{Number: 1, PlaceGivenUpTime: &gave}}
+	if got := queue.Of(made).Since; !got.Equal(gave.Time) {
+		t.Errorf("it waits since %s", got)
+	}
+	made.Status.Attempts = append(made.Status.Attempts, v1alpha1.Attempt{Number: 2})
+	if got := queue.Of(made).Since; !got.Equal(time.Unix(1, 0)) {
+		t.Errorf("after another attempt it waits since %s", got)
 	}
 }
 
@@ -234,6 +366,6 @@ func BenchmarkFreePlaceAmongThousands(b *testing.B) {
 		done := running[0]
 		q.Free(done)
 		running = append(running[1:], q.Admit()...)
-		q.Join(queue.Task{NamespacedName: done, Created: time.Unix(int64(i+5000), 0)})
+		q.Join(queue.Task{NamespacedName: done, Since: time.Unix(int64(i+5000), 0)})
 	}
 }

@@ -29,7 +29,8 @@ const (
 	Timeline = "Events and timeline"
 )
 
-// Standing is what a reason means for a task's condition Succeeded.
+// Standing is what a reason means for a task's condition Succeeded, if its attempts or a limit have
+// ended the task for it. While a task waits, the condition is Unknown, whatever the reason is.
 type Standing int
 
 const (

@@ -54,6 +54,7 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonUnschedulable, On: succeeded(), Standing: Active, Meaning: "No node has room for the pod.", Todo: "Add nodes, or request less. " + continues},
 		{Name: v1alpha1.ReasonDaemonUnavailable, On: succeeded(), Standing: Active, Meaning: "A container of the pod is crash-looping.", Todo: "Read that container's log."},
 		{Name: v1alpha1.ReasonReplaced, On: []Place{{"Task", "status.attempts"}}, Meaning: "The attempt's pod did not start, and the Task was changed: a new pod follows."},
+		{Name: v1alpha1.ReasonPlaceGivenUp, On: append(timeline(), Place{"Task", "status.attempts"}), Meaning: "The attempt's agent had not started for minutes, and its place among those that run at once was given to a task that waited. Another attempt follows when the task has a place again.", Todo: "The message of the event says what was in the way."},
 		{Name: v1alpha1.ReasonPromptNotFound, On: succeeded(), Standing: Active, Meaning: "A ConfigMap or Secret that `promptFrom` or a container's environment names does not exist.", Todo: "Create it. " + continues},
 		{Name: v1alpha1.ReasonCredentialsNotFound, On: append(preparing(), published()...), Meaning: "The Secret with the repository's credentials does not exist, or lacks a key.", Todo: "Create or complete it, then apply a resume with a new id.", TodoWhenPublishing: "Create or complete it, then change `publish.id`."},
 		{Name: v1alpha1.ReasonDeleting, On: succeeded(), Standing: Active, Meaning: "The Task is being deleted, and its history is recorded first."},

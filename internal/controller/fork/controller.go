@@ -187,8 +187,12 @@ func (r *Reconciler) tellAdoption(f *v1alpha1.Fork) {
 // not hold up the others.
 func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1alpha1.Task) (time.Duration, error) {
 	var blocked *plan.Blocker
+	inherited, alone, err := r.withParent(ctx, source)
+	if err != nil {
+		return 0, err
+	}
 	for _, variant := range f.Spec.Variants {
-		task := newTask(f, source, variant, r.Stamped)
+		task := newTask(f, inherited, variant, r.Stamped)
 		if slices.ContainsFunc(f.Status.Tasks, func(t v1alpha1.ForkedTask) bool { return t.Name == task.Name }) {
 			continue
 		}
@@ -207,7 +211,7 @@ func (r *Reconciler) makeTasks(ctx context.Context, f *v1alpha1.Fork, source *v1
 	}
 	meta.SetStatusCondition(&f.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ForkComplete, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonForked,
-		Message: fmt.Sprintf("forked from checkpoint %d", f.Status.Source.Checkpoint), ObservedGeneration: f.Generation,
+		Message: clip.Bytes(fmt.Sprintf("forked from checkpoint %d", f.Status.Source.Checkpoint)+alone, maxNote), ObservedGeneration: f.Generation,
 	})
 	f.Status.ObservedGeneration = f.Generation
 	if err := r.Client.Status().Update(ctx, f); err != nil {

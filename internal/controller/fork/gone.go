@@ -21,7 +21,8 @@ func repository(source *v1alpha1.Task) *v1alpha1.Repository {
 	return source.Spec.Repository
 }
 
-// gone returns a source that is gone, as its history has it: a name, a UID and its last spec.
+// gone returns a source that is gone, as its history has it: a name, a UID, its last spec, and its place
+// in its contract and below its parent.
 func (r *Reconciler) gone(ctx context.Context, f *v1alpha1.Fork, uid string) (*v1alpha1.Task, *plan.Blocker) {
 	kept, err := r.Store.KeptSpec(ctx, history.Key{Namespace: f.Namespace, UID: uid})
 	if err != nil && !errors.Is(err, history.ErrNotFound) {
@@ -39,5 +40,11 @@ func (r *Reconciler) gone(ctx context.Context, f *v1alpha1.Fork, uid string) (*v
 		return nil, plan.ForkGone(&f.Spec, history.KeptSpec{})
 	}
 	task.Spec = *spec
+	if m := kept.Membership; m.ParentUID != "" && spec.ParentRef != nil {
+		task.Status.Parent = &v1alpha1.ParentStatus{Name: spec.ParentRef.Name, UID: m.ParentUID}
+	}
+	if m := kept.Membership; m.Contract != "" {
+		task.Status.Contract = &v1alpha1.ContractStatus{Name: m.Contract, Phase: m.Phase}
+	}
 	return task, nil
 }

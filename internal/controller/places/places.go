@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,7 +27,8 @@ import (
 )
 
 // Places are those of all tasks that may run at once: in the cluster and in each namespace as the limits
-// say that New has got, and of the children of each supervisor as its spec says. The methods of a nil
+// say that New has got, and of the children of each supervisor as its spec says. Of a limit of the
+// cluster alone, each namespace has a share. The methods of a nil
 // Places limit nothing. A Places is a source of requests for the tasks that are next.
 type Places struct {
 	limits queue.Limits
@@ -49,6 +51,8 @@ type Places struct {
 // entry is what is known of a task.
 type entry struct {
 	uid types.UID
+	// created is when the task was.
+	created time.Time
 	// newest is the number of its newest attempt.
 	newest int64
 	// holds is true if the task has a place, as the cache has its status.
@@ -61,6 +65,7 @@ type entry struct {
 
 // New returns the places under limits. The tasks are read from the cache.
 func New(limits queue.Limits, tasks cache.Cache) *Places {
+	limits = limits.Shared()
 	return &Places{limits: limits, queue: queue.New(limits), tasks: map[types.NamespacedName]*entry{}, cache: tasks, seen: make(chan struct{})}
 }
 
@@ -132,8 +137,12 @@ func (p *Places) deleted(object any) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.forget(nameOf(task))
-	p.queue.SetLimit(nameOf(task), 0)
+	name := nameOf(task)
+	if e := p.tasks[name]; e != nil && e.uid != task.UID {
+		return // it is known already that another task has its name
+	}
+	p.forget(name)
+	p.queue.SetLimit(name, 0)
 	p.admit("")
 }
 
@@ -141,19 +150,23 @@ func (p *Places) deleted(object any) {
 func (p *Places) observe(task *v1alpha1.Task) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	name, e := nameOf(task), p.entryOf(task)
+	name := nameOf(task)
+	if known := p.tasks[name]; known != nil && known.uid != task.UID && task.CreationTimestamp.Time.Before(known.created) {
+		return // news of a former task of that name
+	}
+	e := p.entryOf(task)
 	e.holds = plan.HoldsPlace(task)
 	if e.newest > e.after {
 		e.granted = false
 	}
 	p.queue.SetLimit(name, plan.AtOnceOf(task))
 	if e.holds || e.granted {
-		p.queue.Hold(name, parentOf(task))
+		p.queue.Hold(name, queue.Of(task).Parent)
 	} else {
 		p.queue.Free(name)
 	}
-	if p.queue.Waits(name) || !p.ready && isQueued(task) {
-		p.queue.Join(asked(task))
+	if p.queue.Waits(name) || isQueued(task) {
+		p.queue.Join(queue.Of(task))
 	}
 	p.admit("")
 }
@@ -175,10 +188,19 @@ func (p *Places) Ask(task *v1alpha1.Task) plan.Queue {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.entryOf(task)
-	p.queue.Join(asked(task))
+	p.leave(task, plan.HoldsPlace(task))
+	p.queue.Join(queue.Of(task))
 	p.admit(string(task.UID))
 	return p.answer(task)
+}
+
+// leave frees the place that the cache says a task has and that it has given up by now. The caller, who
+// has read or written a newer status, holds mu.
+func (p *Places) leave(task *v1alpha1.Task, holds bool) {
+	if e := p.entryOf(task); e.holds && !holds && !e.granted {
+		e.holds = false
+		p.queue.Free(nameOf(task))
+	}
 }
 
 // Settle says what was decided for a task: queued, if it waits for its turn, and holds, if it has used
@@ -191,8 +213,8 @@ func (p *Places) Settle(task *v1alpha1.Task, queued, holds bool) {
 	defer p.mu.Unlock()
 	name := nameOf(task)
 	if queued { // it may have left the queue for something that has passed, and its status says nothing of that
-		p.entryOf(task)
-		p.queue.Join(asked(task))
+		p.leave(task, false)
+		p.queue.Join(queue.Of(task))
 		p.admit("")
 		return
 	}
@@ -210,17 +232,20 @@ func (p *Places) Settle(task *v1alpha1.Task, queued, holds bool) {
 
 // answer returns what a task finds. The caller holds mu.
 func (p *Places) answer(task *v1alpha1.Task) plan.Queue {
-	name := nameOf(task)
-	if e := p.tasks[name]; e != nil && e.uid == task.UID && p.queue.Holds(name) {
-		return plan.Queue{}
-	}
-	parent := parentOf(task)
+	name, parent := nameOf(task), queue.Of(task).Parent
 	reached := p.queue.Reached(task.Namespace, parent)
-	return plan.Queue{
-		Waits: reached != queue.NoLimit || !p.ready, OfParent: reached == queue.OfParent, OfNamespace: reached == queue.OfNamespace,
+	found := plan.Queue{
+		OfParent: reached == queue.OfParent, OfNamespace: reached == queue.OfNamespace,
 		Maximum: p.limits.Total, MaximumPerNamespace: p.limits.PerNamespace,
 		Parent: parent, MaximumOfParent: p.queue.LimitOf(types.NamespacedName{Namespace: task.Namespace, Name: parent}),
 	}
+	found.Limited = found.Maximum > 0 || found.MaximumPerNamespace > 0 || found.MaximumOfParent > 0
+	if e := p.tasks[name]; e != nil && e.uid == task.UID && p.queue.Holds(name) {
+		found.Wanted = plan.AgentStarts(task) && p.queue.Wanted(name)
+	} else {
+		found.Waits = reached != queue.NoLimit || !p.ready
+	}
+	return found
 }
 
 // admit gives away the free places, and wakes the tasks that got one, apart from the one that asks
@@ -244,7 +269,7 @@ func (p *Places) entryOf(task *v1alpha1.Task) *entry {
 	e := p.tasks[name]
 	if e == nil || e.uid != task.UID {
 		p.forget(name)
-		e = &entry{uid: task.UID}
+		e = &entry{uid: task.UID, created: task.CreationTimestamp.Time}
 		p.tasks[name] = e
 	}
 	if n := len(task.Status.Attempts); n > 0 {
@@ -268,19 +293,6 @@ func (p *Places) Count() (running, waiting int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.queue.Running(), p.queue.Waiting()
-}
-
-// asked returns the task as one that asks for a place.
-func asked(task *v1alpha1.Task) queue.Task {
-	return queue.Task{NamespacedName: nameOf(task), Priority: task.Spec.Priority, Created: task.CreationTimestamp.Time, Parent: parentOf(task)}
-}
-
-// parentOf returns the name of the task's parent; "" for none. Its spec says it from the beginning.
-func parentOf(task *v1alpha1.Task) string {
-	if ref := task.Spec.ParentRef; ref != nil {
-		return ref.Name
-	}
-	return ""
 }
 
 func nameOf(task *v1alpha1.Task) types.NamespacedName {

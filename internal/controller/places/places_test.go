@@ -239,6 +239,79 @@ func TestATaskOfTheSameNameIsAnotherOne(t *testing.T) {
 	b.wantCount(1, 0)
 }
 
+func TestNewsOfAFormerTaskTakeNoPlaceFromTheNewOne(t *testing.T) {
+	b := newBench(t, queue.Limits{Total: 1})
+	former := task("a", 1)
+	former.CreationTimestamp = metav1.NewTime(time.Unix(1, 0))
+	b.observe(former)
+	again := task("a", 0)
+	again.UID, again.CreationTimestamp = types.UID("another"), metav1.NewTime(time.Unix(2, 0))
+	if !b.asks(again) { // it was read before the cache's news of the former one were delivered
+		t.Fatal("the new task got no place")
+	}
+	b.asks(queued("b"))
+	b.Settle(queued("b"), true, false)
+	b.observe(former)
+	b.deleted(former)
+	b.wantWoken()
+	b.wantCount(1, 1)
+}
+
+func TestATaskThatGivesItsPlaceUpHasNoneBeforeTheCacheShowsThat(t *testing.T) {
+	b := newBench(t, queue.Limits{Total: 1})
+	b.observe(task("a", 1))
+	b.asks(queued("b"))
+	b.Settle(queued("b"), true, false)
+	gave := queued("a")
+	gave.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Outcome: v1alpha1.AttemptStopped, PlaceGivenUpTime: &metav1.Time{Time: time.Unix(9, 0)}}}
+	b.Settle(gave, true, false) // it was written
+	b.wantWoken("b")
+	if b.asks(gave) {
+		t.Error("a got its place back")
+	}
+	b.observe(task("a", 1)) // late news
+	b.observe(gave)
+	b.wantCount(1, 1)
+	b.observe(ended("b", 1))
+	b.wantWoken("a")
+}
+
+func TestAPlaceIsWantedFromATaskWhoseAgentHasNotStarted(t *testing.T) {
+	b := newBench(t, queue.Limits{Total: 1})
+	a := task("a", 1)
+	b.observe(a)
+	if found := b.Look(a); found.Wanted || !found.Limited || found.Waits {
+		t.Errorf("a finds %+v", found)
+	}
+	b.asks(queued("b"))
+	b.Settle(queued("b"), true, false)
+	if !b.Look(a).Wanted {
+		t.Error("nobody wants the place for which b waits")
+	}
+	a.Status.Attempts[0].AgentStartTime = &metav1.Time{Time: time.Unix(1, 0)}
+	if b.Look(a).Wanted {
+		t.Error("the place is wanted from an agent that runs")
+	}
+	if newBench(t, queue.Limits{}).Look(a).Limited {
+		t.Error("a task without limits is limited")
+	}
+}
+
+func TestASupervisorAndItsChildNeverWaitForEachOther(t *testing.T) {
+	b := newBench(t, queue.Limits{Total: 1})
+	if !b.asks(task("lead", 0, leads(5))) {
+		t.Fatal("the supervisor got no place")
+	}
+	b.Settle(task("lead", 0, leads(5)), false, true)
+	if !b.asks(task("child", 0, childOf("lead"))) {
+		t.Fatal("its child waits for it")
+	}
+	b.Settle(task("child", 0, childOf("lead")), false, true)
+	if b.asks(task("second", 0, childOf("lead"))) || b.asks(task("other", 0)) {
+		t.Error("another one runs as well")
+	}
+}
+
 func TestAnotherPriorityChangesTheOrder(t *testing.T) {
 	b := newBench(t, queue.Limits{Total: 1})
 	b.observe(task("runs", 1))

@@ -47,6 +47,8 @@ type Store interface {
 	CheckpointsBefore(ctx context.Context, task history.Key, before int64, limit int) ([]history.Checkpoint, error)
 	// TasksNamed returns the tasks of a name that have a history, newest first.
 	TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error)
+	// GoneTask returns the newest task of a name, and the state that it has left.
+	GoneTask(ctx context.Context, namespace, name string) (history.GoneTask, error)
 	// EarlierNamespace reports whether an earlier namespace of that name has left a history of a
 	// task, which is not this one's.
 	EarlierNamespace(ctx context.Context, namespace, name string) (bool, error)
@@ -234,13 +236,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimName(task.Name)); err != nil {
 		return o, err
 	}
-	if err := r.observeDependencies(ctx, task, v.reader, &o); err != nil {
-		return o, err
-	}
 	o.GrowthRefused = m.growthRefused.of(task, o.Claim)
-	if err := r.observeSource(ctx, task, &o); err != nil {
-		return o, err
-	}
 	if o.Started, err = r.started(ctx, task); err != nil {
 		return o, err
 	}
@@ -259,6 +255,12 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		m.attempts = plan.Attempts{Known: true, Highest: max(m.attempts.Highest, o.History.State.Attempt)}
 	}
 	o.Attempts = m.attempts
+	if err := r.observeDependencies(ctx, task, v.reader, &o); err != nil {
+		return o, err
+	}
+	if err := r.observeSource(ctx, task, &o); err != nil {
+		return o, err
+	}
 	if err := r.observeResume(ctx, task, &o); err != nil {
 		return o, err
 	}

@@ -63,23 +63,16 @@ func (r *Reconciler) observeDependencies(ctx context.Context, task *v1alpha1.Tas
 
 // gone returns what the history store knows of the newest task of a name, which is gone.
 func (r *Reconciler) gone(ctx context.Context, namespace, name string) plan.FoundTask {
-	named, err := r.Store.TasksNamed(ctx, namespace, name)
-	if err == nil && len(named) == 0 {
-		return plan.FoundTask{Known: true}
-	}
-	state := history.TaskState{}
-	if err == nil {
-		state, err = r.Store.TaskState(ctx, named[0].UID)
-	}
+	gone, err := r.Store.GoneTask(ctx, namespace, name)
 	switch {
-	case errors.Is(err, history.ErrNotFound): // deleted since
+	case errors.Is(err, history.ErrNotFound):
 		return plan.FoundTask{Known: true}
 	case err != nil:
 		// The task is reconciled all the same; it waits.
 		logf.FromContext(ctx).V(1).Info("could not ask how a task has ended that is gone", "gone", name, "error", err.Error())
 		return plan.FoundTask{}
 	}
-	return plan.FoundTask{Known: true, Gone: &state}
+	return plan.FoundTask{Known: true, Gone: &gone}
 }
 
 // dependents lists the tasks that wait for the task of a name, as the cache has them. They are only

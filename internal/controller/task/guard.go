@@ -129,6 +129,14 @@ func (g *guard) TasksNamed(ctx context.Context, namespace, name string) (tasks [
 	return tasks, err
 }
 
+func (g *guard) GoneTask(ctx context.Context, namespace, name string) (gone history.GoneTask, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		gone, err = g.store.GoneTask(ctx, namespace, name)
+		return err
+	})
+	return gone, err
+}
+
 func (g *guard) EarlierNamespace(ctx context.Context, namespace, name string) (left bool, err error) {
 	err = g.call(ctx, namespace+"/"+name, func(ctx context.Context) error {
 		left, err = g.store.EarlierNamespace(ctx, namespace, name)

@@ -43,6 +43,11 @@ func (c *counting) TasksNamed(context.Context, string, string) ([]history.NamedT
 	return nil, c.err
 }
 
+func (c *counting) GoneTask(context.Context, string, string) (history.GoneTask, error) {
+	c.calls++
+	return history.GoneTask{}, c.err
+}
+
 func (c *counting) EarlierNamespace(context.Context, string, string) (bool, error) {
 	c.calls++
 	return false, c.err

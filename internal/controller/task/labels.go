@@ -3,6 +3,8 @@ package task
 import (
 	"maps"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/plan"
 )
@@ -23,14 +25,15 @@ func familyLabels(task *v1alpha1.Task) map[string]string {
 	return labels
 }
 
-// setFamilyLabels sets the labels in the task, and reports whether it had others.
+// setFamilyLabels sets the labels in the task, and reports whether it had others. A name that no label
+// can have is no task's: an API server of an older version may have accepted it.
 func setFamilyLabels(task *v1alpha1.Task) bool {
 	labels := maps.Clone(task.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
 	for key, value := range familyLabels(task) {
-		if value != "" {
+		if value != "" && len(validation.IsValidLabelValue(value)) == 0 {
 			labels[key] = value
 		}
 	}

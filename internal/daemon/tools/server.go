@@ -73,6 +73,7 @@ func New(cfg Config) *Server {
 		Instructions: told,
 		Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}},
 	})
+	s.server.AddReceivingMiddleware(leaveOutNulls)
 	gate := newGate(cfg)
 	for _, t := range slices.Concat(own(), supervisors()) {
 		if slices.Contains(cfg.Given, t.name) {

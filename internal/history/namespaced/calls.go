@@ -349,6 +349,15 @@ func (s *Store) TasksNamed(ctx context.Context, namespace, name string) ([]histo
 	return s.keyed.TasksNamed(ctx, key, name)
 }
 
+// GoneTask returns the newest task of a name, of which the caller has found that it is gone.
+func (s *Store) GoneTask(ctx context.Context, namespace, name string) (history.GoneTask, error) {
+	key, err := s.key(ctx, namespace)
+	if err != nil {
+		return history.GoneTask{}, err
+	}
+	return s.keyed.GoneTask(ctx, key, name)
+}
+
 // Tasks returns a page of a namespace's tasks.
 func (s *Store) Tasks(ctx context.Context, query history.TaskQuery) (page history.TaskPage, err error) {
 	if query.Namespace, err = s.key(ctx, query.Namespace); err != nil {

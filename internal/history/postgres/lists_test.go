@@ -47,6 +47,41 @@ var _ = Describe("The tasks of a name", func() {
 			SatisfyAll(HaveField("UID", "1-newer"), HaveField("Began", BeTemporally("~", time.Now(), time.Minute))), HaveField("UID", "2-older")))
 		Expect(store.TasksNamed(ctx, "team", "none")).To(BeEmpty())
 	})
+
+	It("that are gone have left the last state before they were deleted", func(ctx SpecContext) {
+		store, now := open(GinkgoTB()), time.Now().Add(-time.Hour).Truncate(time.Microsecond)
+		number := int64(0)
+		record := func(task history.Task, states ...string) {
+			GinkgoHelper()
+			for _, state := range states {
+				number++
+				now = now.Add(time.Second)
+				Expect(store.RecordEvents(ctx, []history.Event{{
+					ID: fmt.Sprint("e", number), Transition: number, Task: task, Time: now, Type: history.EventTypeTask, Reason: "Task" + state, State: state,
+				}})).To(Succeed())
+			}
+		}
+		left := func(name, uid, state string) {
+			GinkgoHelper()
+			Expect(store.GoneTask(ctx, "team", name)).To(Equal(history.GoneTask{UID: uid, State: state}))
+		}
+		_, err := store.GoneTask(ctx, "team", "fix")
+		Expect(err).To(MatchError(history.ErrNotFound))
+		older := history.Task{Namespace: "team", Name: "fix", UID: "2-older"}
+		record(older, "Running", "Completed", "")
+		left("fix", "2-older", "Completed")
+		record(older, "Deleted", "")
+		left("fix", "2-older", "Completed")
+		newer := history.Task{Namespace: "team", Name: "fix", UID: "1-newer"}
+		begin(GinkgoTB(), store, newer, 1)
+		left("fix", "1-newer", "")
+		record(newer, "Running", "Failed", "Deleted")
+		left("fix", "1-newer", "Failed")
+		record(history.Task{Namespace: "elsewhere", Name: "fix", UID: "4"}, "Completed")
+		record(history.Task{Namespace: "team", Name: "fix-2", UID: "3"}, "Deleted")
+		left("fix", "1-newer", "Failed")
+		left("fix-2", "3", "")
+	})
 })
 
 var _ = Describe("A list of tasks", func() {

@@ -259,6 +259,13 @@ func (s *Store) TasksNamed(ctx context.Context, namespace, name string) ([]histo
 	return tasks, wrap(err, fmt.Sprintf("list the tasks named %s/%s", namespace, name))
 }
 
+// GoneTask returns the newest task of a name, of which the caller has found that it is gone;
+// history.ErrNotFound if there is none. A history that was imported is none.
+func (s *Store) GoneTask(ctx context.Context, namespace, name string) (history.GoneTask, error) {
+	row, err := s.read().GoneTask(ctx, sqlc.GoneTaskParams{Namespace: namespace, Name: name})
+	return history.GoneTask{UID: row.Uid, State: row.LastState}, wrap(err, fmt.Sprintf("read how the last task named %s/%s ended", namespace, name))
+}
+
 // Attempt returns the newest attempt that has begun; history.ErrNotFound if none has.
 func (s *Store) Attempt(ctx context.Context, taskUID string) (int64, error) {
 	attempt, err := s.read().TaskAttempt(ctx, taskUID)

@@ -6,6 +6,7 @@
 package fakehistory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -308,6 +309,30 @@ func (s *Store) TasksNamed(_ context.Context, namespace, name string) ([]history
 	}
 	slices.SortFunc(tasks, func(a, b history.NamedTask) int { return strings.Compare(a.UID, b.UID) })
 	return tasks, s.unavailable()
+}
+
+// GoneTask implements the controllers' stores.
+func (s *Store) GoneTask(_ context.Context, namespace, name string) (history.GoneTask, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var newest history.GoneTask
+	states := map[string]string{}
+	for _, e := range s.events {
+		if e.Task.Namespace != namespace || e.Task.Name != name {
+			continue
+		}
+		if _, seen := states[e.Task.UID]; !seen {
+			newest.UID, states[e.Task.UID] = e.Task.UID, ""
+		}
+		if e.State != "" && e.State != "Deleted" {
+			states[e.Task.UID] = e.State
+		}
+	}
+	if err := s.unavailable(); err != nil || newest.UID == "" {
+		return history.GoneTask{}, cmp.Or(err, history.ErrNotFound)
+	}
+	newest.State = states[newest.UID]
+	return newest, nil
 }
 
 // Earlier is the namespace of tasks that belong to an earlier namespace of that name.

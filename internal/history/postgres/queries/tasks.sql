@@ -44,6 +44,16 @@ WHERE namespace = @namespace AND name = @name
 ORDER BY id DESC
 LIMIT @up_to_rows;
 
+-- name: GoneTask :one
+-- The newest task of a name that has a history or a transition, and the state that it has left. Whoever
+-- imported a history chose what it says.
+SELECT s.uid, s.last_state FROM task_summaries s
+WHERE s.namespace = @namespace AND s.name = @name
+    AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = s.uid AND e.namespace = s.namespace
+        AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
+ORDER BY s.created_at DESC, s.uid DESC
+LIMIT 1;
+
 -- name: SetTaskHead :exec
 UPDATE tasks
 SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
@@ -116,11 +126,14 @@ FROM fresh JOIN branches b ON b.id = fresh.active_branch
 WHERE s.uid = fresh.uid;
 
 -- name: SummarizeEvent :exec
--- What lists show about the task, from its transitions. An empty state is no state.
-INSERT INTO task_summaries (uid, namespace, name, state, state_time, created_at, updated_at)
-VALUES (@uid, @namespace, @name, @state::text, CASE WHEN @state::text = '' THEN 'epoch' ELSE @time::timestamptz END, @time::timestamptz, @time::timestamptz)
+-- What lists show about the task, from its transitions, and its last state before it was deleted. An
+-- empty state is no state.
+INSERT INTO task_summaries (uid, namespace, name, state, last_state, state_time, created_at, updated_at)
+VALUES (@uid, @namespace, @name, @state::text, CASE WHEN @state::text = 'Deleted' THEN '' ELSE @state::text END,
+    CASE WHEN @state::text = '' THEN 'epoch' ELSE @time::timestamptz END, @time::timestamptz, @time::timestamptz)
 ON CONFLICT (uid) DO UPDATE SET
     state = CASE WHEN excluded.state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.state ELSE task_summaries.state END,
+    last_state = CASE WHEN excluded.last_state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.last_state ELSE task_summaries.last_state END,
     state_time = greatest(task_summaries.state_time, excluded.state_time),
     created_at = least(task_summaries.created_at, excluded.created_at),
     updated_at = greatest(task_summaries.updated_at, excluded.updated_at);

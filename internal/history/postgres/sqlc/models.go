@@ -384,6 +384,7 @@ type TaskSummary struct {
 	CostMicroUsd int64
 	Checkpoints  int64
 	Tools        []string
+	LastState    string
 }
 
 type TaskUsage struct {

@@ -28,6 +28,34 @@ func (q *Queries) Deleted(ctx context.Context, arg DeletedParams) (bool, error) 
 	return exists, err
 }
 
+const goneTask = `-- name: GoneTask :one
+SELECT s.uid, s.last_state FROM task_summaries s
+WHERE s.namespace = $1 AND s.name = $2
+    AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = s.uid AND e.namespace = s.namespace
+        AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
+ORDER BY s.created_at DESC, s.uid DESC
+LIMIT 1
+`
+
+type GoneTaskParams struct {
+	Namespace string
+	Name      string
+}
+
+type GoneTaskRow struct {
+	Uid       string
+	LastState string
+}
+
+// The newest task of a name that has a history or a transition, and the state that it has left. Whoever
+// imported a history chose what it says.
+func (q *Queries) GoneTask(ctx context.Context, arg GoneTaskParams) (GoneTaskRow, error) {
+	row := q.db.QueryRow(ctx, goneTask, arg.Namespace, arg.Name)
+	var i GoneTaskRow
+	err := row.Scan(&i.Uid, &i.LastState)
+	return i, err
+}
+
 const holdTask = `-- name: HoldTask :one
 SELECT namespace FROM tasks WHERE uid = $1 FOR KEY SHARE
 `
@@ -433,10 +461,12 @@ func (q *Queries) SetTaskLimit(ctx context.Context, arg SetTaskLimitParams) erro
 }
 
 const summarizeEvent = `-- name: SummarizeEvent :exec
-INSERT INTO task_summaries (uid, namespace, name, state, state_time, created_at, updated_at)
-VALUES ($1, $2, $3, $4::text, CASE WHEN $4::text = '' THEN 'epoch' ELSE $5::timestamptz END, $5::timestamptz, $5::timestamptz)
+INSERT INTO task_summaries (uid, namespace, name, state, last_state, state_time, created_at, updated_at)
+VALUES ($1, $2, $3, $4::text, CASE WHEN $4::text = 'Deleted' THEN '' ELSE $4::text END,
+    CASE WHEN $4::text = '' THEN 'epoch' ELSE $5::timestamptz END, $5::timestamptz, $5::timestamptz)
 ON CONFLICT (uid) DO UPDATE SET
     state = CASE WHEN excluded.state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.state ELSE task_summaries.state END,
+    last_state = CASE WHEN excluded.last_state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.last_state ELSE task_summaries.last_state END,
     state_time = greatest(task_summaries.state_time, excluded.state_time),
     created_at = least(task_summaries.created_at, excluded.created_at),
     updated_at = greatest(task_summaries.updated_at, excluded.updated_at)
@@ -450,7 +480,8 @@ type SummarizeEventParams struct {
 	Time      time.Time
 }
 
-// What lists show about the task, from its transitions. An empty state is no state.
+// What lists show about the task, from its transitions, and its last state before it was deleted. An
+// empty state is no state.
 func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) error {
 	_, err := q.db.Exec(ctx, summarizeEvent,
 		arg.Uid,
