@@ -155,6 +155,10 @@ func (in *Attempt) DeepCopyInto(out *Attempt) {
 		in, out := &in.EndTime, &out.EndTime
 		*out = (*in).DeepCopy()
 	}
+	if in.PlaceGivenUpTime != nil {
+		in, out := &in.PlaceGivenUpTime, &out.PlaceGivenUpTime
+		*out = (*in).DeepCopy()
+	}
 	if in.RetryTime != nil {
 		in, out := &in.RetryTime, &out.RetryTime
 		*out = (*in).DeepCopy()

@@ -161,6 +161,39 @@ var _ = Describe("Tasks of which only so many run at once", func() {
 		w.pod("fourth", 1)
 	})
 
+	It("give their place up when their pod does not start, and wait behind those that came meanwhile", func() {
+		w := newWorld()
+		w.stop()
+		w.atOnce, w.patience = queue.Limits{Total: 1}, 500*time.Millisecond
+		w.startManager()
+		w.apply("stuck", func(t *v1alpha1.Task) {
+			t.Spec.Template.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/for-ever"}}
+		})
+		w.Eventually(w.current).WithArguments("stuck").Should(haveMessage(v1alpha1.TaskSucceeded, ContainSubstring("example.com/for-ever")))
+		w.Expect(w.task("stuck").Status.Attempts).To(HaveLen(1), "while nobody waits")
+		w.apply("next")
+		w.pod("next", 1)
+		w.Eventually(w.current).WithArguments("stuck").Should(haveMessage(v1alpha1.TaskSucceeded, ContainSubstring("at most 1 task runs at once")))
+		w.Eventually(w.reasons).WithArguments("stuck").Should(ContainElements(v1alpha1.ReasonPlaceGivenUp, v1alpha1.EventTaskQueued))
+		w.finish("next", 1)
+		w.Eventually(w.current).WithArguments("stuck").Should(HaveField("Status.Attempts", HaveLen(2)))
+	})
+
+	It("share a place with the supervisor whose child they are, so that neither waits for the other", func() {
+		w := newLimitedWorld(queue.Limits{Total: 1})
+		w.running("lead", leads("port"))
+		for _, name := range []string{"first", "second"} {
+			w.apply(name, childOf("lead"))
+		}
+		w.pod("first", 1)
+		w.until("second", v1alpha1.ReasonQueued)
+		w.apply("other", builders.Priority(1000))
+		w.until("other", v1alpha1.ReasonQueued)
+		w.finish("first", 1)
+		w.pod("second", 1)
+		w.Expect(w.withPods()).NotTo(ContainElement("other"), "the supervisor's place is its own")
+	})
+
 	It("cost the same number of writes each, however many wait, through a restart of the manager", func() {
 		const places = 2
 		many := 50

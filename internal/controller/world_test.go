@@ -81,6 +81,8 @@ type world struct {
 	settle time.Duration
 	// grace is how often a problem is looked at again; 0 for often.
 	grace time.Duration
+	// patience is how long a pod that does not start keeps a place that others want; 0 for long.
+	patience time.Duration
 	// neighbour is another namespace that the manager watches; "" for none.
 	neighbour string
 	// workers are those of the controller of Tasks; 2 if 0.
@@ -163,6 +165,7 @@ func (w *world) startManager() {
 	limits := plan.DefaultLimits()
 	limits.RetryBase, limits.LostPodBase = 50*time.Millisecond, 50*time.Millisecond
 	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, cmp.Or(w.grace, 300*time.Millisecond)
+	limits.StartPatience = cmp.Or(w.patience, limits.StartPatience)
 	events := mgr.GetEventRecorder("clew-manager")
 	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
 	phases := &toolcall.Phases{}

@@ -253,6 +253,9 @@ type Limits struct {
 	PublishEvery, PublishEveryCap time.Duration
 	// RecordWait is how long to wait for a pod's last checkpoint after the pod ended.
 	RecordWait time.Duration
+	// StartPatience is how long an attempt keeps a place for which another task waits although its pod
+	// is refused or does not start, and PreparePatience how long while its workspace is prepared.
+	StartPatience, PreparePatience time.Duration
 }
 
 // DefaultLimits returns the limits the manager uses.
@@ -271,6 +274,8 @@ func DefaultLimits() Limits {
 		EndingHold:        10 * time.Second,
 		ProblemGrace:      10 * time.Second,
 		RecordWait:        30 * time.Second,
+		StartPatience:     5 * time.Minute,
+		PreparePatience:   30 * time.Minute,
 	}
 }
 

@@ -208,6 +208,20 @@ func (v *podView) generation() int64 {
 	return n
 }
 
+// outdated reports whether a pod would be another one if it were made now. What else has changed in the
+// spec must not cost it its turn in a queue of the cluster.
+func (d *decision) outdated(v *podView) bool {
+	if v.generation() >= d.task.Generation {
+		return false
+	}
+	made := v.pod.Annotations[v1alpha1.AnnotationPodDigest]
+	if made == "" || d.o.TemplateProblem != "" { // a former version made it, or none can be made
+		return true
+	}
+	digest, err := resources.PodDigest(d.task)
+	return err != nil || digest != made
+}
+
 // end returns when the last of the pod's terminated containers ended; the zero time if
 // none has.
 func (v *podView) end() time.Time {

@@ -38,11 +38,8 @@ type Queue struct {
 }
 
 const (
-	// longPause is how long a task may rest between two attempts without losing its place, or be kept
-	// from starting its pod while others wait for that.
+	// longPause is how long a task may rest between two attempts without losing its place.
 	longPause = 5 * time.Minute
-	// longPrepare is how long its workspace may be prepared meanwhile.
-	longPrepare = 30 * time.Minute
 	// maxUnstarted is how many attempts in a row may keep a place in which no agent starts.
 	maxUnstarted = 5
 )
@@ -121,9 +118,9 @@ func (d *decision) givesPlaceUp(a *v1alpha1.Attempt, v *podView) bool {
 	if !d.o.Queue.Limited || a.Purpose == v1alpha1.AttemptForRewind || a.AgentStartTime != nil || a.StartTime == nil || v != nil && (v.finished || v.deleting) {
 		return false
 	}
-	patience := longPrepare
+	patience := d.o.Limits.PreparePatience
 	if d.podBlocker(a) != nil {
-		patience = longPause
+		patience = d.o.Limits.StartPatience
 	}
 	switch at := a.StartTime.Add(patience); {
 	case d.now.Before(at):
@@ -134,6 +131,14 @@ func (d *decision) givesPlaceUp(a *v1alpha1.Attempt, v *podView) bool {
 		d.requeue(patience)
 	}
 	return false
+}
+
+// announceStop notes why an attempt is to end.
+func (d *decision) announceStop(a *v1alpha1.Attempt, reason string) {
+	if reason == v1alpha1.ReasonPlaceGivenUp {
+		d.giveUpPlace(a)
+	}
+	a.Reason = reason
 }
 
 // giveUpPlace adds an entry about an attempt that is about to end for others' sake.

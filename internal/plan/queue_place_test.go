@@ -60,9 +60,9 @@ func TestAPlaceIsGivenUpForOthersWhenItsPodDoesNotStart(t *testing.T) {
 		patience time.Duration
 		why      string
 	}{
-		"behind a gate":    {func(s *scene) { s.gated("kueue.x-k8s.io/admission") }, longPause, "its scheduling gate kueue.x-k8s.io/admission"},
-		"without a node":   {func(s *scene) { s.unschedulable() }, longPause, "0/3 nodes are available"},
-		"and nobody knows": {func(*scene) {}, longPrepare, "its workspace is still being prepared"},
+		"behind a gate":    {func(s *scene) { s.gated("kueue.x-k8s.io/admission") }, DefaultLimits().StartPatience, "its scheduling gate kueue.x-k8s.io/admission"},
+		"without a node":   {func(s *scene) { s.unschedulable() }, DefaultLimits().StartPatience, "0/3 nodes are available"},
+		"and nobody knows": {func(*scene) {}, DefaultLimits().PreparePatience, "its workspace is still being prepared"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t).wanted().step()
@@ -99,7 +99,7 @@ func TestAPlaceIsGivenUpForOthersWhenItsPodDoesNotStart(t *testing.T) {
 
 func TestAPlaceThatIsGivenUpIsAnEntryOnce(t *testing.T) {
 	s := newScene(t).wanted().step()
-	s.gated("kueue.x-k8s.io/admission").after(longPause).step()
+	s.gated("kueue.x-k8s.io/admission").after(DefaultLimits().StartPatience).step()
 	s.after(time.Second).step()
 	s.podGone()
 	s.turn().step()
@@ -113,7 +113,7 @@ func TestAnOperationWhosePodDoesNotStartWaitsForAPlaceAsWell(t *testing.T) {
 		s.podFinishes()
 		s.change(builders.Resume("on")).wanted().step()
 		s.wantStarted(2)
-		s.unschedulable().after(longPause).step()
+		s.unschedulable().after(DefaultLimits().StartPatience).step()
 		s.podGone()
 		s.wantState(v1alpha1.ReasonQueued)
 		if HoldsPlace(s.o.Task) || s.status().Resume.State != v1alpha1.OperationInProgress {
@@ -131,7 +131,7 @@ func TestAnOperationWhosePodDoesNotStartWaitsForAPlaceAsWell(t *testing.T) {
 		s.rewind("back", 1).step()
 		s.wanted().podGone()
 		s.wantStarted(2)
-		s.unschedulable().after(longPause).step()
+		s.unschedulable().after(DefaultLimits().StartPatience).step()
 		s.podGone()
 		s.wantState(v1alpha1.ReasonQueued)
 		s.full().step()
@@ -147,7 +147,7 @@ func TestAnAttemptWhosePodIsRefusedAsksAgain(t *testing.T) {
 	s.o.Pods, s.o.MadePodUID = nil, "" // it was refused
 	s.o.Blocker = &Blocker{v1alpha1.ReasonPodRefused, "exceeded quota"}
 	s.lastPlan().wantState(v1alpha1.ReasonPodRefused)
-	s.after(longPause).lastPlan()
+	s.after(DefaultLimits().StartPatience).lastPlan()
 	s.wantOutcomes(v1alpha1.AttemptStopped)
 	s.wantState(v1alpha1.ReasonQueued)
 	if HoldsPlace(s.o.Task) {
@@ -169,8 +169,8 @@ func TestAPlaceThatNobodyWaitsForIsKept(t *testing.T) {
 	s.o.Queue.Wanted = false
 	s.step().unschedulable().step()
 	for range 5 {
-		s.after(longPause).step()
-		if after := s.plans[0].RequeueAfter; after != longPause {
+		s.after(DefaultLimits().StartPatience).step()
+		if after := s.plans[0].RequeueAfter; after != DefaultLimits().StartPatience {
 			t.Errorf("it looks again after %s", after)
 		}
 	}

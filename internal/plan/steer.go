@@ -113,14 +113,6 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 	}
 }
 
-// announceStop notes why an attempt is to end.
-func (d *decision) announceStop(a *v1alpha1.Attempt, reason string) {
-	if reason == v1alpha1.ReasonPlaceGivenUp {
-		d.giveUpPlace(a)
-	}
-	a.Reason = reason
-}
-
 // stopReason returns why the active attempt must stop; "" if it may continue.
 func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string {
 	if reason := d.limitToStopFor(a, v); reason != "" {
@@ -153,20 +145,6 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 		return v1alpha1.ReasonPlaceGivenUp
 	}
 	return ""
-}
-
-// outdated reports whether a pod would be another one if it were made now. What else has changed in the
-// spec must not cost it its turn in a queue of the cluster.
-func (d *decision) outdated(v *podView) bool {
-	if v.generation() >= d.task.Generation {
-		return false
-	}
-	made := v.pod.Annotations[v1alpha1.AnnotationPodDigest]
-	if made == "" || d.o.TemplateProblem != "" { // a former version made it, or none can be made
-		return true
-	}
-	digest, err := resources.PodDigest(d.task)
-	return err != nil || digest != made
 }
 
 // waitForPods stops a pod of an earlier attempt that still runs, and reports whether

@@ -2,10 +2,6 @@ package resources
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -95,22 +91,7 @@ func NewPod(request PodRequest, options Options) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// PodDigest returns a digest of what a Task's spec makes of its pods: what else is in the spec changes
-// nothing of it. It fails for the reasons for which NewPod does.
-func PodDigest(task *v1alpha1.Task) (string, error) {
-	spec := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: task.Name, UID: task.UID}, Spec: task.Spec}
-	pod, err := newPod(PodRequest{Task: spec, Attempt: 1}, Options{})
-	if err != nil {
-		return "", err
-	}
-	data, err := json.Marshal(pod)
-	if err != nil {
-		return "", fmt.Errorf("encode the pod: %w", err)
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:16]), nil
-}
-
+// newPod is NewPod without the digest.
 func newPod(request PodRequest, options Options) (*corev1.Pod, error) {
 	config, err := Config(request, options).Encode()
 	if err != nil {
