@@ -118,6 +118,9 @@ func (d *decision) givesPlaceUp(a *v1alpha1.Attempt, v *podView) bool {
 	if !d.o.Queue.Limited || a.Purpose == v1alpha1.AttemptForRewind || a.AgentStartTime != nil || a.StartTime == nil || v != nil && (v.finished || v.deleting) {
 		return false
 	}
+	if a.PlaceGivenUpTime != nil {
+		return true // it was announced
+	}
 	patience := d.o.Limits.PreparePatience
 	if d.podBlocker(a) != nil {
 		patience = d.o.Limits.StartPatience

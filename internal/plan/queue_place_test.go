@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -79,14 +78,15 @@ func TestAPlaceIsGivenUpForOthersWhenItsPodDoesNotStart(t *testing.T) {
 			if !HoldsPlace(s.o.Task) {
 				t.Error("it is said to have no place while its pod ends")
 			}
-			s.podGone()
-			s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonQueued, "at most 1 task runs at once")
+			s.o.Pods = nil
+			if p := s.decide(); !p.Queued || p.NeedsPlace || p.StartPod != nil {
+				t.Errorf("it takes another place before it is seen without one: %+v", p)
+			}
+			s.full().step()
+			s.wantState(v1alpha1.ReasonQueued)
 			s.wantOutcomes(v1alpha1.AttemptStopped)
 			if HoldsPlace(s.o.Task) {
 				t.Error("it still has a place")
-			}
-			if last := s.plans[0]; !last.Queued || last.NeedsPlace || last.StartPod != nil {
-				t.Errorf("it takes another place before it is seen without one: %+v", last)
 			}
 			if s.status().Failures != 0 {
 				t.Errorf("%d failures were counted", s.status().Failures)
@@ -101,7 +101,7 @@ func TestAPlaceThatIsGivenUpIsAnEntryOnce(t *testing.T) {
 	s := newScene(t).wanted().step()
 	s.gated("kueue.x-k8s.io/admission").after(DefaultLimits().StartPatience).step()
 	s.after(time.Second).step()
-	s.podGone()
+	s.full().podGone()
 	s.turn().step()
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.ReasonPlaceGivenUp, v1alpha1.EventPodGated, v1alpha1.EventTaskQueued, v1alpha1.EventTaskResumed)
 }
@@ -114,7 +114,7 @@ func TestAnOperationWhosePodDoesNotStartWaitsForAPlaceAsWell(t *testing.T) {
 		s.change(builders.Resume("on")).wanted().step()
 		s.wantStarted(2)
 		s.unschedulable().after(DefaultLimits().StartPatience).step()
-		s.podGone()
+		s.full().podGone()
 		s.wantState(v1alpha1.ReasonQueued)
 		if HoldsPlace(s.o.Task) || s.status().Resume.State != v1alpha1.OperationInProgress {
 			t.Errorf("it has a place, or its resume is lost: %+v", s.status().Resume)
@@ -132,9 +132,7 @@ func TestAnOperationWhosePodDoesNotStartWaitsForAPlaceAsWell(t *testing.T) {
 		s.wanted().podGone()
 		s.wantStarted(2)
 		s.unschedulable().after(DefaultLimits().StartPatience).step()
-		s.podGone()
-		s.wantState(v1alpha1.ReasonQueued)
-		s.full().step()
+		s.full().podGone()
 		s.wantStarted(3)
 		if s.lastAttempt().Purpose != v1alpha1.AttemptForRewind || s.startedOperation().ID != "back" {
 			t.Errorf("the next attempt is %+v", s.lastAttempt())

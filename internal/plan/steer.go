@@ -99,6 +99,10 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 	case v == nil && reason != "":
 		d.announceStop(a, reason)
 		d.end(a, d.lostEnding(a, ""))
+		if reason == v1alpha1.ReasonPlaceGivenUp {
+			d.queues()
+			return
+		}
 		d.requeue(0)
 	case v == nil:
 		if !d.waitForPods() {
@@ -108,7 +112,7 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 		d.announceStop(a, reason)
 		d.stop(v)
 	case !v.deleting && !v.finished:
-		a.Reason = "" // a former reason to stop it no longer holds
+		a.Reason, a.PlaceGivenUpTime = "", nil // a former reason to stop it no longer holds
 		d.requeueAtLimit(a, v)
 	}
 }
