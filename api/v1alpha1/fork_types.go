@@ -250,7 +250,8 @@ type ForkOrigin struct {
 }
 
 // Fork creates new tasks that start from one moment of another task. The source is not
-// changed.
+// changed. The new tasks are children of the source's parent if that exists when they are made, and
+// otherwise nobody's, in the source's contract.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status

@@ -47,9 +47,11 @@ LIMIT @up_to_rows;
 -- name: GoneTask :one
 -- The newest task of a name that has a history or a transition, and the state that it has left. Whoever
 -- imported a history chose what it says.
-SELECT s.uid, s.last_state FROM task_summaries s
-WHERE s.namespace = @namespace AND s.name = @name
-    AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = s.uid AND e.namespace = s.namespace
+SELECT s.uid, s.last_state FROM (
+    SELECT n.uid, n.namespace, n.last_state, n.created_at FROM task_summaries n
+    WHERE n.namespace = @namespace AND n.name = @name
+    ORDER BY n.created_at DESC, n.uid DESC LIMIT 100) s
+WHERE NOT EXISTS (SELECT FROM events e WHERE e.task_uid = s.uid AND e.namespace = s.namespace
         AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
 ORDER BY s.created_at DESC, s.uid DESC
 LIMIT 1;

@@ -29,9 +29,11 @@ func (q *Queries) Deleted(ctx context.Context, arg DeletedParams) (bool, error) 
 }
 
 const goneTask = `-- name: GoneTask :one
-SELECT s.uid, s.last_state FROM task_summaries s
-WHERE s.namespace = $1 AND s.name = $2
-    AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = s.uid AND e.namespace = s.namespace
+SELECT s.uid, s.last_state FROM (
+    SELECT n.uid, n.namespace, n.last_state, n.created_at FROM task_summaries n
+    WHERE n.namespace = $1 AND n.name = $2
+    ORDER BY n.created_at DESC, n.uid DESC LIMIT 100) s
+WHERE NOT EXISTS (SELECT FROM events e WHERE e.task_uid = s.uid AND e.namespace = s.namespace
         AND (e.imported_by <> '' OR e.reason = 'HistoryImported'))
 ORDER BY s.created_at DESC, s.uid DESC
 LIMIT 1
