@@ -53,7 +53,8 @@ func TestPrepareGetsEveryFieldOfAnOperation(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAnAttemptIsSet: each is set for an attempt that fails and is retried.
+// TestEveryFieldOfAnAttemptIsSet: each is set for an attempt that fails and is retried, but that of one
+// that has not got as far.
 func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s := newScene(t)
 	s.step()
@@ -63,7 +64,7 @@ func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s.after(time.Minute).step()
 	s.agentRuns()
 	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour})
-	if empty := filled.Empty(s.lastAttempt()); empty != nil {
+	if empty := filled.Empty(s.lastAttempt(), "PlaceGivenUpTime"); empty != nil {
 		t.Errorf("these fields are empty: %v of %+v", empty, s.lastAttempt())
 	}
 }

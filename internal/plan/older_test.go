@@ -169,8 +169,7 @@ func TestATaskWhoseHistoryWasDeletedIsNotStarted(t *testing.T) {
 		s.step().after(time.Minute)
 		g.Expect(s.o.Pods).To(gomega.BeEmpty())
 	}
-	g.Expect(s.wantCondition(v1alpha1.TaskSucceeded).Status).To(gomega.Equal(metav1.ConditionFalse))
-	s.wantState(v1alpha1.ReasonHistoryDeleted)
+	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonHistoryDeleted)
 	g.Expect(s.writes).To(gomega.Equal(1))
 }
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -74,7 +75,8 @@ func TestAPlaceIsGivenUpForOthersWhenItsPodDoesNotStart(t *testing.T) {
 			if s.pod().DeletionTimestamp == nil || s.lastAttempt().Reason != v1alpha1.ReasonPlaceGivenUp {
 				t.Fatalf("the pod is kept; the attempt is %+v", s.lastAttempt())
 			}
-			s.wantMessage(s.status().History[len(s.status().History)-1].Message, "attempt 1 gives its place to a task that waits", c.why)
+			i := slices.IndexFunc(s.status().History, func(e v1alpha1.HistoryEntry) bool { return e.Reason == v1alpha1.ReasonPlaceGivenUp })
+			s.wantMessage(s.status().History[i].Message, "attempt 1 gives its place to a task that waits", c.why)
 			if !HoldsPlace(s.o.Task) {
 				t.Error("it is said to have no place while its pod ends")
 			}
