@@ -130,7 +130,7 @@ func (g *guard) TasksNamed(ctx context.Context, namespace, name string) (tasks [
 }
 
 func (g *guard) GoneTask(ctx context.Context, namespace, name string) (gone history.GoneTask, err error) {
-	err = g.call(ctx, func(ctx context.Context) error {
+	err = g.call(ctx, namespace+"/"+name, func(ctx context.Context) error {
 		gone, err = g.store.GoneTask(ctx, namespace, name)
 		return err
 	})
