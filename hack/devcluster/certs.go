@@ -73,22 +73,26 @@ func makeCertificates(s settings, dir string) error {
 
 // clusterIdentities lists the holders of certificates of the cluster's authority.
 func clusterIdentities(s settings) []identity {
-	return []identity{
+	ids := []identity{
 		{
 			file: "apiserver", user: "kube-apiserver",
 			names: []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"},
 			ips:   []netip.Addr{s.nodeIP(), s.apiIP(), netip.MustParseAddr("127.0.0.1")},
 		},
 		{file: "apiserver-kubelet-client", user: "kube-apiserver-kubelet-client", groups: []string{"system:masters"}},
-		{file: "kubelet-server", user: "kubelet", names: []string{s.name()}, ips: []netip.Addr{s.nodeIP()}},
 		{file: "admin", user: "clew-admin", groups: []string{"system:masters"}},
 		{file: "kube-controller-manager", user: "system:kube-controller-manager"},
 		{file: "kube-scheduler", user: "system:kube-scheduler"},
 		{file: "kube-proxy", user: "system:kube-proxy"},
-		{file: "kubelet", user: "system:node:" + s.name(), groups: []string{"system:nodes"}},
 		{file: "coredns", user: "clew-devcluster:coredns"},
 		{file: "local-path-provisioner", user: "clew-devcluster:local-path-provisioner"},
 	}
+	for _, n := range s.nodes() {
+		ids = append(ids,
+			identity{file: n.credential("kubelet-server"), user: "kubelet", names: []string{n.nodeName()}, ips: []netip.Addr{n.nodeIP()}},
+			identity{file: n.credential("kubelet"), user: "system:node:" + n.nodeName(), groups: []string{"system:nodes"}})
+	}
+	return ids
 }
 
 func newAuthority(dir, name string) (*authority, error) {

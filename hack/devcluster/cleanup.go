@@ -31,17 +31,21 @@ func programNames() map[string]bool {
 // network namespace.
 func strays(s settings) []int {
 	found := map[int]bool{}
-	for _, pid := range cgroupPIDs(s.name(), s.programs()) {
+	for _, pid := range cgroupPIDs(s.groups()...) {
 		found[pid] = true
 	}
-	netns := nodeNamespace(s)
+	netns := map[string]bool{}
+	for _, n := range s.both() {
+		netns[nodeNamespace(n)] = true
+	}
+	delete(netns, "")
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil || pid <= 1 || pid == os.Getpid() {
 			continue
 		}
-		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && netns != "" && ns == netns {
+		if ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && netns[ns] {
 			found[pid] = true
 			continue
 		}
@@ -95,7 +99,11 @@ func isOurs(state, exe, cmdline string) bool {
 // stopAll ends every process of the instance and waits until all are gone. With keepData,
 // etcd gets time to close its files.
 func stopAll(s settings, keepData bool) error {
-	files, _ := filepath.Glob(s.pidFile("*"))
+	var files []string
+	for _, n := range s.both() {
+		found, _ := filepath.Glob(n.pidFile("*"))
+		files = append(files, found...)
+	}
 	if p, ok := readPID(s.pidFile("etcd")); ok && keepData {
 		if err := p.stop(5 * time.Second); err != nil {
 			return err
@@ -130,24 +138,41 @@ func clear(ctx context.Context, s settings, keepData bool) error {
 		// debugging can have left these.
 		syscall.Unmount(mount, syscall.MNT_DETACH)
 	}
-	if err := removeCgroups(s.name(), s.programs()); err != nil {
+	if err := removeCgroups(s.groups()...); err != nil {
 		return err
 	}
-	if _, err := os.Stat("/sys/class/net/" + s.link()); err == nil {
+	for _, link := range s.links() {
 		// It may vanish with the namespace at this moment.
-		run(ctx, "ip", "link", "delete", s.link())
+		run(ctx, "ip", "link", "delete", link)
 	}
 	for _, rule := range leftRules(ctx, s) {
 		if _, err := run(ctx, "iptables", append([]string{"-w"}, rule...)...); err != nil {
 			return err
 		}
 	}
-	for _, dir := range []string{s.path("containerd", "state"), s.path("ipam"), s.path("cni"), s.containerdSocket(), s.containerdSocket() + ".ttrpc"} {
-		if err := os.RemoveAll(dir); err != nil {
-			return err
+	for _, n := range s.both() {
+		for _, dir := range []string{n.own("containerd", "state"), n.own("ipam"), n.own("cni"), n.containerdSocket(), n.containerdSocket() + ".ttrpc"} {
+			if err := os.RemoveAll(dir); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// groups names the control groups that an instance may have.
+func (s settings) groups() []string {
+	return []string{s.nodeName(), s.second().nodeName(), s.programs()}
+}
+
+// links returns the machine's ends of links to nodes of the instance.
+func (s settings) links() (links []string) {
+	for _, n := range s.both() {
+		if _, err := os.Stat("/sys/class/net/" + n.link()); err == nil {
+			links = append(links, n.link())
+		}
+	}
+	return links
 }
 
 // leftRules returns the iptables arguments that delete our rules on this machine.
@@ -212,11 +237,11 @@ func leftovers(ctx context.Context, s settings) []string {
 	for _, m := range mountsBelow(s) {
 		left = append(left, "mount "+m)
 	}
-	for _, dir := range cgroupDirs(s.name(), s.programs()) {
+	for _, dir := range cgroupDirs(s.groups()...) {
 		left = append(left, "control group "+dir)
 	}
-	if _, err := os.Stat("/sys/class/net/" + s.link()); err == nil {
-		left = append(left, "interface "+s.link())
+	for _, link := range s.links() {
+		left = append(left, "interface "+link)
 	}
 	for _, r := range leftRules(ctx, s) {
 		left = append(left, "iptables rule "+strings.Join(r, " "))

@@ -55,7 +55,11 @@ func (c *cluster) up(ctx context.Context) error {
 		c.progress.say("The cluster is up (%s).", c.kubeconfig())
 		return nil
 	}
-	c.progress.say("Bringing up a single-node Kubernetes %s in %s.", c.Kubernetes, c.State)
+	kind := "a single-node"
+	if c.Nodes == 2 {
+		kind = "a two-node"
+	}
+	c.progress.say("Bringing up %s Kubernetes %s in %s.", kind, c.Kubernetes, c.State)
 	bins, images, err := c.ensureParts(ctx)
 	if err != nil {
 		return err
@@ -121,9 +125,11 @@ func (c *cluster) isState() bool {
 // problems returns the reasons why the cluster is not up and healthy.
 func (c *cluster) problems(ctx context.Context) []string {
 	var out []string
-	for _, name := range append([]string{holder}, componentNames(c.settings)...) {
-		if _, ok := readPID(c.pidFile(name)); !ok {
-			out = append(out, name+" does not run")
+	for _, n := range c.nodes() {
+		for _, name := range append([]string{holder}, componentNames(n)...) {
+			if _, ok := readPID(n.pidFile(name)); !ok {
+				out = append(out, name+" does not run"+n.on())
+			}
 		}
 	}
 	if _, err := os.Stat(c.path("complete")); err != nil {
@@ -141,8 +147,11 @@ func (c *cluster) problems(ctx context.Context) []string {
 	if len(out) > 0 {
 		return out
 	}
-	nodeReady := func(ctx context.Context) error { return c.nodeReady(ctx, time.Time{}) }
-	for _, check := range []func(context.Context) error{c.apiReady, nodeReady, c.servicesReady} {
+	checks := []func(context.Context) error{c.apiReady}
+	for _, n := range c.nodes() {
+		checks = append(checks, func(ctx context.Context) error { return n.nodeReady(ctx, time.Time{}) })
+	}
+	for _, check := range append(checks, c.servicesReady) {
 		if err := check(ctx); err != nil {
 			out = append(out, err.Error())
 		}
@@ -160,7 +169,11 @@ func componentNames(s settings) []string {
 
 // prepare opens the node's namespaces unless they are open, and writes all configuration.
 func (c *cluster) prepare(ctx context.Context, bins binaries) error {
-	if _, ok := readPID(c.pidFile(holder)); !ok {
+	open := func(n settings) bool {
+		_, ok := readPID(n.pidFile(holder))
+		return ok
+	}
+	if !open(c.settings) || !open(c.nodes()[len(c.nodes())-1]) {
 		err := c.progress.step("clearing what an earlier run left", func() error { return clear(ctx, c.settings, true) })
 		if err != nil {
 			return err
@@ -168,14 +181,16 @@ func (c *cluster) prepare(ctx context.Context, bins binaries) error {
 		if err := rememberKernel(c.settings); err != nil {
 			return err
 		}
-		if err := makeCgroups(c.name()); err != nil {
-			return err
-		}
 		if err := makeProgramsCgroup(c.programs()); err != nil {
 			return err
 		}
-		if err := c.progress.step("opening the node's namespaces", func() error { return openSandbox(ctx, c.settings, bins.pause) }); err != nil {
-			return err
+		for _, n := range c.nodes() {
+			if err := makeCgroups(n.nodeName()); err != nil {
+				return err
+			}
+			if err := c.progress.step("opening the node's namespaces"+n.on(), func() error { return openSandbox(ctx, n, bins.pause) }); err != nil {
+				return err
+			}
 		}
 	}
 	return writeConfigs(c.settings)
@@ -187,10 +202,8 @@ func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchiv
 	if _, ok := readPID(c.pidFile("kubelet")); !ok {
 		kubeletStart = time.Now()
 	}
-	for _, comp := range components(c.settings, bins) {
-		if err := c.startOne(ctx, comp); err != nil {
-			return err
-		}
+	if err := c.startPrograms(ctx, bins); err != nil {
+		return err
 	}
 	if err := c.progress.step("creating DNS and storage", func() error { return c.apply(ctx, bins, manifests(c.settings)) }); err != nil {
 		return err
@@ -204,7 +217,14 @@ func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchiv
 		what  string
 		check func(context.Context) error
 	}{
-		{"waiting for the node", func(ctx context.Context) error { return c.nodeReady(ctx, kubeletStart) }},
+		{"waiting for the node", func(ctx context.Context) error {
+			for _, n := range c.nodes() {
+				if err := n.nodeReady(ctx, kubeletStart); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
 		{"waiting for kubelet to know its pods", c.podsKnown},
 		{"waiting for services and DNS", c.servicesReady},
 		{"waiting for the default service account", func(ctx context.Context) error {
@@ -214,7 +234,7 @@ func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchiv
 	} {
 		err := c.progress.step(wait.what, func() error {
 			return waitFor(ctx, time.Minute, func(ctx context.Context) error {
-				if err := c.anyDead(); err != nil {
+				if err := c.anyNodeDead(); err != nil {
 					return err
 				}
 				return wait.check(ctx)
@@ -225,6 +245,24 @@ func (c *cluster) start(ctx context.Context, bins binaries, images []imageArchiv
 		}
 	}
 	return writeFile(c.path("complete"), nil, 0o644)
+}
+
+// startPrograms starts the programs of all nodes that do not run, and connects those that were cut off.
+func (c *cluster) startPrograms(ctx context.Context, bins binaries) error {
+	for _, n := range c.nodes() {
+		node := c.at(n)
+		if n.isSecond {
+			if err := node.reconnect(ctx); err != nil {
+				return err
+			}
+		}
+		for _, comp := range components(n, bins) {
+			if err := node.startOne(ctx, comp); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // anyDead returns an error that ends waitFor if a program has ended.
@@ -248,7 +286,7 @@ func (c *cluster) startOne(ctx context.Context, comp component) error {
 	if _, ok := readPID(c.pidFile(comp.name)); ok {
 		return nil
 	}
-	return c.progress.step("starting "+comp.name, func() error {
+	return c.progress.step("starting "+comp.name+c.on(), func() error {
 		h, ok := readPID(c.pidFile(holder))
 		if !ok {
 			return errors.New("the node's namespaces are gone; run up again")
@@ -287,21 +325,42 @@ func (c *cluster) apply(ctx context.Context, bins binaries, yaml string) error {
 
 // mark returns the file in the state folder that records a loaded image, and its content.
 func (c *cluster) mark(a imageArchive) (file, text string) {
-	return c.path("images", shortHash([]byte(a.ref))), a.ref + " " + a.key + "\n"
+	return c.own("images", shortHash([]byte(a.ref))), a.ref + " " + a.key + "\n"
 }
 
+// loaded reports whether every node has an image.
 func (c *cluster) loaded(a imageArchive) bool {
+	for _, n := range c.nodes() {
+		if !c.at(n).has(a) {
+			return false
+		}
+	}
+	return true
+}
+
+// has reports whether the node has an image.
+func (c *cluster) has(a imageArchive) bool {
 	file, text := c.mark(a)
 	had, err := os.ReadFile(file)
 	return err == nil && string(had) == text
 }
 
-// load loads an image into the node, unless the node has it.
+// load loads an image into every node that lacks it.
 func (c *cluster) load(ctx context.Context, a imageArchive) error {
-	if c.loaded(a) {
+	for _, n := range c.nodes() {
+		if err := c.at(n).loadHere(ctx, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loadHere loads an image into the node, unless the node has it.
+func (c *cluster) loadHere(ctx context.Context, a imageArchive) error {
+	if c.has(a) {
 		return nil
 	}
-	return c.progress.step("loading image "+a.ref, func() error {
+	return c.progress.step("loading image "+a.ref+c.on(), func() error {
 		if err := c.importArchive(ctx, a.file); err != nil {
 			return err
 		}

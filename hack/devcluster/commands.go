@@ -28,12 +28,14 @@ func (c *cluster) status(ctx context.Context) error {
 	}
 	w := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, "PROGRAM\tPROCESS\tLOG")
-	for _, name := range append([]string{holder}, componentNames(c.settings)...) {
-		pid := "-"
-		if p, ok := readPID(c.pidFile(name)); ok {
-			pid = fmt.Sprint(p.PID)
+	for _, n := range c.nodes() {
+		for _, name := range append([]string{holder}, componentNames(n)...) {
+			pid := "-"
+			if p, ok := readPID(n.pidFile(name)); ok {
+				pid = fmt.Sprint(p.PID)
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\n", name+n.on(), pid, n.logFile(name))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", name, pid, c.logFile(name))
 	}
 	w.Flush()
 	fmt.Printf("API server  %s\nkubeconfig  %s\naudit log   %s\n", c.apiURL(), c.kubeconfig(), c.path(auditFile))
@@ -57,7 +59,14 @@ func (c *cluster) loadImages(ctx context.Context, files []string) error {
 		if _, err := os.Stat(abs); err != nil {
 			return err
 		}
-		if err := c.progress.step("loading "+file, func() error { return c.importArchive(ctx, abs) }); err != nil {
+		if err := c.progress.step("loading "+file, func() error {
+			for _, n := range c.nodes() {
+				if err := c.at(n).importArchive(ctx, abs); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
 			return err
 		}
 	}

@@ -34,18 +34,24 @@ type component struct {
 	limit time.Duration               // for ready
 }
 
-func (s settings) containerdSocket() string { return s.path("containerd", "containerd.sock") }
+func (s settings) containerdSocket() string { return s.own("containerd", "containerd.sock") }
 
 // components lists the cluster's programs in the order in which they start.
 func components(s settings, bins binaries) []component {
+	runtime := component{name: "containerd", argv: []string{"containerd", "--config", s.own("containerd.toml")}, ready: s.containerdReady, limit: 30 * time.Second}
+	proxy := component{name: "kube-proxy", argv: []string{bins.kube("kube-proxy"), "--config", s.own("kube-proxy.yaml")}}
+	kubelet := component{name: "kubelet", argv: kubeletArgs(s, bins)}
+	if s.isSecond {
+		return []component{runtime, proxy, kubelet}
+	}
 	return []component{
 		{name: "etcd", argv: etcdArgs(s, bins)},
 		{name: "kube-apiserver", argv: apiserverArgs(s, bins), ready: s.apiReady, limit: 90 * time.Second},
-		{name: "containerd", argv: []string{"containerd", "--config", s.path("containerd.toml")}, ready: s.containerdReady, limit: 30 * time.Second},
+		runtime,
 		{name: "kube-controller-manager", argv: controllerManagerArgs(s, bins)},
 		{name: "kube-scheduler", argv: schedulerArgs(s, bins)},
-		{name: "kube-proxy", argv: []string{bins.kube("kube-proxy"), "--config", s.path("kube-proxy.yaml")}},
-		{name: "kubelet", argv: kubeletArgs(s, bins)},
+		proxy,
+		kubelet,
 		{name: "coredns", argv: []string{bins.coredns, "-conf", s.path("Corefile")}},
 		{name: "local-path-provisioner", argv: provisionerArgs(s, bins)},
 	}
@@ -116,8 +122,8 @@ func schedulerArgs(s settings, bins binaries) []string {
 
 func kubeletArgs(s settings, bins binaries) []string {
 	return []string{
-		bins.kube("kubelet"), "--config=" + s.path("kubelet.yaml"), "--kubeconfig=" + s.path("kubelet.kubeconfig"),
-		"--root-dir=" + s.path("kubelet"), "--hostname-override=" + s.name(), "--node-ip=" + s.nodeIP().String(),
+		bins.kube("kubelet"), "--config=" + s.own("kubelet.yaml"), "--kubeconfig=" + s.path(s.credential("kubelet")+".kubeconfig"),
+		"--root-dir=" + s.own("kubelet"), "--hostname-override=" + s.nodeName(), "--node-ip=" + s.nodeIP().String(),
 	}
 }
 
@@ -135,7 +141,11 @@ func writeConfigs(s settings) error {
 	if err := makeCertificates(s, pki); err != nil {
 		return err
 	}
-	for _, user := range []string{"admin", "kube-controller-manager", "kube-scheduler", "kube-proxy", "kubelet", "coredns", "local-path-provisioner"} {
+	users := []string{"admin", "kube-controller-manager", "kube-scheduler", "kube-proxy", "coredns", "local-path-provisioner"}
+	for _, n := range s.nodes() {
+		users = append(users, n.credential("kubelet"))
+	}
+	for _, user := range users {
 		data, err := kubeconfigFor(s, pki, user)
 		if err != nil {
 			return err
@@ -146,18 +156,20 @@ func writeConfigs(s settings) error {
 	}
 	resolv := resolvConf(os.ReadFile)
 	files := map[string]string{
-		"resolv.conf":               resolv,
-		"audit-policy.yaml":         auditPolicy(),
-		"kubelet.yaml":              kubeletConfig(s, s.path("resolv.conf")),
-		"kube-proxy.yaml":           proxyConfig(s),
-		"containerd.toml":           containerdConfig(s, pauseImage),
-		"cni-conf/10-clew.conflist": cniConfig(s),
-		"Corefile":                  corefile(s, s.path("resolv.conf"), resolv != ""),
-		"local-path.json":           provisionerConfig(s),
-		"local-path-helper.yaml":    helperPod(),
+		s.path("resolv.conf"):            resolv,
+		s.path("audit-policy.yaml"):      auditPolicy(),
+		s.path("Corefile"):               corefile(s, s.path("resolv.conf"), resolv != ""),
+		s.path("local-path.json"):        provisionerConfig(s),
+		s.path("local-path-helper.yaml"): helperPod(),
 	}
-	for name, content := range files {
-		if err := writeFile(s.path(name), []byte(content), 0o644); err != nil {
+	for _, n := range s.nodes() {
+		files[n.own("kubelet.yaml")] = kubeletConfig(n, s.path("resolv.conf"))
+		files[n.own("kube-proxy.yaml")] = proxyConfig(n)
+		files[n.own("containerd.toml")] = containerdConfig(n, pauseImage)
+		files[n.own("cni-conf/10-clew.conflist")] = cniConfig(n)
+	}
+	for path, content := range files {
+		if err := writeFile(path, []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
@@ -229,7 +241,7 @@ func (s settings) containerdReady(ctx context.Context) error {
 // nodeReady returns nil once the node has reported, after since, that pods can run on it.
 // An older report may be that of a kubelet that was killed.
 func (s settings) nodeReady(ctx context.Context, since time.Time) error {
-	data, err := s.get(ctx, "/api/v1/nodes/"+s.name())
+	data, err := s.get(ctx, "/api/v1/nodes/"+s.nodeName())
 	if err != nil {
 		return err
 	}
@@ -240,7 +252,7 @@ func (s settings) nodeReady(ctx context.Context, since time.Time) error {
 // that, exec and logs do not find them.
 func (s settings) podsKnown(ctx context.Context) error {
 	var counts [2]int
-	for i, path := range []string{"/api/v1/nodes/" + s.name() + "/proxy/pods", "/api/v1/pods?fieldSelector=spec.nodeName=" + s.name()} {
+	for i, path := range []string{"/api/v1/nodes/" + s.nodeName() + "/proxy/pods", "/api/v1/pods?fieldSelector=spec.nodeName=" + s.nodeName()} {
 		data, err := s.get(ctx, path)
 		if err != nil {
 			return err

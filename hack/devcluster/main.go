@@ -1,4 +1,4 @@
-// Command devcluster runs a single-node Kubernetes on this machine, for development and
+// Command devcluster runs a Kubernetes with one node, or two, on this machine, for development and
 // tests. It needs root, Debian 12, Debian's package archive and the Go module proxy, but no
 // registry of container images.
 //
@@ -34,6 +34,8 @@ const usage = `usage: go run . COMMAND
   load-image ARCHIVE...   load images ("docker save" format) into the node
   build-image -t NAME:TAG [-f DOCKERFILE] [--build-arg K=V]... [--target STAGE] [--host-apt] [--no-load] CONTEXT
                           build an image on ` + baseImage + ` and load it
+  node-cut NAME           stop the second node's kubelet, and cut its network
+  node-heal NAME          connect it again, and wait until it is ready
   kill PROGRAM...         send SIGKILL to programs of the cluster; up starts them again
   save-etcd FOLDER        copy etcd's data of this moment
   restore-etcd FOLDER     restore etcd's data from such a copy
@@ -90,10 +92,10 @@ func (c *cluster) dispatchFault(ctx context.Context, args []string) error {
 	if args[0] == "kill" {
 		return c.kill(args[1:])
 	}
-	faults := map[string]func(context.Context, string) error{"save-etcd": c.saveEtcd, "restore-etcd": c.restoreEtcd}
+	faults := map[string]func(context.Context, string) error{"save-etcd": c.saveEtcd, "restore-etcd": c.restoreEtcd, "node-cut": c.cutNode, "node-heal": c.healNode}
 	fault, ok := faults[args[0]]
 	if ok && len(args) != 2 {
-		return fmt.Errorf("%s needs the path of one folder", args[0])
+		return fmt.Errorf("%s needs one argument\n%s", args[0], usage)
 	}
 	if ok {
 		return fault(ctx, args[1])

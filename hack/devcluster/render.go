@@ -97,8 +97,17 @@ clusterDomain: cluster.local
 clusterDNS: [%[7]s]
 resolvConf: %[8]q
 volumePluginDir: %[9]s
-`, s.nodeIP(), s.path("pki", "ca.crt"), s.path("pki", "kubelet-server.crt"), s.path("pki", "kubelet-server.key"),
-		s.containerdSocket(), s.name(), s.dnsIP(), resolv, s.path("volume-plugins"))
+%[10]s`, s.nodeIP(), s.path("pki", "ca.crt"), s.path("pki", s.credential("kubelet-server")+".crt"), s.path("pki", s.credential("kubelet-server")+".key"),
+		s.containerdSocket(), s.nodeName(), s.dnsIP(), resolv, s.path("volume-plugins"), registeredTaints(s))
+}
+
+// registeredTaints returns the part of kubelet's configuration about taints that the node has from the
+// beginning.
+func registeredTaints(s settings) string {
+	if !s.isSecond {
+		return ""
+	}
+	return "registerWithTaints: [{key: " + secondTaint + ", effect: NoSchedule}]\n"
 }
 
 func proxyConfig(s settings) string {
@@ -115,7 +124,7 @@ clientConnection: {kubeconfig: %[4]s}
 # The machine's connection tracking limits are not ours to change.
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 iptables: {minSyncPeriod: 200ms}
-`, s.nodeIP(), s.PodCIDR, s.name(), s.path("kube-proxy.kubeconfig"))
+`, s.nodeIP(), s.PodCIDR, s.nodeName(), s.path("kube-proxy.kubeconfig"))
 }
 
 // containerdConfig returns a configuration for containerd 1.6, the version of Debian 12.
@@ -151,8 +160,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         BinaryName = "runc"
         SystemdCgroup = false
-`, s.path("containerd", "root"), s.path("containerd", "state"), s.containerdSocket(),
-		s.path("containerd", "opt"), pauseImage, s.path("cni-conf"))
+`, s.own("containerd", "root"), s.own("containerd", "state"), s.containerdSocket(),
+		s.own("containerd", "opt"), pauseImage, s.own("cni-conf"))
 }
 
 // cniConfig connects each pod to the node by a veth pair of its own. Unlike a bridge, this
@@ -176,7 +185,7 @@ func cniConfig(s settings) string {
     {"type": "portmap", "capabilities": {"portMappings": true}}
   ]
 }
-`, s.name(), s.path("ipam"), s.PodCIDR)
+`, s.name(), s.own("ipam"), s.podCIDR())
 }
 
 // corefile returns a configuration of CoreDNS that resolves the cluster's names, and others

@@ -25,8 +25,8 @@ import (
 // holder names the pidfile of the process that keeps the namespaces open.
 const holder = "holder"
 
-func (s settings) pidFile(name string) string { return s.path("pids", name) }
-func (s settings) logFile(name string) string { return s.path("log", name+".log") }
+func (s settings) pidFile(name string) string { return s.own("pids", name) }
+func (s settings) logFile(name string) string { return s.own("log", name+".log") }
 
 // ownFolders are folders outside the state folder into which the node's programs write
 // regardless of their configuration. A folder below State is mounted over each.
@@ -47,7 +47,7 @@ func holderScript(s settings, pause string) string {
 	b.WriteString("mount --make-rprivate /\nmount --make-rshared /\n")
 	b.WriteString("mount -t tmpfs -o mode=755 tmpfs /run\nmkdir -p /run/lock /run/netns\n")
 	for _, target := range sortedKeys(ownFolders()) {
-		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(s.path(ownFolders()[target])), quote(target))
+		fmt.Fprintf(&b, "mount --bind %s %s\n", quote(s.own(ownFolders()[target])), quote(target))
 	}
 	b.WriteString("ip link set lo up\n")
 	fmt.Fprintf(&b, "exec %s\n", quote(pause))
@@ -106,7 +106,7 @@ func holderReady(s settings, pause string) error {
 func makeOwnFolders(s settings) ([]string, error) {
 	var made []string
 	for target, source := range ownFolders() {
-		if err := os.MkdirAll(s.path(source), 0o755); err != nil {
+		if err := os.MkdirAll(s.own(source), 0o755); err != nil {
 			return made, err
 		}
 		if _, err := os.Stat(target); errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +131,7 @@ func checkFree(s settings) error {
 		if err != nil {
 			continue
 		}
-		for name, own := range map[string]netip.Prefix{"CLEW_POD_CIDR": s.PodCIDR, "CLEW_SERVICE_CIDR": s.ServiceCIDR, "CLEW_LINK_CIDR": s.LinkCIDR} {
+		for name, own := range map[string]netip.Prefix{"CLEW_POD_CIDR": s.PodCIDR, "CLEW_SERVICE_CIDR": s.ServiceCIDR, "CLEW_LINK_CIDR": s.linkCIDR()} {
 			if own.Overlaps(p.Masked()) {
 				return fmt.Errorf("this machine has the address %s, which is in the cluster's network %s; set %s to a free network", a, own, name)
 			}
@@ -164,7 +164,7 @@ func connectNode(ctx context.Context, s settings) error {
 	if !ok {
 		return errors.New("the node's namespaces are gone")
 	}
-	pid, bits := strconv.Itoa(p.PID), "/"+strconv.Itoa(s.LinkCIDR.Bits())
+	pid, bits := strconv.Itoa(p.PID), "/"+strconv.Itoa(s.linkCIDR().Bits())
 	outside := [][]string{
 		{"ip", "link", "add", s.link(), "type", "veth", "peer", "name", "eth0", "netns", pid},
 		{"ip", "addr", "add", s.hostIP().String() + bits, "dev", s.link()},
@@ -176,10 +176,6 @@ func connectNode(ctx context.Context, s settings) error {
 		{"ip", "route", "add", "default", "via", s.hostIP().String()},
 		{"sysctl", "-q", "-w", "net.ipv4.ip_forward=1"},
 	}
-	routes := [][]string{
-		{"ip", "route", "add", s.PodCIDR.String(), "via", s.nodeIP().String()},
-		{"ip", "route", "add", s.ServiceCIDR.String(), "via", s.nodeIP().String()},
-	}
 	for _, argv := range outside {
 		if _, err := run(ctx, argv[0], argv[1:]...); err != nil {
 			return err
@@ -190,12 +186,7 @@ func connectNode(ctx context.Context, s settings) error {
 			return err
 		}
 	}
-	for _, argv := range routes {
-		if _, err := run(ctx, argv[0], argv[1:]...); err != nil {
-			return err
-		}
-	}
-	return nil
+	return addRoutes(ctx, s)
 }
 
 // allowEgress lets pods reach what this machine can reach.
@@ -218,8 +209,12 @@ func egressRules(s settings) [][]string {
 	rule := func(target string, match ...string) []string {
 		return append(append(match, comment...), target)
 	}
+	inside := s.link()
+	if s.Nodes == 2 {
+		inside = "clew" + strconv.Itoa(s.Instance) + "+" // the two nodes see each other's addresses
+	}
 	return [][]string{
-		rule("MASQUERADE", "-t", "nat", "-A", "POSTROUTING", "-s", s.LinkCIDR.String(), "!", "-o", s.link()),
+		rule("MASQUERADE", "-t", "nat", "-A", "POSTROUTING", "-s", s.linkCIDR().String(), "!", "-o", inside),
 		rule("ACCEPT", "-t", "filter", "-I", "FORWARD", "-i", s.link()),
 		rule("ACCEPT", "-t", "filter", "-I", "FORWARD", "-o", s.link()),
 	}

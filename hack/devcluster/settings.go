@@ -29,12 +29,16 @@ type settings struct {
 	// LinkCIDR is the /30 between this machine (the first address) and the node's network
 	// namespace (the second).
 	LinkCIDR netip.Prefix `json:"linkCIDR"`
+	// Nodes is 2 for a cluster with a second node, and 0 for one without.
+	Nodes int `json:"nodes,omitempty"`
 	// APIPort is the API server's port on the node's address.
 	APIPort int `json:"apiPort"`
 	// Kubernetes is the version that runs, such as v1.36.3.
 	Kubernetes string `json:"kubernetes"`
 	// Current is true if the user's own cluster is used instead.
 	Current bool `json:"-"`
+	// isSecond is true for the settings of the second node.
+	isSecond bool
 }
 
 // settingsFrom reads settings from environment variables; getenv is os.Getenv, except in
@@ -65,7 +69,31 @@ func settingsFrom(getenv func(string) string) (settings, error) {
 	if err := s.setFolders(getenv); err != nil {
 		return s, err
 	}
-	return s, s.setNetworks(getenv)
+	if err := s.setNetworks(getenv); err != nil {
+		return s, err
+	}
+	return s, s.setNodes(getenv)
+}
+
+// setNodes sets the number of nodes: that of the cluster that is up, unless another one is asked for.
+func (s *settings) setNodes(getenv func(string) string) error {
+	switch v := getenv("NODES"); v {
+	case "":
+		var saved settings
+		if data, err := os.ReadFile(s.path("settings.json")); err == nil && json.Unmarshal(data, &saved) == nil {
+			s.Nodes = saved.Nodes
+		}
+	case "1":
+	case "2":
+		s.Nodes = 2
+		// Unix socket paths end at 107 bytes, and those of the second node are two bytes longer.
+		if len(s.State) > 58 {
+			return fmt.Errorf("CLEW_STATE is %q (%d bytes); with two nodes it must be at most 58 bytes long, because it contains sockets", s.State, len(s.State))
+		}
+	default:
+		return fmt.Errorf("NODES is %q; it must be 1 or 2", v)
+	}
+	return nil
 }
 
 func (s *settings) setFolders(getenv func(string) string) error {
@@ -142,22 +170,30 @@ func nth(p netip.Prefix, n int) netip.Addr {
 	return a
 }
 
-// name is the name of the instance's control group, iptables rules and node.
+// name is the name of the instance, its iptables rules and its first node.
 func (s settings) name() string { return "clew-devcluster-" + strconv.Itoa(s.Instance) }
 
 // programs names the control group of the cluster's own programs.
 func (s settings) programs() string { return s.name() + "-programs" }
 
 // link is the name of the machine's end of the veth pair to the node.
-func (s settings) link() string { return "clew" + strconv.Itoa(s.Instance) }
+func (s settings) link() string {
+	if s.isSecond {
+		return "clew" + strconv.Itoa(s.Instance) + "b"
+	}
+	return "clew" + strconv.Itoa(s.Instance)
+}
 
-func (s settings) hostIP() netip.Addr { return nth(s.LinkCIDR, 1) }
-func (s settings) nodeIP() netip.Addr { return nth(s.LinkCIDR, 2) }
-func (s settings) apiIP() netip.Addr  { return nth(s.ServiceCIDR, 1) }
-func (s settings) dnsIP() netip.Addr  { return nth(s.ServiceCIDR, 10) }
+func (s settings) hostIP() netip.Addr { return nth(s.linkCIDR(), 1) }
+func (s settings) nodeIP() netip.Addr { return nth(s.linkCIDR(), 2) }
+
+// controlIP is the address of the first node, where the API server is.
+func (s settings) controlIP() netip.Addr { return nth(s.LinkCIDR, 2) }
+func (s settings) apiIP() netip.Addr     { return nth(s.ServiceCIDR, 1) }
+func (s settings) dnsIP() netip.Addr     { return nth(s.ServiceCIDR, 10) }
 
 func (s settings) apiURL() string {
-	return fmt.Sprintf("https://%s:%d", s.nodeIP(), s.APIPort)
+	return fmt.Sprintf("https://%s:%d", s.controlIP(), s.APIPort)
 }
 
 // path returns a path in the state folder.
@@ -205,6 +241,11 @@ func compareSettings(saved []byte, s settings) ([]string, error) {
 	}
 	if err := json.Unmarshal(now, &b); err != nil {
 		return nil, err
+	}
+	for k := range a {
+		if _, ok := b[k]; !ok {
+			b[k] = nil
+		}
 	}
 	var diffs []string
 	for k := range b {
