@@ -92,6 +92,12 @@ test-e2e: cluster deploy demo-image agent-images ## Tests on the development clu
 soak: prerequisites cluster envtest-assets deploy demo-image agent-images agent-images-oldest ## All tests, the destructive ones at full length (hours), with a table of what was done how often
 	@export CLEW_SOAK=1; $(call run-tests,unit integration modules e2e)
 
+.PHONY: test-nodes
+test-nodes: export NODES = 2
+test-nodes: cluster deploy demo-image ## Tests that lose the second node of a development cluster with two; CLEW_SOAK=1 at full length
+	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
+	  $(GO) tool ginkgo --tags e2e,soak,nodes --timeout 180m --label-filter nodes -v --silence-skips --no-color ./internal/e2e
+
 .PHONY: agents-table
 agents-table: cluster deploy agent-images agent-images-oldest ## Table of what each agent does, in two versions, when it is killed, refused or rate limited
 	@export CLEW_SOAK=1 KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \

@@ -4,7 +4,8 @@
 //
 // They have the build tag e2e and need a cluster with Clew installed, which
 // `make test-e2e` brings up. CLEW_SOAK=1 runs them at full length; the tag soak adds
-// those that have no short version. Processes are killed from the node itself, so the
+// those that have no short version, and the tag nodes those that lose a node of two (make
+// test-nodes). Processes are killed from the node itself, so the
 // specs run on the machine of the development cluster.
 //
 // Each spec has its own namespace and runs in parallel with others; those that disturb

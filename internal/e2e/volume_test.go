@@ -142,22 +142,27 @@ func (w *world) volume(ctx context.Context, claim, size string, mount func(folde
 	folder := nodeFolder(class)
 	onNode("mkdir", "-p", folder)
 	mount(folder)
-	volume := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: class},
-		Spec: corev1.PersistentVolumeSpec{
-			StorageClassName: class, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
-			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-			ClaimRef:                      &corev1.ObjectReference{Namespace: w.namespace, Name: claim},
-			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}},
-		},
-	}
+	volume := staticVolume(w.namespace, claim, class, size, folder)
 	Expect(w.kube.Create(ctx, volume)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {
 		_ = w.kube.Delete(ctx, volume)
 		onNode("umount", "--lazy", folder)
 	})
 	return class
+}
+
+// staticVolume returns a volume for a claim that is a folder, bound to no node.
+func staticVolume(namespace, claim, class, size, folder string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: class},
+		Spec: corev1.PersistentVolumeSpec{
+			StorageClassName: class, Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			ClaimRef:                      &corev1.ObjectReference{Namespace: namespace, Name: claim},
+			PersistentVolumeSource:        corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: folder}},
+		},
+	}
 }
 
 // clusterFolder returns the state folder of the development cluster, which holds its
