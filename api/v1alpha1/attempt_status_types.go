@@ -5,7 +5,7 @@ import (
 )
 
 // AttemptOutcome says how an attempt ended.
-// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;LimitReached;Stopped;Rewound;PodLost;PrepareFailed;Blocked
+// +kubebuilder:validation:Enum=Completed;AgentFailed;Suspended;LimitReached;Stopped;Rewound;PodLost;NodeLost;PrepareFailed;Blocked
 type AttemptOutcome string
 
 const (
@@ -25,6 +25,9 @@ const (
 	AttemptRewound AttemptOutcome = "Rewound"
 	// AttemptPodLost: the pod disappeared without Clew having deleted it.
 	AttemptPodLost AttemptOutcome = "PodLost"
+	// AttemptNodeLost: the pod's node could not be reached for as long as spec.nodeLoss says, or took
+	// the pod with it. Nothing that the pod may still send is accepted.
+	AttemptNodeLost AttemptOutcome = "NodeLost"
 	// AttemptPrepareFailed: the workspace could not be prepared; another try may help.
 	AttemptPrepareFailed AttemptOutcome = "PrepareFailed"
 	// AttemptBlocked: the workspace cannot be prepared until somebody acts.
@@ -40,7 +43,7 @@ const (
 	AttemptStart AttemptTrigger = "Start"
 	// AttemptRetry follows a failure.
 	AttemptRetry AttemptTrigger = "Retry"
-	// AttemptAfterPodLost follows a lost pod.
+	// AttemptAfterPodLost follows a lost pod, or a lost node.
 	AttemptAfterPodLost AttemptTrigger = "PodLost"
 	// AttemptResume follows a suspension, or a request to resume.
 	AttemptResume AttemptTrigger = "Resume"

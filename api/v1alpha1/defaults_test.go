@@ -42,6 +42,9 @@ func TestDefaults(t *testing.T) {
 	if diff := cmp.Diff(kept, read.Spec.CheckpointPolicy.Retention); diff != "" {
 		t.Errorf("spec.checkpointPolicy.retention (-want +got):\n%s", diff)
 	}
+	if diff := cmp.Diff(v1alpha1.NodeLoss{AfterSeconds: 300, Policy: v1alpha1.NodeLossReplace}, read.Spec.NodeLoss); diff != "" {
+		t.Errorf("spec.nodeLoss (-want +got):\n%s", diff)
+	}
 	if got := read.Spec.CheckpointPolicy.BeforeRiskyTools; got != nil {
 		t.Errorf("the schema gives the task the patterns of today: %+v", got)
 	}

@@ -90,7 +90,11 @@ const (
 	ReasonReplaced             = "Replaced"
 	// ReasonPlaceGivenUp: the attempt has ended before its agent started, since others waited for its
 	// place among the tasks that run at once.
-	ReasonPlaceGivenUp        = "PlaceGivenUp"
+	ReasonPlaceGivenUp = "PlaceGivenUp"
+	// ReasonNodeUnreachable: the node that has the task's pod or volume cannot be reached.
+	ReasonNodeUnreachable = "NodeUnreachable"
+	// ReasonNodeLost: the pod of an attempt was lost with its node.
+	ReasonNodeLost            = "NodeLost"
 	ReasonPromptNotFound      = "PromptNotFound"
 	ReasonCredentialsNotFound = "CredentialsNotFound"
 	ReasonDeleting            = "Deleting"
@@ -340,6 +344,10 @@ const (
 	// EventTaskJoined: a task became part of a contract, or the child of another one.
 	EventTaskJoined = "TaskJoined"
 	EventPodLost    = "PodLost"
+	// EventNodeUnreachable: the task begins to wait for the node that has its pod or volume.
+	EventNodeUnreachable = "NodeUnreachable"
+	// EventNodeLost: the pod of an attempt was lost with its node.
+	EventNodeLost   = "NodeLost"
 	EventVolumeLost = "VolumeLost"
 	// EventVolumeReleased: a suspended task has given its volume back.
 	EventVolumeReleased = "VolumeReleased"

@@ -282,9 +282,25 @@ type TaskStatus struct {
 	// rateLimit is set while consecutive attempts end with a rate limit of the model's API.
 	// +optional
 	RateLimit *RateLimitStatus `json:"rateLimit,omitempty"`
+	// claimName is the name of the task's PersistentVolumeClaim, once the task has left another one
+	// behind on a node; before that it is the task's name with -workspace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.endsWith('-workspace')",message="claimName must end in -workspace, as the names of all tasks' claims do"
+	ClaimName string `json:"claimName,omitempty"`
 	// claimUID is the UID of the PersistentVolumeClaim in use.
 	// +optional
 	ClaimUID string `json:"claimUID,omitempty"`
+	// formerClaims are the claims that the task has left behind on nodes that could not be reached,
+	// newest last. Each is deleted once its pod is gone.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	// +kubebuilder:validation:MaxItems=16
+	FormerClaims []FormerClaim `json:"formerClaims,omitempty"`
+	// unreachableNode is the node that the task waits for; absent if it waits for none.
+	// +optional
+	UnreachableNode *UnreachableNode `json:"unreachableNode,omitempty"`
 	// dependencies are the tasks in spec.dependsOn, as they stood when the task last looked at them
 	// before it started.
 	// +optional

@@ -273,6 +273,11 @@ type TaskSpec struct {
 	// +optional
 	OnFinish *OnFinish `json:"onFinish,omitempty"`
 
+	// nodeLoss says what becomes of the task when its node cannot be reached.
+	// +optional
+	// +kubebuilder:default={afterSeconds: 300, policy: Replace}
+	NodeLoss NodeLoss `json:"nodeLoss,omitempty"`
+
 	// acknowledge marks known losses, so that status conditions stop reporting them.
 	// +optional
 	Acknowledge *Acknowledgement `json:"acknowledge,omitempty"`

@@ -124,6 +124,9 @@ func badTasks() map[string]struct {
 		"too many objects":    {builders.KeepLast(10001), "should be less than or equal to 10000"},
 		"kept into the past":  {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.Retention.KeepForSeconds = ptr.To[int32](-1) }), "should be greater than or equal to 0"},
 		"time before the end": {spec(func(s *v1alpha1.TaskSpec) { s.OnFinish = &v1alpha1.OnFinish{AfterSeconds: -1} }), "spec.onFinish.afterSeconds"},
+		"node lost too soon":  {spec(func(s *v1alpha1.TaskSpec) { s.NodeLoss.AfterSeconds = 29 }), "nodeLoss.afterSeconds must be from 30 to 86400"},
+		"node lost too late":  {spec(func(s *v1alpha1.TaskSpec) { s.NodeLoss.AfterSeconds = 86401 }), "nodeLoss.afterSeconds must be from 30 to 86400"},
+		"unknown node policy": {spec(func(s *v1alpha1.TaskSpec) { s.NodeLoss.Policy = "Move" }), "spec.nodeLoss.policy"},
 		"unknown end":         {spec(func(s *v1alpha1.TaskSpec) { s.OnFinish = &v1alpha1.OnFinish{Action: "Archive"} }), "spec.onFinish.action"},
 		"deleted and adopting": {spec(func(s *v1alpha1.TaskSpec) {
 			s.Adopt, s.OnFinish = v1alpha1.AdoptLatest, &v1alpha1.OnFinish{Action: v1alpha1.FinishDelete}

@@ -150,6 +150,7 @@ func cacheOptions() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                   ours,
 			&corev1.PersistentVolumeClaim{}: ours,
+			&corev1.Node{}:                  {Transform: task.CachedNode},
 			&v1alpha1.Checkpoint{}:          {Transform: checkpoint.Cached},
 			&v1alpha1.Fork{}:                {Transform: fork.Cached},
 		},

@@ -13,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,12 +34,7 @@ func onFinish(action v1alpha1.FinishAction) builders.TaskOption {
 
 // claim returns the task's claim; nil if it has none.
 func (w *world) claim(name string) (*corev1.PersistentVolumeClaim, error) {
-	claim := &corev1.PersistentVolumeClaim{}
-	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: w.namespace, Name: resources.ClaimName(name)}, claim)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return claim, err
+	return w.claimNamed(resources.ClaimName(name))
 }
 
 // unused makes the task's claim one that no pod uses, so that a deletion takes effect at once: that is

@@ -83,6 +83,8 @@ type world struct {
 	grace time.Duration
 	// patience is how long a pod that does not start keeps a place that others want; 0 for long.
 	patience time.Duration
+	// ahead is by how much the clock of the controller of Tasks is ahead.
+	ahead time.Duration
 	// neighbour is another namespace that the manager watches; "" for none.
 	neighbour string
 	// workers are those of the controller of Tasks; 2 if 0.
@@ -151,7 +153,7 @@ func (w *world) startManager() {
 			DefaultTransform:  cache.TransformStripManagedFields(),
 			DefaultNamespaces: namespaces,
 			ByObject: map[client.Object]cache.ByObject{
-				&v1alpha1.Checkpoint{}: {Transform: checkpoint.Cached}, &v1alpha1.Fork{}: {Transform: fork.Cached},
+				&v1alpha1.Checkpoint{}: {Transform: checkpoint.Cached}, &v1alpha1.Fork{}: {Transform: fork.Cached}, &corev1.Node{}: {Transform: task.CachedNode},
 			},
 		},
 	})
@@ -170,7 +172,7 @@ func (w *world) startManager() {
 	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
 	phases := &toolcall.Phases{}
 	tasks := &task.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: clock.RealClock{}, Stamped: true,
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: aheadClock{by: w.ahead}, Stamped: true,
 		Pods: pods, Code: w.branches, Places: places.New(w.atOnce, mgr.GetCache()), PhaseCalls: phases,
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, cmp.Or(w.workers, 2))).To(Succeed())

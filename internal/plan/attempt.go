@@ -64,6 +64,9 @@ func (d *decision) followAttempt() {
 	}
 	d.noteAgentStart(a, v)
 	e, deadline := d.ending(a, v)
+	if e == nil {
+		e = d.nodeEnding(a, v)
+	}
 	switch {
 	case e != nil:
 		d.end(a, *e)
@@ -147,7 +150,7 @@ func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
 		// somewhere, so the number is not used again.
 		return d.lostEnding(a, "the manager was replaced before it recorded the pod, so another attempt takes its place")
 	}
-	return d.lostEnding(a, "the pod is gone")
+	return d.withNode(a, d.lostEnding(a, "the pod is gone"))
 }
 
 // lostEnding returns the ending of a pod that was deleted, by Clew, which has recorded why before,
@@ -251,6 +254,8 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 		d.addEntry(v1alpha1.EventTaskFailed, clew, e.reason+": "+e.message)
 	case v1alpha1.AttemptPodLost:
 		d.addEntry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
+	case v1alpha1.AttemptNodeLost:
+		d.addEntry(v1alpha1.EventNodeLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
 	case v1alpha1.AttemptAgentFailed:
 		d.s.RateLimit = e.rateLimit
 		if e.reason != v1alpha1.ReasonAgentRateLimited {

@@ -38,7 +38,9 @@ func Decide(o Observed, now time.Time) Plan {
 		d.dropOvertakenResume()
 		d.considerResume()
 		d.finishRelease()
+		d.dropFormerClaims()
 		d.steer()
+		d.noteReachable()
 		d.report()
 		d.publish()
 		d.considerRelease()
@@ -60,6 +62,8 @@ type decision struct {
 	plan  Plan
 	// waiting is why no pod was started; nil if one was, or if none was needed.
 	waiting *Blocker
+	// away is the node that the task waits for; nil if it waits for none.
+	away *absence
 	// awaited is why a task that has not begun cannot start because of others; nil if it can.
 	awaited *Blocker
 }
@@ -173,7 +177,6 @@ func (d *decision) delete() {
 		return
 	}
 	if d.stopAll() {
-		d.requeue(d.o.Limits.ProblemGrace)
 		d.reportHangingPod()
 		return
 	}
@@ -197,33 +200,50 @@ func (d *decision) delete() {
 	}
 }
 
-// reportHangingPod reports a pod that a deletion waits for, once the pod has outlived
-// its grace period. Reporting earlier is not worth a status write.
+// reportHangingPod reports a pod that a deletion waits for: one whose node cannot be reached, and one that
+// has outlived its grace period. Reporting earlier is not worth a status write.
 func (d *decision) reportHangingPod() {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
-		if v.finished || !v.deleting || d.now.Before(v.pod.DeletionTimestamp.Add(d.o.Limits.ProblemGrace)) {
-			continue
+		away := d.podAbsence(v)
+		message := ""
+		switch {
+		case v.finished || !v.deleting || away != nil && d.given(away):
+		case away != nil:
+			message = fmt.Sprintf("%s: the deletion waits until %s for pod %s to terminate; after that the kubelet ends it when the node is back",
+				away, stamp(d.lostAt(away)), v.pod.Name)
+			d.noteAway(away, message)
+		case !d.now.Before(v.pod.DeletionTimestamp.Add(d.o.Limits.ProblemGrace)):
+			message = fmt.Sprintf("the deletion waits for pod %s on node %s to terminate; if the node will not come back, delete the pod with --force", v.pod.Name, v.pod.Spec.NodeName)
 		}
-		d.setCondition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDeleting, fmt.Sprintf(
-			"the deletion waits for pod %s on node %s to terminate; if the node will not come back, delete the pod with --force",
-			v.pod.Name, v.pod.Spec.NodeName))
-		return
+		if message != "" {
+			d.setCondition(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonDeleting, message)
+			return
+		}
 	}
 }
 
-// stopAll deletes every pod that still runs, and reports whether there was one.
+// stopAll deletes every pod that still runs, and reports whether there is one to wait for.
 func (d *decision) stopAll() bool {
-	running := false
+	waits := false
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
 		if v.finished {
 			continue
 		}
-		running = true
 		d.stop(v)
+		away := d.podAbsence(v)
+		switch {
+		case away == nil || !v.deleting:
+			d.requeue(d.o.Limits.ProblemGrace)
+		case d.given(away):
+			continue // the kubelet ends it when the node is back
+		default:
+			d.requeueAt(d.lostAt(away))
+		}
+		waits = true
 	}
-	return running
+	return waits
 }
 
 // stop deletes the pod, unless it is being deleted already.

@@ -74,6 +74,11 @@ func (d *decision) agentSeen(a *v1alpha1.Attempt) time.Time {
 	switch v := d.views[a.Number]; {
 	case v != nil && v.agent != nil && !v.agent.FinishedAt.IsZero():
 		seen = v.agent.FinishedAt.Time
+	case v != nil && d.podAbsence(v) != nil: // nobody knows whether it runs
+		seen = d.podAbsence(v).since
+		if heard := d.heardOf(a); heard.After(seen) {
+			seen = heard
+		}
 	case v != nil && v.agentRuns && !v.finished:
 		if v.deleting && v.pod.DeletionTimestamp.Time.Before(seen) { // its node may be lost
 			seen = v.pod.DeletionTimestamp.Time
@@ -142,7 +147,7 @@ func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
 
 // requeueAtLimit asks for another decision when a running agent reaches a limit of time.
 func (d *decision) requeueAtLimit(a *v1alpha1.Attempt, v *podView) {
-	if limit := d.task.Spec.DeadlineSeconds; limit != nil && v.agentRuns && a.AgentStartTime != nil {
+	if limit := d.task.Spec.DeadlineSeconds; limit != nil && v.agentRuns && a.AgentStartTime != nil && d.podAbsence(v) == nil {
 		d.requeueAt(a.AgentStartTime.Add(time.Duration(*limit-d.s.ActiveSeconds) * time.Second))
 	}
 }

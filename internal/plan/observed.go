@@ -30,6 +30,17 @@ type Observed struct {
 	Claim *corev1.PersistentVolumeClaim
 	// StorageClass is that of Claim. See Plan.InspectClass.
 	StorageClass StorageClass
+	// Nodes are the nodes, by name, of the pods that have not finished, and that of an active attempt.
+	Nodes map[string]Node
+	// Elsewhere is true if the cluster has a node that can be reached. It has to be known only if one
+	// of Nodes or of the volume's cannot.
+	Elsewhere bool
+	// Volume is the PersistentVolume of Claim. See Plan.InspectVolume.
+	Volume Volume
+	// Durable is the last durable checkpoint, if the latest one is not. See Plan.InspectDurable.
+	Durable Durable
+	// FormerClaims are those that the status says were left behind, as far as they exist.
+	FormerClaims []corev1.PersistentVolumeClaim
 	// GrowthRefused is why the API server did not let Claim grow to the size in the spec, if neither
 	// of them has changed since; "" if it did, or was not asked.
 	GrowthRefused string
@@ -292,6 +303,10 @@ type Plan struct {
 	Inspect int64
 	// InspectClass is the storage class of which Observed.StorageClass has to be known; "" for none.
 	InspectClass string
+	// InspectVolume is the PersistentVolume of which Observed.Volume has to be known; "" for none.
+	InspectVolume string
+	// InspectDurable asks for Observed.Durable.
+	InspectDurable bool
 	// Verify is the checkpoint to be verified soon; 0 for none.
 	Verify int64
 	// GrowClaim is a larger size for the task's claim, after the status was written; nil for none.
@@ -299,6 +314,9 @@ type Plan struct {
 	// DeleteClaim is the UID of the claim to delete after the status was written, which says that it
 	// was released; "" for none.
 	DeleteClaim string
+	// DropClaims are claims to delete after the status was written, which says that they were left
+	// behind.
+	DropClaims []ObjectRef
 	// DeleteTask asks for the Task to be deleted as it is after the status was written.
 	DeleteTask bool
 	// StopPods are the pods to delete, with their grace period, after the status was written:
@@ -339,7 +357,7 @@ type Plan struct {
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
 	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil ||
-		p.Verify != 0 || p.GrowClaim != nil || p.DeleteClaim != "" || p.DeleteTask
+		p.Verify != 0 || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask
 }
 
 // PodRef identifies a pod by its name and UID, so that it never means a later pod of

@@ -70,7 +70,7 @@ func (d *decision) markUnstarted(a *v1alpha1.Attempt) {
 		return
 	}
 	switch a.Outcome {
-	case v1alpha1.AttemptStopped, v1alpha1.AttemptSuspended, v1alpha1.AttemptPodLost:
+	case v1alpha1.AttemptStopped, v1alpha1.AttemptSuspended, v1alpha1.AttemptPodLost, v1alpha1.AttemptNodeLost:
 		a.Reason = v1alpha1.ReasonPreparing
 	}
 }
@@ -90,7 +90,7 @@ func withoutAgent(a v1alpha1.Attempt) bool {
 	switch a.Outcome {
 	case v1alpha1.AttemptPrepareFailed:
 		return a.Trigger == v1alpha1.AttemptRewind || a.Trigger == v1alpha1.AttemptResume
-	case v1alpha1.AttemptPodLost, v1alpha1.AttemptStopped, v1alpha1.AttemptSuspended:
+	case v1alpha1.AttemptPodLost, v1alpha1.AttemptNodeLost, v1alpha1.AttemptStopped, v1alpha1.AttemptSuspended:
 		return a.Trigger == v1alpha1.AttemptRewind && a.Outcome != v1alpha1.AttemptSuspended ||
 			a.Trigger == v1alpha1.AttemptResume && a.Reason == v1alpha1.ReasonPreparing
 	case v1alpha1.AttemptBlocked, "":

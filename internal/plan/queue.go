@@ -78,7 +78,7 @@ func HoldsPlace(task *v1alpha1.Task) bool {
 		return false // it has given its place up since
 	}
 	switch last.Outcome {
-	case v1alpha1.AttemptPodLost, v1alpha1.AttemptPrepareFailed, v1alpha1.AttemptStopped:
+	case v1alpha1.AttemptPodLost, v1alpha1.AttemptNodeLost, v1alpha1.AttemptPrepareFailed, v1alpha1.AttemptStopped:
 		return last.PlaceGivenUpTime == nil && unstarted(task.Status.Attempts) < maxUnstarted
 	case v1alpha1.AttemptAgentFailed:
 		return last.Reason == v1alpha1.ReasonRetrying &&

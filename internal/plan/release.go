@@ -36,7 +36,7 @@ type Stored struct {
 // volume returns the task's claim; nil if it has none, or only one that the status says was released.
 func (d *decision) volume() *corev1.PersistentVolumeClaim {
 	c := d.o.Claim
-	if c == nil || !resources.IsOf(c, d.task) || d.s.Released != nil && d.s.Released.ClaimUID == string(c.UID) {
+	if c == nil || c.Name != d.claimName() || !resources.IsOf(c, d.task) || d.s.Released != nil && d.s.Released.ClaimUID == string(c.UID) {
 		return nil
 	}
 	return c
@@ -119,7 +119,7 @@ func (d *decision) forgetPendingRelease() {
 // be found out, and what the status says then stays.
 func (d *decision) releaseHold(because releaseReason) (hold string, known bool) {
 	for i := range d.o.Pods {
-		if v := inspect(&d.o.Pods[i]); !v.finished {
+		if v := inspect(&d.o.Pods[i]); !v.finished && !d.leftBehind(v.pod) {
 			return fmt.Sprintf("the volume is kept until pod %s has terminated; if its node will not come back, delete the pod with --force", v.pod.Name), true
 		}
 	}

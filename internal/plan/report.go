@@ -114,6 +114,10 @@ func (d *decision) advice(reason string) string {
 func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 	v := d.views[a.Number]
 	switch {
+	case v != nil && d.podAbsence(v) != nil:
+		return v1alpha1.ReasonNodeUnreachable, d.awayMessage(a, v)
+	case v != nil && v.pod.Spec.NodeName == "" && d.waiting != nil:
+		return d.waiting.Reason, d.waiting.Message
 	case a.Reason == v1alpha1.ReasonSuspending:
 		return a.Reason, "the agent is being stopped with a checkpoint"
 	case a.Reason == v1alpha1.ReasonRewinding:
@@ -260,10 +264,10 @@ func (d *decision) lastActivity() *metav1.Time {
 }
 
 // activityDue returns when the time of the last activity in the status is out of date;
-// tracked is false when no agent runs, since only a running agent justifies the write.
+// tracked is false when no agent is known to run, since only a running agent justifies the write.
 func (d *decision) activityDue() (next time.Time, tracked bool) {
 	a := d.active()
-	if a == nil || d.views[a.Number] == nil || !d.views[a.Number].agentRuns || !d.o.History.Known || d.behind() || d.o.Limits.ActivityEvery == 0 {
+	if a == nil || d.away != nil || d.views[a.Number] == nil || !d.views[a.Number].agentRuns || !d.o.History.Known || d.behind() || d.o.Limits.ActivityEvery == 0 {
 		return time.Time{}, false
 	}
 	return d.reportedActivity(a).Add(d.o.Limits.ActivityEvery), true

@@ -37,6 +37,9 @@ type scene struct {
 	// stored and class are what the stores say when a decision depends on it.
 	stored Stored
 	class  StorageClass
+	// volume is the PersistentVolume of each claim, and durable the last durable checkpoint.
+	volume  Volume
+	durable Durable
 	// deleted is set once the Task is being deleted because it has finished.
 	deleted bool
 }
@@ -47,7 +50,7 @@ func newScene(t *testing.T, options ...builders.TaskOption) *scene {
 	options = append([]builders.TaskOption{builders.WithUID("uid-of-task")}, options...)
 	s.o = Observed{Task: builders.Task("tidy-up", options...), Limits: DefaultLimits()}
 	s.o.Task.Finalizers = []string{v1alpha1.TaskFinalizer}
-	s.o.History, s.o.Publication = History{Known: true}, Publication{Known: true}
+	s.o.History, s.o.Publication, s.o.Elsewhere = History{Known: true}, Publication{Known: true}, true
 	return s
 }
 
@@ -94,10 +97,26 @@ func (s *scene) step() *scene {
 
 // decide decides, and once more with what the decision depends on.
 func (s *scene) decide() Plan {
-	s.o.Stored, s.o.StorageClass = Stored{}, StorageClass{}
+	s.o.Stored, s.o.StorageClass, s.o.Volume, s.o.Durable = Stored{}, StorageClass{}, Volume{}, Durable{}
 	p := Decide(s.o, s.now)
-	if p.Inspect == 0 && p.InspectClass == "" {
-		return p
+	for range 2 {
+		if p.Inspect == 0 && p.InspectClass == "" && p.InspectVolume == "" && !p.InspectDurable {
+			break
+		}
+		s.inspect(p)
+		p = Decide(s.o, s.now)
+	}
+	return p
+}
+
+// inspect looks at what a plan asks for.
+func (s *scene) inspect(p Plan) {
+	if p.InspectVolume != "" {
+		s.o.Volume = s.volume
+		s.o.Volume.Name = p.InspectVolume
+	}
+	if p.InspectDurable {
+		s.o.Durable = s.durable
 	}
 	if p.Inspect != 0 && s.stored.Known {
 		s.o.Stored = s.stored
@@ -106,7 +125,6 @@ func (s *scene) decide() Plan {
 	if p.InspectClass != "" {
 		s.o.StorageClass = s.class
 	}
-	return Decide(s.o, s.now)
 }
 
 // checkReasons checks that the table of reasons lists each reason of the status for the
@@ -167,8 +185,14 @@ func (s *scene) carryOut(p Plan) {
 		if n := newestPublisher(p.Status); n != newestPublisher(s.o.Task.Status) {
 			s.o.ReservedPublisher = n
 		}
+		if p.Status.ClaimName != s.o.Task.Status.ClaimName && s.o.Claim != nil {
+			s.o.FormerClaims, s.o.Claim = append(s.o.FormerClaims, *s.o.Claim), nil
+		}
 		s.o.Task.Status = p.Status
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
+	}
+	for _, ref := range p.DropClaims {
+		s.o.FormerClaims = slices.DeleteFunc(s.o.FormerClaims, func(c corev1.PersistentVolumeClaim) bool { return string(c.UID) == ref.UID })
 	}
 	if p.DeleteClaim != "" {
 		if !p.Write && s.o.Task.Status.Released == nil {
@@ -213,7 +237,7 @@ func newestPublisher(s v1alpha1.TaskStatus) int64 {
 
 func (s *scene) startPod(p *Pod) {
 	for i := range s.o.Pods {
-		if !inspect(&s.o.Pods[i]).finished {
+		if !inspect(&s.o.Pods[i]).finished && resources.MountedClaim(&s.o.Pods[i]) == resources.ClaimOf(s.o.Task) {
 			s.Fatalf("pod %d was started while pod %s runs: two writers of one worktree", p.Attempt, s.o.Pods[i].Name)
 		}
 	}

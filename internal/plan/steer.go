@@ -60,7 +60,7 @@ func (d *decision) steer() {
 	if want == wantNothing {
 		return
 	}
-	if d.waitForPods() {
+	if d.settleVolume() || d.waitForPods() {
 		return
 	}
 	if at := d.notBefore(want); d.now.Before(at) {
@@ -105,7 +105,7 @@ func (d *decision) steerActive(a *v1alpha1.Attempt, want want) {
 		}
 		d.requeue(0)
 	case v == nil:
-		if !d.waitForPods() {
+		if !d.settleVolume() && !d.waitForPods() {
 			d.makePod(a)
 		}
 	case reason != "":
@@ -145,6 +145,10 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 	if v != nil && v.problem != nil && !v.agentRuns && d.outdated(v) {
 		return v1alpha1.ReasonReplaced
 	}
+	// So is one that no node can take, since the volume is on a node that is lost.
+	if v != nil && d.missesVolume(v) {
+		return v1alpha1.ReasonReplaced
+	}
 	if d.givesPlaceUp(a, v) {
 		return v1alpha1.ReasonPlaceGivenUp
 	}
@@ -152,11 +156,12 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 }
 
 // waitForPods stops a pod of an earlier attempt that still runs, and reports whether
-// there is one: a worktree never has two writers.
+// there is one: a worktree never has two writers. One that is left behind with its volume has
+// another worktree.
 func (d *decision) waitForPods() bool {
 	for i := range d.o.Pods {
 		v := inspect(&d.o.Pods[i])
-		if v.finished {
+		if v.finished || d.leftBehind(v.pod) {
 			continue
 		}
 		if !v.ending() {
@@ -324,7 +329,7 @@ func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 		return v1alpha1.AttemptStart
 	case d.resuming():
 		return v1alpha1.AttemptResume
-	case last.Outcome == v1alpha1.AttemptPodLost:
+	case last.Outcome == v1alpha1.AttemptPodLost, last.Outcome == v1alpha1.AttemptNodeLost:
 		return v1alpha1.AttemptAfterPodLost
 	case last.Outcome == v1alpha1.AttemptAgentFailed || last.Outcome == v1alpha1.AttemptPrepareFailed:
 		return v1alpha1.AttemptRetry

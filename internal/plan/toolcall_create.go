@@ -78,7 +78,7 @@ func (d *calling) childSpec(in *toolcall.CreateInput, name string) (*v1alpha1.Ta
 		Repository: lead.Repository, Prompt: &in.Prompt, Agent: lead.Agent, Tools: workersTools(lead.Tools), Template: lead.Template,
 		Workspace: lead.Workspace, OperatingMode: v1alpha1.OperatingModeRunning, CheckpointPolicy: lead.CheckpointPolicy, Conversation: lead.Conversation,
 		BackoffLimit: lead.BackoffLimit, RetryOn: lead.RetryOn, FailOn: lead.FailOn, DeadlineSeconds: lead.DeadlineSeconds, Priority: lead.Priority,
-		OnFinish: lead.OnFinish, Role: v1alpha1.RoleWorker, ParentRef: &v1alpha1.NameReference{Name: d.lead.Name},
+		OnFinish: lead.OnFinish, NodeLoss: lead.NodeLoss, Role: v1alpha1.RoleWorker, ParentRef: &v1alpha1.NameReference{Name: d.lead.Name},
 	}
 	if c := lead.Children; c != nil && c.Template != nil {
 		applyChildTemplate(spec, c.Template)

@@ -132,6 +132,15 @@ func (l LiveTasks) get(ctx context.Context, id Identity) (*clewv1alpha1.Task, er
 	return task, nil
 }
 
+// checkLost refuses the pod of an attempt that was lost with its node: the task has gone on without it.
+func checkLost(a clewv1alpha1.Attempt, id Identity) error {
+	if a.Outcome == clewv1alpha1.AttemptNodeLost {
+		return fail(ErrPodGone, "attempt %d of the task %s/%s was lost with its node, and the task went on without it; the pod %s should exit",
+			id.Attempt, id.Namespace, id.TaskName, id.PodName)
+	}
+	return nil
+}
+
 // checkAttempt looks for the pod among the attempts that the manager started,
 // oldest first. Each attempt is recorded before its pod is created. The pod's UID is
 // recorded with the manager's next write, so until then the name of the newest
@@ -144,7 +153,7 @@ func checkAttempt(attempts []clewv1alpha1.Attempt, id Identity) error {
 		}
 		newest := i == len(attempts)-1 && a.Outcome == ""
 		if a.PodName == id.PodName && (a.PodUID == id.PodUID || a.PodUID == "" && newest) {
-			return nil
+			return checkLost(a, id)
 		}
 		return fail(ErrForbidden, "the pod %s/%s is not the pod of attempt %d of the task %s: Clew created a different one", id.Namespace, id.PodName, id.Attempt, id.TaskName)
 	}

@@ -25,6 +25,7 @@ func TestOnlyAPodThatTheManagerCreatedIsATasks(t *testing.T) {
 		{Number: 4, PodName: "fix-4", Outcome: v1alpha1.AttemptPodLost}, // it is unknown whether it had a pod
 		{Number: 5, PodName: "fix-5", PodUID: "uid-5"},
 	}
+	left := append(attempts[:1:1], v1alpha1.Attempt{Number: 5, PodName: "fix-5", PodUID: "uid-5", Outcome: v1alpha1.AttemptNodeLost})
 	reserved := append(attempts[:2:2], v1alpha1.Attempt{Number: 5, PodName: "fix-5"})
 	for name, test := range map[string]struct {
 		attempts  []v1alpha1.Attempt
@@ -39,6 +40,7 @@ func TestOnlyAPodThatTheManagerCreatedIsATasks(t *testing.T) {
 		"another pod with the same number":                        {attempts, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
 		"another pod, while the UID is not recorded":              {reserved, 5, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
 		"a pod of an abandoned number":                            {attempts, 4, "fix-4", "uid-4", podidentity.ErrForbidden, podidentity.ErrPodGone},
+		"one that was lost with its node, and is back":            {left, 5, "fix-5", "uid-5", podidentity.ErrPodGone, nil},
 		"a pod of the next number":                                {attempts, 6, "fix-6", "uid-6", podidentity.ErrForbidden, podidentity.ErrPodGone},
 		"a pod of the highest number":                             {attempts, math.MaxInt64, "forged", "forged", podidentity.ErrForbidden, podidentity.ErrPodGone},
 		"a pod of a task that was never started":                  {nil, 1, "fix-1", "uid-1", podidentity.ErrForbidden, podidentity.ErrPodGone},

@@ -17,6 +17,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,8 +58,35 @@ func BranchPublisherName(c *v1alpha1.Checkpoint, branch string, number int64) st
 	return PublisherName(c.Spec.TaskRef.Name+"-"+hex.EncodeToString(sum[:5]), number)
 }
 
-// ClaimName returns the name of a task's PersistentVolumeClaim.
-func ClaimName(task string) string { return task + "-workspace" }
+// claimSuffix ends the names of all tasks' claims.
+const claimSuffix = "-workspace"
+
+// ClaimName returns the name of the first PersistentVolumeClaim of a task.
+func ClaimName(task string) string { return task + claimSuffix }
+
+// ClaimOf returns the name of a task's PersistentVolumeClaim, as its status has it.
+func ClaimOf(task *v1alpha1.Task) string { return cmp.Or(task.Status.ClaimName, ClaimName(task.Name)) }
+
+// NextClaimName returns the name of the claim that follows the one with the given name, which is left
+// behind: TASK.2-workspace, and so on. No name of a task has a dot, so no other task's claim has it.
+func NextClaimName(task, left string) string {
+	number, ok := strings.CutPrefix(strings.TrimSuffix(left, claimSuffix), task+".")
+	n, err := strconv.Atoi(number)
+	if !ok || err != nil {
+		n = 1
+	}
+	return ClaimName(task + "." + strconv.Itoa(n+1))
+}
+
+// MountedClaim returns the name of the claim with the workspace of a task's pod; "" if it has none.
+func MountedClaim(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == workspaceVolume && v.PersistentVolumeClaim != nil {
+			return v.PersistentVolumeClaim.ClaimName
+		}
+	}
+	return ""
+}
 
 // Labels returns the labels of everything that Clew creates for a task.
 func Labels(task *v1alpha1.Task) map[string]string {
@@ -116,7 +144,7 @@ func NewClaim(task *v1alpha1.Task, fallback corev1.PersistentVolumeAccessMode) *
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: task.Namespace,
-			Name:      ClaimName(task.Name),
+			Name:      ClaimOf(task),
 			Labels:    Labels(task),
 		},
 		Spec: corev1.PersistentVolumeClaimSpec{

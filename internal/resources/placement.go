@@ -33,6 +33,26 @@ func avoidNode(spec *corev1.PodSpec, node string) {
 	}
 }
 
+// stayOnNode keeps Kubernetes from deleting a pod whose node cannot be reached, unless the template says
+// when it is to: Clew itself decides on that, as the task's nodeLoss says. Two that count the same time
+// would stop an agent whose node is back in between.
+func stayOnNode(spec *corev1.PodSpec) {
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
+		if !slices.ContainsFunc(spec.Tolerations, func(t corev1.Toleration) bool { return staysDespite(t, taint) }) {
+			spec.Tolerations = append(spec.Tolerations, corev1.Toleration{
+				Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute,
+			})
+		}
+	}
+}
+
+// staysDespite reports whether a toleration is about how long a pod stays on a node with a taint, of any
+// value.
+func staysDespite(t corev1.Toleration, taint string) bool {
+	return (t.Key == taint || t.Key == "") && t.Operator == corev1.TolerationOpExists &&
+		(t.Effect == corev1.TaintEffectNoExecute || t.Effect == "")
+}
+
 // AvoidedNode returns the node that avoidNode keeps a pod off; "" for none.
 func AvoidedNode(pod *corev1.Pod) string {
 	a := pod.Spec.Affinity

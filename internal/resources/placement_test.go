@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/resources"
@@ -42,5 +43,43 @@ func TestAPodIsKeptOffANode(t *testing.T) {
 				t.Errorf("the pod of another attempt avoids %q", node)
 			}
 		})
+	}
+}
+
+func TestKubernetesDeletesNoPodWhoseNodeCannotBeReached(t *testing.T) {
+	stays := func(key string) corev1.Toleration {
+		return corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}
+	}
+	notReady, unreachable := stays("node.kubernetes.io/not-ready"), stays("node.kubernetes.io/unreachable")
+	soon := unreachable
+	soon.TolerationSeconds = ptr.To[int64](10)
+	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpEqual, Value: "big", Effect: corev1.TaintEffectNoSchedule}
+	all := corev1.Toleration{Operator: corev1.TolerationOpExists}
+	for name, c := range map[string]struct{ given, want []corev1.Toleration }{
+		"whatever the template tolerates":      {[]corev1.Toleration{gpu}, []corev1.Toleration{gpu, notReady, unreachable}},
+		"unless the template says when":        {[]corev1.Toleration{soon}, []corev1.Toleration{soon, notReady}},
+		"and twice is not needed":              {[]corev1.Toleration{all}, []corev1.Toleration{all}},
+		"without a toleration of the template": {nil, []corev1.Toleration{notReady, unreachable}},
+	} {
+		pod := newPod(t, resources.PodRequest{Task: task(func(t *v1alpha1.Task) { t.Spec.Template.Spec.Tolerations = c.given })})
+		if diff := cmp.Diff(c.want, pod.Spec.Tolerations); diff != "" {
+			t.Errorf("%s: tolerations (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestTheClaimsOfATaskFollowOneAnother(t *testing.T) {
+	given := task()
+	for _, want := range []string{"tidy-up-workspace", "tidy-up.2-workspace", "tidy-up.3-workspace"} {
+		if got := resources.ClaimOf(given); got != want {
+			t.Fatalf("the claim is %s, want %s", got, want)
+		}
+		if got := resources.MountedClaim(newPod(t, resources.PodRequest{Task: given})); got != want {
+			t.Errorf("the pod mounts %s, want %s", got, want)
+		}
+		if got := resources.NewClaim(given, "").Name; got != want {
+			t.Errorf("the claim that is made is %s, want %s", got, want)
+		}
+		given.Status.ClaimName = resources.NextClaimName(given.Name, resources.ClaimOf(given))
 	}
 }

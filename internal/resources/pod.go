@@ -106,6 +106,7 @@ func newPod(request PodRequest, options Options) (*corev1.Pod, error) {
 	b.masks = masksOf(*b.agent(), pod.Spec.Volumes, request.PrepareOnly)
 	b.setPodDefaults()
 	avoidNode(&pod.Spec, request.AvoidedNode)
+	stayOnNode(&pod.Spec)
 	if request.PrepareOnly {
 		pod.Spec.Volumes = nil
 	}
@@ -279,7 +280,7 @@ func (b *podBuilder) setPodDefaults() {
 func (b *podBuilder) addVolumes() {
 	volumes := []corev1.Volume{
 		{Name: workspaceVolume, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(b.request.Task.Name)},
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimOf(b.request.Task)},
 		}},
 		{Name: runVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		{Name: scratchVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},

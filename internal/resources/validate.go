@@ -159,7 +159,7 @@ func volumeRules() []templateRule {
 			})},
 		{`claims whose names end in -workspace are the volumes of tasks, with Clew's own records on them, and cannot be mounted: start from a task's work with startFrom, or give a claim of your own another name`,
 			anyVolume(func(_ template, v corev1.Volume) bool {
-				return v.PersistentVolumeClaim != nil && strings.HasSuffix(v.PersistentVolumeClaim.ClaimName, ClaimName(""))
+				return v.PersistentVolumeClaim != nil && strings.HasSuffix(v.PersistentVolumeClaim.ClaimName, claimSuffix)
 			})},
 		{`projected service account tokens are refused: task pods get no credentials of the cluster`,
 			anyVolume(func(_ template, v corev1.Volume) bool {

@@ -256,9 +256,17 @@ func (r *Reconciler) reportRecordDelay(ctx context.Context, task *v1alpha1.Task,
 	return nil
 }
 
-// releaseClaim deletes or keeps the claim according to the current workspace.retention.
+// releaseClaim deletes or keeps the claim according to the current workspace.retention, and deletes those
+// that were left behind.
 func (r *Reconciler) releaseClaim(ctx context.Context, task *v1alpha1.Task) error {
-	claim, err := read[corev1.PersistentVolumeClaim](ctx, r.Live, task.Namespace, resources.ClaimName(task.Name))
+	var former []plan.ObjectRef
+	for _, f := range task.Status.FormerClaims {
+		former = append(former, plan.ObjectRef{Name: f.Name, UID: f.UID})
+	}
+	if err := r.dropClaims(ctx, task.Namespace, former); err != nil {
+		return err
+	}
+	claim, err := read[corev1.PersistentVolumeClaim](ctx, r.Live, task.Namespace, resources.ClaimOf(task))
 	if err != nil || claim == nil || !resources.IsOf(claim, task) {
 		return err
 	}

@@ -233,7 +233,13 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 		return o, fmt.Errorf("list the pods of the task: %w", err)
 	}
 	o.Pods, o.Publishers = partition(o.Pods)
-	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimName(task.Name)); err != nil {
+	if o.Claim, err = read[corev1.PersistentVolumeClaim](ctx, v.reader, task.Namespace, resources.ClaimOf(task)); err != nil {
+		return o, err
+	}
+	if err := r.observeNodes(ctx, task, v.reader, &o); err != nil {
+		return o, err
+	}
+	if err := r.observeFormerClaims(ctx, task, v.reader, &o); err != nil {
 		return o, err
 	}
 	o.GrowthRefused = m.growthRefused.of(task, o.Claim)

@@ -64,6 +64,8 @@ type known struct {
 	growthAnswered bool
 	// class is the storage class of the claim, as it was read last.
 	class readClass
+	// volume is the claim's PersistentVolume, as it was read last.
+	volume readVolume
 	// verification is the number of the checkpoint whose verification this process requested last.
 	verification int64
 	// lastWrite is when the status was last written.

@@ -187,7 +187,7 @@ func (r *Reconciler) emitEvents(task *v1alpha1.Task, entries []v1alpha1.HistoryE
 	for _, e := range entries {
 		kind := corev1.EventTypeNormal
 		switch e.Reason {
-		case v1alpha1.EventTaskFailed, v1alpha1.EventPodLost, v1alpha1.EventVolumeLost,
+		case v1alpha1.EventTaskFailed, v1alpha1.EventPodLost, v1alpha1.EventNodeUnreachable, v1alpha1.EventNodeLost, v1alpha1.EventVolumeLost,
 			v1alpha1.EventOperationRefused, v1alpha1.EventOperationFailed, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap, v1alpha1.ReasonGrowthRefused:
 			kind = corev1.EventTypeWarning
 		}

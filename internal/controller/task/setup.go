@@ -37,6 +37,8 @@ const gather = 100 * time.Millisecond
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get
 // +kubebuilder:rbac:groups="",resources=serviceaccounts,verbs=get;create
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
@@ -67,11 +69,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksByAwaited, awaitedNames); err != nil {
 		return err
 	}
+	if err := indexNodes(mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("task").
 		For(&v1alpha1.Task{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.tasksOnNode), builder.WithPredicates(nodeNews())).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(sourceOf), builder.WithPredicates(startPointResolved())).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.waitingForTask), builder.WithPredicates(startpoint.NewCheckpoint())).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.familyOf), builder.WithPredicates(familyNews())).

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -40,16 +41,36 @@ func (g growthRefusal) of(task *v1alpha1.Task, claim *corev1.PersistentVolumeCla
 // decide lets package plan decide, and reads what the decision turns out to depend on.
 func (r *Reconciler) decide(ctx context.Context, o *plan.Observed, m *known) plan.Plan {
 	p := plan.Decide(*o, r.Clock.Now())
-	if p.Inspect == 0 && p.InspectClass == "" {
-		return p
+	for range 2 { // the first answer may raise another question
+		if p.Inspect == 0 && p.InspectClass == "" && p.InspectVolume == "" && !p.InspectDurable {
+			break
+		}
+		r.inspect(ctx, o, p, m)
+		p = plan.Decide(*o, r.Clock.Now())
 	}
+	return p
+}
+
+// inspect reads what a plan asks for.
+func (r *Reconciler) inspect(ctx context.Context, o *plan.Observed, p plan.Plan, m *known) {
 	if p.Inspect != 0 {
 		o.Stored = r.stored(ctx, o.Task, p.Inspect, m)
 	}
 	if p.InspectClass != "" {
 		o.StorageClass = r.storageClass(ctx, p.InspectClass, m)
 	}
-	return plan.Decide(*o, r.Clock.Now())
+	if p.InspectVolume != "" {
+		var err error
+		if o.Volume, err = r.volume(ctx, p.InspectVolume, m); err == nil && !o.Elsewhere {
+			o.Elsewhere, err = r.anyReachable(ctx)
+		}
+		if err != nil { // the task goes on as if every node could attach it
+			logf.FromContext(ctx).Info("could not read which nodes can attach the task's volume", "volume", p.InspectVolume, "error", err.Error())
+		}
+	}
+	if p.InspectDurable {
+		o.Durable = r.durable(ctx, o.Task)
+	}
 }
 
 // stored asks the history store what else it knows of a checkpoint.
@@ -106,11 +127,14 @@ func (r *Reconciler) requestVerification(ctx context.Context, task *v1alpha1.Tas
 // changeClaim deletes the claim that the status says was released, or has it grow.
 func (r *Reconciler) changeClaim(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
 	if p.DeleteClaim != "" {
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: resources.ClaimName(task.Name)}}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: resources.ClaimOf(task)}}
 		err := r.Client.Delete(ctx, claim, client.Preconditions{UID: ptr.To(types.UID(p.DeleteClaim))})
 		if client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("delete the volume claim that was released: %w", err)
 		}
+	}
+	if err := r.dropClaims(ctx, task.Namespace, p.DropClaims); err != nil {
+		return err
 	}
 	if p.GrowClaim != nil {
 		return r.growClaim(ctx, task, *p.GrowClaim, m)
@@ -118,10 +142,22 @@ func (r *Reconciler) changeClaim(ctx context.Context, task *v1alpha1.Task, p pla
 	return nil
 }
 
+// dropClaims deletes claims that the status says were left behind.
+func (r *Reconciler) dropClaims(ctx context.Context, namespace string, claims []plan.ObjectRef) error {
+	for _, ref := range claims {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ref.Name}}
+		err := r.Client.Delete(ctx, claim, client.Preconditions{UID: ptr.To(types.UID(ref.UID))})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // another one has its name by now
+			return fmt.Errorf("delete the volume claim %s that was left behind: %w", ref.Name, err)
+		}
+	}
+	return nil
+}
+
 // growClaim has the task's claim ask for more. A refusal is remembered, and reported by the next
 // decision.
 func (r *Reconciler) growClaim(ctx context.Context, task *v1alpha1.Task, g plan.Growth, m *known) error {
-	claim, err := read[corev1.PersistentVolumeClaim](ctx, r.Live, task.Namespace, resources.ClaimName(task.Name))
+	claim, err := read[corev1.PersistentVolumeClaim](ctx, r.Live, task.Namespace, resources.ClaimOf(task))
 	if err != nil || claim == nil || string(claim.UID) != g.ClaimUID {
 		return err // its own event follows
 	}

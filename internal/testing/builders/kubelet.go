@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,12 +23,31 @@ type Kubelet struct {
 	Kubernetes kubernetes.Interface
 }
 
-// Bind assigns the pod to a node, so that its deletion is graceful.
-func (k Kubelet) Bind(ctx context.Context, pod *corev1.Pod) error {
+// Node is the name of the node to which pods are assigned.
+const Node = "node"
+
+// Bind assigns the pod to a node that can be reached, so that its deletion is graceful.
+func (k Kubelet) Bind(ctx context.Context, pod *corev1.Pod) error { return k.BindTo(ctx, pod, Node) }
+
+// BindTo is Bind to a certain node, which is made if it does not exist.
+func (k Kubelet) BindTo(ctx context.Context, pod *corev1.Pod, node string) error {
+	if err := k.EnsureNode(ctx, node); err != nil {
+		return err
+	}
 	return k.Kubernetes.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
-		Target:     corev1.ObjectReference{Kind: "Node", Name: "node"},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
 	}, metav1.CreateOptions{})
+}
+
+// EnsureNode makes a node that can be reached, unless it exists.
+func (k Kubelet) EnsureNode(ctx context.Context, name string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	if _, err := k.Kubernetes.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
 }
 
 // Prepared reports that the container prepare has exited with this code and result.
