@@ -116,7 +116,7 @@ func (w *world) storedOf(ctx context.Context, l *lost) string {
 	GinkgoHelper()
 	return w.inPostgres(ctx, fmt.Sprintf(`SELECT 'entries', count(*), coalesce(max(e.sequence), 0) FROM entries e JOIN branches b ON b.id = e.branch_id WHERE b.task_uid = '%[1]s' AND e.attempt = %[2]d
 		UNION ALL SELECT 'checkpoints', count(*), coalesce(max(c.number), 0) FROM checkpoints c JOIN tasks t ON t.id = c.task_id WHERE t.uid = '%[1]s' AND c.attempt = %[2]d
-		UNION ALL SELECT 'calls', count(*), 0 FROM tool_calls WHERE task_uid = '%[1]s' AND attempt = %[2]d
+		UNION ALL SELECT 'calls', count(*), 0 FROM tool_calls c JOIN tasks t ON t.id = c.task_id WHERE t.uid = '%[1]s' AND c.attempt = %[2]d
 		UNION ALL SELECT 'events', count(*), 0 FROM events WHERE task_uid = '%[1]s' AND attempt = %[2]d AND reason = 'CheckpointCreated'`, l.uid, l.attempt))
 }
 

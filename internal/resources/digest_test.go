@@ -44,6 +44,7 @@ func TestWhatAPodIsMadeOf(t *testing.T) {
 		"ParentRef":        {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "lead"} }, false},
 		"Children":         {func(s *v1alpha1.TaskSpec) { s.Children = &v1alpha1.Children{} }, false},
 		"OnFinish":         {func(s *v1alpha1.TaskSpec) { s.OnFinish = &v1alpha1.OnFinish{} }, false},
+		"NodeLoss":         {func(s *v1alpha1.TaskSpec) { s.NodeLoss.AfterSeconds = 77 }, false},
 		"Acknowledge":      {func(s *v1alpha1.TaskSpec) { s.Acknowledge = &v1alpha1.Acknowledgement{LostRecords: 1} }, false},
 		"RequestedBy":      {func(s *v1alpha1.TaskSpec) { s.RequestedBy = &v1alpha1.TaskRequesters{Publish: "jo"} }, false},
 		"BackoffLimit":     {func(s *v1alpha1.TaskSpec) { s.BackoffLimit = ptr.To[int32](9) }, false},
