@@ -115,6 +115,9 @@ type Attempt struct {
 	// agentStartTime is when its agent's container started; absent if it has not.
 	// +optional
 	AgentStartTime *metav1.Time `json:"agentStartTime,omitempty"`
+	// budgetSpentTime is since when it is known, while the agent runs, that a budget is spent.
+	// +optional
+	BudgetSpentTime *metav1.Time `json:"budgetSpentTime,omitempty"`
 	// agentSeenTime is when its agent was last known to run. While it runs, this is written together
 	// with other changes.
 	// +optional

@@ -41,6 +41,10 @@ type ChildTemplate struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 31536000",message="deadlineSeconds must be from 1 to 31536000, which is a year: leave it out for that of the supervisor"
 	DeadlineSeconds *int64 `json:"deadlineSeconds,omitempty"`
+	// budget is what the child may spend; when left out, that of the contract alone bounds it. Nothing of
+	// the supervisor's own budget is inherited.
+	// +optional
+	Budget *Budget `json:"budget,omitempty"`
 	// retryOn are ends of the agent that are retried although they would not be otherwise. If it or
 	// failOn is set, neither of the supervisor's counts.
 	// +optional

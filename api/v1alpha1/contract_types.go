@@ -62,6 +62,15 @@ type Contract struct {
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.all(p, p.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$'))",message="each of contract.phases must begin and end with a letter or digit, and have only those, '-', '_' and '.', since labels carry it"
 	Phases []string `json:"phases,omitempty"`
+	// budget is what all tasks of the contract may spend together, the supervisor and those that are
+	// gone included, for as long as the history of any of them is kept; status.contract.spent has what
+	// they have spent. When all is spent, those that run are stopped as by a budget of their own, once
+	// they have told the history what they have spent since, and no other one starts; each of them
+	// continues by a resume once the budget is raised, and those that have yet to start do so by
+	// themselves. Only a supervisor has it; that of the one that leads the contract counts, or else of
+	// the newest one that has.
+	// +optional
+	Budget *Budget `json:"budget,omitempty"`
 }
 
 // ChildrenOnDelete says what becomes of children when their parent is deleted.
@@ -130,6 +139,10 @@ type ContractStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
 	HandledCalls []string `json:"handledCalls,omitempty"`
+	// spent is what all tasks of the contract have spent, if contract.budget bounds it. It is written
+	// together with other changes.
+	// +optional
+	Spent *Spent `json:"spent,omitempty"`
 }
 
 // ParentStatus is the parent that was found for spec.parentRef.

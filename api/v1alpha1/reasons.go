@@ -60,6 +60,9 @@ const (
 	ReasonBackoffLimit = "BackoffLimitExceeded"
 	// ReasonDeadlineExceeded: the agent has run for as long as deadlineSeconds allows.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
+	// ReasonBudgetExceeded: all is spent that a budget of the task, of its contract or of its namespace
+	// allows.
+	ReasonBudgetExceeded = "BudgetExceeded"
 	// ReasonAgentUnauthorized: the model's API does not accept the agent's
 	// credentials. Not retried.
 	ReasonAgentUnauthorized = "AgentUnauthorized"
@@ -372,6 +375,10 @@ const (
 	// EventCheckpointRefused: a checkpoint was not taken, or will never be in the gitstore.
 	EventCheckpointRefused = "CheckpointRefused"
 	EventDriftDetected     = "DriftDetected"
+	// EventBudgetNearlySpent: 80 % of a limit of a budget are spent.
+	EventBudgetNearlySpent = "BudgetNearlySpent"
+	// EventBudgetExceeded: the agent was stopped, or is not started again, since a budget is spent.
+	EventBudgetExceeded = "BudgetExceeded"
 	EventTaskHindered      = "TaskHindered"
 	EventHistoryGap        = "HistoryGap"
 	EventLossAcknowledged  = "LossAcknowledged"

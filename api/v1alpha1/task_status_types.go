@@ -409,6 +409,17 @@ type TaskStatus struct {
 	// costMicroUSD is the cost that the agent reported, in millionths of a US dollar.
 	// +optional
 	CostMicroUSD int64 `json:"costMicroUSD,omitempty"`
+	// spent is what the task has spent, of which neither retries nor rewinds give anything back;
+	// spec.budget bounds it. It is as of the latest checkpoint or transition.
+	// +optional
+	Spent *Spent `json:"spent,omitempty"`
+	// budgetWarnings are the limits of which 80 % are spent, as SCOPE/LIMIT/MAXIMUM, such as
+	// Task/toolCalls/100, and of which an Event has said so. The scope is Task, Contract or Namespace.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=15
+	// +kubebuilder:validation:items:MaxLength=64
+	BudgetWarnings []string `json:"budgetWarnings,omitempty"`
 	// lastActivity is when the agent was last active. It is written together with other
 	// changes, and every five minutes while the agent runs.
 	// +optional

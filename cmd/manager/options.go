@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/logging"
@@ -47,6 +48,7 @@ type options struct {
 	keepCheckpoints      int
 	tasks                queue.Limits
 	taskBytes            int64
+	namespaceBudgets     budget.ByNamespace
 	namespaceBytes       int64
 }
 
@@ -100,6 +102,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.keepCheckpoints, "keep-checkpoints", o.keepCheckpoints, "how many Checkpoint objects a task's checkpointPolicy.retention may keep at most, the newest ones, in addition to those that another object names; 0 for any number. Records and code are kept")
 	f.IntVar(&o.tasks.Total, "tasks-maximum", o.tasks.Total, "how many tasks run at once in the cluster; the others wait without a pod; a free place goes to the namespace that has the fewest, and there by spec.priority and age; 0 for any number")
 	f.IntVar(&o.tasks.PerNamespace, "tasks-maximum-per-namespace", o.tasks.PerNamespace, "how many tasks run at once in each namespace; 0 for two thirds of --tasks-maximum, or for any number without one")
+	f.Var(&o.namespaceBudgets, "namespace-budgets", budget.NamespacesHelp+". The server has the same flag")
 	f.Int64Var(&o.taskBytes, "task-history-bytes", o.taskBytes, "approximate limit in bytes of one task's history, an eighth of which the transitions in its timeline may take; 0 for no limit. The server has the same flag for everything else")
 	f.Int64Var(&o.namespaceBytes, "namespace-history-bytes", o.namespaceBytes, "approximate limit in bytes of all histories of a namespace, beyond which specs of tasks are not kept with them, and transitions are only counted in their timelines; 0 for no limit. The server has the same flag for everything else")
 	f.DurationVar(&o.retryBase, "retry-base-delay", o.retryBase, "pause before a failed agent is restarted; doubles each time")

@@ -185,6 +185,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded, Code: code,
 		Events: mgr.GetEventRecorder("clew-manager"), Pods: pods, Limits: limits, Stamped: o.stamped,
 		Clock: clock.RealClock{}, Metrics: task.NewMetrics(metrics.Registry), Places: running, PhaseCalls: phases,
+		NamespaceBudgets: o.namespaceBudgets,
 	}
 	if err := tasks.SetupWithManager(mgr, hub, o.workers); err != nil {
 		return fmt.Errorf("add the task controller: %w", err)

@@ -38,6 +38,8 @@ const (
 	CauseProgramNotExecutable Cause = "ProgramNotExecutable"
 	// CauseIdle: the agent was terminated because it printed nothing for too long.
 	CauseIdle Cause = "Idle"
+	// CauseBudgetSpent: the daemon ended the agent, since a budget is spent.
+	CauseBudgetSpent Cause = "BudgetSpent"
 )
 
 // Failure describes why a run of an agent failed.

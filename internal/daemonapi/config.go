@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 )
 
 // The audiences of the tokens by which pods identify themselves: one for the server and
@@ -96,6 +97,9 @@ type Config struct {
 	// IdleSeconds is how long the agent may print nothing before it is ended; 0 for no
 	// limit.
 	IdleSeconds int32 `json:"idleSeconds,omitempty"`
+	// Budgets are those that the task works under, with what the manager knew to be spent of them by the
+	// records through RecordSequence. The server's answers say what is spent since, and what is changed.
+	Budgets []budget.Budget `json:"budgets,omitempty"`
 	// Tools are those of Clew's tools that the agent gets. Older managers leave them out.
 	Tools []v1alpha1.AgentTool `json:"tools,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
 )
 
@@ -175,6 +176,8 @@ type TaskState struct {
 	LeftOutRecords int64
 	Position       Position
 	Totals         Totals
+	// Spent is what the task has spent, whatever rewinds have taken back.
+	Spent budget.Amounts
 	// CheckpointCount counts the recorded checkpoints.
 	CheckpointCount int64
 	// Latest is the newest checkpoint; nil when there is none.

@@ -113,6 +113,9 @@ type BeginOptions struct {
 	// SnapshotEveryMessages is the interval, in messages, between automatic snapshots of
 	// the conversation; 0 for none.
 	SnapshotEveryMessages int64
+	// Contract is the name of the contract that the task belongs to; empty for none. What the task
+	// spends from then on counts to the contract as well.
+	Contract string
 }
 
 // MoveOperation moves a task's conversation back to a checkpoint.

@@ -30,7 +30,7 @@ func inherited(spec *v1alpha1.TaskSpec) *v1alpha1.TaskSpec {
 		Repository: spec.Repository, Prompt: spec.Prompt, PromptFrom: spec.PromptFrom, Agent: spec.Agent, Tools: spec.Tools, Template: spec.Template,
 		Workspace: spec.Workspace, OperatingMode: spec.OperatingMode, CheckpointPolicy: spec.CheckpointPolicy,
 		Conversation: spec.Conversation, BackoffLimit: spec.BackoffLimit, RetryOn: spec.RetryOn, FailOn: spec.FailOn,
-		DeadlineSeconds: spec.DeadlineSeconds, NodeLoss: spec.NodeLoss,
+		DeadlineSeconds: spec.DeadlineSeconds, Budget: spec.Budget, NodeLoss: spec.NodeLoss,
 		Contract: spec.Contract, Role: spec.Role, ParentRef: spec.ParentRef, Children: spec.Children, OnFinish: spec.OnFinish,
 	}
 }

@@ -251,7 +251,8 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	case v1alpha1.AttemptSuspended:
 		d.addEntry(v1alpha1.EventTaskSuspended, actorOf(d.modeRequester()), suspendedMessage)
 	case v1alpha1.AttemptLimitReached:
-		d.addEntry(v1alpha1.EventTaskFailed, clew, e.reason+": "+e.message)
+		entry, _ := limitEntry(e.reason)
+		d.addEntry(entry, clew, limitEntryMessage(e.reason, e.message))
 	case v1alpha1.AttemptPodLost:
 		d.addEntry(v1alpha1.EventPodLost, clew, fmt.Sprintf("pod %s was lost: %s", a.PodName, e.message))
 	case v1alpha1.AttemptNodeLost:

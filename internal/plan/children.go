@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/reason"
 )
 
@@ -110,15 +111,18 @@ type FamilyView struct {
 	Parent         v1alpha1.ParentStatus
 	Adopted        string
 	Maximum        int
+	// Budget is what the contract that a supervisor leads may spend.
+	Budget budget.Amounts
 }
 
 // FamilyViewOf returns what others follow of a task.
 func FamilyViewOf(task *v1alpha1.Task) FamilyView {
-	v := FamilyView{Working: working(task), Deleting: task.DeletionTimestamp != nil, Maximum: MaximumOf(task)}
+	v := FamilyView{Working: working(task), Deleting: task.DeletionTimestamp != nil, Maximum: MaximumOf(task), Budget: ContractBudget(task)}
 	if c := succeededOf(task); c != nil {
 		v.Status, v.Reason = string(c.Status), c.Reason
 	}
 	v.Contract = ptr.Deref(task.Status.Contract, v1alpha1.ContractStatus{})
+	v.Contract.Spent = nil // which is written with everything else
 	v.Parent = ptr.Deref(task.Status.Parent, v1alpha1.ParentStatus{})
 	if a := task.Status.Adoption; a != nil {
 		v.Adopted = a.TaskUID

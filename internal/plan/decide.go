@@ -27,6 +27,7 @@ func Decide(o Observed, now time.Time) Plan {
 	default:
 		d.passOverOperations()
 		d.catchUp()
+		d.warnOfBudgets()
 		d.followAttempt()
 		d.noteStarted()
 		d.followParent()

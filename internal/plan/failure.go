@@ -31,7 +31,11 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) (e *ending, dead
 	if why := d.endedByDaemon(a); why != "" {
 		return ptr.To(d.lostEnding(a, why)), time.Time{}
 	}
-	return d.reportedEnding(code, v.agent.Reason, d.agentEnd(a)), time.Time{}
+	end := d.agentEnd(a)
+	if agent.Cause(end.Cause) == agent.CauseBudgetSpent {
+		return &ending{outcome: v1alpha1.AttemptLimitReached, reason: v1alpha1.ReasonBudgetExceeded, message: end.Message}, time.Time{}
+	}
+	return d.reportedEnding(code, v.agent.Reason, end), time.Time{}
 }
 
 // endedByDaemon returns why the sidecar itself ended the agent of this attempt, which is

@@ -10,49 +10,66 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 )
 
 // A limit of the spec bounds what a task may use in all its attempts together. When it is reached, the
-// agent is stopped with a checkpoint, and no other attempt starts: the task fails with the reason of the
-// limit, until a resume comes with a higher one. Neither retries nor rewinds nor resumes give anything
-// back. A pod that only rewinds the task uses nothing, and starts all the same.
+// agent is stopped with a checkpoint, and no other attempt starts, until a resume comes with a higher one:
+// at a deadline the task has failed with its reason, and at a budget it rests with that. Neither retries
+// nor rewinds nor resumes give anything back. A pod that only rewinds the task uses nothing, and starts
+// all the same.
 
 // usage is what a task has used of what limits bound.
 type usage struct {
 	// active is how long its agent has run.
 	active time.Duration
+	// budgets are those that the task works under, with what is spent of them.
+	budgets []budget.Budget
 }
 
 // reachedLimit returns the reason of the limit of the spec that is reached; "" if none is.
 func reachedLimit(spec *v1alpha1.TaskSpec, used usage) string {
-	if limit := spec.DeadlineSeconds; limit != nil && used.active >= time.Duration(*limit)*time.Second {
+	switch limit := spec.DeadlineSeconds; {
+	case limit != nil && used.active >= time.Duration(*limit)*time.Second:
 		return v1alpha1.ReasonDeadlineExceeded
+	case budget.Exceeded(used.budgets) != nil:
+		return v1alpha1.ReasonBudgetExceeded
 	}
 	return ""
 }
 
 // limitMessage says that the limit of a reason is reached, and what was used.
 func limitMessage(reason string, used usage) string {
-	if reason == v1alpha1.ReasonDeadlineExceeded {
+	switch over := budget.Exceeded(used.budgets); {
+	case reason == v1alpha1.ReasonDeadlineExceeded:
 		return fmt.Sprintf("deadlineSeconds has passed: the agent has run for %d seconds in all", int64(used.active/time.Second))
+	case over != nil:
+		return over.String()
 	}
-	return ""
+	return "a budget was spent, and the task has not been resumed since"
 }
 
-// limitAdvice returns what to do about a task that has failed for a limit; "" for any other reason.
-func limitAdvice(reason string) string {
-	if reason == v1alpha1.ReasonDeadlineExceeded {
+// limitAdvice returns what to do about a task that a limit has stopped; "" for any other reason.
+func limitAdvice(reason string, used usage) string {
+	switch over := budget.Exceeded(used.budgets); {
+	case reason == v1alpha1.ReasonDeadlineExceeded:
 		return "; to continue, raise deadlineSeconds and resume the task in one change"
+	case reason != v1alpha1.ReasonBudgetExceeded:
+		return ""
+	case over != nil:
+		return over.Advice()
 	}
-	return ""
+	return "; to continue, resume the task"
 }
 
 // isLimit reports whether the reason is that of a limit.
-func isLimit(reason string) bool { return limitAdvice(reason) != "" }
+func isLimit(reason string) bool {
+	return reason == v1alpha1.ReasonDeadlineExceeded || reason == v1alpha1.ReasonBudgetExceeded
+}
 
 // used returns what the task has used until now.
 func (d *decision) used() usage {
-	used := usage{active: time.Duration(d.s.ActiveSeconds) * time.Second}
+	used := usage{active: time.Duration(d.s.ActiveSeconds) * time.Second, budgets: d.budgets()}
 	if a := d.active(); a != nil {
 		used.active += d.activeTime(a)
 	}
@@ -142,7 +159,11 @@ func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
 	case exited, d.rewinding(), d.suspended():
 		return ""
 	}
-	return reachedLimit(&d.task.Spec, d.used())
+	reason := reachedLimit(&d.task.Spec, d.used())
+	if reason == v1alpha1.ReasonBudgetExceeded && v != nil && v.agentRuns && !d.budgetGraceOver(a) {
+		return ""
+	}
+	return reason
 }
 
 // requeueAtLimit asks for another decision when a running agent reaches a limit of time.
@@ -171,18 +192,37 @@ func (d *decision) settledByLimit() *settlement {
 	return &settlement{reason, limitMessage(reason, used), last.Number}
 }
 
-// addLimitEntry adds an entry for a task that a limit has ended between two attempts, so that no end of
-// an attempt has reported it.
-func (d *decision) addLimitEntry(reason, message string) {
-	if !isLimit(reason) || d.active() != nil || d.hasFailed(reason) {
-		return
+// limitEntry returns the reason of the entry for a task that the limit of a reason has stopped, and the
+// state after it.
+func limitEntry(reason string) (entry, state string) {
+	if reason == v1alpha1.ReasonBudgetExceeded {
+		return v1alpha1.EventBudgetExceeded, stateSpent
 	}
-	d.addEntry(v1alpha1.EventTaskFailed, clew, reason+": "+message)
+	return v1alpha1.EventTaskFailed, stateFailed
 }
 
-// hasFailed reports whether the history has the task as failed. If the status no longer has an entry
-// that says so, the stored condition decides.
-func (d *decision) hasFailed(reason string) bool {
+// limitEntryMessage returns the message of that entry, which says which limit it was.
+func limitEntryMessage(reason, message string) string {
+	if reason == v1alpha1.ReasonBudgetExceeded {
+		return message
+	}
+	return reason + ": " + message
+}
+
+// addLimitEntry adds an entry for a task that a limit has stopped between two attempts, so that no end of
+// an attempt has reported it.
+func (d *decision) addLimitEntry(reason, message string) {
+	if !isLimit(reason) || d.active() != nil || d.wasStopped(reason) {
+		return
+	}
+	entry, _ := limitEntry(reason)
+	d.addEntry(entry, clew, limitEntryMessage(reason, message))
+}
+
+// wasStopped reports whether the history has the task as stopped by the limit of a reason. If the status no
+// longer has an entry that says so, the stored condition decides.
+func (d *decision) wasStopped(reason string) bool {
+	_, stopped := limitEntry(reason)
 	state, stored := d.stateInHistory(), meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
-	return state == stateFailed || state == "" && stored != nil && stored.Reason == reason
+	return state == stopped || state == "" && stored != nil && stored.Reason == reason
 }

@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -85,6 +86,8 @@ type Observed struct {
 	// Contract is what was found of the task's contract, and Parent of its parent.
 	Contract Contract
 	Parent   Parent
+	// Shared are the budgets that the task shares with others.
+	Shared Shared
 	// PhaseCall is the oldest call of the tool phase_set that the agent of a supervisor has made and that
 	// has no answer yet; nil for none.
 	PhaseCall *PhaseCall
@@ -262,6 +265,9 @@ type Limits struct {
 	// checkpoints of a task that works on. It doubles with each refusal in a row, from
 	// the second on, up to PublishEveryCap.
 	PublishEvery, PublishEveryCap time.Duration
+	// BudgetGrace is how long a daemon may take, once a budget is spent, to end its agent at the end of a
+	// tool call.
+	BudgetGrace time.Duration
 	// RecordWait is how long to wait for a pod's last checkpoint after the pod ended.
 	RecordWait time.Duration
 	// StartPatience is how long an attempt keeps a place for which another task waits although its pod
@@ -284,6 +290,7 @@ func DefaultLimits() Limits {
 		ActivityEvery:     5 * time.Minute,
 		EndingHold:        10 * time.Second,
 		ProblemGrace:      10 * time.Second,
+		BudgetGrace:       5 * time.Minute,
 		RecordWait:        30 * time.Second,
 		StartPatience:     5 * time.Minute,
 		PreparePatience:   30 * time.Minute,
@@ -389,6 +396,8 @@ type Pod struct {
 	AvoidedNode string
 	// VolumeReleased is true if the volume is new because the former one was released.
 	VolumeReleased bool
+	// Budgets are those that the task works under, with what is spent of them.
+	Budgets []budget.Budget
 }
 
 // Publisher describes a pod that publishes a checkpoint.

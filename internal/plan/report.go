@@ -103,7 +103,7 @@ func (d *decision) advice(reason string) string {
 	case v1alpha1.ReasonRewound, v1alpha1.ReasonCompleted:
 		return ""
 	}
-	advice = cmp.Or(limitAdvice(reason), advice)
+	advice = cmp.Or(limitAdvice(reason, d.used()), advice)
 	if d.s.PromptLost(d.task.Spec.Resume) {
 		advice += ", and repeat the prompt, which the agent has not got"
 	}
@@ -123,7 +123,7 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 	case a.Reason == v1alpha1.ReasonRewinding:
 		return a.Reason, "the agent is being stopped before the rewind"
 	case isLimit(a.Reason):
-		return v1alpha1.ReasonStopping, "the agent is being stopped with a checkpoint, since a limit of the spec is reached: " + a.Reason
+		return v1alpha1.ReasonStopping, "the agent is being stopped with a checkpoint, since a limit is reached: " + a.Reason
 	case v == nil && d.waiting != nil:
 		return d.waiting.Reason, d.waiting.Message
 	case v == nil && d.o.Blocker != nil:
@@ -333,6 +333,7 @@ func (d *decision) updateStatus() {
 	d.s.MessageCount, d.s.ToolCallCount = state.Totals.Messages, state.Totals.ToolCalls
 	d.s.LastActivity = d.lastActivity()
 	d.s.InputTokens, d.s.OutputTokens, d.s.CostMicroUSD = state.Totals.InputTokens, state.Totals.OutputTokens, state.Totals.CostMicroUSD
+	d.reportSpent()
 	if every := int64(ptr.Deref(d.task.Spec.Conversation.SnapshotEveryMessages, 0)); every > 0 && state.Totals.Messages >= every {
 		d.plan.Snapshots = ptr.To(d.s.SnapshotCount)
 	}

@@ -86,7 +86,7 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 	case d.active() != nil && !d.stuckElsewhere():
 		return blocker("the task is running: suspend it first, or wait until it has stopped, and request the resume again")
 	case limit != "":
-		return blocker(limitMessage(limit, d.used()) + limitAdvice(limit) + ", with a new id")
+		return blocker(limitMessage(limit, d.used()) + limitAdvice(limit, d.used()) + ", with a new id")
 	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
 		return blocker(needsPrompt)
 	case d.untouchedSinceCompleted() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:

@@ -19,6 +19,7 @@ const (
 	stateDeleted   = "Deleted"
 	stateWaiting   = "Waiting"
 	stateQueued    = v1alpha1.ReasonQueued
+	stateSpent     = v1alpha1.ReasonBudgetExceeded
 )
 
 // suspendedMessage is the message of the entry for a suspension.
@@ -39,6 +40,8 @@ func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 		return stateCompleted
 	case v1alpha1.EventTaskFailed:
 		return stateFailed
+	case v1alpha1.EventBudgetExceeded:
+		return stateSpent
 	case v1alpha1.EventTaskSuspended:
 		return stateSuspended
 	case v1alpha1.EventTaskRewound:

@@ -225,7 +225,7 @@ func (d *decision) start(want want) {
 
 // startBlocker returns why no attempt can start now; nil if one can.
 func (d *decision) startBlocker() *Blocker {
-	for _, blocker := range []func() *Blocker{d.overtakeBlocker, d.findParent, d.joinContract, d.resolveInputs} {
+	for _, blocker := range []func() *Blocker{d.overtakeBlocker, d.findParent, d.joinContract, d.budgetBlocker, d.resolveInputs} {
 		if b := blocker(); b != nil {
 			return b
 		}
@@ -456,6 +456,7 @@ func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	d.plan.StartPod = &Pod{
 		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.prompt(),
 		AvoidedNode: d.avoidedNode(a.Number), VolumeReleased: d.s.Released != nil,
+		Budgets: d.limitedBudgets(),
 	}
 	if src := d.s.Source; src != nil {
 		d.plan.StartPod.Source = &daemonapi.Source{

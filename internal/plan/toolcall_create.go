@@ -133,6 +133,7 @@ func applyChildTemplate(spec *v1alpha1.TaskSpec, t *v1alpha1.ChildTemplate) {
 	if t.DeadlineSeconds != nil {
 		spec.DeadlineSeconds = t.DeadlineSeconds
 	}
+	spec.Budget = t.Budget // nothing of the supervisor's own
 	if t.RetryOn != nil || t.FailOn != nil {
 		spec.RetryOn, spec.FailOn = t.RetryOn, t.FailOn
 	}

@@ -128,6 +128,9 @@ func (d *calling) resume(child *v1alpha1.Task, r v1alpha1.Resume) CallPlan {
 	if state, _ := stateOf(child); state == v1alpha1.ReasonDriftDetected {
 		return refuse("files of the task %s were changed while it was not running, and a person has to decide on them: go on without it, or make another task", name)
 	}
+	if over := ownBudgetExceeded(child); over != nil {
+		return refuse("the task %s cannot go on: %s, and only a person can raise that; go on without it, or make another task", name, over)
+	}
 	if by := FieldManager(child, "spec", "operatingMode"); suspended && by != d.owner() {
 		return refuse("the task %s was suspended by %s, and not by its supervisor: ask them, or make another task", name, cmp.Or(named(by), "somebody"))
 	}

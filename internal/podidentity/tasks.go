@@ -101,6 +101,16 @@ func (l LiveTasks) Adopted(ctx context.Context, id Identity) ([]string, error) {
 	return task.Status.Adoption.FormerUIDs(), nil
 }
 
+// Contract returns the name of the contract that the Task of an identity belongs to; "" for none. It is in the
+// Task's status before its first pod is created.
+func (l LiveTasks) Contract(ctx context.Context, id Identity) (string, error) {
+	task, err := l.get(ctx, id)
+	if err != nil || task.Status.Contract == nil {
+		return "", err
+	}
+	return task.Status.Contract.Name, nil
+}
+
 // SupervisorTools returns those of a supervisor's tools that the Task of an identity gives its agent, and
 // whether it is a supervisor. Without a list in its spec it gives all; none of them publishes unless the
 // spec says where to.

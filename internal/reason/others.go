@@ -108,6 +108,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventTaskCompleted, On: timeline(), Meaning: "The agent exited with 0."},
 		{Name: v1alpha1.EventTaskFailed, On: timeline(), Meaning: "The task failed and is not retried."},
 		{Name: v1alpha1.EventTaskSuspended, On: timeline(), Meaning: "The task was suspended."},
+		{Name: v1alpha1.EventBudgetNearlySpent, On: timeline(), Meaning: "80 % of a limit of a budget are spent, of the task, its contract or its namespace.", Todo: "The message says of which; raise it in time, if the work is worth it."},
 		{Name: v1alpha1.EventTaskResumed, On: timeline(), Meaning: "The task continues."},
 		{Name: v1alpha1.EventTaskRetried, On: timeline(), Meaning: "Another attempt follows one that failed."},
 		{Name: v1alpha1.EventTaskRewound, On: timeline(), Meaning: "The task was rewound."},

@@ -14,6 +14,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
@@ -70,6 +71,8 @@ type PodRequest struct {
 	AvoidedNode string
 	// VolumeReleased is true if the volume is new because the former one was released.
 	VolumeReleased bool
+	// Budgets are those that the task works under, with what is spent of them.
+	Budgets []budget.Budget
 	// Branches and Checkout are the branches of checkpoints that prepare looks after in the agent's
 	// repository.
 	Branches []daemonapi.Branch
@@ -153,6 +156,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		SpoolMargin: options.SpoolMargin,
 
 		VolumeReleased: request.VolumeReleased,
+		Budgets:        request.Budgets,
 		Policy: daemonapi.Policy{
 			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
 			EverySeconds:          ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),

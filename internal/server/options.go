@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/connections"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -52,6 +53,8 @@ type Options struct {
 	ImportBytes int64
 	// Limits bound the storage of tasks and namespaces.
 	Limits postgres.Limits
+	// NamespaceBudgets are the budgets of namespaces.
+	NamespaceBudgets budget.ByNamespace
 	// HistoryGrants give histories that earlier namespaces have left to those that have their
 	// names now, each as namespace=uid.
 	HistoryGrants []string
@@ -137,6 +140,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.Limits.TaskBytes, "task-history-bytes", 2<<30, "approximate limit in bytes of one task's history; 0 for no limit")
 	flags.Int64Var(&o.Limits.NamespaceBytes, "namespace-history-bytes", 8<<30, "approximate limit in bytes of all histories of a namespace; 0 for no limit")
 	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long agents' output waits after a limit is reached before it is left out; at most 4m, and 3m if 0")
+	flags.Var(&o.NamespaceBudgets, "namespace-budgets", budget.NamespacesHelp)
 	flags.StringSliceVar(&o.HistoryGrants, "history-grant", nil, "namespace=uid: give the histories of an earlier namespace with this UID to the namespace that has its name now; may be repeated. The UID is "+postgres.UnknownNamespace+" for one that was gone before UIDs were recorded")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "sustained rate of requests to the API server, per second")

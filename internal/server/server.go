@@ -229,6 +229,8 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Code:          code,
 		Tasks:         attempts,
 		Log:           log.WithName("gateway"),
+
+		NamespaceBudgets: o.NamespaceBudgets,
 		Registerer:    registry,
 	})
 	p.mux.Handle(p.gateway.Handler())

@@ -74,6 +74,7 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		return err
 	}
 	if p.StartPod != nil {
+		r.keepBudgets(ctx, task, m) // before its daemon asks
 		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {
 			return err
 		}
@@ -181,7 +182,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	request := resources.PodRequest{
 		Task: task, Attempt: want.Attempt, HighestCheckpoint: highestCheckpoint(task, checkpoints), PrepareOnly: want.PrepareOnly,
 		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt, AvoidedNode: want.AvoidedNode,
-		VolumeReleased: want.VolumeReleased,
+		VolumeReleased: want.VolumeReleased, Budgets: want.Budgets,
 	}
 	if !want.PrepareOnly { // the agent's repository gets branches when the agent starts
 		request.Branches, request.Checkout = plan.AgentBranches(checkpoints)
@@ -226,6 +227,9 @@ func (r *Reconciler) finishDeletion(ctx context.Context, task *v1alpha1.Task, p 
 	}
 	// Entries that the store has lost and the status still has would be lost with the Task.
 	if err := r.restore(ctx, task, m); err != nil {
+		return err
+	}
+	if err := r.passOnBudgets(ctx, task); err != nil {
 		return err
 	}
 	if err := r.releaseClaim(ctx, task); err != nil {

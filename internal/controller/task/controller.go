@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/controller/places"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
@@ -40,6 +41,10 @@ type Store interface {
 	rewindtarget.Store
 	// TaskState returns what the store knows about a task.
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
+	// Spending returns what a task has spent, and what all of a contract and of its namespace have.
+	Spending(ctx context.Context, task history.Task, contract string) (history.Spending, error)
+	// SetBudgets stores what a task and its contract may spend, so that daemons are told.
+	SetBudgets(ctx context.Context, task history.Task, set history.SetBudgets) error
 	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	// CheckpointsBefore lists the checkpoints before a number, or the newest if that is 0, in
@@ -120,6 +125,8 @@ type Reconciler struct {
 	Stamped bool
 	// Clock is the source of the time.
 	Clock clock.PassiveClock
+	// NamespaceBudgets are what the tasks of namespaces may spend.
+	NamespaceBudgets budget.ByNamespace
 	// Places are those of the tasks that may run at once; nil for any number.
 	Places *places.Places
 	// PhaseCalls are the calls of the tool phase_set; nil for none.
@@ -152,6 +159,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 		return 0, err
 	}
 	r.record(ctx, task, m)
+	r.keepBudgets(ctx, task, m)
 
 	observed, err := r.observe(ctx, task, m, r.cached())
 	if err != nil {
@@ -251,6 +259,9 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	}
 	if err := resources.ValidateTemplate(task); err != nil {
 		o.TemplateProblem = err.Error()
+	}
+	if o.Shared, err = r.observeBudgets(ctx, task, o.Parent.Task); err != nil {
+		return o, err
 	}
 	o.Adoption = r.adoption(ctx, task)
 	o.Publication = r.publication(ctx, task)

@@ -50,6 +50,11 @@ func (r *Reconciler) familyOf(ctx context.Context, object client.Object) []recon
 				add(other.Name)
 			}
 		}
+		for _, other := range r.family(ctx, task.Namespace, tasksByContract, name) {
+			if task.Spec.Role == v1alpha1.RoleSupervisor && plan.WaitsForBudget(&other) {
+				add(other.Name)
+			}
+		}
 	}
 	return requests
 }

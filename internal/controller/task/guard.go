@@ -97,6 +97,18 @@ func (g *guard) TaskState(ctx context.Context, taskUID string) (state history.Ta
 	return state, err
 }
 
+func (g *guard) Spending(ctx context.Context, task history.Task, contract string) (spending history.Spending, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		spending, err = g.store.Spending(ctx, task, contract)
+		return err
+	})
+	return spending, err
+}
+
+func (g *guard) SetBudgets(ctx context.Context, task history.Task, set history.SetBudgets) error {
+	return g.call(ctx, func(ctx context.Context) error { return g.store.SetBudgets(ctx, task, set) })
+}
+
 func (g *guard) CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) (rows []history.Checkpoint, err error) {
 	err = g.call(ctx, taskUID, func(ctx context.Context) error {
 		rows, err = g.store.CheckpointsAfter(ctx, taskUID, after, limit)

@@ -42,6 +42,10 @@ type known struct {
 	keptGeneration, keptIn int64
 	// keptMembership is the place in the contract that was kept with it.
 	keptMembership history.Membership
+	// keptBudgets are those that were stored last, for the attempt that keptBudgetsFor has, when
+	// memory.copies was keptBudgetsIn.
+	keptBudgets                   history.SetBudgets
+	keptBudgetsFor, keptBudgetsIn int64
 	// podAttempt and podUID are the attempt and UID of the last pod this process created.
 	podAttempt int64
 	podUID     types.UID

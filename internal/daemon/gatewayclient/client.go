@@ -100,6 +100,8 @@ type Client struct {
 	rpc    daemonv1connect.DaemonServiceClient
 	begin  *daemonv1.BeginRequest
 	source sourceWait
+	// budgets is called with those in the server's answers; nil if nobody wants to know them.
+	budgets func(*daemonv1.Budgets)
 }
 
 // New returns a client. It connects at the first call.
@@ -218,7 +220,18 @@ func (c *Client) Begin(ctx context.Context) (*daemonv1.BeginResponse, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.tell(r.Msg.GetBudgets())
 	return r.Msg, nil
+}
+
+// OnBudgets has f called with the budgets in each answer to Begin and Append, before that returns; with nil
+// for an answer that says nothing about them. It must be called before those.
+func (c *Client) OnBudgets(f func(*daemonv1.Budgets)) { c.budgets = f }
+
+func (c *Client) tell(b *daemonv1.Budgets) {
+	if c.budgets != nil {
+		c.budgets(b)
+	}
 }
 
 // MarkBegun says that the task has run before and that its volume has what it needs. If the
@@ -236,6 +249,7 @@ func (c *Client) Append(ctx context.Context, records []*daemonv1.Record) (int64,
 	if err != nil {
 		return 0, classify("send records to the server", err)
 	}
+	c.tell(r.Msg.GetBudgets())
 	return r.Msg.GetLastSequence(), nil
 }
 

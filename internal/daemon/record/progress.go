@@ -38,6 +38,14 @@ func (r *Recorder) Answered() (call string, results int) {
 	return r.last, r.results
 }
 
+// Calls returns how many calls were made in the records of this process and of the spool that it started
+// with, how many have no result yet, and whether the newest message is a result.
+func (r *Recorder) Calls() (made, open int, settled bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.made, len(r.open), r.settled
+}
+
 // count updates the counts for a record that was written to disk.
 func (r *Recorder) count(rec *daemonv1.Record) {
 	if rec.GetPiece() != nil {
@@ -45,11 +53,15 @@ func (r *Recorder) count(rec *daemonv1.Record) {
 	}
 	r.records++
 	r.delivered.note(rec)
+	if m := rec.GetMessage(); m != nil {
+		r.settled = m.GetToolResult() != nil
+	}
 	if call := rec.GetMessage().GetToolCall(); call != nil {
 		if len(r.open) == conversation.MaxOpenCalls {
 			r.open = slices.Delete(r.open, 0, 1)
 		}
 		r.open = append(r.open, call.GetId())
+		r.made++
 	}
 	if result := rec.GetMessage().GetToolResult(); result != nil {
 		r.last = result.GetCallId()

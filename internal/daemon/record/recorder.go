@@ -142,6 +142,8 @@ type Recorder struct {
 	open    []string // calls without a result
 	last    string   // the call that was answered last
 	results int      // calls answered in all records counted
+	made    int      // calls in all records counted
+	settled bool     // the newest message is a result
 	answers int      // calls answered since the last checkpoint
 	records int      // records since the last checkpoint
 

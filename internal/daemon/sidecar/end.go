@@ -134,6 +134,9 @@ func (d *daemon) takeLast(ctx, work context.Context) error {
 // lastRequest returns the request for the attempt's last checkpoint.
 func (d *daemon) lastRequest(st socket.Status) checkpoint.Request {
 	trigger, code := lastTrigger(st, d.effectiveCode(st))
+	if trigger == v1alpha1.TriggerFailure && d.endedForBudget(st) != "" {
+		trigger = v1alpha1.TriggerSuspend
+	}
 	return checkpoint.Request{Trigger: trigger, Consistency: d.socket.AtEnd, Also: func(s *journal.State, p journal.Point) {
 		s.Clean = &p
 		s.Final = &journal.Final{Attempt: d.cfg.Pod.Attempt, PodUID: d.cfg.Pod.PodUID, Number: p.Number, ExitCode: code}

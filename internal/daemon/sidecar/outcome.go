@@ -36,7 +36,7 @@ func (d *daemon) effectiveCode(st socket.Status) int {
 	}
 	outcome, code := d.recorder.State().Outcome, st.Exit.Code
 	switch {
-	case !st.Terminating && !outcome.Done && code == 0 && d.silence.Load() != nil:
+	case !st.Terminating && !outcome.Done && code == 0 && (d.silence.Load() != nil || d.endedForBudget(st) != ""):
 		return 128 + 15 // it ended on request, before its final answer
 	case st.Terminating || !outcome.Done:
 		return code
@@ -58,9 +58,12 @@ func (d *daemon) exitCode() int {
 	return state.Final.ExitCode
 }
 
-// failureOf returns why an agent failed: by its own events, by the shim's report, or by
+// failureOf returns why an agent failed: because a budget is spent, by its own events, by the shim's report, or by
 // the last lines it printed, if the adapter recognises them.
 func (d *daemon) failureOf(st socket.Status) agent.Failure {
+	if why := d.endedForBudget(st); why != "" {
+		return agent.Failure{Cause: agent.CauseBudgetSpent, Message: why}
+	}
 	known := d.recorder.State()
 	f := agent.Failure{}
 	if known.Outcome.Failure != nil {
@@ -155,6 +158,7 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 		switch {
 		case outcome.Done && silent > d.doneGrace:
 			d.log.Info("the agent does not exit after its final answer; ending it", "silentFor", silent.String())
+		case d.endedForBudget(st) != "": // again, for a shim that has not received it
 		case limit > 0 && silent > limit:
 			message := fmt.Sprintf("the agent printed nothing for %s and was terminated, as spec.agent.idleSeconds requires", limit)
 			d.silence.Store(&message)

@@ -16,6 +16,8 @@
 //   - The agent's calls of Clew's tools are answered within a bounded time, whatever is down.
 //     A checkpoint that the agent asks for is taken before the answer is sent. A call of a
 //     supervisor's tool that is repeated because its answer was lost takes effect once.
+//   - Once a budget is spent, by what the server says and what it has yet to be told, the agent is ended
+//     at the end of the calls of tools that it has made, or between two messages, with a checkpoint.
 //   - The number of automatic checkpoints is bounded, however many calls an agent makes,
 //     and none is taken if nothing has changed.
 //   - A checkpoint that was taken while the agent ran is marked as such.
@@ -63,6 +65,7 @@ import (
 type Server interface {
 	ship.Server
 	MarkBegun()
+	OnBudgets(func(*daemonv1.Budgets))
 	Commands(context.Context, func(*daemonv1.Command)) error
 	Report(context.Context, *daemonv1.Problem) error
 	ReportLive(ctx context.Context, report *daemonv1.ReportLiveRequest) error
@@ -131,6 +134,7 @@ type daemon struct {
 	pending   v1alpha1.CheckpointTrigger // the automatic checkpoint that waits for its turn; "" for none
 	taken     time.Time                  // when a checkpoint was last taken, or a check found no change
 	problems  *problems
+	spending  spending
 
 	noting          sync.Mutex
 	noted           *daemonv1.AgentSession // the session that the journal is known to have
@@ -184,9 +188,15 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	defer v.Close()
+	counted, err := openMeter(cfg, v)
+	if err != nil {
+		return err
+	}
+	cfg.Server.OnBudgets(counted.Tell)
 	work, fail := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer fail(nil)
 	d, bad := assemble(cfg, adapter, v, problems, fail)
+	d.spending.meter = counted
 
 	err = d.begin(ctx)
 	if err != nil && !attemptOver(err) {
@@ -384,6 +394,7 @@ func (d *daemon) Recorded() {
 	if answers, _ := d.recorder.Progress(); every > 0 && answers >= every {
 		nudge(d.due)
 	}
+	d.keepToBudgets()
 }
 
 // nudge signals a channel of capacity 1, unless a signal is already pending.

@@ -81,6 +81,7 @@ type Spool struct {
 	damaged  int64
 	margin   Margin
 	maxKept  int // maximum length of kept
+	observe  func([]*daemonv1.Record)
 
 	sync func(*os.File) error
 	free func(dir string) (free, total uint64, err error)
@@ -268,8 +269,19 @@ func (s *Spool) Append(mark *Mark, records ...*daemonv1.Record) error {
 	}
 	s.last += int64(len(records))
 	s.mark = newMark
+	if s.observe != nil && len(records) > 0 {
+		s.observe(records)
+	}
 	s.appended.Announce()
 	return nil
+}
+
+// Observe has f called with the records of each Append from now on, once they are on disk and before
+// Append returns. f must be quick, and must not use the spool.
+func (s *Spool) Observe(f func(records []*daemonv1.Record)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.observe = f
 }
 
 func (s *Spool) current() *segment { return s.segments[len(s.segments)-1] }

@@ -38,6 +38,24 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 	return s.keyed.Append(ctx, task, attempt, records)
 }
 
+// Spending returns what a task, its contract and its namespace have spent.
+func (s *Store) Spending(ctx context.Context, task history.Task, contract string) (history.Spending, error) {
+	task, err := s.task(ctx, task)
+	if err != nil {
+		return history.Spending{}, err
+	}
+	return s.keyed.Spending(ctx, task, contract)
+}
+
+// SetBudgets stores the limits of a task and of its contract.
+func (s *Store) SetBudgets(ctx context.Context, task history.Task, set history.SetBudgets) error {
+	task, err := s.task(ctx, task)
+	if err != nil {
+		return err
+	}
+	return s.keyed.SetBudgets(ctx, task, set)
+}
+
 // MoveConversation carries out a move.
 func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
 	task, err := s.task(ctx, task)

@@ -152,6 +152,9 @@ func handOver(ctx context.Context, q *sqlc.Queries, task history.Task, former st
 	if err := q.DeleteSpec(ctx, former); err != nil {
 		return err
 	}
+	if err := q.DeleteTaskBudget(ctx, sqlc.DeleteTaskBudgetParams{Namespace: task.Namespace, Uid: former}); err != nil {
+		return err
+	}
 	if err := q.MovePublications(ctx, sqlc.MovePublicationsParams{Uid: task.UID, FormerUid: former, Namespace: task.Namespace}); err != nil {
 		return err
 	}

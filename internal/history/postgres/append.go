@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -76,12 +77,13 @@ func (s *Store) appendPart(ctx context.Context, task history.Task, attempt int64
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
+		spent := history.SpentBy(fresh) // also by what is left out
 		// Reaching the limit is stored, so a refusal must not roll back.
 		if fresh, refused, err = s.admit(ctx, q, &l, fresh); err != nil || refused != nil {
 			return err
 		}
 		last = fresh[len(fresh)-1].Last()
-		return s.ingest(ctx, q, l, attempt, fresh)
+		return s.ingest(ctx, q, l, attempt, fresh, spent)
 	})
 	if err == nil && refused != nil {
 		return 0, fmt.Errorf("%s: %w", doing, refused)
@@ -110,9 +112,9 @@ func unseen(records []history.Record, last int64) ([]history.Record, error) {
 }
 
 // ingest writes records that follow the last stored one: a run of them, and the move of the conversation
-// that may follow it.
-func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records []history.Record) error {
-	last, run := records[len(records)-1], records
+// that may follow it. spent is what they add to what was spent, without checkpoints.
+func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records []history.Record, spent budget.Amounts) error {
+	last, run, checkpoints := records[len(records)-1], records, l.row.CheckpointCount
 	if last.Move != nil {
 		run = records[:len(records)-1]
 	}
@@ -134,7 +136,12 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	}
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence, l.row.LastRecordID = last.Last(), int64(last.ID)
-	return l.save(ctx, q)
+	spent.Checkpoints = l.row.CheckpointCount - checkpoints
+	l.spend(spent)
+	if err := l.save(ctx, q); err != nil {
+		return err
+	}
+	return l.spendTogether(ctx, q, spent) // last, since others wait for these rows
 }
 
 // ingestRun writes records that all belong to the active branch.

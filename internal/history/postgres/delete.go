@@ -151,6 +151,9 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 	if err := q.DeleteSpec(ctx, uid); err != nil {
 		return result, nil, err
 	}
+	if err := q.DeleteTaskBudget(ctx, sqlc.DeleteTaskBudgetParams{Namespace: row.Namespace, Uid: uid}); err != nil {
+		return result, nil, err
+	}
 	if result.Events, err = q.DeleteEvents(ctx, sqlc.DeleteEventsParams{Uid: uid, Namespace: row.Namespace}); err != nil {
 		return result, nil, err
 	}

@@ -282,6 +282,9 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 	}); err != nil {
 		return err
 	}
+	if _, err := m.store.read().ForgetBudgets(ctx); err != nil {
+		return wrap(err, "forget budgets of what is gone")
+	}
 	return m.sweep(ctx)
 }
 

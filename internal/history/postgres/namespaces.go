@@ -180,6 +180,9 @@ func joinKey(ctx context.Context, q *sqlc.Queries, key, former string) error {
 	if err := q.JoinAdoptions(ctx, sqlc.JoinAdoptionsParams{Key: key, FormerKey: former}); err != nil {
 		return err
 	}
+	if err := q.JoinBudgets(ctx, sqlc.JoinBudgetsParams{Key: key, FormerKey: former}); err != nil {
+		return err
+	}
 	if err := q.JoinSpecs(ctx, sqlc.JoinSpecsParams{Key: key, FormerKey: former}); err != nil {
 		return err
 	}

@@ -127,6 +127,11 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 				return err
 			}
 		}
+		if options.Contract != "" && options.Contract != l.row.Contract {
+			if err := q.SetTaskContract(ctx, sqlc.SetTaskContractParams{Uid: task.UID, Contract: options.Contract}); err != nil {
+				return err
+			}
+		}
 		if attempt > began && l.row.ProblemReason != "" {
 			if err := l.setProblem(ctx, q, history.Problem{}); err != nil {
 				return err
@@ -193,6 +198,8 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
 		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt,
+		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
+		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls,
 	})
 	if err != nil {
 		return err
@@ -286,6 +293,7 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 		LeftOutRecords:  t.LeftOutRecords,
 		Position:        position(b, log),
 		Totals:          totals(log.Position, log.Totals),
+		Spent:           spentOf(t),
 		CheckpointCount: t.CheckpointCount,
 		OpenToolCalls:   log.OpenIDs(),
 	}

@@ -34,6 +34,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -68,6 +69,7 @@ type Store interface {
 	Adopt(ctx context.Context, task history.Task, former string) error
 	Begin(ctx context.Context, task history.Task, attempt int64, source *history.Source, options history.BeginOptions) (history.TaskState, error)
 	Append(ctx context.Context, task history.Task, attempt int64, records []history.Record) (last int64, err error)
+	Spending(ctx context.Context, task history.Task, contract string) (history.Spending, error)
 	MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error)
 	Report(ctx context.Context, task history.Task, attempt int64, problem *history.Problem) error
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
@@ -109,6 +111,8 @@ type Tasks interface {
 	// Adopted returns the UIDs of the former tasks whose history a task says it continues, newest first;
 	// none if it starts anew.
 	Adopted(ctx context.Context, id podidentity.Identity) ([]string, error)
+	// Contract returns the name of the contract that a task belongs to; "" for none.
+	Contract(ctx context.Context, id podidentity.Identity) (string, error)
 	// SupervisorTools returns those of a supervisor's tools that a task's spec gives its agent, and
 	// whether the task is a supervisor.
 	SupervisorTools(ctx context.Context, id podidentity.Identity) (given []v1alpha1.AgentTool, supervisor bool, err error)
@@ -163,6 +167,8 @@ type Options struct {
 	// TaskBytesPerSecond limits one task's records in the long run, each counted with an
 	// extra kibibyte; 4 MiB if zero.
 	TaskBytesPerSecond int
+	// NamespaceBudgets are the budgets of namespaces.
+	NamespaceBudgets budget.ByNamespace
 	// Registerer receives the metrics; nil for none.
 	Registerer prometheus.Registerer
 	// Heartbeat is the interval of heartbeats on an idle command stream; 20 s if zero.
@@ -191,6 +197,8 @@ type Gateway struct {
 	answers        answers
 	shares         *shares
 
+	namespaceBudgets budget.ByNamespace
+
 	closeOnce sync.Once
 	closing   chan struct{}
 }
@@ -214,7 +222,7 @@ func New(o Options) *Gateway {
 	return &Gateway{
 		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, verifier: o.Verifier, family: o.Family, code: o.Code, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
-		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections),
+		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections), namespaceBudgets: o.NamespaceBudgets,
 	}
 }
 
@@ -246,8 +254,12 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	if err := g.adoptCode(ctx, id); err != nil {
 		return nil, g.failure(ctx, err)
 	}
+	contract, err := g.contract(ctx, id)
+	if err != nil {
+		return nil, g.failure(ctx, err)
+	}
 	state, err := g.store.Begin(ctx, taskOf(id), id.Attempt, source, history.BeginOptions{
-		SnapshotEveryMessages: req.Msg.GetSnapshotEveryMessages(),
+		SnapshotEveryMessages: req.Msg.GetSnapshotEveryMessages(), Contract: contract,
 	})
 	if err != nil {
 		return nil, g.failure(ctx, err)
@@ -256,12 +268,22 @@ func (g *Gateway) Begin(ctx context.Context, req *connect.Request[daemonv1.Begin
 	g.log.Info("an attempt has begun", "namespace", id.Namespace, "task", id.TaskName, "attempt", id.Attempt,
 		"daemonVersion", req.Msg.GetDaemonVersion(), "lastSequence", state.LastSequence)
 	response := beginResponse(state)
+	response.Budgets = g.budgets(ctx, id)
 	if req.Msg.GetListDurable() {
 		if response.DurableCheckpoints, response.LostCheckpoints, err = g.store.PushedCheckpoints(ctx, id.TaskUID); err != nil {
 			return nil, g.failure(ctx, err)
 		}
 	}
 	return connect.NewResponse(response), nil
+}
+
+// contract returns the name of the contract to which the caller's task belongs, as its Task says now; "" for
+// none.
+func (g *Gateway) contract(ctx context.Context, id podidentity.Identity) (string, error) {
+	if g.tasks == nil {
+		return "", nil
+	}
+	return g.tasks.Contract(ctx, id)
 }
 
 // mayBegin checks the Task object, and carries out again what the store has lost of it.
@@ -313,7 +335,7 @@ func (g *Gateway) Append(ctx context.Context, req *connect.Request[daemonv1.Appe
 		return nil, g.failure(ctx, err)
 	}
 	g.metrics.records.Add(float64(len(records)))
-	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: last}), nil
+	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: last, Budgets: g.budgets(ctx, id)}), nil
 }
 
 // Report implements the RPC.

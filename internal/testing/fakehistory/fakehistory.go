@@ -31,6 +31,7 @@ type Store struct {
 	// callListeners listen for calls.
 	callListeners map[int]func(history.ToolCallNotification)
 	next          int
+	budgets       budgets
 }
 
 type task struct {
@@ -52,6 +53,7 @@ func New() *Store {
 	return &Store{
 		tasks: map[string]*task{}, adopted: map[string]string{}, specs: map[history.Key]history.KeptSpec{},
 		listeners: map[int]func(history.Notification){}, callListeners: map[int]func(history.ToolCallNotification){},
+		budgets: newBudgets(),
 	}
 }
 
@@ -215,7 +217,7 @@ func (s *Store) TaskState(_ context.Context, taskUID string) (history.TaskState,
 		return history.TaskState{}, history.ErrNotFound
 	}
 	state := k.state
-	state.CheckpointCount = int64(len(k.checkpoints))
+	state.CheckpointCount, state.Spent = int64(len(k.checkpoints)), k.spent()
 	if n := len(k.checkpoints); n > 0 {
 		latest := k.checkpoints[n-1]
 		state.Latest = &latest

@@ -1,0 +1,60 @@
+-- name: Spend :exec
+-- Adds what a task has spent to the sums of the month and, unless that is empty, of its contract. Their
+-- rows are locked until the transaction ends, in this order for everybody.
+INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
+SELECT @namespace::text, k.scope, k.name, @input_tokens::bigint, @output_tokens::bigint, @cost_micro_usd::bigint, @tool_calls::bigint, @checkpoints::bigint
+FROM (SELECT 'contract' AS scope, @contract::text AS name WHERE @contract::text <> ''
+    UNION ALL SELECT 'month', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')) k
+ORDER BY k.scope
+ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
+    spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, 2305843009213693952),
+    spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, 2305843009213693952),
+    spent_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, 0), 2305843009213693952),
+    spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, 2305843009213693952),
+    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, 2305843009213693952);
+
+-- name: SpentOf :one
+SELECT namespace, contract, last_sequence, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, checkpoint_count
+FROM tasks WHERE uid = @uid;
+
+-- name: BudgetsOf :many
+-- The rows that are about a task of a contract, which may be empty.
+SELECT * FROM budgets
+WHERE namespace = @namespace
+    AND (scope, name) IN (('task', @uid::text), ('contract', @contract::text), ('month', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')));
+
+-- name: SetBudget :exec
+INSERT INTO budgets (namespace, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints)
+VALUES (@namespace, @scope, @name, @input_tokens, @output_tokens, @cost_micro_usd, @tool_calls, @checkpoints)
+ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), input_tokens = excluded.input_tokens,
+    output_tokens = excluded.output_tokens, cost_micro_usd = excluded.cost_micro_usd, tool_calls = excluded.tool_calls, checkpoints = excluded.checkpoints;
+
+-- name: DeleteTaskBudget :exec
+DELETE FROM budgets WHERE namespace = @namespace AND scope = 'task' AND name = @uid;
+
+-- name: SetTaskContract :exec
+UPDATE tasks SET contract = @contract WHERE uid = @uid;
+
+-- name: JoinBudgets :exec
+-- The sums of a key that is given up are added to those of the one that takes its place.
+WITH moved AS (DELETE FROM budgets WHERE budgets.namespace = @former_key::text RETURNING *)
+INSERT INTO budgets (namespace, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
+    spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
+SELECT @key::text, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
+    spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints
+FROM moved
+ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
+    spent_input_tokens = budgets.spent_input_tokens + excluded.spent_input_tokens,
+    spent_output_tokens = budgets.spent_output_tokens + excluded.spent_output_tokens,
+    spent_cost_micro_usd = budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd,
+    spent_tool_calls = budgets.spent_tool_calls + excluded.spent_tool_calls,
+    spent_checkpoints = budgets.spent_checkpoints + excluded.spent_checkpoints;
+
+-- name: ForgetBudgets :execrows
+-- Those of tasks and contracts without a history, and of months long ago. A task whose budget was set has
+-- a day to begin.
+DELETE FROM budgets b
+WHERE b.scope = 'month' AND b.updated_at < now() - interval '13 months'
+    OR b.scope = 'task' AND b.updated_at < now() - interval '1 day' AND NOT EXISTS (SELECT FROM tasks t WHERE t.uid = b.name)
+    OR b.scope = 'contract' AND b.updated_at < now() - interval '1 day'
+        AND NOT EXISTS (SELECT FROM tasks t WHERE t.namespace = b.namespace AND t.contract = b.name);
