@@ -15,6 +15,14 @@ import (
 // Most is more than anybody spends. Amounts are at most that, so that sums of two do not overflow.
 const Most = int64(1) << 61
 
+// MostLimit is the highest limit of a v1alpha1.Budget.
+const MostLimit = int64(1e15)
+
+// Fields returns the names of the limits of a v1alpha1.Budget.
+func Fields() []string {
+	return []string{"inputTokens", "outputTokens", "costMicroUSD", "toolCalls", "checkpoints"}
+}
+
 // Amounts are what agents spend, or may spend. In a limit, 0 stands for any amount.
 type Amounts struct {
 	// InputTokens are tokens sent to the model, cached ones included, and OutputTokens those that it
@@ -36,6 +44,23 @@ func (a Amounts) Plus(b Amounts) Amounts {
 		add(a.InputTokens, b.InputTokens), add(a.OutputTokens, b.OutputTokens), add(a.CostMicroUSD, b.CostMicroUSD),
 		add(a.ToolCalls, b.ToolCalls), add(a.Checkpoints, b.Checkpoints),
 	}
+}
+
+// With returns the amounts with the one of a field set.
+func (a Amounts) With(field string, n int64) Amounts {
+	switch field {
+	case "inputTokens":
+		a.InputTokens = n
+	case "outputTokens":
+		a.OutputTokens = n
+	case "costMicroUSD":
+		a.CostMicroUSD = n
+	case "toolCalls":
+		a.ToolCalls = n
+	case "checkpoints":
+		a.Checkpoints = n
+	}
+	return a
 }
 
 // AtLeast returns the larger of each two amounts.

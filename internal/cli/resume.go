@@ -32,7 +32,9 @@ type resume struct {
 	place   *enumFlag
 	// deadline is the task's new deadlineSeconds; 0 to leave it as it is.
 	deadline int64
-	yes      bool
+	// budget are limits of the task's budget to set, by the names of their fields.
+	budget map[string]int64
+	yes    bool
 	wait     waitFlags
 	dryRun   dryRunFlag
 	print    *genericclioptions.PrintFlags
@@ -70,6 +72,9 @@ the --context flags set for this resume only.`,
 
   # After its deadline: let the agent run for two hours in all
   kubectl clew resume fix-login --deadline-seconds 7200
+
+  # After its budget: let it spend ten dollars and 500 tool calls in all
+  kubectl clew resume fix-login --budget costMicroUSD=10000000,toolCalls=500
 
   # Only show what that would do
   kubectl clew resume fix-login --from-checkpoint 3 --dry-run=client
@@ -112,6 +117,7 @@ func (o *resume) addFlags(cmd *cobra.Command) {
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
 	cmd.Flags().Int64Var(&o.deadline, "deadline-seconds", 0, "Set the task's deadlineSeconds by the same request: how long the agent may run in all attempts together, including what it has run.")
+	cmd.Flags().StringToInt64Var(&o.budget, "budget", nil, "Set limits of the task's budget by the same request, such as toolCalls=500: what it may spend in all attempts together, including what it has spent. Others stay as they are.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint or --on-drift override: do not ask for confirmation.")
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
@@ -128,6 +134,11 @@ func (o *resume) check(cmd *cobra.Command) error {
 	}
 	if cmd.Flags().Changed("deadline-seconds") && (o.deadline < 1 || o.deadline > maxDeadline) {
 		return fmt.Errorf("--deadline-seconds is %d; it must be from 1 to %d", o.deadline, maxDeadline)
+	}
+	for field, limit := range o.budget {
+		if !slices.Contains(budget.Fields(), field) || limit < 1 || limit > budget.MostLimit {
+			return fmt.Errorf("--budget has %s=%d; it must be one or more of %s, each from 1 to %d", field, limit, strings.Join(budget.Fields(), ", "), budget.MostLimit)
+		}
 	}
 	return cmp.Or(
 		notBoth(cmd, "clean", "from-checkpoint", "the one keeps the code and leaves the conversation, the other rewinds both"),
@@ -180,6 +191,9 @@ func (o *resume) run(ctx context.Context, name string) error {
 	spec := map[string]any{"operatingMode": v1alpha1.OperatingModeRunning, "resume": request}
 	if o.deadline != 0 {
 		spec["deadlineSeconds"] = o.deadline
+	}
+	if len(o.budget) > 0 {
+		spec["budget"] = o.budget
 	}
 	patch, err := json.Marshal(map[string]any{"spec": spec})
 	if err != nil {
@@ -367,7 +381,21 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 	if limit := cmp.Or(o.deadline, ptr.Deref(task.Spec.DeadlineSeconds, 0)); limit != 0 && task.Status.ActiveSeconds >= limit {
 		return fmt.Errorf("the agent of task %s has run for %d seconds, and deadlineSeconds is %d: to continue, raise it with --deadline-seconds", task.Name, task.Status.ActiveSeconds, limit)
 	}
+	if over := o.overBudget(task); over != nil {
+		return fmt.Errorf("task %s cannot continue: %s; raise it with --budget %s=NUMBER", task.Name, over, over.Field)
+	}
 	return nil
+}
+
+// overBudget returns the limit of the task's own budget, as the request sets it, of which all is spent; nil if
+// there is none.
+func (o *resume) overBudget(task *v1alpha1.Task) *budget.Use {
+	limits := budget.LimitsOf(task.Spec.Budget)
+	for field, limit := range o.budget {
+		limits = limits.With(field, limit)
+	}
+	spent := budget.Amounts(ptr.Deref(task.Status.Spent, v1alpha1.Spent{}))
+	return budget.Exceeded([]budget.Budget{{Scope: budget.OfTask, Limit: limits, Spent: spent}})
 }
 
 // heldOff reports whether a resume keeps the task off a node; the API lets another one replace it

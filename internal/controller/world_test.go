@@ -30,6 +30,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/controller/checkpoint"
 	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
 	"github.com/clew-dev/clew/internal/controller/fork"
@@ -91,6 +92,10 @@ type world struct {
 	workers int
 	// atOnce are the limits of the tasks that run at once.
 	atOnce queue.Limits
+	// namespaceBudgets are those of namespaces, and budgetGrace is how long a daemon may take to end its
+	// agent for one; 0 for the default.
+	namespaceBudgets budget.ByNamespace
+	budgetGrace      time.Duration
 }
 
 // backend is all that the controllers need of the history store.
@@ -168,12 +173,14 @@ func (w *world) startManager() {
 	limits.RetryBase, limits.LostPodBase = 50*time.Millisecond, 50*time.Millisecond
 	limits.RefreshEvery, limits.ProblemGrace = 100*time.Millisecond, cmp.Or(w.grace, 300*time.Millisecond)
 	limits.StartPatience = cmp.Or(w.patience, limits.StartPatience)
+	limits.BudgetGrace = cmp.Or(w.budgetGrace, limits.BudgetGrace)
 	events := mgr.GetEventRecorder("clew-manager")
 	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
 	phases := &toolcall.Phases{}
 	tasks := &task.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: aheadClock{by: w.ahead}, Stamped: true,
 		Pods: pods, Code: w.branches, Places: places.New(w.atOnce, mgr.GetCache()), PhaseCalls: phases,
+		NamespaceBudgets: w.namespaceBudgets,
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, cmp.Or(w.workers, 2))).To(Succeed())
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}

@@ -29,10 +29,12 @@ func TestAChildIsMadeOfWhatItsSupervisorIsMadeOf(t *testing.T) {
 	c.Task.Spec.Resume, c.Task.Spec.Adopt = &v1alpha1.Resume{ID: "r"}, v1alpha1.AdoptLatest
 	c.Task.Spec.OnFinish = &v1alpha1.OnFinish{AfterSeconds: 60, Action: v1alpha1.FinishDelete}
 	c.Task.Spec.Children = &v1alpha1.Children{}
+	c.Task.Spec.Budget = &v1alpha1.Budget{ToolCalls: ptr.To[int64](5)}
 	c.Task.Spec.Tools = []v1alpha1.AgentTool{v1alpha1.ToolDiff, v1alpha1.ToolTaskCreate}
 	want := *c.Task.Spec.DeepCopy()
 	want.Prompt = ptr.To("Write a parser.")
 	want.Role, want.ParentRef, want.Children, want.Publish = v1alpha1.RoleWorker, &v1alpha1.NameReference{Name: "lead"}, nil, nil
+	want.Budget = nil // it is the supervisor's own
 	want.Resume, want.Adopt, want.OnFinish.Action = nil, "", v1alpha1.FinishRelease
 	want.Tools = []v1alpha1.AgentTool{v1alpha1.ToolDiff}
 	want.Contract = &v1alpha1.Contract{Name: "port", Phase: v1alpha1.PhasePlan}
@@ -57,6 +59,9 @@ func TestWhatATemplateOfChildrenChanges(t *testing.T) {
 		want     func(*v1alpha1.TaskSpec, *corev1.Container)
 	}{
 		"nothing": {v1alpha1.ChildTemplate{}, func(*v1alpha1.TaskSpec, *corev1.Container) {}},
+		"the budget": {v1alpha1.ChildTemplate{Budget: &v1alpha1.Budget{ToolCalls: ptr.To[int64](9)}}, func(s *v1alpha1.TaskSpec, _ *corev1.Container) {
+			s.Budget = &v1alpha1.Budget{ToolCalls: ptr.To[int64](9)}
+		}},
 		"the command": {v1alpha1.ChildTemplate{Container: &v1alpha1.ChildContainer{Command: []string{"work"}}},
 			func(_ *v1alpha1.TaskSpec, c *corev1.Container) { c.Command, c.Args = []string{"work"}, nil }},
 		"the arguments": {v1alpha1.ChildTemplate{Container: &v1alpha1.ChildContainer{Args: []string{"--fast"}}},

@@ -210,3 +210,11 @@ configMap:
 {{- list $name (printf "%s.%s" $name $ns) (printf "%s.%s.svc" $name $ns) (printf "%s.%s.svc.%s" $name $ns $root.Values.clusterDomain) | toJson -}}
 {{- end -}}
 
+{{/*
+The budgets of namespaces as JSON; empty if there are none.
+*/}}
+{{- define "clew.budgets" -}}
+{{- if or .Values.budgets.perNamespace .Values.budgets.namespaces -}}
+{{- toJson .Values.budgets -}}
+{{- end -}}
+{{- end -}}

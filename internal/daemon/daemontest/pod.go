@@ -233,6 +233,34 @@ func (a *Shim) UntilStopped() {
 	}
 }
 
+// Quiet fails the test if the sidecar asks for the agent's end within a while.
+func (a *Shim) Quiet(while time.Duration) {
+	a.t.Helper()
+	a.SetReadDeadline(time.Now().Add(while))
+	defer a.SetReadDeadline(time.Now().Add(2 * time.Minute))
+	for {
+		f, err := wire.Read(a.Reader)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		switch f.Type {
+		case wire.TypeFinish:
+			a.t.Fatal("the sidecar ends the agent")
+		case wire.TypeAck:
+			var ack wire.Ack
+			f.Decode(&ack)
+			a.Acked = ack.Line
+		case wire.TypeFreeze:
+			var z wire.Freeze
+			f.Decode(&z)
+			a.Send(wire.TypeFrozen, z)
+		}
+	}
+}
+
 // Recorded waits until everything that was sent is on disk.
 func (a *Shim) Recorded() {
 	a.t.Helper()

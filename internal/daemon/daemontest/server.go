@@ -73,6 +73,8 @@ type Task struct {
 	Calls []*ToolCall
 	Reads int
 
+	// limits are the budgets that the server tells of; nil for a server that knows none.
+	limits    []*daemonv1.Budget
 	began     bool
 	inherited []*daemonv1.ConversationEntry
 	// startedOver is set if the last move led to where the task's own conversation begins.

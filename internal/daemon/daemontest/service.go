@@ -72,6 +72,7 @@ func (s *service) Begin(_ context.Context, r *connect.Request[daemonv1.BeginRequ
 		SequencedMoves: true, Moves: slices.Clone(task.Moves), DurableCheckpoints: task.numbers(r.Msg.GetListDurable(), (*daemonv1.CheckpointRecord).GetDurable),
 		LostCheckpoints: task.numbers(r.Msg.GetListDurable(), func(c *daemonv1.CheckpointRecord) bool { return task.gone[c.GetNumber()] }),
 		Position:        &daemonv1.Position{Position: int64(len(task.Active))}, CompletedOperations: slices.Clone(task.Operations), OpenToolCalls: task.Open(),
+		Budgets: task.budgets(),
 	}), nil
 }
 
@@ -99,7 +100,7 @@ func (s *service) Append(_ context.Context, r *connect.Request[daemonv1.AppendRe
 		}
 	}
 	s.changed.Announce()
-	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: task.Last()}), nil
+	return connect.NewResponse(&daemonv1.AppendResponse{LastSequence: task.Last(), Budgets: task.budgets()}), nil
 }
 
 func (s *service) Report(_ context.Context, r *connect.Request[daemonv1.ReportRequest]) (*connect.Response[daemonv1.ReportResponse], error) {

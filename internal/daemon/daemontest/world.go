@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr/testr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/mask"
@@ -50,6 +51,8 @@ type World struct {
 	StatePaths []string
 	// Tools are those of Clew's tools that the agent gets.
 	Tools []v1alpha1.AgentTool
+	// Budgets are those that the manager knows when it makes a pod.
+	Budgets []budget.Budget
 	// Mask masks the values of the agent's Secrets.
 	Mask *mask.Masker
 	// PodUID is the UID of the pods; empty as in pods of older releases.
@@ -180,7 +183,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod returns the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds, Tools: w.Tools}
+		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds, Tools: w.Tools, Budgets: w.Budgets}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}

@@ -28,7 +28,8 @@ type spending struct {
 	meter *meter.Meter
 
 	mu sync.Mutex
-	// since is when it was found that a budget is spent, and made how many calls there were by then.
+	// since is when it was found that a budget is spent, and made how many calls there were by then, those
+	// of the same message included.
 	since time.Time
 	made  int
 	// why says which budget the agent was ended for; "" if it was not.
@@ -56,11 +57,15 @@ func (d *daemon) keepToBudgets() {
 	}
 	made, open, settled := d.recorder.Calls()
 	if s.since.IsZero() {
-		s.since, s.made = time.Now(), made
+		s.since = time.Now()
+	}
+	if time.Since(s.since) < callFollows {
+		s.made = made
 	}
 	last, _ := d.recorder.LastOutput()
 	between := open == 0 && (settled || time.Since(last) >= callFollows || time.Since(s.since) >= spentPatience)
-	if s.why != "" || d.recorder.State().Outcome.Done || made <= s.made && !between {
+	st, _ := d.socket.Status()
+	if s.why != "" || st.Exiting || d.recorder.State().Outcome.Done || made <= s.made && !between {
 		return
 	}
 	s.why = over.String()

@@ -115,6 +115,7 @@ type Server struct {
 	seen        bool // a session has been connected
 	terminating bool
 	endingUntil time.Time // until when the pod counts as ending; zero if it does not
+	exiting     bool // the shim has reported the agent's end, and its last output is being recorded
 	exit        *wire.Exit
 	fenced      bool
 	stopping    int               // open connections that were ordered to end their agent
@@ -360,6 +361,8 @@ type Status struct {
 	Seen bool
 	// Terminating is set once the container was asked to end.
 	Terminating bool
+	// Exiting is set once the agent has ended, before its last output is recorded.
+	Exiting bool
 	// Exit is how the agent ended; nil while that is not known.
 	Exit *wire.Exit
 }
@@ -368,7 +371,7 @@ type Status struct {
 func (s *Server) Status() (Status, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Status{Connected: s.current != nil || s.stopping > 0, Seen: s.seen, Terminating: s.terminating, Exit: s.exit}, s.changed.Next()
+	return Status{Connected: s.current != nil || s.stopping > 0, Seen: s.seen, Terminating: s.terminating, Exiting: s.exiting, Exit: s.exit}, s.changed.Next()
 }
 
 // Until waits until wanted accepts the agent's status, or ctx ends.

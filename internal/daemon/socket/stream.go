@@ -96,6 +96,11 @@ func (t *stream) commitOutput(ctx context.Context) {
 
 // control handles a frame other than a line.
 func (t *stream) control(ctx context.Context, f wire.Frame) error {
+	if f.Type == wire.TypeExit {
+		t.s.mu.Lock()
+		t.s.exiting = true
+		t.s.mu.Unlock()
+	}
 	switch f.Type {
 	case wire.TypeFrozen, wire.TypeExit:
 		if err := t.committed(t.flush(ctx, f)); err != nil {

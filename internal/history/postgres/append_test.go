@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -40,6 +41,7 @@ var _ = Describe("Appending records", func() {
 			Task: w.task, Attempt: 1, LastSequence: 6,
 			Position:        history.Position{Branch: "main", Position: 4, ToolCalls: 1},
 			Totals:          history.Totals{Messages: 4, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30},
+			Spent:           budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, ToolCalls: 1, Checkpoints: 1},
 			CheckpointCount: 1, Latest: state.Latest, ActiveAt: state.ActiveAt,
 		}
 		Expect(state).To(BeComparableTo(want, cmpopts.EquateEmpty()), "state")

@@ -110,6 +110,8 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 type continuing struct{ formers []string }
 
 func (continuing) CheckTask(context.Context, podidentity.Identity) error        { return nil }
+func (continuing) Contract(context.Context, podidentity.Identity) (string, error) { return "", nil }
+
 func (continuing) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
 func (continuing) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }
 func (continuing) SupervisorTools(context.Context, podidentity.Identity) ([]v1alpha1.AgentTool, bool, error) {

@@ -206,6 +206,8 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 type forks struct{}
 
 func (forks) CheckTask(context.Context, podidentity.Identity) error           { return nil }
+func (forks) Contract(context.Context, podidentity.Identity) (string, error) { return "", nil }
+
 func (forks) Inherits(context.Context, podidentity.Identity) (bool, error)    { return true, nil }
 func (forks) Source(context.Context, podidentity.Identity) (string, error)    { return "", nil }
 func (forks) Adopted(context.Context, podidentity.Identity) ([]string, error) { return nil, nil }

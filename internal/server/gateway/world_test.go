@@ -52,6 +52,8 @@ func (gone) CheckTask(_ context.Context, id podidentity.Identity) error {
 	return fmt.Errorf("%w: no Task %s", podidentity.ErrForbidden, id.TaskName)
 }
 
+func (gone) Contract(context.Context, podidentity.Identity) (string, error) { return "", nil }
+
 func (gone) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }
 
 func (gone) Source(context.Context, podidentity.Identity) (string, error) { return "", nil }

@@ -90,6 +90,16 @@ func Deadline(seconds int64) TaskOption {
 	}
 }
 
+// ToolCallBudget sets how many calls of tools the task may spend; nothing bounds them with 0.
+func ToolCallBudget(calls int64) TaskOption {
+	return func(t *v1alpha1.Task) {
+		t.Spec.Budget = nil
+		if calls != 0 {
+			t.Spec.Budget = &v1alpha1.Budget{ToolCalls: &calls}
+		}
+	}
+}
+
 // BackoffLimit sets how often a failed agent is restarted.
 func BackoffLimit(n int32) TaskOption {
 	return func(t *v1alpha1.Task) { t.Spec.BackoffLimit = &n }

@@ -167,6 +167,11 @@ func (s *Store) SetTotals(t history.Task, totals history.Totals) {
 	s.change(t, func(k *task) { k.state.Totals = totals })
 }
 
+// SetAgentEnd sets how the task's agent has ended.
+func (s *Store) SetAgentEnd(t history.Task, end history.AgentEnd) {
+	s.change(t, func(k *task) { k.state.AgentEnd = &end })
+}
+
 // SetProblem sets what stops the task's daemon from working; nil for nothing.
 func (s *Store) SetProblem(t history.Task, problem *history.Problem) {
 	s.change(t, func(k *task) { k.state.Problem = problem })

@@ -1,0 +1,172 @@
+package postgres_test
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/clew-dev/clew/internal/budget"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/postgres"
+)
+
+var _ = Describe("What was spent", func() {
+	var (
+		dsn   string
+		store *postgres.Store
+		w     *writer
+	)
+	BeforeEach(func() {
+		dsn = pg.Database(GinkgoTB())
+		store = openAt(GinkgoTB(), dsn)
+		w = begin(GinkgoTB(), store, taskNamed("a"), 1)
+	})
+	// member begins an attempt of a task of a contract.
+	member := func(name, contract string, attempt int64) *writer {
+		GinkgoHelper()
+		state, err := store.Begin(GinkgoTB().Context(), taskNamed(name), attempt, nil, history.BeginOptions{Contract: contract})
+		Expect(err).NotTo(HaveOccurred())
+		return &writer{t: GinkgoTB(), store: store, task: taskNamed(name), attempt: attempt, last: state.LastSequence}
+	}
+	spending := func(ctx context.Context, w *writer) history.Spending {
+		GinkgoHelper()
+		s, err := store.Spending(ctx, w.task, "")
+		Expect(err).NotTo(HaveOccurred())
+		return s
+	}
+
+	It("is counted once, whatever is sent again", func(ctx SpecContext) {
+		records := w.number(user("1"), call("x"), result("x"), usage(10, 20, 30), checkpoint(1))
+		for range 3 {
+			Expect(store.Append(ctx, w.task, 1, records)).To(BeEquivalentTo(5))
+		}
+		durable := checkpoint(1)
+		durable.Checkpoint.Durable = true
+		w.append(durable)
+		w.last++ // a record is missing
+		Expect(store.Append(ctx, w.task, 1, w.number(usage(1, 2, 3)))).Error().To(MatchError(history.ErrGap))
+		want := budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, ToolCalls: 1, Checkpoints: 1}
+		Expect(w.state().Spent).To(Equal(want))
+		Expect(spending(ctx, w)).To(Equal(history.Spending{Through: 6, Spent: want, Month: want}))
+	})
+
+	It("counts completed calls, whether or not anybody knows them, and no interrupted ones", func() {
+		w.append(call("x"), interrupted("x"), call("y"), call("z"), result("z"), result("stray"))
+		Expect(w.state().Spent.ToolCalls).To(BeEquivalentTo(2))
+	})
+
+	It("stays spent through retries and rewinds, of which the totals of the conversation know nothing", func(ctx SpecContext) {
+		w.append(user("1"), usage(1, 2, 3), checkpoint(1), call("x"), result("x"), usage(10, 20, 30), checkpoint(2))
+		w.move("back", 1)
+		w.append(call("y"), result("y"), usage(100, 200, 300), checkpoint(3))
+		w.move("again", 0)
+		w = begin(GinkgoTB(), store, w.task, 2)
+		w.append(usage(1000, 2000, 3000), history.Record{Move: &history.MoveOperation{ID: "and-again", Checkpoint: 1}}, usage(10000, 20000, 30000))
+		Expect(w.state().Spent).To(Equal(budget.Amounts{InputTokens: 11111, OutputTokens: 22222, CostMicroUSD: 33333, ToolCalls: 2, Checkpoints: 3}))
+		Expect(w.state().Totals.InputTokens).To(BeEquivalentTo(10001))
+	})
+
+	It("begins at zero for a fork, whose conversation its source has paid for", func(ctx SpecContext) {
+		w.append(user("1"), call("x"), result("x"), usage(10, 20, 30), checkpoint(1))
+		fork := w.fork("forked", 1)
+		Expect(fork.state().Totals.InputTokens).To(BeEquivalentTo(10))
+		Expect(fork.state().Spent).To(BeZero())
+		fork.append(usage(1, 2, 3))
+		Expect(fork.state().Spent).To(Equal(budget.Amounts{InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3}))
+		Expect(w.state().Spent).To(Equal(budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, ToolCalls: 1, Checkpoints: 1}))
+		Expect(spending(ctx, w).Month).To(Equal(budget.Amounts{InputTokens: 11, OutputTokens: 22, CostMicroUSD: 33, ToolCalls: 1, Checkpoints: 1}))
+	})
+
+	It("follows corrections of a cost, and never falls below zero", func(ctx SpecContext) {
+		w.append(usage(0, 0, 100))
+		w.append(usage(0, 0, -30))
+		Expect(w.state().Spent.CostMicroUSD).To(BeEquivalentTo(70))
+		w.append(usage(0, 0, -30), usage(0, 0, 10))
+		Expect(w.state().Spent.CostMicroUSD).To(BeEquivalentTo(50))
+		w.append(usage(0, 0, -1000))
+		Expect(w.state().Spent).To(BeZero())
+	})
+
+	It("bears what an agent makes up", func(ctx SpecContext) {
+		for range 3 {
+			w.append(usage(math.MaxInt64, math.MinInt64, math.MaxInt64))
+		}
+		w.append(usage(0, 0, math.MinInt64))
+		Expect(w.state().Spent.InputTokens).To(Equal(budget.Most))
+		Expect(spending(ctx, w).Month.InputTokens).To(Equal(budget.Most))
+	})
+
+	It("counts what is left out of the history at a limit", func(ctx SpecContext) {
+		w := begin(GinkgoTB(), limited(GinkgoTB(), dsn, postgres.Limits{TaskBytes: 64 << 10, Grace: time.Nanosecond}), taskNamed("b"), 1)
+		w.append(noise(60))
+		waiting := w.number(call("x"), noise(60), result("x"))
+		Expect(w.store.Append(ctx, w.task, 1, waiting)).Error().To(MatchError(history.ErrLimitReached))
+		Expect(w.store.Append(ctx, w.task, 1, waiting)).Error().NotTo(HaveOccurred())
+		Expect(w.state().LeftOutRecords).To(BeEquivalentTo(3))
+		Expect(w.state().Spent.ToolCalls).To(BeEquivalentTo(1))
+	})
+
+	It("is added up for a contract, by tasks that spend at once", func(ctx SpecContext) {
+		const tasks, each = 6, 20
+		w.append(usage(7, 0, 0)) // of no contract
+		var group sync.WaitGroup
+		for n := range tasks {
+			m := member(string(rune('b'+n)), "nightly", 1)
+			group.Go(func() {
+				defer GinkgoRecover()
+				for range each {
+					m.append(call("x"), result("x"), usage(1, 2, 3))
+				}
+			})
+		}
+		group.Wait()
+		other := member("z", "weekly", 1)
+		other.append(usage(5, 5, 5))
+		got := spending(ctx, member("b", "nightly", 2))
+		Expect(got.Contract).To(Equal("nightly"))
+		Expect(got.ContractSpent).To(Equal(budget.Amounts{InputTokens: tasks * each, OutputTokens: 2 * tasks * each, CostMicroUSD: 3 * tasks * each, ToolCalls: tasks * each}))
+		Expect(got.Month.InputTokens).To(BeEquivalentTo(tasks*each + 12))
+		Expect(store.Spending(ctx, history.Task{Namespace: "team", Name: "new", UID: "new"}, "weekly")).To(HaveField("ContractSpent.InputTokens", int64(5)))
+		Expect(store.Spending(ctx, history.Task{Namespace: "elsewhere", Name: "b", UID: "uid-of-b"}, "nightly")).To(
+			Equal(history.Spending{Contract: "nightly"}), "another namespace learns nothing")
+	})
+
+	It("of a contract and of a month stays when a history is deleted", func(ctx SpecContext) {
+		b, c := member("b", "nightly", 1), member("c", "nightly", 1)
+		b.append(usage(10, 0, 0))
+		c.append(usage(5, 0, 0))
+		Expect(store.DeleteTask(ctx, b.task.UID)).Error().NotTo(HaveOccurred())
+		Expect(store.Clean(ctx, postgres.MaintenanceOptions{})).To(Succeed())
+		Expect(spending(ctx, c)).To(And(HaveField("ContractSpent.InputTokens", int64(15)), HaveField("Month.InputTokens", int64(15))))
+	})
+
+	It("goes with a history that another Task adopts", func(ctx SpecContext) {
+		w.append(usage(10, 20, 30), checkpoint(1))
+		Expect(store.SetBudgets(ctx, w.task, history.SetBudgets{Task: budget.Amounts{ToolCalls: 5}})).To(Succeed())
+		heir := w.task
+		heir.UID = "uid-of-the-heir"
+		Expect(store.Adopt(ctx, heir, w.task.UID)).To(Succeed())
+		Expect(store.Spending(ctx, heir, "")).To(And(
+			HaveField("Spent", budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, Checkpoints: 1}),
+			HaveField("Limit", budget.Amounts{}))) // its own Task says what that is
+	})
+
+	It("is told beside what may be spent", func(ctx SpecContext) {
+		m := member("b", "nightly", 1)
+		own, of := budget.Amounts{ToolCalls: 5, CostMicroUSD: 7}, budget.Amounts{InputTokens: 9}
+		Expect(store.SetBudgets(ctx, m.task, history.SetBudgets{Task: own, Contract: "nightly", ContractLimit: of})).To(Succeed())
+		m.append(usage(1, 2, 3))
+		Expect(spending(ctx, m)).To(Equal(history.Spending{
+			Through: 1, Limit: own, Spent: budget.Amounts{InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3},
+			Contract: "nightly", ContractLimit: of, ContractSpent: budget.Amounts{InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3},
+			Month: budget.Amounts{InputTokens: 1, OutputTokens: 2, CostMicroUSD: 3},
+		}))
+		Expect(store.SetBudgets(ctx, m.task, history.SetBudgets{Contract: "nightly"})).To(Succeed())
+		Expect(spending(ctx, m)).To(And(HaveField("Limit", budget.Amounts{}), HaveField("ContractLimit", budget.Amounts{}),
+			HaveField("ContractSpent.InputTokens", int64(1))))
+	})
+})
