@@ -60,6 +60,25 @@ func TestResumeRemovesThePromptOfAnEarlierRequest(t *testing.T) {
 	}
 }
 
+func TestResumeRaisesTheBudget(t *testing.T) {
+	b := newBench(t)
+	task := b.task("spent", v1alpha1.ReasonBudgetExceeded)
+	task.Spec.Budget = &v1alpha1.Budget{ToolCalls: ptr.To[int64](10), CostMicroUSD: ptr.To[int64](500)}
+	b.try(server.Client.Update(b.ctx, task))
+	task.Status.Spent = &v1alpha1.Spent{ToolCalls: 12, CostMicroUSD: 400}
+	b.try(server.Client.Status().Update(b.ctx, task))
+	_, _, err := b.clew("", "resume", "spent", "--wait=false")
+	wantError(t, err, "task spent cannot continue: the task has spent 12 of the 10 tool calls that budget.toolCalls allows; raise it with --budget toolCalls=NUMBER")
+	_, _, err = b.clew("", "resume", "spent", "--wait=false", "--budget", "toolCalls=20,costMicroUSD=300")
+	wantError(t, err, "--budget costMicroUSD=NUMBER")
+	_, _, err = b.clew("", "resume", "spent", "--budget", "dollars=5")
+	wantError(t, err, "--budget has dollars=5; it must be one or more of inputTokens, outputTokens, costMicroUSD, toolCalls, checkpoints, each from 1 to 1000000000000000")
+	b.must("resume", "spent", "--wait=false", "--budget", "toolCalls=20")
+	if b.get(task); *task.Spec.Budget.ToolCalls != 20 || *task.Spec.Budget.CostMicroUSD != 500 || task.Spec.Resume == nil {
+		t.Errorf("the budget is %+v, resume %+v", task.Spec.Budget, task.Spec.Resume)
+	}
+}
+
 func TestResumeRaisesTheDeadline(t *testing.T) {
 	b := newBench(t)
 	task := b.task("late", v1alpha1.ReasonDeadlineExceeded)
