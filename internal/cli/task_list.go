@@ -72,7 +72,7 @@ is deleted, with their usage and the first words of their prompts.`,
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	_ = cmd.RegisterFlagCompletionFunc("name", p.completeHistoryFlag)
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(
-		[]string{"Waiting", "Queued", "Running", "Suspended", "Rewound", "DriftDetected", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
+		[]string{"Waiting", "Queued", "Running", "Suspended", "Rewound", "DriftDetected", "BudgetExceeded", "Completed", "Failed", "Deleted"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

@@ -150,7 +150,8 @@ func (d *decision) countUse(a *v1alpha1.Attempt) {
 
 // limitToStopFor returns the reason of the limit for which the active attempt must stop; "" if there is
 // none. An agent that has exited needs no stop. A rewind is carried out first. A suspension stays one. A
-// stop that has begun stays what it is, since the agent cannot be kept.
+// stop that has begun stays what it is, since the agent cannot be kept. At a budget, the agent's daemon ends
+// it first.
 func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
 	exited := v != nil && (v.agent != nil || v.prepareOnly)
 	switch {
@@ -160,7 +161,9 @@ func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
 		return ""
 	}
 	reason := reachedLimit(&d.task.Spec, d.used())
-	if reason == v1alpha1.ReasonBudgetExceeded && v != nil && v.agentRuns && !d.budgetGraceOver(a) {
+	if reason != v1alpha1.ReasonBudgetExceeded {
+		a.BudgetSpentTime = nil
+	} else if v != nil && v.agentRuns && !d.budgetGraceOver(a) {
 		return ""
 	}
 	return reason

@@ -188,7 +188,8 @@ func (r *Reconciler) emitEvents(task *v1alpha1.Task, entries []v1alpha1.HistoryE
 		kind := corev1.EventTypeNormal
 		switch e.Reason {
 		case v1alpha1.EventTaskFailed, v1alpha1.EventPodLost, v1alpha1.EventNodeUnreachable, v1alpha1.EventNodeLost, v1alpha1.EventVolumeLost,
-			v1alpha1.EventOperationRefused, v1alpha1.EventOperationFailed, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap, v1alpha1.ReasonGrowthRefused:
+			v1alpha1.EventOperationRefused, v1alpha1.EventOperationFailed, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap, v1alpha1.ReasonGrowthRefused,
+			v1alpha1.EventBudgetNearlySpent, v1alpha1.EventBudgetExceeded:
 			kind = corev1.EventTypeWarning
 		}
 		// The sequence number distinguishes transitions that would otherwise be aggregated.
