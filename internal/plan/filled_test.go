@@ -10,6 +10,7 @@ import (
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/testing/builders"
 	"github.com/clew-dev/clew/internal/testing/filled"
 )
 
@@ -56,13 +57,14 @@ func TestPrepareGetsEveryFieldOfAnOperation(t *testing.T) {
 // TestEveryFieldOfAnAttemptIsSet: each is set for an attempt that fails and is retried, but that of one
 // that has not got as far.
 func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
-	s := newScene(t)
+	s := newScene(t, builders.ToolCallBudget(1))
 	s.step()
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared, Memory: v1alpha1.AgentMemorySession, MemoryMessage: "it goes on"})
 	s.pod().Spec.NodeName = "node-7"
 	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}})
 	s.after(time.Minute).step()
 	s.agentRuns()
+	s.calls(1)
 	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour})
 	if empty := filled.Empty(s.lastAttempt(), "PlaceGivenUpTime"); empty != nil {
 		t.Errorf("these fields are empty: %v of %+v", empty, s.lastAttempt())
