@@ -870,8 +870,10 @@ type BeginResponse struct {
 	// Numbers of the checkpoints recorded as lost by the gitstore, which may have
 	// them again; see BeginRequest.list_durable.
 	LostCheckpoints []int64 `protobuf:"varint,44,rep,packed,name=lost_checkpoints,json=lostCheckpoints,proto3" json:"lost_checkpoints,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Absent if the server is older, or could not read them.
+	Budgets       *Budgets `protobuf:"bytes,45,opt,name=budgets,proto3" json:"budgets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeginResponse) Reset() {
@@ -981,6 +983,216 @@ func (x *BeginResponse) GetLostCheckpoints() []int64 {
 	return nil
 }
 
+func (x *BeginResponse) GetBudgets() *Budgets {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+// Budgets are those that the task works under.
+type Budgets struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sequence of the last record that is counted.
+	Through       int64     `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
+	Budgets       []*Budget `protobuf:"bytes,2,rep,name=budgets,proto3" json:"budgets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budgets) Reset() {
+	*x = Budgets{}
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budgets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budgets) ProtoMessage() {}
+
+func (x *Budgets) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budgets.ProtoReflect.Descriptor instead.
+func (*Budgets) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Budgets) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *Budgets) GetBudgets() []*Budget {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+// Budget is what may be spent, and what was.
+type Budget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose it is: Task, Contract or Namespace. A daemon keeps to one that it does not know.
+	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	// The contract's name; empty for other scopes.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// 0 stands for no limit.
+	Limit         *Amounts `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Spent         *Amounts `protobuf:"bytes,4,opt,name=spent,proto3" json:"spent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budget) Reset() {
+	*x = Budget{}
+	mi := &file_v1_daemon_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budget) ProtoMessage() {}
+
+func (x *Budget) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
+func (*Budget) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Budget) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Budget) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Budget) GetLimit() *Amounts {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *Budget) GetSpent() *Amounts {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
+// Amounts are what agents spend.
+type Amounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InputTokens   int64                  `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	OutputTokens  int64                  `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	CostMicroUsd  int64                  `protobuf:"varint,3,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
+	ToolCalls     int64                  `protobuf:"varint,4,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	Checkpoints   int64                  `protobuf:"varint,5,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Amounts) Reset() {
+	*x = Amounts{}
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Amounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Amounts) ProtoMessage() {}
+
+func (x *Amounts) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Amounts.ProtoReflect.Descriptor instead.
+func (*Amounts) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Amounts) GetInputTokens() int64 {
+	if x != nil {
+		return x.InputTokens
+	}
+	return 0
+}
+
+func (x *Amounts) GetOutputTokens() int64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *Amounts) GetCostMicroUsd() int64 {
+	if x != nil {
+		return x.CostMicroUsd
+	}
+	return 0
+}
+
+func (x *Amounts) GetToolCalls() int64 {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return 0
+}
+
+func (x *Amounts) GetCheckpoints() int64 {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return 0
+}
+
 // MoveResult is the result of a move of the conversation.
 type MoveResult struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -995,7 +1207,7 @@ type MoveResult struct {
 
 func (x *MoveResult) Reset() {
 	*x = MoveResult{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1219,7 @@ func (x *MoveResult) String() string {
 func (*MoveResult) ProtoMessage() {}
 
 func (x *MoveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1232,7 @@ func (x *MoveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResult.ProtoReflect.Descriptor instead.
 func (*MoveResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MoveResult) GetOperationId() string {
@@ -1055,7 +1267,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1279,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1292,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Position) GetBranch() string {
@@ -1113,7 +1325,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1337,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1350,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -1151,14 +1363,16 @@ func (x *AppendRequest) GetRecords() []*Record {
 type AppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sequence up to which everything is stored.
-	LastSequence  int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	LastSequence int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// Absent if the server is older, or could not read them.
+	Budgets       *Budgets `protobuf:"bytes,2,opt,name=budgets,proto3" json:"budgets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1384,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1397,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -1191,6 +1405,13 @@ func (x *AppendResponse) GetLastSequence() int64 {
 		return x.LastSequence
 	}
 	return 0
+}
+
+func (x *AppendResponse) GetBudgets() *Budgets {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
 }
 
 // Record is one numbered entry that the daemon sends, kept in its spool until it is
@@ -1221,7 +1442,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1454,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1467,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -1425,7 +1646,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1437,7 +1658,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1450,7 +1671,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1509,7 +1730,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1742,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1755,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Move) GetOperationId() string {
@@ -1610,7 +1831,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1843,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1856,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Rewound) GetScope() string {
@@ -1679,7 +1900,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1912,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1925,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -1733,7 +1954,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1966,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1979,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Piece) GetData() []byte {
@@ -1782,7 +2003,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +2015,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +2028,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -1844,7 +2065,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1856,7 +2077,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1869,7 +2090,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Message) GetRole() Role {
@@ -1935,7 +2156,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2168,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2181,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ToolCall) GetId() string {
@@ -2006,7 +2227,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2239,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2252,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -2086,7 +2307,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2098,7 +2319,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2111,7 +2332,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2161,7 +2382,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2173,7 +2394,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2186,7 +2407,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Event) GetReason() string {
@@ -2260,7 +2481,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2493,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2506,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2519,7 +2740,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2752,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2765,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2585,7 +2806,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2818,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2831,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -2659,7 +2880,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2892,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2905,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2712,7 +2933,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2724,7 +2945,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2737,7 +2958,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -2784,7 +3005,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +3017,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +3030,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -2856,7 +3077,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2868,7 +3089,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2881,7 +3102,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -2901,7 +3122,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2913,7 +3134,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2926,7 +3147,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -2945,7 +3166,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2957,7 +3178,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2970,7 +3191,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -2991,7 +3212,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3224,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3237,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -3048,7 +3269,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3281,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3294,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 type Command struct {
@@ -3089,7 +3310,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3322,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3335,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -3171,7 +3392,7 @@ type PublishLive struct {
 
 func (x *PublishLive) Reset() {
 	*x = PublishLive{}
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3404,7 @@ func (x *PublishLive) String() string {
 func (*PublishLive) ProtoMessage() {}
 
 func (x *PublishLive) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3417,7 @@ func (x *PublishLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
 func (*PublishLive) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PublishLive) GetId() string {
@@ -3222,7 +3443,7 @@ type ReportLiveRequest struct {
 
 func (x *ReportLiveRequest) Reset() {
 	*x = ReportLiveRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3234,7 +3455,7 @@ func (x *ReportLiveRequest) String() string {
 func (*ReportLiveRequest) ProtoMessage() {}
 
 func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3247,7 +3468,7 @@ func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
 func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReportLiveRequest) GetId() string {
@@ -3286,7 +3507,7 @@ type ReportLiveResponse struct {
 
 func (x *ReportLiveResponse) Reset() {
 	*x = ReportLiveResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3519,7 @@ func (x *ReportLiveResponse) String() string {
 func (*ReportLiveResponse) ProtoMessage() {}
 
 func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3532,7 @@ func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
 func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
@@ -3327,7 +3548,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3339,7 +3560,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3352,7 +3573,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -3432,7 +3653,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\x12\x1e\n" +
 	"\vmay_be_lost\x18\x04 \x01(\bR\tmayBeLost\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\x03R\bposition\x12\x1b\n" +
-	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\x8b\x04\n" +
+	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\xbe\x04\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +
@@ -3444,7 +3665,23 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x05moves\x18) \x03(\v2\x1a.clew.daemon.v1.MoveResultR\x05moves\x12'\n" +
 	"\x0fsequenced_moves\x18* \x01(\bR\x0esequencedMoves\x12/\n" +
 	"\x13durable_checkpoints\x18+ \x03(\x03R\x12durableCheckpoints\x12)\n" +
-	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\"\x7f\n" +
+	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\x121\n" +
+	"\abudgets\x18- \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"U\n" +
+	"\aBudgets\x12\x18\n" +
+	"\athrough\x18\x01 \x01(\x03R\athrough\x120\n" +
+	"\abudgets\x18\x02 \x03(\v2\x16.clew.daemon.v1.BudgetR\abudgets\"\x90\x01\n" +
+	"\x06Budget\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
+	"\x05limit\x18\x03 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05limit\x12-\n" +
+	"\x05spent\x18\x04 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05spent\"\xb8\x01\n" +
+	"\aAmounts\x12!\n" +
+	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
+	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12$\n" +
+	"\x0ecost_micro_usd\x18\x03 \x01(\x03R\fcostMicroUsd\x12\x1d\n" +
+	"\n" +
+	"tool_calls\x18\x04 \x01(\x03R\ttoolCalls\x12 \n" +
+	"\vcheckpoints\x18\x05 \x01(\x03R\vcheckpoints\"\x7f\n" +
 	"\n" +
 	"MoveResult\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x124\n" +
@@ -3456,9 +3693,10 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"tool_calls\x18\x03 \x01(\x03R\ttoolCalls\"A\n" +
 	"\rAppendRequest\x120\n" +
-	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"5\n" +
+	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"h\n" +
 	"\x0eAppendResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\x9a\x04\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\x121\n" +
+	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\x9a\x04\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -3664,7 +3902,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*CallToolRequest)(nil),          // 1: clew.daemon.v1.CallToolRequest
@@ -3680,107 +3918,115 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*BeginRequest)(nil),             // 11: clew.daemon.v1.BeginRequest
 	(*Source)(nil),                   // 12: clew.daemon.v1.Source
 	(*BeginResponse)(nil),            // 13: clew.daemon.v1.BeginResponse
-	(*MoveResult)(nil),               // 14: clew.daemon.v1.MoveResult
-	(*Position)(nil),                 // 15: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 16: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 17: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 18: clew.daemon.v1.Record
-	(*AgentEnd)(nil),                 // 19: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 20: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 21: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 22: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 23: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 24: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 25: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 26: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 27: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 28: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 29: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 30: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 31: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 32: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 33: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 34: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 35: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 36: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 37: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 38: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 39: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 40: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 41: clew.daemon.v1.Command
-	(*PublishLive)(nil),              // 42: clew.daemon.v1.PublishLive
-	(*ReportLiveRequest)(nil),        // 43: clew.daemon.v1.ReportLiveRequest
-	(*ReportLiveResponse)(nil),       // 44: clew.daemon.v1.ReportLiveResponse
-	(*TakeCheckpoint)(nil),           // 45: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 46: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 47: google.protobuf.Timestamp
+	(*Budgets)(nil),                  // 14: clew.daemon.v1.Budgets
+	(*Budget)(nil),                   // 15: clew.daemon.v1.Budget
+	(*Amounts)(nil),                  // 16: clew.daemon.v1.Amounts
+	(*MoveResult)(nil),               // 17: clew.daemon.v1.MoveResult
+	(*Position)(nil),                 // 18: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 19: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 20: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 21: clew.daemon.v1.Record
+	(*AgentEnd)(nil),                 // 22: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 23: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 24: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 25: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 26: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 27: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 28: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 29: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 30: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 31: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 32: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 33: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 34: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 35: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 36: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 37: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 38: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 39: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 40: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 41: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 42: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 43: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 44: clew.daemon.v1.Command
+	(*PublishLive)(nil),              // 45: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 46: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 47: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 48: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 49: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 50: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	5,  // 0: clew.daemon.v1.SearchHistoryResponse.hits:type_name -> clew.daemon.v1.SearchHit
-	47, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
+	50, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
 	10, // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	12, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	30, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	15, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	14, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
-	15, // 7: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
-	18, // 8: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	47, // 9: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	25, // 10: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	30, // 11: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	28, // 12: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	29, // 13: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	23, // 14: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	19, // 15: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	20, // 16: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	22, // 17: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	21, // 18: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
-	0,  // 19: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	26, // 20: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	27, // 21: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	24, // 22: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	24, // 23: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	24, // 24: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	24, // 25: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	46, // 26: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	47, // 27: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	34, // 28: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	15, // 29: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	33, // 30: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	31, // 31: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	32, // 32: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	28, // 33: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	15, // 34: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	39, // 35: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	47, // 36: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	25, // 37: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	45, // 38: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	42, // 39: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
-	11, // 40: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	16, // 41: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	35, // 42: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	37, // 43: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	40, // 44: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	8,  // 45: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	43, // 46: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
-	6,  // 47: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
-	3,  // 48: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
-	1,  // 49: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
-	13, // 50: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	17, // 51: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	36, // 52: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	38, // 53: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	41, // 54: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	9,  // 55: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	44, // 56: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
-	7,  // 57: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
-	4,  // 58: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
-	2,  // 59: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
-	50, // [50:60] is the sub-list for method output_type
-	40, // [40:50] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	33, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	18, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	17, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
+	14, // 7: clew.daemon.v1.BeginResponse.budgets:type_name -> clew.daemon.v1.Budgets
+	15, // 8: clew.daemon.v1.Budgets.budgets:type_name -> clew.daemon.v1.Budget
+	16, // 9: clew.daemon.v1.Budget.limit:type_name -> clew.daemon.v1.Amounts
+	16, // 10: clew.daemon.v1.Budget.spent:type_name -> clew.daemon.v1.Amounts
+	18, // 11: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
+	21, // 12: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	14, // 13: clew.daemon.v1.AppendResponse.budgets:type_name -> clew.daemon.v1.Budgets
+	50, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	28, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	33, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	31, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	32, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	26, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	22, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	23, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	25, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	24, // 23: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	0,  // 24: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	29, // 25: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	30, // 26: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	27, // 27: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	27, // 28: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	27, // 29: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	27, // 30: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	49, // 31: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	50, // 32: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	37, // 33: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	18, // 34: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	36, // 35: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	34, // 36: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	35, // 37: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	31, // 38: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	18, // 39: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	42, // 40: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	50, // 41: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	28, // 42: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	48, // 43: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	45, // 44: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	11, // 45: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	19, // 46: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	38, // 47: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	40, // 48: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	43, // 49: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	8,  // 50: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	46, // 51: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	6,  // 52: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
+	3,  // 53: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
+	1,  // 54: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
+	13, // 55: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	20, // 56: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	39, // 57: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	41, // 58: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	44, // 59: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	9,  // 60: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	47, // 61: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	7,  // 62: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
+	4,  // 63: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
+	2,  // 64: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
+	55, // [55:65] is the sub-list for method output_type
+	45, // [45:55] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -3788,7 +4034,7 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[17].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[20].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
@@ -3798,7 +4044,7 @@ func file_v1_daemon_proto_init() {
 		(*Record_Move)(nil),
 		(*Record_Gap)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[40].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[43].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
 	}
@@ -3808,7 +4054,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   46,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
