@@ -378,10 +378,10 @@ const (
 	// EventBudgetNearlySpent: 80 % of a limit of a budget are spent.
 	EventBudgetNearlySpent = "BudgetNearlySpent"
 	// EventBudgetExceeded: the agent was stopped, or is not started again, since a budget is spent.
-	EventBudgetExceeded = "BudgetExceeded"
-	EventTaskHindered      = "TaskHindered"
-	EventHistoryGap        = "HistoryGap"
-	EventLossAcknowledged  = "LossAcknowledged"
+	EventBudgetExceeded   = "BudgetExceeded"
+	EventTaskHindered     = "TaskHindered"
+	EventHistoryGap       = "HistoryGap"
+	EventLossAcknowledged = "LossAcknowledged"
 	// EventFilesCopied: a task starts with files of another one.
 	EventFilesCopied             = "FilesCopied"
 	EventWorkspaceRestored       = "WorkspaceRestored"

@@ -26,9 +26,9 @@ func TestANamespaceHasItsOwnBudgetOrThatOfAll(t *testing.T) {
 
 func TestBudgetsOfNamespacesThatMakeNoSenseAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"5":                                       "no JSON such as",
-		`{"perNamespace":{"dollars":5}}`:          "unknown field",
-		`{"perNamespace":{"toolCalls":-5}}`:       "perNamespace has the limit -5",
+		"5":                                 "no JSON such as",
+		`{"perNamespace":{"dollars":5}}`:    "unknown field",
+		`{"perNamespace":{"toolCalls":-5}}`: "perNamespace has the limit -5",
 		`{"namespaces":{"a":{"checkpoints":-1}}}`: "namespaces.a has the limit -1",
 	} {
 		b := ByNamespace{}

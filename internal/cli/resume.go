@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/reason"
 )
 
@@ -35,9 +37,9 @@ type resume struct {
 	// budget are limits of the task's budget to set, by the names of their fields.
 	budget map[string]int64
 	yes    bool
-	wait     waitFlags
-	dryRun   dryRunFlag
-	print    *genericclioptions.PrintFlags
+	wait   waitFlags
+	dryRun dryRunFlag
+	print  *genericclioptions.PrintFlags
 }
 
 func (p *plugin) resumeCommand() *cobra.Command {

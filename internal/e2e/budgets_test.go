@@ -68,7 +68,7 @@ var _ = Describe("a budget", func() {
 			By("rewinding it " + id)
 			w.plugin(ctx, "rewind", "payer", "--to", "1", "--yes")
 			rewound := w.untilState(ctx, "payer", 2*time.Minute, clewv1.ReasonRewound)
-			Expect(spentBy(rewound)).To(Equal(runs(int64(4 + n))), "a rewind gives nothing back")
+			Expect(spentBy(rewound)).To(Equal(runs(int64(4+n))), "a rewind gives nothing back")
 			Expect(rewound.Status.InputTokens).To(BeNumerically("<", spentBy(rewound).InputTokens))
 			w.plugin(ctx, "resume", "payer", "--prompt", "Again.", "--wait=false")
 			Expect(spentBy(w.untilState(ctx, "payer", 2*time.Minute, clewv1.ReasonCompleted))).To(Equal(runs(int64(5 + n))))

@@ -64,9 +64,14 @@ func (d *decision) budgets() []budget.Budget {
 	return append([]budget.Budget{own}, d.o.Shared.Budgets...)
 }
 
-// limitedBudgets returns those of the budgets that have a limit.
-func (d *decision) limitedBudgets() []budget.Budget {
-	return slices.DeleteFunc(d.budgets(), func(b budget.Budget) bool { return b.Limit == (budget.Amounts{}) })
+// limitedBudgets returns those of the budgets that have a limit; nil for none.
+func (d *decision) limitedBudgets() (limited []budget.Budget) {
+	for _, b := range d.budgets() {
+		if b.Limit != (budget.Amounts{}) {
+			limited = append(limited, b)
+		}
+	}
+	return limited
 }
 
 // ownBudgetExceeded returns the limit of a task's own budget of which all is spent, as its status says; nil

@@ -231,7 +231,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		Log:           log.WithName("gateway"),
 
 		NamespaceBudgets: o.NamespaceBudgets,
-		Registerer:    registry,
+		Registerer:       registry,
 	})
 	p.mux.Handle(p.gateway.Handler())
 	historyapi.Register(p.mux, historyapi.Options{

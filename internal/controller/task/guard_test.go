@@ -28,6 +28,16 @@ func (c *counting) CheckpointsAfter(context.Context, string, int64, int) ([]hist
 	return nil, c.err
 }
 
+func (c *counting) Spending(context.Context, history.Task, string) (history.Spending, error) {
+	c.calls++
+	return history.Spending{}, c.err
+}
+
+func (c *counting) SetBudgets(context.Context, history.Task, history.SetBudgets) error {
+	c.calls++
+	return c.err
+}
+
 func (c *counting) Checkpoint(context.Context, history.Key, int64) (history.Checkpoint, error) {
 	c.calls++
 	return history.Checkpoint{}, c.err

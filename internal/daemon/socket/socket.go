@@ -115,7 +115,7 @@ type Server struct {
 	seen        bool // a session has been connected
 	terminating bool
 	endingUntil time.Time // until when the pod counts as ending; zero if it does not
-	exiting     bool // the shim has reported the agent's end, and its last output is being recorded
+	exiting     bool      // the shim has reported the agent's end, and its last output is being recorded
 	exit        *wire.Exit
 	fenced      bool
 	stopping    int               // open connections that were ordered to end their agent

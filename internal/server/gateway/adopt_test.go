@@ -109,7 +109,7 @@ var _ = Describe("A task that adopts the history of a former one", func() {
 // newest first.
 type continuing struct{ formers []string }
 
-func (continuing) CheckTask(context.Context, podidentity.Identity) error        { return nil }
+func (continuing) CheckTask(context.Context, podidentity.Identity) error          { return nil }
 func (continuing) Contract(context.Context, podidentity.Identity) (string, error) { return "", nil }
 
 func (continuing) Inherits(context.Context, podidentity.Identity) (bool, error) { return false, nil }

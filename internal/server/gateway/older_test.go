@@ -205,7 +205,7 @@ var _ = Describe("Daemons whose server or store is older or newer", func() {
 // conversation.
 type forks struct{}
 
-func (forks) CheckTask(context.Context, podidentity.Identity) error           { return nil }
+func (forks) CheckTask(context.Context, podidentity.Identity) error          { return nil }
 func (forks) Contract(context.Context, podidentity.Identity) (string, error) { return "", nil }
 
 func (forks) Inherits(context.Context, podidentity.Identity) (bool, error)    { return true, nil }
