@@ -177,7 +177,7 @@ func (d *decision) requeueAtLimit(a *v1alpha1.Attempt, v *podView) {
 }
 
 // settledByLimit returns how a task between two attempts has ended since a limit lets no other one
-// start; nil if none does. Once it has failed for that, it stays so until it is resumed.
+// start; nil if none does. Once it has stopped for that, it stays so until it is resumed.
 func (d *decision) settledByLimit() *settlement {
 	last := d.last()
 	if last == nil || d.active() != nil || d.suspended() {
@@ -185,8 +185,7 @@ func (d *decision) settledByLimit() *settlement {
 	}
 	used := d.used()
 	reason := reachedLimit(&d.task.Spec, used)
-	if stored := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); stored != nil && stored.Status == metav1.ConditionFalse &&
-		isLimit(stored.Reason) && !d.resuming() {
+	if stored := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); stored != nil && isLimit(stored.Reason) && !d.resuming() {
 		reason = cmp.Or(reason, stored.Reason)
 	}
 	if reason == "" {
