@@ -360,6 +360,7 @@ type Task struct {
 	GoneSince         pgtype.Timestamptz
 	DeletionSince     pgtype.Timestamptz
 	CodeDeletionSince pgtype.Timestamptz
+	ProblemAt         pgtype.Timestamptz
 	SpentInputTokens  int64
 	SpentOutputTokens int64
 	SpentCostMicroUsd int64
@@ -408,6 +409,16 @@ type TaskSummary struct {
 	LastState    string
 }
 
+type TaskUsage struct {
+	TaskUid      string
+	Namespace    string
+	EventBytes   int64
+	CallBytes    int64
+	LeftOut      int64
+	LeftOutSince pgtype.Timestamptz
+	NotedAt      time.Time
+}
+
 type ToolCall struct {
 	Ordinal   int64
 	Made      time.Time
@@ -423,6 +434,7 @@ type ToolCall struct {
 	Arguments []byte
 	Answer    string
 	Data      []byte
+	Bytes     int64
 }
 
 type Verification struct {
