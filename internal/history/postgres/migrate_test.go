@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -34,6 +35,7 @@ var _ = Describe("Migrating the schema", func() {
 		w := begin(t, store, task, 2)
 		Expect(w.last).To(BeEquivalentTo(7), "the last sequence")
 		Expect(w.texts()).To(HaveExactElements("U hello", "call 1 Bash", "result 1", "A other way"))
+		Expect(w.state().Spent).To(Equal(budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, ToolCalls: 1, Checkpoints: 1}))
 		c, err := store.Checkpoint(ctx, task.Key(), 1)
 		Expect(err).NotTo(HaveOccurred())
 		want := history.Checkpoint{
