@@ -98,7 +98,7 @@ func (g *guard) TaskState(ctx context.Context, taskUID string) (state history.Ta
 }
 
 func (g *guard) Spending(ctx context.Context, task history.Task, contract string) (spending history.Spending, err error) {
-	err = g.call(ctx, func(ctx context.Context) error {
+	err = g.call(ctx, task.UID, func(ctx context.Context) error {
 		spending, err = g.store.Spending(ctx, task, contract)
 		return err
 	})
@@ -106,7 +106,7 @@ func (g *guard) Spending(ctx context.Context, task history.Task, contract string
 }
 
 func (g *guard) SetBudgets(ctx context.Context, task history.Task, set history.SetBudgets) error {
-	return g.call(ctx, func(ctx context.Context) error { return g.store.SetBudgets(ctx, task, set) })
+	return g.call(ctx, task.UID, func(ctx context.Context) error { return g.store.SetBudgets(ctx, task, set) })
 }
 
 func (g *guard) CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) (rows []history.Checkpoint, err error) {
