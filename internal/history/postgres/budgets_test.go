@@ -48,7 +48,8 @@ var _ = Describe("What was spent", func() {
 		durable.Checkpoint.Durable = true
 		w.append(durable)
 		w.last++ // a record is missing
-		Expect(store.Append(ctx, w.task, 1, w.number(usage(1, 2, 3)))).Error().To(MatchError(history.ErrGap))
+		_, err := store.Append(ctx, w.task, 1, w.number(usage(1, 2, 3)))
+		Expect(err).To(MatchError(history.ErrGap))
 		want := budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, ToolCalls: 1, Checkpoints: 1}
 		Expect(w.state().Spent).To(Equal(want))
 		Expect(spending(ctx, w)).To(Equal(history.Spending{Through: 6, Spent: want, Month: want}))
