@@ -68,6 +68,10 @@ func TestCommandStreamsTakeNoConnectionsFromOthers(t *testing.T) {
 // enough.
 type slowStore struct{ gateway.Store }
 
+func (slowStore) Spending(context.Context, history.Task, string) (history.Spending, error) {
+	return history.Spending{}, nil
+}
+
 func (slowStore) Append(ctx context.Context, _ history.Task, _ int64, _ []history.Record) (int64, error) {
 	for range 1000 {
 		select {
