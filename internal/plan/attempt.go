@@ -105,7 +105,7 @@ func (d *decision) ending(a *v1alpha1.Attempt, v *podView) (*ending, time.Time) 
 		return nil, time.Time{} // it is being deleted, so its exit codes mean nothing
 	case v.deleting || v.disrupted != "" || a.Reason != "":
 		if v.finished {
-			return ptr.To(d.lostEnding(a, "the pod was deleted or evicted: "+orUnknown(v.disrupted))), time.Time{}
+			return ptr.To(d.withNode(a, d.lostEnding(a, "the pod was deleted or evicted: "+orUnknown(v.disrupted)))), time.Time{}
 		}
 		return nil, time.Time{}
 	case agentDone:

@@ -56,7 +56,8 @@ func (d *decision) lost(away *absence) bool {
 	return d.replaceable(away)
 }
 
-// withNode returns the ending of an attempt whose pod is gone: with its node, if that cannot be reached.
+// withNode returns the ending of an attempt whose pod was deleted: with its node, if that cannot be
+// reached. Kubernetes lets such a pod fail before it deletes it by force.
 func (d *decision) withNode(a *v1alpha1.Attempt, e ending) ending {
 	n, known := d.o.Nodes[a.NodeName]
 	if away := d.absence(a.NodeName, n); known && away != nil && e.outcome == v1alpha1.AttemptPodLost {

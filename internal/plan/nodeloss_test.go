@@ -224,6 +224,30 @@ func TestAVolumeThatIsBoundToANodeOutOfServiceIsLeftBehindAfterTheSameTime(t *te
 	}
 }
 
+func TestAPodThatKubernetesCollectsWithItsNodeIsLostWithIt(t *testing.T) {
+	for name, collected := range map[string]func(*scene){
+		"failed": func(s *scene) {
+			s.pod().Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "DeletionByPodGC"}}
+			s.podFinishes()
+		},
+		"gone": func(s *scene) { s.podGone() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := onNode(t)
+			s.volume = Volume{}
+			s.setNode("node-1", Node{Gone: true})
+			s.step()
+			s.wantOutcomes("")
+			collected(s)
+			s.wantOutcomes(v1alpha1.AttemptNodeLost, "")
+			s.wantStarted(2)
+			if s.status().ClaimName != "" {
+				t.Errorf("the volume, which every node can attach, was replaced by %s", s.status().ClaimName)
+			}
+		})
+	}
+}
+
 func TestATaskWithoutADurableCheckpointStartsAnew(t *testing.T) {
 	s := onNode(t)
 	s.o.History.State.Latest.Durable = false

@@ -31,7 +31,7 @@ type Observed struct {
 	Claim *corev1.PersistentVolumeClaim
 	// StorageClass is that of Claim. See Plan.InspectClass.
 	StorageClass StorageClass
-	// Nodes are the nodes, by name, of the pods that have not finished, and that of an active attempt.
+	// Nodes are the nodes, by name, of the pods, and that of an active attempt.
 	Nodes map[string]Node
 	// Elsewhere is true if the cluster has a node that can be reached. It has to be known only if one
 	// of Nodes or of the volume's cannot.

@@ -82,13 +82,11 @@ func (r *Reconciler) node(ctx context.Context, reader client.Reader, name string
 	return nodeOf(current), err
 }
 
-// observeNodes reads the nodes of the task's pods that have not finished, and that of an active attempt.
+// observeNodes reads the nodes of the task's pods, and that of an active attempt.
 func (r *Reconciler) observeNodes(ctx context.Context, task *v1alpha1.Task, reader client.Reader, o *plan.Observed) (err error) {
 	var names []string
 	for i := range o.Pods {
-		if !finished(&o.Pods[i]) {
-			names = append(names, o.Pods[i].Spec.NodeName)
-		}
+		names = append(names, o.Pods[i].Spec.NodeName)
 	}
 	if n := len(task.Status.Attempts); n > 0 && task.Status.Attempts[n-1].Outcome == "" {
 		names = append(names, task.Status.Attempts[n-1].NodeName)
