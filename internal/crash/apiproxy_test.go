@@ -54,12 +54,12 @@ func startAPIProxy(t testing.TB, namespace string, s *striker, kill func()) stri
 	return proxy.URL
 }
 
-// everywhere matches the path of a list over all namespaces.
+// everywhere matches the path of a list over all namespaces, and of one of objects that are in none.
 var everywhere = regexp.MustCompile(`^(/api/v1|/apis/clew\.dev/v1alpha1)/([a-z]+)$`)
 
 // ServeHTTP implements http.Handler.
 func (p *apiProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if m := everywhere.FindStringSubmatch(r.URL.Path); m != nil {
+	if m := everywhere.FindStringSubmatch(r.URL.Path); m != nil && m[2] != "nodes" {
 		r.URL.Path = m[1] + "/namespaces/" + p.namespace + "/" + m[2]
 	}
 	what := p.what(r)
