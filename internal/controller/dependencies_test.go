@@ -82,7 +82,9 @@ var _ = Describe("A task that depends on others", func() {
 
 	It("does not wait for one that is gone and had failed without a word of its agent, if that is enough", func() {
 		w := newWorld()
-		p := w.running("first", builders.Deadline(1))
+		w.apply("first", builders.Deadline(1))
+		p := w.pod("first", 1)
+		w.start(p)
 		w.store.Begin(w.id("first"), 1)
 		w.untilStopped(p)
 		w.until("first", v1alpha1.ReasonDeadlineExceeded)
