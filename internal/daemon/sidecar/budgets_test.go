@@ -141,9 +141,18 @@ func TestARaisedBudgetCountsAtOnce(t *testing.T) {
 	d := w.Start(1)
 	a := w.Dial("s")
 	w.Server.SetBudgets(w.UID, callBudget("Task", 100, 0))
+	var stored int64
+	look := func(k *daemontest.Task) { stored = k.Last() }
+	more := func(k *daemontest.Task) bool { return k.Last() > stored }
+	w.Server.Inspect(w.UID, look)
 	a.Call("1")
 	a.Recorded()
-	w.Server.Until(t, "the call is stored", w.UID, func(k *daemontest.Task) bool { return k.Last() > 2 })
+	w.Server.Until(t, "the call is stored", w.UID, more)
+	// The daemon sends more only once it has the answer.
+	w.Server.Inspect(w.UID, look)
+	a.Say(`{"type":"usage","inputTokens":5}`)
+	a.Recorded()
+	w.Server.Until(t, "the usage is stored", w.UID, more)
 	a.Call("2", "3")
 	a.Recorded()
 	finish(a, d, 0)
