@@ -150,11 +150,18 @@ var _ = Describe("What is stored beside records", func() {
 	It("is forgotten with the events that are removed for their age", func(ctx SpecContext) {
 		store := with(postgres.Limits{})
 		Expect(store.RecordEvents(ctx, refusals(taskNamed("old"), 1, 5))).To(Succeed())
-		Expect(connect(GinkgoTB(), dsn).Exec(ctx, "UPDATE task_usage SET noted_at = now() - interval '500 days'")).Error().NotTo(HaveOccurred())
+		begin(GinkgoTB(), store, taskNamed("begun"), 1)
+		Expect(store.RecordEvents(ctx, refusals(taskNamed("begun"), 1, 5))).To(Succeed())
+		conn := connect(GinkgoTB(), dsn)
+		Expect(conn.Exec(ctx, "UPDATE task_usage SET noted_at = now() - interval '500 days'")).Error().NotTo(HaveOccurred())
+		Expect(conn.Exec(ctx, "DELETE FROM events")).Error().NotTo(HaveOccurred())
 		Expect(store.RecordEvents(ctx, refusals(taskNamed("young"), 1, 5))).To(Succeed())
 		Expect(store.Clean(ctx, postgres.MaintenanceOptions{EventRetention: 365 * 24 * time.Hour})).To(Succeed())
 		Expect(count(GinkgoTB(), dsn, "task_usage WHERE task_uid = 'uid-of-old'")).To(BeZero())
 		Expect(count(GinkgoTB(), dsn, "task_usage WHERE task_uid = 'uid-of-young'")).To(Equal(1))
+		Expect(count(GinkgoTB(), dsn, "task_summaries WHERE uid = 'uid-of-old'")).To(BeZero(), "of a task that never began")
+		Expect(count(GinkgoTB(), dsn, "recorded_transitions WHERE task_uid = 'uid-of-old'")).To(BeZero())
+		Expect(count(GinkgoTB(), dsn, "task_summaries")).To(Equal(2))
 	})
 
 	It("the calls of a supervisor's tools count, with their answers, and are refused at a limit", func(ctx SpecContext) {

@@ -41,7 +41,19 @@ SET event_bytes = u.event_bytes + excluded.event_bytes, call_bytes = u.call_byte
 -- name: DeleteUsage :exec
 DELETE FROM task_usage WHERE task_uid = @task_uid AND namespace = @namespace;
 
--- name: ForgetUsage :execrows
--- Of tasks of which nothing was recorded since a time: what was counted has exceeded its retention.
-DELETE FROM task_usage u WHERE (u.task_uid, u.namespace) IN (
-    SELECT o.task_uid, o.namespace FROM task_usage o WHERE o.noted_at < @before::timestamptz AND o.call_bytes = 0 LIMIT @up_to_rows);
+-- name: ForgetUsage :one
+-- Of tasks of which nothing was recorded since a time: what was counted has exceeded its retention. Of
+-- those that never began nothing is left then. One that still exists is told again from its status.
+WITH idle AS (
+    DELETE FROM task_usage u WHERE (u.task_uid, u.namespace) IN (
+        SELECT o.task_uid, o.namespace FROM task_usage o WHERE o.noted_at < @before::timestamptz AND o.call_bytes = 0 LIMIT @up_to_rows)
+    RETURNING u.task_uid, u.namespace
+), unbegun AS (
+    SELECT i.task_uid, i.namespace FROM idle i
+    WHERE NOT EXISTS (SELECT FROM tasks t WHERE t.uid = i.task_uid) AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = i.task_uid)
+), unlisted AS (
+    DELETE FROM task_summaries s USING unbegun n WHERE s.uid = n.task_uid AND s.namespace = n.namespace
+), unnoted AS (
+    DELETE FROM recorded_transitions r USING unbegun n WHERE r.task_uid = n.task_uid
+)
+SELECT count(*)::bigint FROM idle;

@@ -55,9 +55,20 @@ func (q *Queries) DeleteUsage(ctx context.Context, arg DeleteUsageParams) error 
 	return err
 }
 
-const forgetUsage = `-- name: ForgetUsage :execrows
-DELETE FROM task_usage u WHERE (u.task_uid, u.namespace) IN (
-    SELECT o.task_uid, o.namespace FROM task_usage o WHERE o.noted_at < $1::timestamptz AND o.call_bytes = 0 LIMIT $2)
+const forgetUsage = `-- name: ForgetUsage :one
+WITH idle AS (
+    DELETE FROM task_usage u WHERE (u.task_uid, u.namespace) IN (
+        SELECT o.task_uid, o.namespace FROM task_usage o WHERE o.noted_at < $1::timestamptz AND o.call_bytes = 0 LIMIT $2)
+    RETURNING u.task_uid, u.namespace
+), unbegun AS (
+    SELECT i.task_uid, i.namespace FROM idle i
+    WHERE NOT EXISTS (SELECT FROM tasks t WHERE t.uid = i.task_uid) AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = i.task_uid)
+), unlisted AS (
+    DELETE FROM task_summaries s USING unbegun n WHERE s.uid = n.task_uid AND s.namespace = n.namespace
+), unnoted AS (
+    DELETE FROM recorded_transitions r USING unbegun n WHERE r.task_uid = n.task_uid
+)
+SELECT count(*)::bigint FROM idle
 `
 
 type ForgetUsageParams struct {
@@ -65,13 +76,13 @@ type ForgetUsageParams struct {
 	UpToRows int32
 }
 
-// Of tasks of which nothing was recorded since a time: what was counted has exceeded its retention.
+// Of tasks of which nothing was recorded since a time: what was counted has exceeded its retention. Of
+// those that never began nothing is left then. One that still exists is told again from its status.
 func (q *Queries) ForgetUsage(ctx context.Context, arg ForgetUsageParams) (int64, error) {
-	result, err := q.db.Exec(ctx, forgetUsage, arg.Before, arg.UpToRows)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	row := q.db.QueryRow(ctx, forgetUsage, arg.Before, arg.UpToRows)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const joinUsage = `-- name: JoinUsage :exec
