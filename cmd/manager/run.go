@@ -7,13 +7,11 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/capacity"
+	"github.com/clew-dev/clew/internal/controller/cached"
 	"github.com/clew-dev/clew/internal/controller/checkpoint"
 	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
 	"github.com/clew-dev/clew/internal/controller/fork"
@@ -100,7 +99,7 @@ func newManager(o *options, log logr.Logger) (ctrl.Manager, error) {
 	grace := shutdownGrace
 	settings := ctrl.Options{
 		Scheme:                        scheme,
-		Cache:                         cacheOptions(),
+		Cache:                         cached.Options(),
 		Client:                        clientOptions(),
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.probeAddress,
@@ -142,21 +141,6 @@ func endWhenPutBack(mgr ctrl.Manager, lease *rollback.Lock, namespace string, lo
 	return mgr.Add(back)
 }
 
-// cacheOptions keep the caches small: of pods and claims only Clew's own, and no managed fields.
-func cacheOptions() cache.Options {
-	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy})}
-	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                   ours,
-			&corev1.PersistentVolumeClaim{}: ours,
-			&corev1.Node{}:                  {Transform: task.CachedNode},
-			&v1alpha1.Checkpoint{}:          {Transform: checkpoint.Cached},
-			&v1alpha1.Fork{}:                {Transform: fork.Cached},
-		},
-	}
-}
-
 // clientOptions exclude kinds from the cache that are read rarely.
 func clientOptions() client.Options {
 	return client.Options{Cache: &client.CacheOptions{DisableFor: []client.Object{
@@ -164,12 +148,17 @@ func clientOptions() client.Options {
 	}}}
 }
 
+// leastWorkers is how many workers every kind has at least, whatever --workers says: of fewer, no quarter
+// could be left to other namespaces.
+const leastWorkers = 4
+
 // addControllers adds all controllers to the manager.
 func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error {
 	pods, err := o.podOptions()
 	if err != nil {
 		return err
 	}
+	few := max(leastWorkers, o.workers/2) // for kinds of which there are few
 	hub := historyhub.New(store)
 	if err := mgr.Add(hub); err != nil {
 		return err
@@ -198,7 +187,7 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 		return fmt.Errorf("add the checkpoint controller: %w", err)
 	}
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: o.keepCheckpoints, Clock: clock.RealClock{}}
-	if err := kept.SetupWithManager(mgr); err != nil {
+	if err := kept.SetupWithManager(mgr, few); err != nil {
 		return fmt.Errorf("add the checkpoint retention controller: %w", err)
 	}
 	branches := &checkpoint.Branches{
@@ -209,14 +198,14 @@ func addControllers(mgr ctrl.Manager, o *options, store *namespaced.Store) error
 		return fmt.Errorf("add the controller of checkpoints' branches: %w", err)
 	}
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}}
-	if err := snapshots.SetupWithManager(mgr, 1); err != nil {
+	if err := snapshots.SetupWithManager(mgr, few); err != nil {
 		return fmt.Errorf("add the conversation snapshot controller: %w", err)
 	}
 	forks := &fork.Reconciler{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: guarded, Events: mgr.GetEventRecorder("clew-manager"),
 		Clock: clock.RealClock{}, Stamped: o.stamped,
 	}
-	if err := forks.SetupWithManager(mgr, hub, 1); err != nil {
+	if err := forks.SetupWithManager(mgr, hub, few); err != nil {
 		return fmt.Errorf("add the fork controller: %w", err)
 	}
 	calls := &toolcall.Reconciler{

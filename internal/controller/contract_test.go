@@ -2,6 +2,9 @@ package controller_test
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -109,6 +112,62 @@ var _ = Describe("A contract", func() {
 		settled(3, 6)
 	})
 
+	It("is led by another one, if the first was suspended before it led", func() {
+		w := newWorld()
+		w.grace = time.Hour
+		w.restartManager()
+		w.meanwhile("first", func() { w.change("first", builders.Suspended) })
+		w.apply("first", leads("port"))
+		w.until("first", v1alpha1.ReasonSuspended)
+		w.apply("second", leads("port"))
+		w.start(w.pod("second", 1))
+		w.until("second", v1alpha1.ReasonRunning)
+		w.change("first", builders.Running)
+		w.until("first", v1alpha1.ReasonWaitingForContract)
+		w.Expect(w.task("first").Status.Attempts).To(BeEmpty())
+	})
+
+	It("gives the place of a child that was suspended before it became one to the next", func() {
+		w := newWorld()
+		w.grace = time.Hour
+		w.restartManager()
+		w.running("lead", leads("port"), maximum(1))
+		w.meanwhile("first", func() {
+			w.apply("second", childOf("lead"))
+			w.until("second", v1alpha1.ReasonChildLimitReached)
+			w.change("first", builders.Suspended)
+		})
+		w.apply("first", childOf("lead"))
+		w.until("first", v1alpha1.ReasonSuspended)
+		w.pod("second", 1)
+		w.Expect(w.task("first").Status.Parent).To(BeNil())
+	})
+
+	It("deletes a child as well that joins while its parent goes", func() {
+		w := newWorld()
+		w.complete("lead", w.running("lead", leads("port")))
+		w.meanwhile("late", func() {
+			lead := w.task("lead")
+			w.Expect(w.client.Delete(w.ctx, lead)).To(Succeed())
+			// The manager has time enough to let its parent go.
+			w.Consistently(w.objects.Get(lead)).WithTimeout(500 * time.Millisecond).Should(Succeed())
+		})
+		w.apply("late", childOf("lead"))
+		w.Eventually(w.tasks).Should(BeEmpty())
+	})
+
+	It("lets a task join once it has the phase that the task names", func() {
+		w := newWorld()
+		w.grace = time.Hour
+		w.restartManager()
+		w.running("lead", leads("port"))
+		w.apply("worker", func(t *v1alpha1.Task) { t.Spec.Contract = &v1alpha1.Contract{Name: "port", Phase: "Deploy"} })
+		w.until("worker", v1alpha1.ReasonPhaseUnknown)
+		w.change("lead", func(t *v1alpha1.Task) { t.Spec.Contract.Phases = append(v1alpha1.DefaultPhases(), "Deploy") })
+		w.pod("worker", 1)
+		w.Expect(w.task("worker").Status.Contract.Phase).To(Equal("Deploy"))
+	})
+
 	It("refuses tasks that are each other's children, and starts none of them", func() {
 		w := newWorld()
 		w.apply("a", leads("port"), childOf("b"))
@@ -131,6 +190,18 @@ var _ = Describe("A contract", func() {
 		w.Eventually(w.tasks).Should(BeEmpty())
 	})
 })
+
+// meanwhile does something in the moment in which the manager writes the status of a task for the first time.
+func (w *world) meanwhile(name string, do func()) {
+	once := sync.OnceFunc(do)
+	w.requests.setSpoil(func(r *http.Request) error {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/tasks/"+name+"/status") {
+			defer GinkgoRecover()
+			once()
+		}
+		return nil
+	})
+}
 
 // tasks returns the world's tasks.
 func (w *world) tasks() []v1alpha1.Task {

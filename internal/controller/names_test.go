@@ -46,7 +46,7 @@ func TestWhatASpecNamesIsNamed(t *testing.T) {
 	task.Spec.StartFrom.TaskRef.Name = task.Name
 	named := retention.NamesIn([]v1alpha1.Task{*task}, []v1alpha1.Fork{*fork}, []v1alpha1.ConversationSnapshot{*snapshot})
 	for path, reference := range set {
-		c := &v1alpha1.Checkpoint{Status: v1alpha1.CheckpointStatus{TaskUID: string(task.UID), Number: 1}}
+		c := &v1alpha1.Checkpoint{Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: task.Name}}, Status: v1alpha1.CheckpointStatus{TaskUID: string(task.UID), Number: 1}}
 		switch r := reference.(type) {
 		case string:
 			c.Name = r

@@ -31,6 +31,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
+	"github.com/clew-dev/clew/internal/controller/cached"
 	"github.com/clew-dev/clew/internal/controller/checkpoint"
 	"github.com/clew-dev/clew/internal/controller/conversationsnapshot"
 	"github.com/clew-dev/clew/internal/controller/fork"
@@ -150,17 +151,13 @@ func (w *world) startManager() {
 	if w.neighbour != "" {
 		namespaces[w.neighbour] = cache.Config{}
 	}
+	caching := cached.Options()
+	caching.DefaultNamespaces = namespaces
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme:     w.server.Scheme,
 		Metrics:    metricsserver.Options{BindAddress: "0"},
 		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
-		Cache: cache.Options{
-			DefaultTransform:  cache.TransformStripManagedFields(),
-			DefaultNamespaces: namespaces,
-			ByObject: map[client.Object]cache.ByObject{
-				&v1alpha1.Checkpoint{}: {Transform: checkpoint.Cached}, &v1alpha1.Fork{}: {Transform: fork.Cached}, &corev1.Node{}: {Transform: task.CachedNode},
-			},
-		},
+		Cache:      caching,
 	})
 	w.Expect(err).NotTo(HaveOccurred())
 	var store backend = w.store
@@ -186,7 +183,7 @@ func (w *world) startManager() {
 	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
 	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
-	w.Expect(kept.SetupWithManager(mgr)).To(Succeed())
+	w.Expect(kept.SetupWithManager(mgr, 1)).To(Succeed())
 	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches, Store: store, Events: events, Pods: pods, Limits: limits, Clock: clock.RealClock{}, MakeAgain: w.makeAgain, Stamped: true}
 	w.Expect(branches.SetupWithManager(mgr, 2)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}

@@ -76,6 +76,10 @@ func (d *decision) considerAdoption() bool {
 		d.wait(v1alpha1.ReasonPending, "the history of a former task is being adopted")
 		d.requeue(0)
 		return false
+	case d.adoptsPhase() && !d.o.Contract.Room:
+		full := contractFull(d.task.Spec.Contract.Name)
+		d.wait(full.Reason, full.Message)
+		return false
 	default:
 		d.adopted(found.Former)
 		return true

@@ -2,15 +2,12 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/reason"
 )
 
@@ -100,38 +97,4 @@ func withChildren(n int) string {
 		return "; its child is deleted with it"
 	}
 	return fmt.Sprintf("; its %d children are deleted with it", n)
-}
-
-// FamilyView is what the parent, the children and the contract of a task follow of it.
-type FamilyView struct {
-	Status, Reason string
-	Working        bool
-	Deleting       bool
-	Contract       v1alpha1.ContractStatus
-	Parent         v1alpha1.ParentStatus
-	Adopted        string
-	Maximum        int
-	// Budget is what the contract that a supervisor leads may spend.
-	Budget budget.Amounts
-}
-
-// FamilyViewOf returns what others follow of a task.
-func FamilyViewOf(task *v1alpha1.Task) FamilyView {
-	v := FamilyView{Working: working(task), Deleting: task.DeletionTimestamp != nil, Maximum: MaximumOf(task), Budget: ContractBudget(task)}
-	if c := succeededOf(task); c != nil {
-		v.Status, v.Reason = string(c.Status), c.Reason
-	}
-	v.Contract = ptr.Deref(task.Status.Contract, v1alpha1.ContractStatus{})
-	v.Contract.Spent = nil // which is written with everything else
-	v.Parent = ptr.Deref(task.Status.Parent, v1alpha1.ParentStatus{})
-	if a := task.Status.Adoption; a != nil {
-		v.Adopted = a.TaskUID
-	}
-	return v
-}
-
-// WaitsForPlace reports whether a task waits until another one finishes, or is deleted.
-func WaitsForPlace(task *v1alpha1.Task) bool {
-	c := succeededOf(task)
-	return c != nil && slices.Contains([]string{v1alpha1.ReasonWaitingForContract, v1alpha1.ReasonContractFull, v1alpha1.ReasonChildLimitReached}, c.Reason)
 }

@@ -63,8 +63,7 @@ func (d *decision) joinContract() *Blocker {
 		return nil
 	}
 	if !d.o.Contract.Room {
-		return &Blocker{v1alpha1.ReasonContractFull, fmt.Sprintf(
-			"the contract %s has %d tasks, as many as a contract can have: delete one that is not needed, or use another contract", name, v1alpha1.MaxContractTasks)}
+		return contractFull(name)
 	}
 	if supervisor {
 		d.enterPhase(name, cmp.Or(d.specPhase(), d.task.Spec.PhasesOf()[0]), "begins in phase", d.phaseRequester())
@@ -78,6 +77,12 @@ func (d *decision) joinContract() *Blocker {
 	d.s.Contract = &v1alpha1.ContractStatus{Name: name, Phase: phase, SpecPhase: d.specPhase()}
 	d.addEntry(v1alpha1.EventTaskJoined, clew, "the task belongs to the contract "+name+inPhase(phase)+d.asChild())
 	return nil
+}
+
+// contractFull says that a contract can have no more tasks.
+func contractFull(name string) *Blocker {
+	return &Blocker{v1alpha1.ReasonContractFull, fmt.Sprintf(
+		"the contract %s has %d tasks, as many as a contract can have: delete one that is not needed, or use another contract", name, v1alpha1.MaxContractTasks)}
 }
 
 // contractToJoin returns the name of the task's contract, or its parent's.
@@ -197,9 +202,13 @@ func (d *decision) leaveLead(succeeded metav1.ConditionStatus) {
 	}
 }
 
+// adoptsPhase reports whether the task takes over the phase that the former task was in: it joins the
+// contract by that.
+func (d *decision) adoptsPhase() bool { return d.o.Adoption.Phase != "" && d.task.Spec.Contract != nil }
+
 // adoptPhase takes over the phase that the former task was in, wherever its tools had moved the contract.
 func (d *decision) adoptPhase() {
-	if phase := d.o.Adoption.Phase; phase != "" && d.task.Spec.Contract != nil {
+	if phase := d.o.Adoption.Phase; d.adoptsPhase() {
 		d.s.Contract = &v1alpha1.ContractStatus{
 			Name: d.task.Spec.Contract.Name, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now)),
 		}

@@ -326,7 +326,7 @@ func TestAChildFindsItsParent(t *testing.T) {
 		"a worker":                       {found: Parent{Task: worker, Room: true}, reason: v1alpha1.ReasonParentRefused, message: "only a supervisor has children"},
 		"one that is being deleted":      {found: Parent{Task: deleted, Room: true}, reason: v1alpha1.ReasonParentRefused, message: "being deleted"},
 		"one that is nested too deep":    {found: Parent{Task: deep, Room: true}, reason: v1alpha1.ReasonParentRefused, message: "nested 4 deep"},
-		"one that has too many children": {found: Parent{Task: leading("lead", "Plan")}, reason: v1alpha1.ReasonChildLimitReached, message: "has 20 children"},
+		"one that has too many children": {found: Parent{Task: leading("lead", "Plan")}, reason: v1alpha1.ReasonChildLimitReached, message: "as many children as its children.maximum allows"},
 		"a circle":                       {found: Parent{Task: orphan, Room: true, Circle: []string{"tidy-up", "lead"}}, reason: v1alpha1.ReasonParentRefused, message: "tidy-up → lead → tidy-up"},
 		"one of another contract": {
 			options: []builders.TaskOption{func(t *v1alpha1.Task) { t.Spec.Contract = &v1alpha1.Contract{Name: "other"} }},
@@ -423,10 +423,28 @@ func TestWhatBecomesOfChildrenWhenTheirParentIsDeleted(t *testing.T) {
 	}
 }
 
+func TestASupervisorThatIsDeletedWaitsForWhoMayHaveBecomeItsChild(t *testing.T) {
+	s := newScene(t, supervisor(""))
+	s.o.Task.DeletionTimestamp, s.o.Joining = ptr.To(metav1.NewTime(s.now)), 1
+	s.step()
+	if p := s.plans[0]; p.Farewell != nil || p.RequeueAfter == 0 {
+		t.Errorf("the plan is %+v, want it to look again", p)
+	}
+	s.o.Joining, s.o.Children = 0, []v1alpha1.Task{*builders.Task("a", builders.WithUID("a"))}
+	s.step()
+	if p := s.plans[0]; p.Farewell == nil || len(p.DeleteChildren) != 1 {
+		t.Errorf("the plan is %+v, want the child deleted", p)
+	}
+}
+
 func TestASupervisorThatIsAppliedAnewGoesOnInItsPhase(t *testing.T) {
 	s := newScene(t, supervisor(v1alpha1.PhaseResearch), func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest })
-	s.o.Contract.Room = true
 	s.o.Adoption = Adoption{Known: true, Adoption: history.Adoption{Former: "former", Done: true, Phase: v1alpha1.PhaseExecute}}
+	s.step()
+	if c := succeededOf(s.o.Task); c.Reason != v1alpha1.ReasonContractFull || s.status().Adoption != nil || s.status().Contract != nil {
+		t.Errorf("a contract without room is joined: %+v, %+v", c, s.status().Contract)
+	}
+	s.o.Contract.Room = true
 	s.step()
 	if c := s.status().Contract; c == nil || c.Phase != v1alpha1.PhaseExecute || c.SpecPhase != v1alpha1.PhaseResearch {
 		t.Errorf("the contract is %+v, want it where the former task had led it", c)

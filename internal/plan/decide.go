@@ -181,6 +181,10 @@ func (d *decision) delete() {
 		d.reportHangingPod()
 		return
 	}
+	if d.o.Joining > 0 {
+		d.requeue(d.o.Limits.RetryBase) // whoever becomes a child at this moment is deleted as well
+		return
+	}
 	d.plan.DeleteChildren = d.childrenToDelete()
 	attempt := int64(0)
 	if a := d.last(); a != nil {

@@ -93,6 +93,9 @@ type Observed struct {
 	PhaseCall *PhaseCall
 	// Children are the tasks whose parent this one is, as their status says. They are only read.
 	Children []v1alpha1.Task
+	// Joining is how many tasks may have become children of one that is being deleted, and are not
+	// among Children yet.
+	Joining int
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
 	Stamped bool

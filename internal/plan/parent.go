@@ -85,7 +85,7 @@ func (d *decision) parentBlocker() *Blocker {
 			name, parent.Status.Contract.Name, d.task.Spec.Contract.Name)
 	case !d.o.Parent.Room:
 		return &Blocker{v1alpha1.ReasonChildLimitReached, fmt.Sprintf(
-			"the parent %s has %d children, as many as its children.maximum allows: raise that, or delete a child", name, MaximumOf(parent))}
+			"the parent %s has as many children as its children.maximum allows: raise that, or delete a child", name)}
 	}
 	return nil
 }

@@ -106,4 +106,33 @@ func TestOnlyTheManagerCreatesPodsOfTasks(t *testing.T) {
 	if err := other.Delete(ctx, "fix-1", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("another user deletes the pod: %v", err)
 	}
+
+	marked := func(name string) *corev1.Pod {
+		p := labelledPod(name)
+		p.Labels = map[string]string{"app.kubernetes.io/managed-by": "clew", "app": "x"}
+		return p
+	}
+	gomega.NewWithT(t).Eventually(func() error {
+		_, err := other.Create(ctx, marked("probe"), dryRun)
+		return err
+	}).WithTimeout(time.Minute).WithPolling(50*time.Millisecond).Should(gomega.Satisfy(apierrors.IsForbidden), "the second policy takes effect")
+	own, err := manager.Create(ctx, marked("own"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("the manager creates a pod with its own label: %v", err)
+	}
+	unmarked := own.DeepCopy()
+	delete(unmarked.Labels, "app.kubernetes.io/managed-by")
+	_, err = other.Update(ctx, unmarked, metav1.UpdateOptions{})
+	refused("a pod of the manager loses the label", err, "cannot be set or removed")
+	plain.Labels["app.kubernetes.io/managed-by"] = "clew"
+	_, err = other.Update(ctx, plain, metav1.UpdateOptions{})
+	refused("a pod of somebody else gets the label", err, "cannot be set or removed")
+	plain.Labels["app.kubernetes.io/managed-by"] = "Helm"
+	if _, err = other.Update(ctx, plain, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("another value of the label is refused: %v", err)
+	}
+	own.Labels["app"] = "y"
+	if _, err = other.Update(ctx, own, metav1.UpdateOptions{}); err != nil {
+		t.Errorf("another user changes another label of the manager's pod: %v", err)
+	}
 }

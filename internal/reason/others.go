@@ -85,7 +85,7 @@ func ofOthers() []Reason {
 		{Name: v1alpha1.ReasonCorrupted, On: slices.Concat(intact, operation(), snapshot, source()), Meaning: "The stored data was found damaged.", Todo: "Use the checkpoint that the message names, or restore the store from a backup."},
 		{Name: v1alpha1.ReasonResolved, On: snapshot, Meaning: "The position is resolved and its digest known."},
 		{Name: v1alpha1.ReasonNoConversation, On: snapshot, Meaning: "The task has no conversation yet."},
-		{Name: v1alpha1.ReasonHistoryUnavailable, On: slices.Concat(operation(), snapshot, source()), Standing: Active, Meaning: "The history store cannot be reached.", Todo: "Check clew-server and Postgres."},
+		{Name: v1alpha1.ReasonHistoryUnavailable, On: slices.Concat(operation(), snapshot, source()), Standing: Active, Meaning: "The history store cannot be reached, or has not answered in time.", Todo: "Check clew-server and Postgres."},
 		{Name: v1alpha1.ReasonForked, On: fork(), Meaning: "The Task of every variant exists."},
 		{Name: v1alpha1.ReasonWaitingForSource, On: fork(), Meaning: "The task to fork has no checkpoint yet."},
 		{Name: v1alpha1.ReasonSpecNotKept, On: fork(), Meaning: "The task to fork is gone, and its spec is not kept with its history, or a part of it that may be secret is not.", Todo: "Apply a Task with `startFrom`, which has a spec of its own."},

@@ -7,12 +7,14 @@ import (
 )
 
 // Names are the Checkpoints that the objects of a namespace name. Nothing names a Checkpoint
-// of another namespace.
+// of another namespace. The latest checkpoint of each task is not among them: Decide keeps it all the
+// same.
 type Names struct {
 	// objects are named by their name.
 	objects map[string]bool
-	// numbers are named by task and number.
+	// numbers are named by the UID of the task and the number, ofNamed by the name of the task.
 	numbers map[point]bool
+	ofNamed map[namedPoint]bool
 }
 
 // point identifies a checkpoint by the UID of its task and its number.
@@ -21,35 +23,59 @@ type point struct {
 	number int64
 }
 
-// NamesIn returns the Checkpoints that these objects of one namespace name. The latest
-// checkpoint of each task is not among them: Decide keeps it all the same.
+// namedPoint identifies a checkpoint by the name of its task and its number.
+type namedPoint struct {
+	task   string
+	number int64
+}
+
+// NewNames returns no names; objects add some.
+func NewNames() Names {
+	return Names{objects: map[string]bool{}, numbers: map[point]bool{}, ofNamed: map[namedPoint]bool{}}
+}
+
+// NamesIn returns the Checkpoints that these objects of one namespace name.
 func NamesIn(tasks []v1alpha1.Task, forks []v1alpha1.Fork, snapshots []v1alpha1.ConversationSnapshot) Names {
-	n := Names{objects: map[string]bool{}, numbers: map[point]bool{}}
-	uids := make(map[string]types.UID, len(tasks))
-	for i := range tasks {
-		uids[tasks[i].Name] = tasks[i].UID
-	}
+	n := NewNames()
+	n.AddTasks(tasks)
+	n.AddForks(forks)
+	n.AddSnapshots(snapshots)
+	return n
+}
+
+// AddTasks adds what tasks name.
+func (n Names) AddTasks(tasks []v1alpha1.Task) {
 	for i := range tasks {
 		n.ofTask(&tasks[i])
 		if from := tasks[i].Spec.StartFrom; from != nil {
-			n.start(uids, from.TaskRef.Name, from.CheckpointRef, from.At)
+			n.start(from.TaskRef.Name, from.CheckpointRef, from.At)
 		}
 	}
+}
+
+// AddForks adds what forks name.
+func (n Names) AddForks(forks []v1alpha1.Fork) {
 	for i := range forks {
 		from := &forks[i].Spec
-		n.start(uids, from.SourceRef.Name, from.CheckpointRef, from.At)
+		n.start(from.SourceRef.Name, from.CheckpointRef, from.At)
 		n.source(forks[i].Status.Source)
 	}
+}
+
+// AddSnapshots adds what snapshots name.
+func (n Names) AddSnapshots(snapshots []v1alpha1.ConversationSnapshot) {
 	for i := range snapshots {
-		n.number(uids[snapshots[i].Spec.TaskRef.Name], snapshots[i].Spec.CheckpointNumber)
+		if number := snapshots[i].Spec.CheckpointNumber; number != nil {
+			n.ofNamed[namedPoint{snapshots[i].Spec.TaskRef.Name, *number}] = true
+		}
 		n.ref(snapshots[i].Spec.CheckpointRef)
 	}
-	return n
 }
 
 // Has reports whether something names the Checkpoint.
 func (n Names) Has(c *v1alpha1.Checkpoint) bool {
-	return n.objects[c.Name] || n.numbers[point{types.UID(c.Status.TaskUID), c.Status.Number}]
+	return n.objects[c.Name] || n.numbers[point{types.UID(c.Status.TaskUID), c.Status.Number}] ||
+		n.ofNamed[namedPoint{c.Spec.TaskRef.Name, c.Status.Number}]
 }
 
 // ref adds a reference by name.
@@ -68,14 +94,14 @@ func (n Names) source(s *v1alpha1.SourceStatus) {
 
 // start adds the Checkpoint that a fork or startFrom names, by name or by number. Once it is
 // resolved, it is in the status as well; see source.
-func (n Names) start(uids map[string]types.UID, source string, ref *v1alpha1.NameReference, at *v1alpha1.StartPoint) {
+func (n Names) start(source string, ref *v1alpha1.NameReference, at *v1alpha1.StartPoint) {
 	n.ref(ref)
 	if at == nil {
 		return
 	}
 	n.ref(at.CheckpointRef)
 	if at.CheckpointNumber != nil {
-		n.numbers[point{uids[source], *at.CheckpointNumber}] = true
+		n.ofNamed[namedPoint{source, *at.CheckpointNumber}] = true
 	}
 }
 

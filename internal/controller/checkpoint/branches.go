@@ -19,11 +19,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/lookup"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
@@ -90,17 +90,18 @@ type Branches struct {
 
 // SetupWithManager adds the controller to the manager.
 func (r *Branches) SetupWithManager(mgr ctrl.Manager, workers int) error {
+	lookups := lookup.New(map[string]lookup.Find{toPush: r.waiting, withBranches: r.withBranches, checkingOut: r.checkingOut})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("checkpoint-branches").
 		For(&v1alpha1.Checkpoint{}).
 		Owns(&corev1.Pod{}).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(publisherEnds())).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.withBranches), builder.WithPredicates(agentStarted())).
-		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.checkingOut), builder.WithPredicates(asksForCheckout())).
+		Watches(&corev1.Pod{}, lookup.Handler(toPush, labelledUID), builder.WithPredicates(publisherEnds())).
+		Watches(&v1alpha1.Task{}, lookup.Handler(withBranches, uidOf), builder.WithPredicates(agentStarted())).
+		Watches(&v1alpha1.Checkpoint{}, lookup.Handler(checkingOut, takenOf), builder.WithPredicates(asksForCheckout())).
 		// One of each namespace at a time: no two pods push branches of the same task, and a
 		// namespace whose requests take long makes no other one wait.
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Serial()}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: lookups.Queue(fairqueue.Serial())}).
+		Complete(lookups.Serve(r))
 }
 
 // Reconcile brings the branches of one Checkpoint up to date.

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -32,9 +31,20 @@ func agentStarted() predicate.Predicate {
 	}
 }
 
-// withBranches returns requests for the Checkpoints of a Task that have branches.
-func (r *Branches) withBranches(ctx context.Context, task client.Object) []reconcile.Request {
-	return r.requests(ctx, task.GetNamespace(), string(task.GetUID()), func(c *v1alpha1.Checkpoint) bool { return len(c.Status.Branches) > 0 })
+// Kinds of lookups, by the UID of a task: its Checkpoints that have branches, those that have some to push,
+// and those that ask for a checkout.
+const (
+	withBranches = "branches"
+	toPush       = "pushes"
+	checkingOut  = "checkouts"
+)
+
+// uidOf returns the UID of a Task.
+func uidOf(task client.Object) string { return string(task.GetUID()) }
+
+// withBranches finds the Checkpoints of a task that have branches.
+func (r *Branches) withBranches(ctx context.Context, namespace, taskUID string) ([]reconcile.Request, error) {
+	return r.requests(ctx, namespace, taskUID, func(c *v1alpha1.Checkpoint) bool { return len(c.Status.Branches) > 0 })
 }
 
 // asksForCheckout selects the changes of a Checkpoint that begin or end a request to check a branch
@@ -62,29 +72,28 @@ func asksForCheckout() predicate.Predicate {
 	}
 }
 
-// checkingOut returns requests for the other Checkpoints of a Checkpoint's task that ask for a
-// checkout.
-func (r *Branches) checkingOut(ctx context.Context, object client.Object) []reconcile.Request {
-	c, ok := object.(*v1alpha1.Checkpoint)
-	if !ok || c.Status.TaskUID == "" {
-		return nil
+// takenOf returns the UID of the task of a Checkpoint that was taken; "" for any other.
+func takenOf(object client.Object) string {
+	if c, ok := object.(*v1alpha1.Checkpoint); ok {
+		return c.Status.TaskUID
 	}
-	return r.requests(ctx, c.Namespace, c.Status.TaskUID, func(other *v1alpha1.Checkpoint) bool { return other.UID != c.UID && plan.ChecksOut(other) })
+	return ""
+}
+
+// checkingOut finds the Checkpoints of a task that ask for a checkout.
+func (r *Branches) checkingOut(ctx context.Context, namespace, taskUID string) ([]reconcile.Request, error) {
+	return r.requests(ctx, namespace, taskUID, plan.ChecksOut)
 }
 
 // requests returns requests for those Checkpoints of a task that are selected.
-func (r *Branches) requests(ctx context.Context, namespace, taskUID string, selected func(*v1alpha1.Checkpoint) bool) (requests []reconcile.Request) {
+func (r *Branches) requests(ctx context.Context, namespace, taskUID string, selected func(*v1alpha1.Checkpoint) bool) (requests []reconcile.Request, err error) {
 	list, err := r.ofTask(ctx, namespace, taskUID)
-	if err != nil {
-		logf.FromContext(ctx).Error(err, "could not find the checkpoints whose branches may have changed")
-		return nil
-	}
 	for i := range list {
 		if selected(&list[i]) {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list[i])})
 		}
 	}
-	return requests
+	return requests, err
 }
 
 // ofTask lists the Checkpoints of a task as the cache has them, to be read only.

@@ -101,9 +101,12 @@ func publisherEnds() predicate.Predicate {
 	}
 }
 
-// waiting returns requests for the Checkpoints of a pod's task that have branches to push.
-func (r *Branches) waiting(ctx context.Context, pod client.Object) []reconcile.Request {
-	return r.requests(ctx, pod.GetNamespace(), pod.GetLabels()[v1alpha1.LabelTaskUID], plan.PushesBranches)
+// labelledUID returns the UID of a pod's task.
+func labelledUID(pod client.Object) string { return pod.GetLabels()[v1alpha1.LabelTaskUID] }
+
+// waiting finds the Checkpoints of a task that have branches to push.
+func (r *Branches) waiting(ctx context.Context, namespace, taskUID string) ([]reconcile.Request, error) {
+	return r.requests(ctx, namespace, taskUID, plan.PushesBranches)
 }
 
 // observe gathers what a decision about the pushes of branches depends on.

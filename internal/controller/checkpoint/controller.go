@@ -30,6 +30,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/cached"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/reason"
@@ -443,7 +444,7 @@ var errStale = errors.New("the cache lags behind")
 // changes of the Task and of the history store also enqueue a Checkpoint, often before its
 // own last write has reached the cache.
 func (r *Reconciler) write(ctx context.Context, old, updated *v1alpha1.Checkpoint, store func() error) error {
-	if equality.Semantic.DeepEqual(slim(old).Status, slim(updated).Status) {
+	if equality.Semantic.DeepEqual(cached.Slim(old).Status, cached.Slim(updated).Status) {
 		return nil
 	}
 	live := &metav1.PartialObjectMetadata{}

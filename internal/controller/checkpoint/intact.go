@@ -183,13 +183,13 @@ func (r *Reconciler) watchVerified(ctx context.Context, changed chan struct{}, q
 // queueVerified enqueues the Checkpoints of a task whose condition Intact is not what the
 // history says. That of damaged ones also names another checkpoint, so they are always read.
 func (r *Reconciler) queueVerified(ctx context.Context, t history.VerifiedTask, queue workqueue.TypedInterface[reconcile.Request]) {
-	list := &v1alpha1.CheckpointList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(t.Task.Namespace), client.MatchingFields{byTaskUID: t.Task.UID}); err != nil {
+	list, err := r.list(ctx, t.Task.Namespace, client.MatchingFields{byTaskUID: t.Task.UID})
+	if err != nil {
 		logf.FromContext(ctx).Error(err, "could not list the checkpoints that were verified")
 		return
 	}
-	for i := range list.Items {
-		c := &list.Items[i]
+	for i := range list {
+		c := &list[i]
 		damaged := slices.Contains(t.Damaged, c.Status.Number)
 		intact := c.Status.Number <= t.Through || slices.Contains(t.Intact, c.Status.Number)
 		if damaged || intact && !meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointIntact) {

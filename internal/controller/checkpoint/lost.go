@@ -149,7 +149,11 @@ func ofOneTask(lost []history.CheckpointKey) bool {
 func (r *Reconciler) queueLost(ctx context.Context, lost []history.CheckpointKey, queue workqueue.TypedInterface[reconcile.Request]) (queued bool) {
 	for _, k := range lost {
 		key := recordKey(k.Task.UID, k.Number)
-		for _, request := range r.listed(ctx, k.Task.Namespace, client.MatchingFields{byRecord: key}) {
+		requests, err := r.listed(ctx, k.Task.Namespace, client.MatchingFields{byRecord: key})
+		if err != nil {
+			logf.FromContext(ctx).Error(err, "could not find the objects of a lost checkpoint")
+		}
+		for _, request := range requests {
 			r.doubt(key)
 			queue.Add(request)
 			queued = true

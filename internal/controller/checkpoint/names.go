@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/cached"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
 )
@@ -90,7 +91,7 @@ func (n *names) remove(c *v1alpha1.Checkpoint) {
 		n.deleted = map[types.NamespacedName][]v1alpha1.Checkpoint{}
 	}
 	key := client.ObjectKeyFromObject(c)
-	n.deleted[key] = append(n.deleted[key], *slim(c))
+	n.deleted[key] = append(n.deleted[key], *cached.Slim(c))
 	n.waiting++
 }
 

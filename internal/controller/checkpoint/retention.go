@@ -58,7 +58,7 @@ const deletedAtOnce = 200
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks;forks;conversationsnapshots,verbs=get;list;watch
 
 // SetupWithManager adds the controller to the manager.
-func (r *Retention) SetupWithManager(mgr ctrl.Manager) error {
+func (r *Retention) SetupWithManager(mgr ctrl.Manager, workers int) error {
 	index := func(object client.Object) []string {
 		if c, ok := object.(*v1alpha1.Checkpoint); ok {
 			if uid, _, ok := resources.CheckpointNumber(c); ok {
@@ -77,7 +77,7 @@ func (r *Retention) SetupWithManager(mgr ctrl.Manager) error {
 		Named("checkpoint-retention").
 		For(&v1alpha1.Task{}).
 		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: 1, NewQueue: fairqueue.New}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
 		Complete(r)
 }
 
@@ -153,7 +153,7 @@ func (r *Retention) pause(answer retention.Answer, rule retention.Rule, now time
 // remove deletes the surplus, and returns after which time there may be more.
 func (r *Retention) remove(ctx context.Context, task *v1alpha1.Task, answer retention.Answer) (time.Duration, error) {
 	// The cache may lack what was applied a moment ago.
-	named, err := namedIn(ctx, r.Live, task.Namespace)
+	named, err := namedIn(ctx, r.Live, task.Namespace, client.Limit(namesPage))
 	if err != nil {
 		return 0, err
 	}
@@ -175,13 +175,39 @@ func (r *Retention) remove(ctx context.Context, task *v1alpha1.Task, answer rete
 	return 0, nil
 }
 
-// namedIn returns the Checkpoints that are named in a namespace.
+// namesPage is how many objects are read from the API server at a time to find out what they name: each
+// may be large.
+const namesPage = 20
+
+// namedIn returns the Checkpoints that are named in a namespace. Of what it reads page by page, it keeps
+// what names them.
 func namedIn(ctx context.Context, reader client.Reader, namespace string, options ...client.ListOption) (retention.Names, error) {
-	tasks, forks, snapshots := &v1alpha1.TaskList{}, &v1alpha1.ForkList{}, &v1alpha1.ConversationSnapshotList{}
-	for _, list := range []client.ObjectList{tasks, forks, snapshots} {
-		if err := reader.List(ctx, list, append(options, client.InNamespace(namespace))...); err != nil {
-			return retention.Names{}, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
+	names := retention.NewNames()
+	options = append(options, client.InNamespace(namespace))
+	for _, kind := range []client.ObjectList{&v1alpha1.TaskList{}, &v1alpha1.ForkList{}, &v1alpha1.ConversationSnapshotList{}} {
+		for page := options; page != nil; {
+			list, _ := kind.DeepCopyObject().(client.ObjectList)
+			if err := reader.List(ctx, list, page...); err != nil {
+				return names, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
+			}
+			addNames(names, list)
+			page = nil
+			if next := list.GetContinue(); next != "" {
+				page = append(slices.Clone(options), client.Continue(next))
+			}
 		}
 	}
-	return retention.NamesIn(tasks.Items, forks.Items, snapshots.Items), nil
+	return names, nil
+}
+
+// addNames adds the Checkpoints that the objects of a list name.
+func addNames(names retention.Names, list client.ObjectList) {
+	switch l := list.(type) {
+	case *v1alpha1.TaskList:
+		names.AddTasks(l.Items)
+	case *v1alpha1.ForkList:
+		names.AddForks(l.Items)
+	case *v1alpha1.ConversationSnapshotList:
+		names.AddSnapshots(l.Items)
+	}
 }

@@ -2,6 +2,8 @@ package checkpoint
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/lookup"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -24,6 +27,17 @@ type Notifications interface {
 	// Subscribe registers a function that is called for each notification.
 	Subscribe(f func(history.Notification))
 }
+
+// Kinds of lookups: the Checkpoints that a change of a Task may affect, and those that the history of a task
+// may, by the name of the task.
+const (
+	ofTask    = "task"
+	ofHistory = "history"
+)
+
+// gather is how long notifications about one task are gathered before its Checkpoints are looked up: a
+// busy agent causes many.
+const gather = 100 * time.Millisecond
 
 // byTask is the cache's index of unsettled Checkpoints by the name of their task.
 const byTask = "unsettledOfTask"
@@ -46,16 +60,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, byTaskUID, ofTaskUID); err != nil {
 		return err
 	}
+	lookups := lookup.New(map[string]lookup.Find{ofTask: r.ofTask, ofHistory: r.ofHistory})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("checkpoint").
 		For(&v1alpha1.Checkpoint{}).
 		Watches(&v1alpha1.Checkpoint{}, handler.Funcs{DeleteFunc: r.deleted}).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask)).
+		Watches(&v1alpha1.Task{}, lookup.Handler(ofTask, client.Object.GetName)).
 		WatchesRawSource(r.fromHistory(notifications)).
 		WatchesRawSource(r.fromLost(notifications)).
 		WatchesRawSource(r.fromVerified(notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
-		Complete(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: lookups.Queue(fairqueue.Sharing(workers))}).
+		Complete(lookups.Serve(r))
 }
 
 // deleted remembers the name of a Checkpoint that was deleted, for Reconcile to give it up.
@@ -76,66 +91,82 @@ func unsettled(object client.Object) []string {
 	return []string{c.Spec.TaskRef.Name}
 }
 
-// ofTask returns requests for the Checkpoints that a change of the task may affect.
-func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
-	requests := r.listed(ctx, object.GetNamespace(), client.MatchingFields{byTask: object.GetName()})
-	if task, ok := object.(*v1alpha1.Task); ok {
-		for _, found := range foundDamage(task) {
-			requests = append(requests, r.withNumber(ctx, task, found.checkpoint)...)
-		}
-		if a := task.Status.Adoption; a != nil && a.TaskUID != "" {
-			requests = append(requests, r.listed(ctx, task.Namespace, client.MatchingFields{byTaskUID: a.TaskUID})...)
-		}
+// ofTask finds the Checkpoints that a change of the task may affect.
+func (r *Reconciler) ofTask(ctx context.Context, namespace, name string) ([]reconcile.Request, error) {
+	requests, err := r.ofHistory(ctx, namespace, name)
+	if err != nil {
+		return nil, err
 	}
-	return requests
+	task := &v1alpha1.Task{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, task, client.UnsafeDisableDeepCopy); err != nil {
+		return requests, client.IgnoreNotFound(err)
+	}
+	for _, found := range foundDamage(task) {
+		with, err := r.withNumber(ctx, task, found.checkpoint)
+		if err != nil {
+			return nil, err
+		}
+		requests = append(requests, with...)
+	}
+	if a := task.Status.Adoption; a != nil && a.TaskUID != "" {
+		adopted, err := r.listed(ctx, namespace, client.MatchingFields{byTaskUID: a.TaskUID})
+		return append(requests, adopted...), err
+	}
+	return requests, nil
+}
+
+// ofHistory finds the Checkpoints of a task that more may be known of by now.
+func (r *Reconciler) ofHistory(ctx context.Context, namespace, task string) ([]reconcile.Request, error) {
+	return r.listed(ctx, namespace, client.MatchingFields{byTask: task})
 }
 
 // withNumber returns requests for the Checkpoints that represent the task's checkpoint with
 // that number.
-func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number int64) []reconcile.Request {
-	list := &v1alpha1.CheckpointList{}
-	// The listed objects are only read.
-	err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{byTaskUID: string(task.UID)}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		logf.FromContext(ctx).Error(err, "could not list the checkpoints to find a damaged one")
-		return nil
-	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		if c := &list.Items[i]; c.Status.Number == number {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+func (r *Reconciler) withNumber(ctx context.Context, task *v1alpha1.Task, number int64) (requests []reconcile.Request, err error) {
+	list, err := r.list(ctx, task.Namespace, client.MatchingFields{byTaskUID: string(task.UID)})
+	for i := range list {
+		if list[i].Status.Number == number {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list[i])})
 		}
 	}
-	return requests
+	return requests, err
 }
 
 // listed returns requests for the Checkpoints that the options select.
-func (r *Reconciler) listed(ctx context.Context, namespace string, which ...client.ListOption) []reconcile.Request {
-	list := &v1alpha1.CheckpointList{}
-	if err := r.Client.List(ctx, list, append(which, client.InNamespace(namespace))...); err != nil {
-		logf.FromContext(ctx).Error(err, "could not list the checkpoints to reconcile")
-		return nil
+func (r *Reconciler) listed(ctx context.Context, namespace string, which ...client.ListOption) (requests []reconcile.Request, err error) {
+	list, err := r.list(ctx, namespace, which...)
+	for i := range list {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list[i])})
 	}
-	var requests []reconcile.Request
-	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
-	}
-	return requests
+	return requests, err
 }
 
-// fromHistory enqueues the unsettled Checkpoints of the task that a notification names, or
+// list lists Checkpoints as the cache has them, to be read only.
+func (r *Reconciler) list(ctx context.Context, namespace string, which ...client.ListOption) ([]v1alpha1.Checkpoint, error) {
+	list := &v1alpha1.CheckpointList{}
+	if err := r.Client.List(ctx, list, append(which, client.InNamespace(namespace), client.UnsafeDisableDeepCopy)...); err != nil {
+		return nil, fmt.Errorf("list the checkpoints to reconcile: %w", err)
+	}
+	return list.Items, nil
+}
+
+// fromHistory has the unsettled Checkpoints of the task looked up that a notification names, or enqueues
 // all Checkpoints.
 func (r *Reconciler) fromHistory(notifications Notifications) source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		notifications.Subscribe(func(n history.Notification) {
-			var which []client.ListOption
 			if n.Task == (history.Task{}) {
 				r.names.doubt()
 			}
 			if n.Name != "" {
-				which = append(which, client.MatchingFields{byTask: n.Name})
+				queue.AddAfter(lookup.Request(ofHistory, n.Namespace, n.Name), gather)
+				return
 			}
-			for _, request := range r.listed(ctx, n.Namespace, which...) {
+			requests, err := r.listed(ctx, n.Namespace)
+			if err != nil {
+				logf.FromContext(ctx).Error(err, "could not reconcile all checkpoints after notifications may have been missed")
+			}
+			for _, request := range requests {
 				queue.Add(request)
 			}
 		})

@@ -10,6 +10,7 @@ package conversationsnapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -61,10 +62,15 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// VerifyEvery is how often a resolved snapshot is verified again; a week if 0.
 	VerifyEvery time.Duration
+	// Turn is how long the messages of a snapshot may be read at a time, before it was too short for
+	// it; minTurn if 0.
+	Turn time.Duration
 
 	mu sync.Mutex
 	// due is when each snapshot is verified next, by UID.
 	due map[types.UID]time.Time
+	// turns are how long the messages of snapshots may be read whose last turn was too short, by UID.
+	turns map[types.UID]time.Duration
 }
 
 // The controller's permissions.
@@ -114,16 +120,23 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 
 // update brings the status up to date, and returns when to reconcile again.
 func (r *Reconciler) update(ctx context.Context, s *v1alpha1.ConversationSnapshot) (time.Duration, error) {
+	long := tooLong{}
 	if meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.SnapshotReady) {
 		if after := r.untilDue(s); after > 0 {
 			return after, nil
 		}
-		if err := r.verify(ctx, s); err != nil {
+		if err := r.verify(ctx, s); errors.As(err, &long) {
+			return r.setDue(s, restAfter*long.turn), nil
+		} else if err != nil {
 			return 0, err
 		}
 		return r.setDue(s, r.every()), nil
 	}
 	unresolved, err := r.resolve(ctx, s)
+	if errors.As(err, &long) {
+		set(s, v1alpha1.SnapshotReady, metav1.ConditionFalse, v1alpha1.ReasonHistoryUnavailable, long.Error())
+		return restAfter * long.turn, nil
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -183,4 +196,5 @@ func (r *Reconciler) forget(s *v1alpha1.ConversationSnapshot) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.due, s.UID)
+	delete(r.turns, s.UID)
 }

@@ -38,7 +38,7 @@ func (r *Reconciler) resolve(ctx context.Context, s *v1alpha1.ConversationSnapsh
 		return p, err
 	}
 	query := history.SnapshotQuery{Checkpoint: number, Position: ptr.Deref(s.Spec.Position, 0)}
-	found, err := r.Store.Snapshot(ctx, history.Key{Namespace: s.Namespace, UID: string(task.UID)}, query)
+	found, err := r.read(ctx, s, string(task.UID), query)
 	missing := problem{v1alpha1.ReasonNoConversation, fmt.Sprintf("task %q has no conversation yet", name)}
 	switch {
 	case s.Spec.CheckpointNumber != nil:
@@ -123,7 +123,7 @@ func (r *Reconciler) verify(ctx context.Context, s *v1alpha1.ConversationSnapsho
 	if s.Spec.CheckpointRef != nil || s.Spec.CheckpointNumber != nil {
 		query = history.SnapshotQuery{Checkpoint: s.Status.Checkpoint}
 	}
-	found, err := r.Store.Snapshot(ctx, history.Key{Namespace: s.Namespace, UID: s.Status.TaskUID}, query)
+	found, err := r.read(ctx, s, s.Status.TaskUID, query)
 	elsewhere := found.Position.Branch != s.Status.Conversation.Branch || found.Position.Position != s.Status.Conversation.Position
 	switch {
 	case errors.Is(err, history.ErrCorrupted):

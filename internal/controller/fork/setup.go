@@ -2,6 +2,7 @@ package fork
 
 import (
 	"context"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/util/workqueue"
@@ -9,13 +10,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/lookup"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -26,6 +27,9 @@ type Notifications interface {
 	// Subscribe registers a function that is called for each notification.
 	Subscribe(f func(history.Notification))
 }
+
+// ofTask is the kind of the lookups of Forks that wait for a task, by its name.
+const ofTask = "task"
 
 // byTask is the cache's index of Forks that are not complete by the names of the tasks that
 // they wait for: the source, and any that has the name of a variant.
@@ -44,31 +48,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Fork{}, byTask, incomplete); err != nil {
 		return err
 	}
+	lookups := lookup.New(map[string]lookup.Find{ofTask: r.ofTask})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("fork").
 		For(&v1alpha1.Fork{}).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.ofTask), builder.WithPredicates(startpoint.NewCheckpoint())).
-		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.ofCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
+		Watches(&v1alpha1.Task{}, lookup.Handler(ofTask, client.Object.GetName), builder.WithPredicates(startpoint.NewCheckpoint())).
+		Watches(&v1alpha1.Checkpoint{}, lookup.Handler(ofTask, taskOf), builder.WithPredicates(startpoint.NewConditions())).
 		WatchesRawSource(r.fromHistory(notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)}).
-		Complete(r)
-}
-
-// Cached returns the part of a Fork that the manager's cache keeps: a Fork that is not
-// complete is read from the API server.
-func Cached(object any) (any, error) {
-	f, ok := object.(*v1alpha1.Fork)
-	if !ok {
-		return object, nil
-	}
-	kept := *f
-	kept.ManagedFields = nil
-	kept.Spec = v1alpha1.ForkSpec{SourceRef: f.Spec.SourceRef}
-	for _, v := range f.Spec.Variants {
-		kept.Spec.Variants = append(kept.Spec.Variants, v1alpha1.ForkVariant{Name: v.Name})
-	}
-	kept.Status = v1alpha1.ForkStatus{Conditions: f.Status.Conditions}
-	return &kept, nil
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: lookups.Queue(fairqueue.Sharing(workers))}).
+		Complete(lookups.Serve(r))
 }
 
 // incomplete is the index function of byTask.
@@ -84,35 +72,32 @@ func incomplete(object client.Object) []string {
 	return names
 }
 
-// ofTask returns requests for the Forks that wait for a task.
-func (r *Reconciler) ofTask(ctx context.Context, object client.Object) []reconcile.Request {
-	return r.waiting(ctx, client.InNamespace(object.GetNamespace()), client.MatchingFields{byTask: object.GetName()})
+// ofTask finds the Forks that wait for a task.
+func (r *Reconciler) ofTask(ctx context.Context, namespace, name string) ([]reconcile.Request, error) {
+	return r.waiting(ctx, client.InNamespace(namespace), client.MatchingFields{byTask: name})
 }
 
-// ofCheckpoint returns requests for the Forks that wait for the task of a checkpoint.
-func (r *Reconciler) ofCheckpoint(ctx context.Context, object client.Object) []reconcile.Request {
-	c, ok := object.(*v1alpha1.Checkpoint)
-	if !ok {
-		return nil
+// taskOf returns the name of a Checkpoint's task.
+func taskOf(object client.Object) string {
+	if c, ok := object.(*v1alpha1.Checkpoint); ok {
+		return c.Spec.TaskRef.Name
 	}
-	return r.waiting(ctx, client.InNamespace(c.Namespace), client.MatchingFields{byTask: c.Spec.TaskRef.Name})
+	return ""
 }
 
 // waiting returns requests for the Forks that the options select and that are not complete.
-func (r *Reconciler) waiting(ctx context.Context, which ...client.ListOption) []reconcile.Request {
+func (r *Reconciler) waiting(ctx context.Context, which ...client.ListOption) (requests []reconcile.Request, err error) {
 	list := &v1alpha1.ForkList{}
 	// The listed objects are only read.
 	if err := r.Client.List(ctx, list, append(which, client.UnsafeDisableDeepCopy)...); err != nil {
-		logf.FromContext(ctx).Error(err, "could not list the forks to reconcile")
-		return nil
+		return nil, fmt.Errorf("list the forks to reconcile: %w", err)
 	}
-	var requests []reconcile.Request
 	for i := range list.Items {
 		if incomplete(&list.Items[i]) != nil {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
-	return requests
+	return requests, nil
 }
 
 // fromHistory enqueues all Forks that are not complete when the history store is back. What
@@ -123,7 +108,11 @@ func (r *Reconciler) fromHistory(notifications Notifications) source.Source {
 			if n.Name != "" {
 				return
 			}
-			for _, request := range r.waiting(ctx) {
+			requests, err := r.waiting(ctx)
+			if err != nil {
+				logf.FromContext(ctx).Error(err, "could not reconcile the forks that are not complete")
+			}
+			for _, request := range requests {
 				queue.Add(request)
 			}
 		})

@@ -1,7 +1,6 @@
 package fork
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -101,27 +100,6 @@ func TestAForkThatWaitsIsTriedLessAndLessOften(t *testing.T) {
 		if got := pause(f, since.Add(waited)); got != want {
 			t.Errorf("after %s the pause is %s, want %s", waited, got, want)
 		}
-	}
-}
-
-// TestTheCacheKeepsLittleOfAFork: a Fork may have 16 prompts of 64 KiB each.
-func TestTheCacheKeepsLittleOfAFork(t *testing.T) {
-	prompt := strings.Repeat("x", 1000)
-	f := &v1alpha1.Fork{
-		ObjectMeta: metav1.ObjectMeta{Name: "try", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}},
-		Spec:       v1alpha1.ForkSpec{SourceRef: v1alpha1.NameReference{Name: "source"}, Variants: []v1alpha1.ForkVariant{{Name: "one", Prompt: &prompt}}},
-		Status:     v1alpha1.ForkStatus{Tasks: []v1alpha1.ForkedTask{{Name: "one"}}},
-	}
-	kept, err := Cached(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := &v1alpha1.Fork{
-		ObjectMeta: metav1.ObjectMeta{Name: "try"},
-		Spec:       v1alpha1.ForkSpec{SourceRef: v1alpha1.NameReference{Name: "source"}, Variants: []v1alpha1.ForkVariant{{Name: "one"}}},
-	}
-	if diff := cmp.Diff(want, kept); diff != "" {
-		t.Errorf("the cached Fork (-want +got):\n%s", diff)
 	}
 }
 

@@ -50,9 +50,6 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	}
 	unmade := r.makeObjects(ctx, task, &p)
 	if p.Write {
-		if err := r.takePlaces(ctx, task, &p.Status); err != nil {
-			return err
-		}
 		before, publisher := newestAttempt(task), newestPublisher(task)
 		if err := r.writeStatus(ctx, task, p.Status, m); err != nil {
 			return err

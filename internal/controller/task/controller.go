@@ -26,6 +26,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/controller/places"
+	"github.com/clew-dev/clew/internal/controller/relations"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
@@ -134,8 +135,8 @@ type Reconciler struct {
 	// Metrics are the controller's metrics; nil for none.
 	Metrics *Metrics
 
-	memory memory
-	rooms  rooms
+	memory    memory
+	relations relations.Account
 }
 
 // Reconcile observes one Task, and applies what package plan decides for it.
@@ -166,17 +167,16 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 		return 0, err
 	}
 	p := r.decide(ctx, &observed, m)
-	if p.Acts() {
+	live := p.Acts() || r.relations.Owes(task)
+	if live {
 		if p, task, err = r.decideLive(ctx, task, m); err != nil {
 			return 0, err
 		}
-		if p.Acts() {
-			if err := r.apply(ctx, task, p, m); err != nil {
-				return 0, err
-			}
+		if err := r.applyOrGiveBack(ctx, task, p, m); err != nil {
+			return 0, err
 		}
 	}
-	r.settlePlace(task, p)
+	r.settlePlaces(task, p, live)
 	if p.StartPod == nil && !p.CreateClaim {
 		m.blocker = nil
 	}
@@ -201,6 +201,21 @@ func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	return after
 }
 
+// applyOrGiveBack carries out a plan, if it acts. If that fails before the status is written, the places
+// that it would have shown are given back.
+func (r *Reconciler) applyOrGiveBack(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
+	if !p.Acts() {
+		return nil
+	}
+	stored, version := task.Status, task.ResourceVersion
+	err := r.apply(ctx, task, p, m)
+	if err != nil && task.ResourceVersion == version && !requeue.Unanswered(err) {
+		task.Status = stored
+		r.relations.Settle(task, true)
+	}
+	return err
+}
+
 // decideLive decides again, from live reads of the API server.
 func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *known) (plan.Plan, *v1alpha1.Task, error) {
 	task := &v1alpha1.Task{}
@@ -223,7 +238,8 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 		observed.Publication = r.checked(ctx, task, observed.Publication, p.StartPublisher.Checkpoint)
 		p = plan.Decide(observed, r.Clock.Now())
 	}
-	return p, task, nil
+	p, err = r.takePlaces(ctx, task, &observed, p)
+	return p, task, err
 }
 
 // observe gathers what a decision depends on. Pods are read before the history store:
@@ -254,12 +270,10 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if o.Started, err = r.started(ctx, task); err != nil {
 		return o, err
 	}
-	if err := r.observeFamily(ctx, task, &o); err != nil {
+	if err := r.observeFamily(ctx, task, v.reader, &o); err != nil {
 		return o, err
 	}
-	if err := resources.ValidateTemplate(task); err != nil {
-		o.TemplateProblem = err.Error()
-	}
+	o.TemplateProblem = v.templateProblem(task, m)
 	if o.Shared, err = r.observeBudgets(ctx, task, o.Parent.Task); err != nil {
 		return o, err
 	}
@@ -355,11 +369,19 @@ func (r *Reconciler) keepMetadata(ctx context.Context, task *v1alpha1.Task) erro
 	if task.DeletionTimestamp != nil {
 		return nil
 	}
-	base := task.DeepCopy()
 	added, labelled := controllerutil.AddFinalizer(task, v1alpha1.TaskFinalizer), setFamilyLabels(task)
 	if !added && !labelled {
 		return nil
 	}
+	// The cache has neither all finalizers nor all labels.
+	live, err := read[v1alpha1.Task](ctx, r.Live, task.Namespace, task.Name)
+	if err != nil || live == nil || live.UID != task.UID || live.DeletionTimestamp != nil {
+		return err
+	}
+	base := live.DeepCopy()
+	controllerutil.AddFinalizer(live, v1alpha1.TaskFinalizer)
+	setFamilyLabels(live)
+	*task = *live
 	if err := r.Client.Patch(ctx, task, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("add the finalizer and the labels: %w", err)
 	}

@@ -70,10 +70,18 @@ type known struct {
 	class readClass
 	// volume is the claim's PersistentVolume, as it was read last.
 	volume readVolume
+	// template is what is wrong with the template of the task, as it was read last.
+	template templateProblem
 	// verification is the number of the checkpoint whose verification this process requested last.
 	verification int64
 	// lastWrite is when the status was last written.
 	lastWrite time.Time
+}
+
+// templateProblem is why the template of a generation of a task cannot be used; "" if it can.
+type templateProblem struct {
+	generation int64
+	message    string
 }
 
 // of returns the task's entry, locked.

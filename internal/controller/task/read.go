@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // podsByTask is the cache's index of pods by the UID of their task.
@@ -19,6 +20,8 @@ const podsByTask = "taskUID"
 // view is the source that an observation reads from.
 type view struct {
 	reader client.Reader
+	// cached is true if that is the cache, which has only parts of the objects.
+	cached bool
 	// byTask selects the pods of the task with this UID.
 	byTask func(uid string) client.ListOption
 }
@@ -26,7 +29,7 @@ type view struct {
 // cached returns the view of the cache, which may be behind and holds only objects with
 // Clew's label.
 func (r *Reconciler) cached() view {
-	return view{reader: r.Client, byTask: func(uid string) client.ListOption { return client.MatchingFields{podsByTask: uid} }}
+	return view{reader: r.Client, cached: true, byTask: func(uid string) client.ListOption { return client.MatchingFields{podsByTask: uid} }}
 }
 
 // live returns the view of the API server.
@@ -41,6 +44,21 @@ func (v view) pods(ctx context.Context, task *v1alpha1.Task) ([]corev1.Pod, erro
 		return nil, err
 	}
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, task) }), nil
+}
+
+// templateProblem returns why the task's template cannot be used; "" if it can. The cache has no templates:
+// there it is what was found out about the same generation before, and otherwise "".
+func (v view) templateProblem(task *v1alpha1.Task, m *known) string {
+	if !v.cached {
+		m.template = templateProblem{generation: task.Generation}
+		if err := resources.ValidateTemplate(task); err != nil {
+			m.template.message = err.Error()
+		}
+	}
+	if m.template.generation != task.Generation {
+		return ""
+	}
+	return m.template.message
 }
 
 // pointer is the constraint of a pointer to T that is an API object.

@@ -65,10 +65,16 @@ func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known
 	if m.keptGeneration == task.Generation && m.keptIn == copies && m.keptMembership == member || len(task.Status.Attempts) == 0 {
 		return nil
 	}
+	// The cache has only a part of the spec.
+	task, err := read[v1alpha1.Task](ctx, r.Live, task.Namespace, task.Name)
+	if err != nil || task == nil || task.UID != m.uid {
+		return err
+	}
 	kept, err := keptspec.Of(&task.Spec)
 	if err != nil {
 		return err
 	}
+	member = membershipOf(task)
 	kept.Membership = member
 	kept.OperatingMode = string(cmp.Or(task.Spec.OperatingMode, v1alpha1.OperatingModeRunning))
 	if source := task.Status.Source; source != nil {

@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/lookup"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
 )
@@ -60,18 +60,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksBySource, sourceUID); err != nil {
 		return err
 	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksWaitingFor, waitsFor); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksByParent, parentUID); err != nil {
 		return err
 	}
-	if err := indexFamilies(mgr.GetFieldIndexer()); err != nil {
-		return err
-	}
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, tasksByAwaited, awaitedNames); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, supervisorsByContract, supervisedContract); err != nil {
 		return err
 	}
 	if err := indexNodes(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
+	lookups := lookup.New(r.relations.Lookups())
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named("task").
 		For(&v1alpha1.Task{}).
@@ -79,20 +77,25 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(taskOf)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.tasksOnNode), builder.WithPredicates(nodeNews())).
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(sourceOf), builder.WithPredicates(startPointResolved())).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.waitingForTask), builder.WithPredicates(startpoint.NewCheckpoint())).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.familyOf), builder.WithPredicates(familyNews())).
-		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.waitingForCheckpoint), builder.WithPredicates(startpoint.NewConditions())).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.dependentsOf), builder.WithPredicates(newStanding())).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(r.failedDependenciesOf), builder.WithPredicates(newAwaited())).
-		WatchesRawSource(r.fromHistory(mgr.GetClient(), notifications)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Sharing(workers)})
+		Watches(&v1alpha1.Task{}, r.relations.Handler()).
+		Watches(&v1alpha1.Checkpoint{}, r.relations.OfSource(namedTask), builder.WithPredicates(startpoint.NewConditions())).
+		WatchesRawSource(r.fromHistory(notifications)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: lookups.Queue(fairqueue.Sharing(workers))})
 	if r.Places != nil {
 		b = b.WatchesRawSource(r.Places)
 	}
 	if r.PhaseCalls != nil {
 		b = b.WatchesRawSource(r.PhaseCalls)
 	}
-	return b.Complete(r)
+	return b.Complete(lookups.Serve(r))
+}
+
+// namedTask returns the name of a Checkpoint's task.
+func namedTask(object client.Object) string {
+	if c, ok := object.(*v1alpha1.Checkpoint); ok {
+		return c.Spec.TaskRef.Name
+	}
+	return ""
 }
 
 // taskOf returns a request for the task that the labels of an object name.
@@ -105,21 +108,16 @@ func taskOf(_ context.Context, object client.Object) []reconcile.Request {
 }
 
 // fromHistory enqueues the task that a notification names, or every task.
-func (r *Reconciler) fromHistory(tasks client.Reader, notifications Notifications) source.Source {
-	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+func (r *Reconciler) fromHistory(notifications Notifications) source.Source {
+	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		notifications.Subscribe(func(n history.Notification) {
 			if n.Name != "" {
 				queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: n.Namespace, Name: n.Name}}, gather)
 				return
 			}
 			r.memory.copies.Add(1)
-			list := &v1alpha1.TaskList{}
-			if err := tasks.List(ctx, list); err != nil {
-				logf.FromContext(ctx).Error(err, "could not list the tasks to reconcile all of them")
-				return
-			}
-			for i := range list.Items {
-				queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+			for _, request := range r.relations.All() {
+				queue.Add(request)
 			}
 		})
 		return nil

@@ -1,0 +1,21 @@
+package cached
+
+import "github.com/clew-dev/clew/api/v1alpha1"
+
+// checkpoint drops the contents of the record. There are many more Checkpoints than objects of any other
+// kind, an agent chooses much of their contents, and no controller reads those from the cache.
+func checkpoint(c *v1alpha1.Checkpoint) {
+	trim(&c.ObjectMeta)
+	c.Status = Slim(c).Status
+}
+
+// Slim returns a Checkpoint without the contents of its record, on which no decision depends.
+func Slim(c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
+	kept := *c
+	s := c.Status
+	kept.Status = v1alpha1.CheckpointStatus{
+		ObservedGeneration: s.ObservedGeneration, Conditions: s.Conditions, TaskUID: s.TaskUID, RequestedBy: s.RequestedBy,
+		Number: s.Number, Trigger: s.Trigger, Branches: s.Branches,
+	}
+	return &kept
+}
