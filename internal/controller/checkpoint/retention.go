@@ -122,7 +122,7 @@ func (r *Retention) trim(ctx context.Context, task *v1alpha1.Task) (time.Duratio
 	if wait := r.pause(answer, rule, now); len(answer.Surplus) == 0 || wait > 0 {
 		return wait, nil
 	}
-	named, err := namedIn(ctx, r.Client, task.Namespace, client.UnsafeDisableDeepCopy)
+	named, err := namedIn(ctx, r.Client, task.Namespace, 0, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return 0, err
 	}
@@ -153,7 +153,7 @@ func (r *Retention) pause(answer retention.Answer, rule retention.Rule, now time
 // remove deletes the surplus, and returns after which time there may be more.
 func (r *Retention) remove(ctx context.Context, task *v1alpha1.Task, answer retention.Answer) (time.Duration, error) {
 	// The cache may lack what was applied a moment ago.
-	named, err := namedIn(ctx, r.Live, task.Namespace, client.Limit(namesPage))
+	named, err := namedIn(ctx, r.Live, task.Namespace, namesPage)
 	if err != nil {
 		return 0, err
 	}
@@ -179,22 +179,18 @@ func (r *Retention) remove(ctx context.Context, task *v1alpha1.Task, answer rete
 // may be large.
 const namesPage = 20
 
-// namedIn returns the Checkpoints that are named in a namespace. Of what it reads page by page, it keeps
-// what names them.
-func namedIn(ctx context.Context, reader client.Reader, namespace string, options ...client.ListOption) (retention.Names, error) {
+// namedIn returns the Checkpoints that are named in a namespace. Of what it reads, so many at a time, it
+// keeps what names them; 0 for all at once, as from the cache.
+func namedIn(ctx context.Context, reader client.Reader, namespace string, page int64, options ...client.ListOption) (retention.Names, error) {
 	names := retention.NewNames()
-	options = append(options, client.InNamespace(namespace))
 	for _, kind := range []client.ObjectList{&v1alpha1.TaskList{}, &v1alpha1.ForkList{}, &v1alpha1.ConversationSnapshotList{}} {
-		for page := options; page != nil; {
+		for next, more := "", true; more; more = page > 0 && next != "" {
 			list, _ := kind.DeepCopyObject().(client.ObjectList)
-			if err := reader.List(ctx, list, page...); err != nil {
+			if err := reader.List(ctx, list, append(options, client.InNamespace(namespace), client.Limit(page), client.Continue(next))...); err != nil {
 				return names, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
 			}
 			addNames(names, list)
-			page = nil
-			if next := list.GetContinue(); next != "" {
-				page = append(slices.Clone(options), client.Continue(next))
-			}
+			next = list.GetContinue()
 		}
 	}
 	return names, nil
