@@ -101,6 +101,8 @@ type Observed struct {
 	Stamped bool
 	// TemplateProblem is why the pod template cannot be used; "" if it can.
 	TemplateProblem string
+	// PodDigest is that of the pods that the spec makes now; "" if it is not known, or none can be made.
+	PodDigest string
 	// Blocker is why the last pod or claim could not be created; nil if it could.
 	Blocker *Blocker
 	// MadePodUID is the UID of the active attempt's pod if this process created it.

@@ -215,11 +215,7 @@ func (d *decision) outdated(v *podView) bool {
 		return false
 	}
 	made := v.pod.Annotations[v1alpha1.AnnotationPodDigest]
-	if made == "" || d.o.TemplateProblem != "" { // a former version made it, or none can be made
-		return true
-	}
-	digest, err := resources.PodDigest(d.task)
-	return err != nil || digest != made
+	return made == "" || made != d.o.PodDigest // without one, a former version made it
 }
 
 // end returns when the last of the pod's terminated containers ended; the zero time if

@@ -98,6 +98,10 @@ func (s *scene) step() *scene {
 // decide decides, and once more with what the decision depends on.
 func (s *scene) decide() Plan {
 	s.o.Stored, s.o.StorageClass, s.o.Volume, s.o.Durable = Stored{}, StorageClass{}, Volume{}, Durable{}
+	s.o.PodDigest = ""
+	if s.o.TemplateProblem == "" {
+		s.o.PodDigest, _ = resources.PodDigest(s.o.Task)
+	}
 	p := Decide(s.o, s.now)
 	for range 2 {
 		if p.Inspect == 0 && p.InspectClass == "" && p.InspectVolume == "" && !p.InspectDurable {

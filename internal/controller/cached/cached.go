@@ -53,7 +53,7 @@ func trim(m *metav1.ObjectMeta) {
 	m.Labels = only(m.Labels, v1alpha1.LabelManagedBy,
 		v1alpha1.LabelTask, v1alpha1.LabelTaskUID, v1alpha1.LabelAttempt, v1alpha1.LabelPublication, v1alpha1.LabelCheckpoint, v1alpha1.LabelSnapshot,
 		v1alpha1.LabelFork, v1alpha1.LabelContract, v1alpha1.LabelRole, v1alpha1.LabelPhase, v1alpha1.LabelParent)
-	m.Annotations = only(m.Annotations, v1alpha1.AnnotationGeneration, v1alpha1.AnnotationForkManager, v1alpha1.AnnotationForkUID)
+	m.Annotations = only(m.Annotations, v1alpha1.AnnotationGeneration, v1alpha1.AnnotationPodDigest, v1alpha1.AnnotationForkManager, v1alpha1.AnnotationForkUID)
 	m.Finalizers = slices.DeleteFunc(m.Finalizers, func(f string) bool { return f != v1alpha1.TaskFinalizer })
 	m.OwnerReferences = slices.DeleteFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return !isController(o) })
 }

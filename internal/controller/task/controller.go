@@ -273,7 +273,8 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if err := r.observeFamily(ctx, task, v.reader, &o); err != nil {
 		return o, err
 	}
-	o.TemplateProblem = v.templateProblem(task, m)
+	t := v.template(task, m)
+	o.TemplateProblem, o.PodDigest = t.problem, t.digest
 	if o.Shared, err = r.observeBudgets(ctx, task, o.Parent.Task); err != nil {
 		return o, err
 	}

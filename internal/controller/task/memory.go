@@ -70,18 +70,21 @@ type known struct {
 	class readClass
 	// volume is the claim's PersistentVolume, as it was read last.
 	volume readVolume
-	// template is what is wrong with the template of the task, as it was read last.
-	template templateProblem
+	// template is what was found out about the template of the task.
+	template template
 	// verification is the number of the checkpoint whose verification this process requested last.
 	verification int64
 	// lastWrite is when the status was last written.
 	lastWrite time.Time
 }
 
-// templateProblem is why the template of a generation of a task cannot be used; "" if it can.
-type templateProblem struct {
+// template is what is known of the template of a generation of a task.
+type template struct {
+	known      bool
 	generation int64
-	message    string
+	// problem is why it cannot be used; "" if it can. digest is that of the pods that the spec makes; "" if
+	// it makes none.
+	problem, digest string
 }
 
 // of returns the task's entry, locked.

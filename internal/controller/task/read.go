@@ -46,19 +46,22 @@ func (v view) pods(ctx context.Context, task *v1alpha1.Task) ([]corev1.Pod, erro
 	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, task) }), nil
 }
 
-// templateProblem returns why the task's template cannot be used; "" if it can. The cache has no templates:
-// there it is what was found out about the same generation before, and otherwise "".
-func (v view) templateProblem(task *v1alpha1.Task, m *known) string {
-	if !v.cached {
-		m.template = templateProblem{generation: task.Generation}
+// template returns what is known of the task's template. The cache has no templates: there it is what was
+// found out about the same generation before, and otherwise nothing.
+func (v view) template(task *v1alpha1.Task, m *known) template {
+	switch {
+	case m.template.known && m.template.generation == task.Generation:
+	case v.cached:
+		return template{}
+	default:
+		m.template = template{known: true, generation: task.Generation}
 		if err := resources.ValidateTemplate(task); err != nil {
-			m.template.message = err.Error()
+			m.template.problem = err.Error()
+		} else if digest, err := resources.PodDigest(task); err == nil {
+			m.template.digest = digest
 		}
 	}
-	if m.template.generation != task.Generation {
-		return ""
-	}
-	return m.template.message
+	return m.template
 }
 
 // pointer is the constraint of a pointer to T that is an API object.
