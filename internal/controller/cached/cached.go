@@ -28,6 +28,7 @@ func Options() cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                    {Label: ours, Transform: kept(pod)},
 			&corev1.PersistentVolumeClaim{}:  {Label: ours, Transform: kept(claim)},
+			&corev1.Node{}:                   {Transform: kept(node)},
 			&v1alpha1.Task{}:                 {Transform: kept(task)},
 			&v1alpha1.Checkpoint{}:           {Transform: kept(checkpoint)},
 			&v1alpha1.Fork{}:                 {Transform: kept(fork)},

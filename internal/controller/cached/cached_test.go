@@ -92,12 +92,17 @@ func TestAPodTakesLittleMemoryWhateverItSays(t *testing.T) {
 		Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: v1alpha1.AgentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, ImageID: "x"}},
 	}}
 	own.OwnerReferences = append(own.OwnerReferences, resources.Owner(task))
+	for _, claim := range []string{"data", "work-workspace"} {
+		own.Spec.Volumes = append(own.Spec.Volumes, corev1.Volume{Name: "clew-" + claim[strings.LastIndex(claim, "-")+1:], VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+	}
 	own.Labels[v1alpha1.LabelTaskUID] = "uid-of-work"
 	kept := transformed(t, own)
 	if n := size(t, kept); n > 4<<10 {
 		t.Errorf("the cache keeps %d bytes of a task's pod", n)
 	}
-	if !metav1.IsControlledBy(kept, task) || kept.Spec.NodeName != "node" || len(kept.Spec.Containers) != 1 || kept.Status.ContainerStatuses[0].State.Running == nil || kept.Labels[v1alpha1.LabelTaskUID] == "" {
+	if !metav1.IsControlledBy(kept, task) || kept.Spec.NodeName != "node" || len(kept.Spec.Containers) != 1 || resources.MountedClaim(kept) != "work-workspace" || len(kept.Spec.Volumes) != 1 || kept.Status.ContainerStatuses[0].State.Running == nil || kept.Labels[v1alpha1.LabelTaskUID] == "" {
 		t.Errorf("decisions need more than %+v", kept)
 	}
 	own.OwnerReferences = nil

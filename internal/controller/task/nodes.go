@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -28,24 +27,6 @@ const (
 	// tasksAway is the cache's index of the Tasks that wait for a node; all are below waiting.
 	tasksAway, waiting = "waitsForNode", "true"
 )
-
-// CachedNode returns the part of a Node that the manager's cache keeps: by which labels volumes are
-// bound to it, and whether it can be reached.
-func CachedNode(object any) (any, error) {
-	node, ok := object.(*corev1.Node)
-	if !ok {
-		return object, nil
-	}
-	kept := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
-		Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels,
-		CreationTimestamp: node.CreationTimestamp, DeletionTimestamp: node.DeletionTimestamp,
-	}}
-	kept.Spec.Taints = node.Spec.Taints
-	if c := readyCondition(node); c != nil {
-		kept.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status, LastTransitionTime: c.LastTransitionTime}}
-	}
-	return kept, nil
-}
 
 // readyCondition returns the condition Ready of a node; nil if it has none.
 func readyCondition(node *corev1.Node) *corev1.NodeCondition {
