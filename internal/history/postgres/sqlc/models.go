@@ -49,23 +49,6 @@ type Branch struct {
 	HeadDigest       []byte
 }
 
-type Budget struct {
-	Namespace         string
-	Scope             string
-	Name              string
-	UpdatedAt         time.Time
-	InputTokens       int64
-	OutputTokens      int64
-	CostMicroUsd      int64
-	ToolCalls         int64
-	Checkpoints       int64
-	SpentInputTokens  int64
-	SpentOutputTokens int64
-	SpentCostMicroUsd int64
-	SpentToolCalls    int64
-	SpentCheckpoints  int64
-}
-
 type Checkpoint struct {
 	Time            time.Time
 	BranchID        int64
@@ -305,8 +288,9 @@ type RecordedCheckpoint struct {
 }
 
 type RecordedTransition struct {
-	TaskUid  string
-	Sequence int64
+	TaskUid       string
+	Sequence      int64
+	ActiveSeconds int64
 }
 
 type SearchDocument struct {
@@ -360,12 +344,9 @@ type Task struct {
 	GoneSince         pgtype.Timestamptz
 	DeletionSince     pgtype.Timestamptz
 	CodeDeletionSince pgtype.Timestamptz
-	ProblemAt         pgtype.Timestamptz
-	SpentInputTokens  int64
-	SpentOutputTokens int64
-	SpentCostMicroUsd int64
-	SpentToolCalls    int64
-	Contract          string
+	StoredAttempt     int64
+	AgentAttempt      int64
+	AgentSince        pgtype.Timestamptz
 }
 
 type TaskSpec struct {
@@ -409,16 +390,6 @@ type TaskSummary struct {
 	LastState    string
 }
 
-type TaskUsage struct {
-	TaskUid      string
-	Namespace    string
-	EventBytes   int64
-	CallBytes    int64
-	LeftOut      int64
-	LeftOutSince pgtype.Timestamptz
-	NotedAt      time.Time
-}
-
 type ToolCall struct {
 	Ordinal   int64
 	Made      time.Time
@@ -434,18 +405,21 @@ type ToolCall struct {
 	Arguments []byte
 	Answer    string
 	Data      []byte
-	Bytes     int64
 }
 
 type Verification struct {
-	TaskID     int32
-	Due        time.Time
-	Begun      time.Time
-	Verified   pgtype.Timestamptz
-	Changed    time.Time
-	NextNumber int32
-	Through    int32
-	Namespace  string
-	Turn       string
-	Requested  int32
+	TaskID         int32
+	Due            time.Time
+	Begun          time.Time
+	Verified       pgtype.Timestamptz
+	Changed        time.Time
+	NextNumber     int32
+	Through        int32
+	Namespace      string
+	Turn           string
+	Requested      int32
+	RequestedSince pgtype.Timestamptz
+	Answered       int32
+	AnsweredSince  pgtype.Timestamptz
+	AnsweredAt     pgtype.Timestamptz
 }
