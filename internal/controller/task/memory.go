@@ -70,8 +70,6 @@ type known struct {
 	class readClass
 	// volume is the claim's PersistentVolume, as it was read last.
 	volume readVolume
-	// verification is the number of the checkpoint whose verification this process requested last.
-	verification int64
 	// lastWrite is when the status was last written.
 	lastWrite time.Time
 }
