@@ -76,16 +76,27 @@ func (d *decision) followChildren() {
 type ObjectRef struct {
 	Name string
 	UID  string
+	// Version is the version of the object that is meant; empty for any.
+	Version string
 }
 
-// childrenToDelete returns the children that are deleted with their parent.
+// childrenToDelete returns the children that are deleted with their parent. If nobody has asked for
+// that, those are left that have gone on meanwhile, or are new.
 func (d *decision) childrenToDelete() (refs []ObjectRef) {
-	if c := d.task.Spec.Children; c != nil && c.OnDelete == v1alpha1.ChildrenOrphan {
+	if d.leavesOrphans() {
 		return nil
 	}
 	for i := range d.o.Children {
-		if child := &d.o.Children[i]; child.DeletionTimestamp == nil {
-			refs = append(refs, ObjectRef{Name: child.Name, UID: string(child.UID)})
+		child := &d.o.Children[i]
+		ref := ObjectRef{Name: child.Name, UID: string(child.UID)}
+		if d.deletedByClew() {
+			if !losesNothing(child) {
+				continue
+			}
+			ref.Version = child.ResourceVersion
+		}
+		if child.DeletionTimestamp == nil {
+			refs = append(refs, ref)
 		}
 	}
 	return refs
@@ -107,10 +118,14 @@ type FamilyView struct {
 	Status, Reason string
 	Working        bool
 	Deleting       bool
-	Contract       v1alpha1.ContractStatus
-	Parent         v1alpha1.ParentStatus
-	Adopted        string
-	Maximum        int
+	// Finished and Released are what a parent waits for that is to be deleted with its children, and
+	// ReleasesChildren is what these wait for.
+	Finished, Released, ReleasesChildren bool
+
+	Contract v1alpha1.ContractStatus
+	Parent   v1alpha1.ParentStatus
+	Adopted  string
+	Maximum  int
 	// Budget is what the contract that a supervisor leads may spend.
 	Budget budget.Amounts
 }
@@ -121,6 +136,7 @@ func FamilyViewOf(task *v1alpha1.Task) FamilyView {
 	if c := succeededOf(task); c != nil {
 		v.Status, v.Reason = string(c.Status), c.Reason
 	}
+	v.Finished, v.Released, v.ReleasesChildren = task.Status.FinishedTime != nil, task.Status.IsReleased(), releasesChildren(task)
 	v.Contract = ptr.Deref(task.Status.Contract, v1alpha1.ContractStatus{})
 	v.Contract.Spent = nil // which is written with everything else
 	v.Parent = ptr.Deref(task.Status.Parent, v1alpha1.ParentStatus{})
@@ -128,6 +144,16 @@ func FamilyViewOf(task *v1alpha1.Task) FamilyView {
 		v.Adopted = a.TaskUID
 	}
 	return v
+}
+
+// FollowsParent reports whether a child has to decide again when its parent changes.
+func FollowsParent(child, parent *v1alpha1.Task) bool {
+	found := child.Status.Parent
+	if found == nil || found.UID != string(parent.UID) {
+		return true
+	}
+	pending := meta.IsStatusConditionFalse(child.Status.Conditions, v1alpha1.TaskVolumeReleased)
+	return !losesNothing(child) && (releasesChildren(parent) || pending)
 }
 
 // WaitsForPlace reports whether a task waits until another one finishes, or is deleted.

@@ -35,7 +35,7 @@ func (r *Reconciler) familyOf(ctx context.Context, object client.Object) []recon
 	}
 	if task.Spec.Role == v1alpha1.RoleSupervisor {
 		for _, child := range r.family(ctx, task.Namespace, tasksByParentName, task.Name) {
-			if child.Status.Parent == nil || child.Status.Parent.UID != string(task.UID) {
+			if plan.FollowsParent(&child, task) {
 				add(child.Name)
 			}
 		}
