@@ -347,6 +347,7 @@ type Task struct {
 	StoredAttempt     int64
 	AgentAttempt      int64
 	AgentSince        pgtype.Timestamptz
+	ProblemAt         pgtype.Timestamptz
 }
 
 type TaskSpec struct {
@@ -390,6 +391,16 @@ type TaskSummary struct {
 	LastState    string
 }
 
+type TaskUsage struct {
+	TaskUid      string
+	Namespace    string
+	EventBytes   int64
+	CallBytes    int64
+	LeftOut      int64
+	LeftOutSince pgtype.Timestamptz
+	NotedAt      time.Time
+}
+
 type ToolCall struct {
 	Ordinal   int64
 	Made      time.Time
@@ -405,6 +416,7 @@ type ToolCall struct {
 	Arguments []byte
 	Answer    string
 	Data      []byte
+	Bytes     int64
 }
 
 type Verification struct {
