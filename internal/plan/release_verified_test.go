@@ -12,8 +12,8 @@ import (
 // The gitstore may have been restored from an older copy since a checkpoint was last verified, and the
 // volume may be the only one that has it.
 
-// asleep returns a suspended task that keeps its volume, with one checkpoint.
-func asleep(t *testing.T) *scene {
+// sleeping returns a suspended task that keeps its volume, with one checkpoint.
+func sleeping(t *testing.T) *scene {
 	t.Helper()
 	s := running(t)
 	s.stored.Known = true
@@ -27,7 +27,7 @@ func TestOnlyAVerificationThatIsMadeForTheReleaseCounts(t *testing.T) {
 		"one that was waited for, and is not yet": {Requests: history.Requests{Pending: time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC)}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := asleep(t)
+			s := sleeping(t)
 			s.stored.Checkpoint.Integrity, s.requested = known, 1
 			s.change(releasing).step()
 			s.wantKept("until checkpoint 1 is verified")
@@ -43,7 +43,7 @@ func TestOnlyAVerificationThatIsMadeForTheReleaseCounts(t *testing.T) {
 }
 
 func TestAVerificationOfAnotherCheckpointDoesNotCount(t *testing.T) {
-	s := asleep(t)
+	s := sleeping(t)
 	s.change(releasing).step().answered(0)
 	s.record(v1alpha1.TriggerSuspend) // a daemon that had not sent it before has now
 	s.step()
@@ -51,7 +51,7 @@ func TestAVerificationOfAnotherCheckpointDoesNotCount(t *testing.T) {
 }
 
 func TestAVerificationFromBeforeTheManagerWasAwayIsMadeAgain(t *testing.T) {
-	s := asleep(t)
+	s := sleeping(t)
 	s.change(releasing).step().answered(verifiedFor + time.Second).after(verifiedFor + time.Second)
 	s.managerRestarts().step()
 	s.wantKept("until checkpoint 1 is verified")
@@ -60,7 +60,7 @@ func TestAVerificationFromBeforeTheManagerWasAwayIsMadeAgain(t *testing.T) {
 }
 
 func TestWhatElseHoldsAVolumeHasItVerifiedOnceMore(t *testing.T) {
-	s := asleep(t)
+	s := sleeping(t)
 	s.change(releasing).step()
 	s.stored.Damaged = []int64{1}
 	s.answered(0).step()
@@ -75,7 +75,7 @@ func TestWhatElseHoldsAVolumeHasItVerifiedOnceMore(t *testing.T) {
 }
 
 func TestARequestIsMadeOnceAndAgainIfTheStoreHasForgottenIt(t *testing.T) {
-	s := asleep(t)
+	s := sleeping(t)
 	requests := func() (n int) {
 		for _, p := range s.plans {
 			if p.Verify != nil {
@@ -98,7 +98,7 @@ func TestARequestIsMadeOnceAndAgainIfTheStoreHasForgottenIt(t *testing.T) {
 }
 
 func TestNothingIsConcludedWhileItCannotBeAskedWhatTheReleaseDependsOn(t *testing.T) {
-	s := asleep(t)
+	s := sleeping(t)
 	s.stored.Known = false
 	s.change(releasing).step()
 	if last := s.plans[len(s.plans)-1]; last.Inspect != 1 {
