@@ -870,8 +870,10 @@ type BeginResponse struct {
 	// Numbers of the checkpoints recorded as lost by the gitstore, which may have
 	// them again; see BeginRequest.list_durable.
 	LostCheckpoints []int64 `protobuf:"varint,44,rep,packed,name=lost_checkpoints,json=lostCheckpoints,proto3" json:"lost_checkpoints,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Absent if the server is older, or could not read them.
+	Budgets       *Budgets `protobuf:"bytes,45,opt,name=budgets,proto3" json:"budgets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeginResponse) Reset() {
@@ -981,6 +983,216 @@ func (x *BeginResponse) GetLostCheckpoints() []int64 {
 	return nil
 }
 
+func (x *BeginResponse) GetBudgets() *Budgets {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+// Budgets are those that the task works under.
+type Budgets struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sequence of the last record that is counted.
+	Through       int64     `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
+	Budgets       []*Budget `protobuf:"bytes,2,rep,name=budgets,proto3" json:"budgets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budgets) Reset() {
+	*x = Budgets{}
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budgets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budgets) ProtoMessage() {}
+
+func (x *Budgets) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budgets.ProtoReflect.Descriptor instead.
+func (*Budgets) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Budgets) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *Budgets) GetBudgets() []*Budget {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+// Budget is what may be spent, and what was.
+type Budget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose it is: Task, Contract or Namespace. A daemon keeps to one that it does not know.
+	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	// The contract's name; empty for other scopes.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// 0 stands for no limit.
+	Limit         *Amounts `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Spent         *Amounts `protobuf:"bytes,4,opt,name=spent,proto3" json:"spent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budget) Reset() {
+	*x = Budget{}
+	mi := &file_v1_daemon_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budget) ProtoMessage() {}
+
+func (x *Budget) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
+func (*Budget) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Budget) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Budget) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Budget) GetLimit() *Amounts {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *Budget) GetSpent() *Amounts {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
+// Amounts are what agents spend.
+type Amounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InputTokens   int64                  `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	OutputTokens  int64                  `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	CostMicroUsd  int64                  `protobuf:"varint,3,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
+	ToolCalls     int64                  `protobuf:"varint,4,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	Checkpoints   int64                  `protobuf:"varint,5,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Amounts) Reset() {
+	*x = Amounts{}
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Amounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Amounts) ProtoMessage() {}
+
+func (x *Amounts) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Amounts.ProtoReflect.Descriptor instead.
+func (*Amounts) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Amounts) GetInputTokens() int64 {
+	if x != nil {
+		return x.InputTokens
+	}
+	return 0
+}
+
+func (x *Amounts) GetOutputTokens() int64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *Amounts) GetCostMicroUsd() int64 {
+	if x != nil {
+		return x.CostMicroUsd
+	}
+	return 0
+}
+
+func (x *Amounts) GetToolCalls() int64 {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return 0
+}
+
+func (x *Amounts) GetCheckpoints() int64 {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return 0
+}
+
 // MoveResult is the result of a move of the conversation.
 type MoveResult struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -995,7 +1207,7 @@ type MoveResult struct {
 
 func (x *MoveResult) Reset() {
 	*x = MoveResult{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1219,7 @@ func (x *MoveResult) String() string {
 func (*MoveResult) ProtoMessage() {}
 
 func (x *MoveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1232,7 @@ func (x *MoveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResult.ProtoReflect.Descriptor instead.
 func (*MoveResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MoveResult) GetOperationId() string {
@@ -1055,7 +1267,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1279,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1292,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Position) GetBranch() string {
@@ -1113,7 +1325,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1337,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1350,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -1151,14 +1363,16 @@ func (x *AppendRequest) GetRecords() []*Record {
 type AppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sequence up to which everything is stored.
-	LastSequence  int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	LastSequence int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// Absent if the server is older, or could not read them.
+	Budgets       *Budgets `protobuf:"bytes,2,opt,name=budgets,proto3" json:"budgets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1384,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1397,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -1191,6 +1405,13 @@ func (x *AppendResponse) GetLastSequence() int64 {
 		return x.LastSequence
 	}
 	return 0
+}
+
+func (x *AppendResponse) GetBudgets() *Budgets {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
 }
 
 // Record is one numbered entry that the daemon sends, kept in its spool until it is
@@ -1222,7 +1443,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1234,7 +1455,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1247,7 +1468,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -1435,7 +1656,7 @@ type Stored struct {
 
 func (x *Stored) Reset() {
 	*x = Stored{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1668,7 @@ func (x *Stored) String() string {
 func (*Stored) ProtoMessage() {}
 
 func (x *Stored) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1681,7 @@ func (x *Stored) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Stored.ProtoReflect.Descriptor instead.
 func (*Stored) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 // AgentEnd is how an agent ended that failed.
@@ -1480,7 +1701,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1492,7 +1713,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1505,7 +1726,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1564,7 +1785,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1797,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1810,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Move) GetOperationId() string {
@@ -1665,7 +1886,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1898,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1911,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Rewound) GetScope() string {
@@ -1734,7 +1955,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1967,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1980,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -1788,7 +2009,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1800,7 +2021,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1813,7 +2034,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Piece) GetData() []byte {
@@ -1837,7 +2058,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2070,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2083,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -1899,7 +2120,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2132,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2145,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Message) GetRole() Role {
@@ -1990,7 +2211,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2223,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2236,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ToolCall) GetId() string {
@@ -2061,7 +2282,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2294,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2307,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -2141,7 +2362,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2153,7 +2374,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2166,7 +2387,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2216,7 +2437,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2449,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2462,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Event) GetReason() string {
@@ -2315,7 +2536,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2548,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2561,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2574,7 +2795,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2807,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2820,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2640,7 +2861,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2873,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2886,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -2714,7 +2935,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2726,7 +2947,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2739,7 +2960,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2767,7 +2988,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2779,7 +3000,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2792,7 +3013,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -2839,7 +3060,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +3072,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +3085,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -2911,7 +3132,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2923,7 +3144,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2936,7 +3157,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -2956,7 +3177,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3189,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3202,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -3000,7 +3221,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3012,7 +3233,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3025,7 +3246,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -3046,7 +3267,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3279,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3292,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -3103,7 +3324,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3336,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3349,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 type Command struct {
@@ -3144,7 +3365,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3156,7 +3377,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3169,7 +3390,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -3226,7 +3447,7 @@ type PublishLive struct {
 
 func (x *PublishLive) Reset() {
 	*x = PublishLive{}
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3459,7 @@ func (x *PublishLive) String() string {
 func (*PublishLive) ProtoMessage() {}
 
 func (x *PublishLive) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3472,7 @@ func (x *PublishLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
 func (*PublishLive) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PublishLive) GetId() string {
@@ -3277,7 +3498,7 @@ type ReportLiveRequest struct {
 
 func (x *ReportLiveRequest) Reset() {
 	*x = ReportLiveRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3289,7 +3510,7 @@ func (x *ReportLiveRequest) String() string {
 func (*ReportLiveRequest) ProtoMessage() {}
 
 func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3302,7 +3523,7 @@ func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
 func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReportLiveRequest) GetId() string {
@@ -3341,7 +3562,7 @@ type ReportLiveResponse struct {
 
 func (x *ReportLiveResponse) Reset() {
 	*x = ReportLiveResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3574,7 @@ func (x *ReportLiveResponse) String() string {
 func (*ReportLiveResponse) ProtoMessage() {}
 
 func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3587,7 @@ func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
 func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
@@ -3382,7 +3603,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3615,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3628,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -3487,7 +3708,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\x12\x1e\n" +
 	"\vmay_be_lost\x18\x04 \x01(\bR\tmayBeLost\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\x03R\bposition\x12\x1b\n" +
-	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\x8b\x04\n" +
+	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\xbe\x04\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +
@@ -3499,7 +3720,23 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x05moves\x18) \x03(\v2\x1a.clew.daemon.v1.MoveResultR\x05moves\x12'\n" +
 	"\x0fsequenced_moves\x18* \x01(\bR\x0esequencedMoves\x12/\n" +
 	"\x13durable_checkpoints\x18+ \x03(\x03R\x12durableCheckpoints\x12)\n" +
-	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\"\x7f\n" +
+	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\x121\n" +
+	"\abudgets\x18- \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"U\n" +
+	"\aBudgets\x12\x18\n" +
+	"\athrough\x18\x01 \x01(\x03R\athrough\x120\n" +
+	"\abudgets\x18\x02 \x03(\v2\x16.clew.daemon.v1.BudgetR\abudgets\"\x90\x01\n" +
+	"\x06Budget\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
+	"\x05limit\x18\x03 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05limit\x12-\n" +
+	"\x05spent\x18\x04 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05spent\"\xb8\x01\n" +
+	"\aAmounts\x12!\n" +
+	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
+	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12$\n" +
+	"\x0ecost_micro_usd\x18\x03 \x01(\x03R\fcostMicroUsd\x12\x1d\n" +
+	"\n" +
+	"tool_calls\x18\x04 \x01(\x03R\ttoolCalls\x12 \n" +
+	"\vcheckpoints\x18\x05 \x01(\x03R\vcheckpoints\"\x7f\n" +
 	"\n" +
 	"MoveResult\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x124\n" +
@@ -3511,9 +3748,10 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"tool_calls\x18\x03 \x01(\x03R\ttoolCalls\"A\n" +
 	"\rAppendRequest\x120\n" +
-	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"5\n" +
+	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"h\n" +
 	"\x0eAppendResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xcc\x04\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\x121\n" +
+	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\xcc\x04\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -3721,7 +3959,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*CallToolRequest)(nil),          // 1: clew.daemon.v1.CallToolRequest
@@ -3737,109 +3975,117 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*BeginRequest)(nil),             // 11: clew.daemon.v1.BeginRequest
 	(*Source)(nil),                   // 12: clew.daemon.v1.Source
 	(*BeginResponse)(nil),            // 13: clew.daemon.v1.BeginResponse
-	(*MoveResult)(nil),               // 14: clew.daemon.v1.MoveResult
-	(*Position)(nil),                 // 15: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 16: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 17: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 18: clew.daemon.v1.Record
-	(*Stored)(nil),                   // 19: clew.daemon.v1.Stored
-	(*AgentEnd)(nil),                 // 20: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 21: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 22: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 23: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 24: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 25: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 26: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 27: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 28: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 29: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 30: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 31: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 32: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 33: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 34: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 35: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 36: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 37: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 38: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 39: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 40: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 41: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 42: clew.daemon.v1.Command
-	(*PublishLive)(nil),              // 43: clew.daemon.v1.PublishLive
-	(*ReportLiveRequest)(nil),        // 44: clew.daemon.v1.ReportLiveRequest
-	(*ReportLiveResponse)(nil),       // 45: clew.daemon.v1.ReportLiveResponse
-	(*TakeCheckpoint)(nil),           // 46: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 47: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 48: google.protobuf.Timestamp
+	(*Budgets)(nil),                  // 14: clew.daemon.v1.Budgets
+	(*Budget)(nil),                   // 15: clew.daemon.v1.Budget
+	(*Amounts)(nil),                  // 16: clew.daemon.v1.Amounts
+	(*MoveResult)(nil),               // 17: clew.daemon.v1.MoveResult
+	(*Position)(nil),                 // 18: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 19: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 20: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 21: clew.daemon.v1.Record
+	(*Stored)(nil),                   // 22: clew.daemon.v1.Stored
+	(*AgentEnd)(nil),                 // 23: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 24: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 25: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 26: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 27: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 28: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 29: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 30: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 31: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 32: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 33: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 34: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 35: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 36: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 37: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 38: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 39: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 40: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 41: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 42: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 43: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 44: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 45: clew.daemon.v1.Command
+	(*PublishLive)(nil),              // 46: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 47: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 48: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 49: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 50: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 51: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	5,  // 0: clew.daemon.v1.SearchHistoryResponse.hits:type_name -> clew.daemon.v1.SearchHit
-	48, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
+	51, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
 	10, // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	12, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	31, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	15, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	14, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
-	15, // 7: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
-	18, // 8: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	48, // 9: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	26, // 10: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	31, // 11: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	29, // 12: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	30, // 13: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	24, // 14: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	20, // 15: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	21, // 16: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	23, // 17: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	19, // 18: clew.daemon.v1.Record.stored:type_name -> clew.daemon.v1.Stored
-	22, // 19: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
-	0,  // 20: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	27, // 21: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	28, // 22: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	25, // 23: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	25, // 24: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	25, // 25: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	25, // 26: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	47, // 27: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	48, // 28: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	35, // 29: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	15, // 30: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	34, // 31: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	32, // 32: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	33, // 33: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	29, // 34: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	15, // 35: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	40, // 36: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	48, // 37: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	26, // 38: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	46, // 39: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	43, // 40: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
-	11, // 41: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	16, // 42: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	36, // 43: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	38, // 44: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	41, // 45: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	8,  // 46: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	44, // 47: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
-	6,  // 48: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
-	3,  // 49: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
-	1,  // 50: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
-	13, // 51: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	17, // 52: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	37, // 53: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	39, // 54: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	42, // 55: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	9,  // 56: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	45, // 57: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
-	7,  // 58: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
-	4,  // 59: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
-	2,  // 60: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
-	51, // [51:61] is the sub-list for method output_type
-	41, // [41:51] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	34, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	18, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	17, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
+	14, // 7: clew.daemon.v1.BeginResponse.budgets:type_name -> clew.daemon.v1.Budgets
+	15, // 8: clew.daemon.v1.Budgets.budgets:type_name -> clew.daemon.v1.Budget
+	16, // 9: clew.daemon.v1.Budget.limit:type_name -> clew.daemon.v1.Amounts
+	16, // 10: clew.daemon.v1.Budget.spent:type_name -> clew.daemon.v1.Amounts
+	18, // 11: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
+	21, // 12: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	14, // 13: clew.daemon.v1.AppendResponse.budgets:type_name -> clew.daemon.v1.Budgets
+	51, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	29, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	34, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	32, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	33, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	27, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	23, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	24, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	26, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	22, // 23: clew.daemon.v1.Record.stored:type_name -> clew.daemon.v1.Stored
+	25, // 24: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	0,  // 25: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	30, // 26: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	31, // 27: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	28, // 28: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	28, // 29: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	28, // 30: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	28, // 31: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	50, // 32: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	51, // 33: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	38, // 34: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	18, // 35: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	37, // 36: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	35, // 37: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	36, // 38: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	32, // 39: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	18, // 40: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	43, // 41: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	51, // 42: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	29, // 43: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	49, // 44: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	46, // 45: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	11, // 46: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	19, // 47: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	39, // 48: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	41, // 49: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	44, // 50: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	8,  // 51: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	47, // 52: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	6,  // 53: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
+	3,  // 54: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
+	1,  // 55: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
+	13, // 56: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	20, // 57: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	40, // 58: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	42, // 59: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	45, // 60: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	9,  // 61: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	48, // 62: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	7,  // 63: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
+	4,  // 64: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
+	2,  // 65: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
+	56, // [56:66] is the sub-list for method output_type
+	46, // [46:56] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -3847,7 +4093,7 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[17].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[20].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
@@ -3858,7 +4104,7 @@ func file_v1_daemon_proto_init() {
 		(*Record_Gap)(nil),
 		(*Record_Stored)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[41].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[44].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
 	}
@@ -3868,7 +4114,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   47,
+			NumMessages:   50,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
