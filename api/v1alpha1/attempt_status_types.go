@@ -119,7 +119,7 @@ type Attempt struct {
 	// +optional
 	BudgetSpentTime *metav1.Time `json:"budgetSpentTime,omitempty"`
 	// agentSeenTime is when its agent was last known to run. While it runs, this is written together
-	// with other changes.
+	// with other changes; every five minutes, if the spec bounds for how long it may run.
 	// +optional
 	AgentSeenTime *metav1.Time `json:"agentSeenTime,omitempty"`
 	// endTime is when its end was observed.

@@ -20,9 +20,9 @@ const (
 // has drifted. When the task is resumed before, the time starts anew with its next end. Work that
 // spec.publish publishes is waited for, and nothing is deleted before the history store has
 // everything that the task's volume held, and the gitstore its last checkpoint, which was verified
-// there; the condition VolumeReleased says what is waited for. The history is kept in any case.
+// there for this; the condition VolumeReleased says what is waited for. The history is kept in any case.
 type OnFinish struct {
-	// afterSeconds is the time between the task's end and the action.
+	// afterSeconds is the time between the task's end, which is in status.finishedTime, and the action.
 	// +required
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=315360000
@@ -34,14 +34,16 @@ type OnFinish struct {
 	// applies it again runs it again; it can be resumed, and goes on with a new volume. Delete
 	// deletes the Task, for tasks that no pipeline owns; the tasks that a Fork of it makes are released
 	// instead. Whoever sets Delete needs the right to delete the Task, and, unless children.onDelete is
-	// Orphan, all Tasks of the namespace if it is a Supervisor.
+	// Orphan, all Tasks of the namespace if it is a Supervisor. Children that are deleted with their
+	// parent, as children.onDelete says, are waited for until they have finished, and then give their
+	// volumes back first, as with Release.
 	// +optional
 	// +kubebuilder:default=Release
 	Action FinishAction `json:"action,omitempty"`
 }
 
 // ReleaseCause says why a volume was released.
-// +kubebuilder:validation:Enum=Suspended;Finished
+// +kubebuilder:validation:Enum=Suspended;Finished;WithParent
 type ReleaseCause string
 
 const (
@@ -49,6 +51,9 @@ const (
 	ReleasedSuspended ReleaseCause = "Suspended"
 	// ReleasedFinished: the task has finished, and onFinish.action is Release.
 	ReleasedFinished ReleaseCause = "Finished"
+	// ReleasedWithParent: the task has finished, and is to be deleted with its parent, whose
+	// onFinish.action is Delete.
+	ReleasedWithParent ReleaseCause = "WithParent"
 )
 
 // ReleaseStatus is the release of a task's volume.

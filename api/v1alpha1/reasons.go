@@ -146,6 +146,9 @@ const (
 	ReasonReleased = "Released"
 	// ReasonReleasePending: the volume is kept until everything is known to be stored elsewhere.
 	ReasonReleasePending = "ReleasePending"
+	// ReasonReleasingChildren: the Task is to be deleted, and its children, which go with it, give their
+	// volumes back before.
+	ReasonReleasingChildren = "ReleasingChildren"
 	// ReasonVolumeGrowing: the claim asks for more, and does not have it yet.
 	ReasonVolumeGrowing = "VolumeGrowing"
 	// ReasonVolumeGrown: the volume has the size that workspace.size asks for.
@@ -352,7 +355,8 @@ const (
 	// EventNodeLost: the pod of an attempt was lost with its node.
 	EventNodeLost   = "NodeLost"
 	EventVolumeLost = "VolumeLost"
-	// EventVolumeReleased: a suspended task has given its volume back.
+	// EventVolumeReleased: a suspended task has given its volume back, or a finished one that is to be
+	// deleted with its parent.
 	EventVolumeReleased = "VolumeReleased"
 	// EventTaskReleased: a finished task has given back what it occupied, or is being deleted.
 	EventTaskReleased        = "TaskReleased"

@@ -312,9 +312,17 @@ type TaskStatus struct {
 	// another one.
 	// +optional
 	Released *ReleaseStatus `json:"released,omitempty"`
+	// releaseConsideredTime is when the last checkpoint began to be waited for: the volume is released
+	// once that was verified for this release, and not before.
+	// +optional
+	ReleaseConsideredTime *metav1.Time `json:"releaseConsideredTime,omitempty"`
 	// handledSize is the workspace.size that the condition VolumeSized is about.
 	// +optional
 	HandledSize *resource.Quantity `json:"handledSize,omitempty"`
+	// finishedTime is when the task finished: when its condition Succeeded became True or False for
+	// good. It is absent while the task goes on, waits, is suspended, or was rewound.
+	// +optional
+	FinishedTime *metav1.Time `json:"finishedTime,omitempty"`
 	// deletionRequestedTime is when Clew began to delete the Task, as spec.onFinish says.
 	// +optional
 	DeletionRequestedTime *metav1.Time `json:"deletionRequestedTime,omitempty"`

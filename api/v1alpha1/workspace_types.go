@@ -63,7 +63,7 @@ type Workspace struct {
 	// whenSuspended says what becomes of the volume while operatingMode is Suspended. With Release
 	// its PersistentVolumeClaim is deleted, whatever retention says, as soon as no pod of the task is
 	// left, the history store has everything that the volume held, and the last checkpoint is in the
-	// gitstore and was verified there. Until then the volume is kept, and the condition VolumeReleased
+	// gitstore and was verified there for this. Until then the volume is kept, and the condition VolumeReleased
 	// says why. A resume makes a new volume, on any node, and restores code, conversation and the
 	// agent's session to it. Only what the last checkpoint holds comes back: neither files that
 	// checkpoints leave out, which its status lists, nor what somebody has changed on the volume

@@ -2213,10 +2213,18 @@ func (in *TaskStatus) DeepCopyInto(out *TaskStatus) {
 		*out = new(ReleaseStatus)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.ReleaseConsideredTime != nil {
+		in, out := &in.ReleaseConsideredTime, &out.ReleaseConsideredTime
+		*out = (*in).DeepCopy()
+	}
 	if in.HandledSize != nil {
 		in, out := &in.HandledSize, &out.HandledSize
 		x := (*in).DeepCopy()
 		*out = &x
+	}
+	if in.FinishedTime != nil {
+		in, out := &in.FinishedTime, &out.FinishedTime
+		*out = (*in).DeepCopy()
 	}
 	if in.DeletionRequestedTime != nil {
 		in, out := &in.DeletionRequestedTime, &out.DeletionRequestedTime

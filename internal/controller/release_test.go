@@ -60,6 +60,7 @@ func (w *world) asleep(name string, options ...builders.TaskOption) {
 	w.unused(name)
 	w.change(name, builders.Suspended)
 	w.record(name, v1alpha1.TriggerSuspend, 1)
+	w.store.SetStored(w.id(name), 1)
 	w.untilStopped(p)
 	w.until(name, v1alpha1.ReasonSuspended)
 }
@@ -154,7 +155,7 @@ var _ = Describe("a suspended task that gives its volume back", func() {
 		w.change("work", builders.Suspended)
 		w.untilStopped(p) // its daemon was killed before it took its last checkpoint
 		w.until("work", v1alpha1.ReasonSuspended)
-		w.Eventually(w.current).WithArguments("work").Should(haveMessage(v1alpha1.TaskVolumeReleased, ContainSubstring("its last pod ended before it had sent everything")))
+		w.Eventually(w.current).WithArguments("work").Should(haveMessage(v1alpha1.TaskVolumeReleased, ContainSubstring("its last pod has not said that it had sent everything")))
 		w.store.SetIntegrity(w.id("work"), 1, history.Integrity{Verified: time.Now()})
 		w.Consistently(w.claim, "300ms").WithArguments("work").Should(HaveField("DeletionTimestamp", BeNil()))
 	})
@@ -170,6 +171,7 @@ var _ = Describe("a finished task", func() {
 		w.checkpoint("work-4")
 		w.retain("work-2", v1alpha1.CheckpointKept)
 		w.complete("work", p)
+		w.store.SetStored(w.id("work"), 1)
 		w.checkpoint("work-5")
 		w.verify("work", 5)
 		w.Eventually(w.claim).WithArguments("work").Should(BeNil())
@@ -178,7 +180,7 @@ var _ = Describe("a finished task", func() {
 		task := w.untilRecorded("work")
 		w.Expect(task).To(HaveReason(v1alpha1.TaskSucceeded, v1alpha1.ReasonCompleted))
 		w.Expect(w.reasons("work")).To(Equal([]string{v1alpha1.EventTaskStarted, v1alpha1.EventTaskCompleted, v1alpha1.EventTaskReleased}))
-		w.Expect(task.Status.Released.Time.Sub(task.Status.Attempts[0].EndTime.Time)).To(BeNumerically(">=", time.Second))
+		w.Expect(task.Status.Released.Time.Sub(task.Status.FinishedTime.Time)).To(BeNumerically(">=", time.Second))
 
 		w.change("work", builders.Resume("more"), func(t *v1alpha1.Task) { t.Spec.Resume.Prompt = "And one more thing." })
 		w.pod("work", 2)
@@ -189,7 +191,7 @@ var _ = Describe("a finished task", func() {
 		w := newWorld()
 		p := w.running("work", onFinish(v1alpha1.FinishDelete))
 		id := w.id("work")
-		w.store.Begin(id, 1)
+		w.store.SetStored(id, 1)
 		w.complete("work", p)
 		w.verify("work", 1)
 		w.untilGone(&v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "work"}})
@@ -200,10 +202,33 @@ var _ = Describe("a finished task", func() {
 		))
 	})
 
+	It("is not deleted before its children have finished, and nothing of them is lost", func() {
+		w := newWorld()
+		w.grace = time.Hour // nothing is looked at again by itself
+		w.restartManager()
+		lead := w.running("lead", leads("port"), onFinish(v1alpha1.FinishDelete))
+		child := w.running("child", childOf("lead"))
+		w.complete("lead", lead)
+		w.store.SetStored(w.id("lead"), 1)
+		w.Eventually(w.current).WithArguments("lead").Should(haveMessage(v1alpha1.TaskVolumeReleased, ContainSubstring("1 of them has not finished: child")))
+
+		w.complete("child", child)
+		w.Eventually(w.current).WithArguments("lead").Should(HaveReason(v1alpha1.TaskVolumeReleased, v1alpha1.ReasonReleasingChildren))
+		w.Eventually(w.current).WithArguments("child").Should(haveMessage(v1alpha1.TaskVolumeReleased, ContainSubstring("has not said that it had sent everything")))
+		w.unused("child")
+		w.store.SetStored(w.id("child"), 1)
+		w.verify("child", 1)
+		w.Eventually(w.current).WithArguments("child").Should(HaveReason(v1alpha1.TaskVolumeReleased, v1alpha1.ReasonReleased))
+		w.Expect(w.claim("child")).To(BeNil())
+
+		w.verify("lead", 1)
+		w.Eventually(w.tasks).Should(BeEmpty())
+	})
+
 	It("is not deleted if it is changed before", func() {
 		w := newWorld()
 		p := w.running("work", onFinish(v1alpha1.FinishDelete))
-		w.store.Begin(w.id("work"), 1)
+		w.store.SetStored(w.id("work"), 1)
 		w.complete("work", p)
 		var changed atomic.Bool
 		w.requests.setSpoil(func(r *http.Request) error {

@@ -221,6 +221,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			h.serveDiff(recorder, r, namespace, uid)
 		case "branch":
 			h.serveBranch(recorder, r, namespace, uid)
+		case "checkpoints":
+			h.serveCheckpoints(recorder, r, namespace, uid)
 		case "verify":
 			h.serveVerification(recorder, r, namespace, uid)
 		case "adopt":

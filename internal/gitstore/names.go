@@ -31,7 +31,7 @@ func isObjectID(text string) bool {
 
 var (
 	urlPath  = regexp.MustCompile(`^/([^/]*)/([^/]*)\.git/(info/refs|git-upload-pack|git-receive-pack)$`)
-	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*?)(?:/(branch|diff|verify|adopt|formers))?$`)
+	taskPath = regexp.MustCompile(`^/([^/]*)/tasks/([^/]*?)(?:/(branch|checkpoints|diff|verify|adopt|formers))?$`)
 )
 
 // parsePath parses the URL path of a repository's operation. Only the three operations of
@@ -44,8 +44,8 @@ func parsePath(path string) (namespace, repository, operation string, ok bool) {
 	return match[1], match[2], match[3], true
 }
 
-// parseTaskPath parses the URL path of an operation on what a task has stored: "branch", "diff",
-// "verify", "adopt", "formers", or "" for its deletion.
+// parseTaskPath parses the URL path of an operation on what a task has stored: "branch",
+// "checkpoints", "diff", "verify", "adopt", "formers", or "" for its deletion.
 func parseTaskPath(path string) (namespace, uid, operation string, ok bool) {
 	match := taskPath.FindStringSubmatch(path)
 	if match == nil || !namespaceName.MatchString(match[1]) || !taskUID.MatchString(match[2]) {

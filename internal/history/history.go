@@ -198,6 +198,15 @@ type TaskState struct {
 	AgentEnd *AgentEnd
 	// ActiveAt is the time of the agent's last recorded activity; zero if there is none.
 	ActiveAt time.Time
+	// AgentAttempt is the newest attempt of whose agent anything was recorded, 0 for none, and
+	// AgentSince when that began.
+	AgentAttempt int64
+	AgentSince   time.Time
+	// ActiveSeconds is how long the agent has run in all, as far as transitions have said so.
+	ActiveSeconds int64
+	// StoredAttempt is the newest attempt whose pod has reported that everything on its volume is
+	// stored elsewhere; 0 for none. See Record.Stored.
+	StoredAttempt int64
 }
 
 // AgentEnd describes how an agent failed.
@@ -342,6 +351,9 @@ type Event struct {
 	// State is the task's state after the event, as lists show it; empty if the event
 	// does not change it. It is written, but not read back.
 	State string
+	// ActiveSeconds is how long the task's agent has run in all when a transition is recorded. The
+	// store keeps the largest: see TaskState.
+	ActiveSeconds int64
 	// ImportedBy is the user who imported the event with a history; the event is then
 	// only as trustworthy as the imported file. Empty for events recorded by this store.
 	ImportedBy string

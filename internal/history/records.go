@@ -12,8 +12,8 @@ import (
 )
 
 // Record is one numbered entry that a task's daemon sends to history. Exactly one of
-// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move and Gap is set; a record with
-// none of them (from a newer daemon) is counted and otherwise ignored.
+// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move, Gap and Stored is set; a record
+// with none of them (from a newer daemon) is counted and otherwise ignored.
 type Record struct {
 	// Sequence numbers the task's records: 1, 2, 3 … without gaps, across attempts.
 	Sequence int64
@@ -38,6 +38,10 @@ type Record struct {
 	Move *MoveOperation
 	// Gap stands for lost records: those from this record's sequence through Gap.Through.
 	Gap *Gap
+	// Stored says that the attempt's agent has ended, or that its pod had none; that a checkpoint has
+	// everything its volume held; and that the gitstore has every checkpoint that it accepts. Whoever
+	// has this record has all that the attempt has recorded about the work.
+	Stored bool
 }
 
 // Gap describes lost records.

@@ -19,6 +19,19 @@ type Integrity struct {
 	// IntactBefore is the nearest earlier checkpoint that is not known to be damaged; 0 if there
 	// is none, or if this one is intact.
 	IntactBefore int64
+	// Requests is what became of requests to verify it.
+	Requests Requests
+}
+
+// Requests is what became of requests to verify a checkpoint. A request names the time since which
+// it is waited for, and is known by that: nothing is concluded from a comparison of clocks.
+type Requests struct {
+	// Pending is that of the request that is still to be carried out; zero if none is.
+	Pending time.Time
+	// Answered is that of the last request that was carried out, zero if none was, and Age how long
+	// ago that was, by the clock of the store.
+	Answered time.Time
+	Age      time.Duration
 }
 
 // Verification is a part of the verification of a task's checkpoints, to be done now.
@@ -29,8 +42,11 @@ type Verification struct {
 	// Pass is true for a part of the daily pass over all of them, and false for a new look at
 	// damaged ones.
 	Pass bool
-	// Requested is true for a checkpoint that somebody waits to have verified, the only one in Numbers.
+	// Requested is true for a checkpoint that somebody waits to have verified, the only one in Numbers,
+	// since Since. What was verified before is then verified again, and the gitstore is asked whether
+	// it has all other checkpoints of the task.
 	Requested bool
+	Since     time.Time
 	// Conversation is true if the conversation is to be verified as well.
 	Conversation bool
 	// Numbers of the checkpoints to verify, in order. There are no more if it is empty.

@@ -73,16 +73,27 @@ func (d *decision) followChildren() {
 type ObjectRef struct {
 	Name string
 	UID  string
+	// Version is the version of the object that is meant; empty for any.
+	Version string
 }
 
-// childrenToDelete returns the children that are deleted with their parent.
+// childrenToDelete returns the children that are deleted with their parent. If nobody has asked for
+// that, those are left that have gone on meanwhile, or are new.
 func (d *decision) childrenToDelete() (refs []ObjectRef) {
-	if c := d.task.Spec.Children; c != nil && c.OnDelete == v1alpha1.ChildrenOrphan {
+	if d.leavesOrphans() {
 		return nil
 	}
 	for i := range d.o.Children {
-		if child := &d.o.Children[i]; child.DeletionTimestamp == nil {
-			refs = append(refs, ObjectRef{Name: child.Name, UID: string(child.UID)})
+		child := &d.o.Children[i]
+		ref := ObjectRef{Name: child.Name, UID: string(child.UID)}
+		if d.deletedByClew() {
+			if !losesNothing(child) {
+				continue
+			}
+			ref.Version = child.ResourceVersion
+		}
+		if child.DeletionTimestamp == nil {
+			refs = append(refs, ref)
 		}
 	}
 	return refs

@@ -67,12 +67,14 @@ func isLimit(reason string) bool {
 	return reason == v1alpha1.ReasonDeadlineExceeded || reason == v1alpha1.ReasonBudgetExceeded
 }
 
-// used returns what the task has used until now.
+// used returns what the task has used until now: what the status says of it, or what the history has been
+// told, if that is more. The status may have been restored from an older copy.
 func (d *decision) used() usage {
 	used := usage{active: time.Duration(d.s.ActiveSeconds) * time.Second, budgets: d.budgets()}
 	if a := d.active(); a != nil {
 		used.active += d.activeTime(a)
 	}
+	used.active = max(used.active, time.Duration(d.o.History.State.ActiveSeconds)*time.Second)
 	return used
 }
 
@@ -91,6 +93,8 @@ func (d *decision) agentSeen(a *v1alpha1.Attempt) time.Time {
 	switch v := d.views[a.Number]; {
 	case v != nil && v.agent != nil && !v.agent.FinishedAt.IsZero():
 		seen = v.agent.FinishedAt.Time
+	case v != nil && d.superseded(a): // its pod belongs to an older copy of the cluster
+		seen = d.heardOf(a)
 	case v != nil && d.podAbsence(v) != nil: // nobody knows whether it runs
 		seen = d.podAbsence(v).since
 		if heard := d.heardOf(a); heard.After(seen) {
@@ -112,16 +116,22 @@ func (d *decision) agentSeen(a *v1alpha1.Attempt) time.Time {
 	return seen
 }
 
-// heardOf returns when status and history have last heard of the agent of an attempt.
+// superseded reports whether the history has a later attempt than one of the status, which was restored
+// from an older copy.
+func (d *decision) superseded(a *v1alpha1.Attempt) bool { return d.o.History.State.Attempt > a.Number }
+
+// heardOf returns when status and history have last heard of the agent of an attempt. When the history
+// has later ones, its last activity is theirs.
 func (d *decision) heardOf(a *v1alpha1.Attempt) time.Time {
 	var last time.Time
 	if a.AgentSeenTime != nil {
 		last = a.AgentSeenTime.Time
 	}
-	if at := d.lastActivity(); at != nil && at.After(last) {
-		last = at.Time
+	state := d.o.History.State
+	if state.Attempt == a.Number && state.ActiveAt.After(last) {
+		last = state.ActiveAt
 	}
-	if c := d.o.History.State.Latest; c != nil && c.Attempt == a.Number && c.Time.After(last) {
+	if c := state.Latest; c != nil && c.Attempt == a.Number && c.Time.After(last) {
 		last = c.Time
 	}
 	return last
@@ -142,10 +152,47 @@ func (d *decision) noteAgentSeen() {
 	}
 }
 
-// countUse adds what an attempt that ends has used to what the task has.
+// countUse adds what the active attempt, which ends, has used to what the task has.
 func (d *decision) countUse(a *v1alpha1.Attempt) {
+	d.recallAgentStart(a)
 	d.noteAgentSeen()
-	d.s.ActiveSeconds += int64(d.activeTime(a) / time.Second)
+	d.s.ActiveSeconds = int64(d.used().active / time.Second)
+}
+
+// recallAgentStart notes when the agent of an attempt was first heard of, if nobody has seen its pod: no
+// manager ran meanwhile, or the status was restored from an older copy.
+func (d *decision) recallAgentStart(a *v1alpha1.Attempt) {
+	state := d.o.History.State
+	former := state.AgentSince.Before(d.task.CreationTimestamp.Time) // it may be that of a task whose history this one adopted
+	if a.AgentStartTime != nil || state.AgentAttempt != a.Number || former || state.AgentSince.After(d.now) {
+		return
+	}
+	since := metav1.NewTime(state.AgentSince.Truncate(time.Second))
+	if a.StartTime != nil && since.Before(a.StartTime) {
+		since = *a.StartTime
+	}
+	a.AgentStartTime = &since
+}
+
+// useDue reports whether it is to be written until when the agent of a task with a limit of time was
+// seen, which counts if its pod is lost; and asks for another decision then.
+func (d *decision) useDue() bool {
+	a, every := d.active(), d.o.Limits.ActivityEvery
+	if a == nil || d.task.Spec.DeadlineSeconds == nil || a.AgentStartTime == nil || every == 0 || d.task.DeletionTimestamp != nil {
+		return false
+	}
+	if v := d.views[a.Number]; v == nil || !v.agentRuns || v.finished {
+		return false
+	}
+	seen := a.AgentStartTime
+	if a.AgentSeenTime != nil {
+		seen = a.AgentSeenTime
+	}
+	if at := seen.Add(every); d.now.Before(at) {
+		d.requeueAt(at)
+		return false
+	}
+	return d.agentSeen(a).Sub(seen.Time) >= every
 }
 
 // limitToStopFor returns the reason of the limit for which the active attempt must stop; "" if there is

@@ -191,9 +191,11 @@ func TestTheAgentOfALostPodCountsForAsLongAsItIsKnownToHaveRun(t *testing.T) {
 		want int64
 	}{
 		"the status was written": {func(s *scene) { s.change(builders.BackoffLimit(9)).runs(20 * time.Second) }, 20},
-		"it was active":          {func(s *scene) { s.o.History.State.ActiveAt = s.now.Add(30 * time.Second) }, 30},
-		"it had a checkpoint":    {func(s *scene) { s.after(40 * time.Second).record(v1alpha1.TriggerInterval) }, 40},
-		"an earlier attempt's":   {func(s *scene) { s.o.History.State.ActiveAt = s.now.Add(-time.Hour) }, 0},
+		"it was active": {func(s *scene) {
+			s.o.History.State.Attempt, s.o.History.State.ActiveAt = 1, s.now.Add(30*time.Second)
+		}, 30},
+		"it had a checkpoint":  {func(s *scene) { s.after(40 * time.Second).record(v1alpha1.TriggerInterval) }, 40},
+		"an earlier attempt's": {func(s *scene) { s.o.History.State.ActiveAt = s.now.Add(-time.Hour) }, 0},
 		"it ended, by its pod": {func(s *scene) {
 			s.pod().DeletionTimestamp = ptr.To(metav1.NewTime(s.now.Add(50 * time.Second)))
 			s.after(50 * time.Second).agentExits(137)

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
@@ -319,8 +320,8 @@ type Plan struct {
 	InspectVolume string
 	// InspectDurable asks for Observed.Durable.
 	InspectDurable bool
-	// Verify is the checkpoint to be verified soon; 0 for none.
-	Verify int64
+	// Verify is the checkpoint to be verified soon, for a release of the volume; nil for none.
+	Verify *Verification
 	// GrowClaim is a larger size for the task's claim, after the status was written; nil for none.
 	GrowClaim *Growth
 	// DeleteClaim is the UID of the claim to delete after the status was written, which says that it
@@ -369,7 +370,15 @@ type Plan struct {
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
 	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil ||
-		p.Verify != 0 || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask
+		p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask
+}
+
+// Verification asks for a checkpoint to be verified.
+type Verification struct {
+	Checkpoint int64
+	// Since is when that began to be waited for, in whole seconds: what was verified before does not
+	// count.
+	Since metav1.Time
 }
 
 // PodRef identifies a pod by its name and UID, so that it never means a later pod of

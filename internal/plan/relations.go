@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -17,6 +18,8 @@ type FamilyView struct {
 	Status, Reason string
 	Working        bool
 	Deleting       bool
+	// Finished and Released are what a parent waits for that is to be deleted with its children.
+	Finished, Released bool
 }
 
 // FamilyViewOf returns what the parent of a task follows of it.
@@ -25,6 +28,7 @@ func FamilyViewOf(task *v1alpha1.Task) FamilyView {
 	if c := succeededOf(task); c != nil {
 		v.Status, v.Reason = string(c.Status), c.Reason
 	}
+	v.Finished, v.Released = task.Status.FinishedTime != nil, task.Status.IsReleased()
 	return v
 }
 
@@ -48,6 +52,9 @@ type Relations struct {
 	Phases string
 	Budget budget.Amounts
 	Begun  bool
+	// ReleasesChildren is true for a supervisor that is to be deleted with its children, which give their
+	// volumes back first. ReleasePending is true for a task that is to give its own back, and has not.
+	ReleasesChildren, ReleasePending bool
 	// Adopted is the UID of the former task that it continues; "" for none.
 	Adopted string
 	// Waits is why it cannot start, if others can change that; "" otherwise.
@@ -71,6 +78,8 @@ func RelationsOf(task *v1alpha1.Task) Relations {
 	if r.Supervisor {
 		r.Phases, r.Budget, r.Begun = strings.Join(task.Spec.PhasesOf(), ","), ContractBudget(task), len(task.Status.Attempts) > 0
 	}
+	r.ReleasesChildren = releasesChildren(task)
+	r.ReleasePending = meta.IsStatusConditionFalse(task.Status.Conditions, v1alpha1.TaskVolumeReleased)
 	if !r.Deleting && reason.Find(r.Reason).Watched {
 		r.Waits = r.Reason
 	}
@@ -87,17 +96,28 @@ func (r Relations) Equal(other Relations) bool { return equality.Semantic.DeepEq
 type AsParent struct {
 	UID                         string
 	Deleting, Supervisor, Found bool
+	ReleasesChildren            bool
 	Contract, Phases, Adopted   string
 }
 
 // AsParent returns what children follow of the task. One that has not joined its contract has not
 // started; one that names a parent and has not found it has not either.
 func (r Relations) AsParent() AsParent {
-	p := AsParent{UID: r.UID, Deleting: r.Deleting, Supervisor: r.Supervisor, Found: r.ParentName == "" || r.ParentUID != "", Phases: r.Phases, Adopted: r.Adopted}
+	p := AsParent{UID: r.UID, Deleting: r.Deleting, Supervisor: r.Supervisor, Found: r.ParentName == "" || r.ParentUID != "",
+		ReleasesChildren: r.ReleasesChildren, Phases: r.Phases, Adopted: r.Adopted}
 	if r.Joined {
 		p.Contract = r.Contract
 	}
 	return p
+}
+
+// FollowsParent reports whether a child has to decide again when its parent has changed. parent is the zero
+// value once it is gone.
+func (r Relations) FollowsParent(parent Relations) bool {
+	if parent.UID != "" && r.ParentUID != parent.UID {
+		return true
+	}
+	return !(r.Finished && r.Released) && (parent.ReleasesChildren || r.ReleasePending)
 }
 
 // AsLead is what the tasks of a contract follow of its supervisors.

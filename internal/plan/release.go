@@ -18,20 +18,24 @@ import (
 // finished one because of onFinish. The status says so first, by an entry and by the UID of the claim;
 // the claim is deleted after that, for as long as it is there, and no pod starts before it is gone.
 // It is released only if its loss would lose nothing: the history store has every record that the
-// volume held, and the gitstore the last checkpoint, which was verified there.
+// volume held, and the gitstore every checkpoint. The last one is verified there for this release, and
+// the others are looked for: what is known from before may be older than the gitstore is by now.
 
-// Stored is what else is known of the checkpoint that a release depends on. It is asked for when
-// Plan.Inspect names a checkpoint.
+// Stored is what else is known of the checkpoints that a release depends on. It is asked for when
+// Plan.Inspect names the last one.
 type Stored struct {
 	// Known is false while the history store was not or cannot be asked.
 	Known bool
 	// Checkpoint is the record, with what is known of its integrity.
 	Checkpoint history.Checkpoint
-	// Unpushed are checkpoints of the task that only its volume may have, the first of them.
-	Unpushed []int64
-	// Requested is true if this process has requested that the checkpoint is verified.
-	Requested bool
+	// Unpushed are checkpoints of the task that only its volume may have, and Damaged those that only
+	// its volume may heal; of each, the first ones.
+	Unpushed, Damaged []int64
 }
+
+// verifiedFor is how long it counts that a checkpoint was verified for a release: the manager may have
+// been away since.
+const verifiedFor = 10 * time.Minute
 
 // volume returns the task's claim; nil if it has none, or only one that the status says was released.
 func (d *decision) volume() *corev1.PersistentVolumeClaim {
@@ -62,16 +66,22 @@ func (d *decision) considerRelease() {
 	if because != releaseToDelete {
 		d.s.DeletionRequestedTime = nil
 	}
+	// Whatever else holds the volume, it is verified once more when nothing else does.
+	considered := d.s.ReleaseConsideredTime
+	d.s.ReleaseConsideredTime = nil
 	if because == releaseNothing {
 		d.forgetPendingRelease()
 		return
 	}
-	hold, told := d.releaseHold(because)
+	hold, told := d.releaseHold(because, considered)
 	switch {
-	case hold != "":
-		d.setCondition(v1alpha1.TaskVolumeReleased, metav1.ConditionFalse, v1alpha1.ReasonReleasePending, hold)
+	case hold != nil:
+		d.s.DeletionRequestedTime = nil
+		d.setCondition(v1alpha1.TaskVolumeReleased, metav1.ConditionFalse, hold.Reason, hold.Message)
 	case !told:
+		d.s.ReleaseConsideredTime = considered
 	case because == releaseToDelete:
+		d.s.ReleaseConsideredTime = considered // the deletion may have to be tried again
 		d.deleteFinished()
 	default:
 		d.announceRelease(because)
@@ -85,6 +95,7 @@ const (
 	releaseNothing releaseReason = iota
 	releaseSuspended
 	releaseFinished
+	releaseWithParent
 	releaseToDelete
 )
 
@@ -102,6 +113,12 @@ func (d *decision) releaseReason() releaseReason {
 		}
 		return releaseFinished
 	}
+	if d.goesWithParent() {
+		if d.s.IsReleased() && d.volume() == nil {
+			return releaseNothing
+		}
+		return releaseWithParent
+	}
 	if d.suspended() && d.task.Spec.Workspace.WhenSuspended == v1alpha1.WhenSuspendedRelease && d.volume() != nil {
 		return releaseSuspended
 	}
@@ -115,94 +132,111 @@ func (d *decision) forgetPendingRelease() {
 	}
 }
 
-// releaseHold returns why the volume is kept for now; "" if it is not. known is false while that cannot
-// be found out, and what the status says then stays.
-func (d *decision) releaseHold(because releaseReason) (hold string, known bool) {
+// releaseHold returns why the volume is kept for now; nil if it is not. known is false while that cannot
+// be found out, and what the status says then stays. considered is when the last checkpoint began to be
+// waited for; nil if it has not.
+func (d *decision) releaseHold(because releaseReason, considered *metav1.Time) (hold *Blocker, known bool) {
 	for i := range d.o.Pods {
 		if v := inspect(&d.o.Pods[i]); !v.finished && !d.leftBehind(v.pod) {
-			return fmt.Sprintf("the volume is kept until pod %s has terminated; if its node will not come back, delete the pod with --force", v.pod.Name), true
+			return held("the volume is kept until pod %s has terminated; if its node will not come back, delete the pod with --force", v.pod.Name), true
 		}
 	}
 	if because != releaseSuspended {
 		if hold := d.publishHold(because); hold != "" {
+			return held("%s", hold), true
+		}
+	}
+	if because == releaseWithParent || because == releaseToDelete {
+		if hold := d.childrenHold(); hold != nil {
 			return hold, true
 		}
 	}
 	switch {
 	case d.volume() == nil:
-		return "", true
+		return nil, true
 	case !d.o.History.Known:
-		return "", false
+		return nil, false
 	case d.o.History.Deleted, d.o.History.ContinuedBy != "":
-		return "the volume is kept, since the history of this Task was deleted or belongs to a later Task: nothing of it can be restored", true
+		return held("the volume is kept, since the history of this Task was deleted or belongs to a later Task: nothing of it can be restored"), true
 	case d.behind():
-		return "the volume is kept, since the history store lacks records that only the volume may have: to have them sent, resume the task", true
+		return held("the volume is kept, since the history store lacks records that only the volume may have: to have them sent, resume the task"), true
 	case d.nothingDone():
-		return "", true
+		return nil, true
 	}
-	if hold := d.storedHold(); hold != "" {
+	if hold := d.storedHold(); hold != nil {
 		return hold, true
 	}
-	return d.verifiedHold()
+	return d.verifiedHold(considered)
+}
+
+// held is what a release waits for.
+func held(format string, args ...any) *Blocker {
+	return &Blocker{Reason: v1alpha1.ReasonReleasePending, Message: fmt.Sprintf(format, args...)}
 }
 
 // storedHold returns why the volume is kept although no pod uses it: what it may have that is nowhere
 // else.
-func (d *decision) storedHold() string {
+func (d *decision) storedHold() *Blocker {
 	const drains = ": resume the task, and it is sent when the task is suspended or ends the next time"
 	latest := d.o.History.State.Latest
 	switch {
 	case latest == nil:
-		return "the volume is kept, since the task has no checkpoint to restore its work from"
+		return held("the volume is kept, since the task has no checkpoint to restore its work from")
 	case !d.drained():
-		return "the volume is kept, since it may have records and files that are nowhere else, because its last pod ended before it had sent everything" + drains
+		return held("the volume is kept, since it may have records and files that are nowhere else: its last pod has not said that it had sent everything" + drains)
 	case latest.Lost:
-		return fmt.Sprintf("the volume is kept, since checkpoint %d is lost", latest.Number) + drains
+		return held("the volume is kept, since checkpoint %d is lost"+drains, latest.Number)
 	case latest.Refused != "":
-		return fmt.Sprintf("the volume is kept, since the gitstore refuses checkpoint %d; the condition Durable of its object says why", latest.Number)
+		return held("the volume is kept, since the gitstore refuses checkpoint %d; the condition Durable of its object says why", latest.Number)
 	case !latest.Durable:
-		return fmt.Sprintf("the volume is kept, since the gitstore does not have checkpoint %d", latest.Number) + drains
+		return held("the volume is kept, since the gitstore does not have checkpoint %d"+drains, latest.Number)
 	}
-	return ""
+	return nil
 }
 
-// verifiedHold asks for what is not known of the last checkpoint, and returns why the volume is kept.
-func (d *decision) verifiedHold() (hold string, known bool) {
+// verifiedHold asks for what is not known of the checkpoints, has the last one verified, and returns why
+// the volume is kept.
+func (d *decision) verifiedHold(considered *metav1.Time) (hold *Blocker, known bool) {
 	number, stored := d.o.History.State.Latest.Number, d.o.Stored
 	if !stored.Known || stored.Checkpoint.Number != number {
 		d.plan.Inspect = number
-		return "", false
+		return nil, false
 	}
 	switch integrity := stored.Checkpoint.Integrity; {
 	case len(stored.Unpushed) > 0:
-		return fmt.Sprintf("the volume is kept, since only it has checkpoint %d; the condition Durable of its object says why", stored.Unpushed[0]), true
+		return held("the volume is kept, since only it has checkpoint %d; the condition Durable of its object says why", stored.Unpushed[0]), true
 	case integrity.Damage != "":
-		return fmt.Sprintf("the volume is kept, since checkpoint %d is damaged (%s): restore the gitstore from a backup, or resume the task until it has another checkpoint", number, Damage(integrity)), true
-	case integrity.Verified.IsZero():
-		if !stored.Requested {
-			d.plan.Verify = number
-		}
-		return fmt.Sprintf("the volume is kept until checkpoint %d is verified in the gitstore", number), true
+		return held("the volume is kept, since checkpoint %d is damaged (%s): restore the gitstore from a backup, or resume the task until it has another checkpoint", number, Damage(integrity)), true
+	case len(stored.Damaged) > 0:
+		return held("the volume is kept, since checkpoint %d is damaged in the gitstore, and the volume may have what it lacks: resume the task, which heals it; to give it up, delete the PersistentVolumeClaim %s", stored.Damaged[0], d.volume().Name), true
+	case !d.verifiedSince(considered, integrity.Requests):
+		return held("the volume is kept until checkpoint %d is verified in the gitstore", number), true
 	}
-	return "", true
+	return nil, true
 }
 
-// drained reports whether the history store has every record that the volume held. Records are stored in
-// their order, and the last ones of a pod are those of its last checkpoint: that it was taken, and
-// that the gitstore has it, which the caller has to check.
-func (d *decision) drained() bool {
-	state := d.o.History.State
-	if state.Latest.Attempt != state.Attempt {
-		return false
+// verifiedSince reports whether a checkpoint was verified since the release is considered, and a short
+// time ago. Otherwise it has that done, once the status says since when it is waited for.
+func (d *decision) verifiedSince(considered *metav1.Time, requests history.Requests) bool {
+	if considered == nil || requests.Answered.Equal(considered.Time) && requests.Age > verifiedFor {
+		considered = ptr.To(metav1.NewTime(d.now.Truncate(time.Second)))
 	}
-	switch v1alpha1.CheckpointTrigger(state.Latest.Trigger) {
-	case v1alpha1.TriggerSuspend, v1alpha1.TriggerCompletion, v1alpha1.TriggerFailure:
+	if requests.Answered.Equal(considered.Time) {
 		return true
-	case v1alpha1.TriggerRewound: // by a pod that ended there; one that went on would have taken another
-		i := attemptNumbered(d.s.Attempts, state.Attempt)
-		return i >= 0 && d.s.Attempts[i].Outcome == v1alpha1.AttemptRewound && d.s.Attempts[i].Reason == ""
+	}
+	d.s.ReleaseConsideredTime = considered
+	if written := d.old.ReleaseConsideredTime; written.Equal(considered) && !requests.Pending.Equal(considered.Time) {
+		d.plan.Verify = &Verification{Checkpoint: d.o.History.State.Latest.Number, Since: *considered}
 	}
 	return false
+}
+
+// drained reports whether the history store has every record that the volume held, and the gitstore
+// every checkpoint that it accepts: the pod of the newest attempt that has begun has said so. It did when
+// its agent had ended, or after it had rewound the task.
+func (d *decision) drained() bool {
+	state := d.o.History.State
+	return state.Attempt > 0 && state.StoredAttempt == state.Attempt
 }
 
 // nothingDone reports whether no agent of the task has ever started, so that its volume holds nothing
@@ -233,10 +267,14 @@ func (d *decision) announceRelease(because releaseReason) {
 			r.Checkpoint = latest.Number
 		}
 	}
-	if because == releaseFinished {
+	switch because {
+	case releaseFinished:
 		r.Cause = v1alpha1.ReleasedFinished
 		d.addCheckpointEntry(v1alpha1.EventTaskReleased, clew, "the task has finished, and its pods, its volume and most of its Checkpoint objects are deleted, as spec.onFinish says"+d.leftOutFiles(volume), r.Checkpoint)
-	} else {
+	case releaseWithParent:
+		r.Cause = v1alpha1.ReleasedWithParent
+		d.addCheckpointEntry(v1alpha1.EventVolumeReleased, clew, "the volume was released, since the parent "+d.s.Parent.Name+" is to be deleted with its children, as its spec.onFinish says; "+restoredFrom(r.Checkpoint)+d.leftOutFiles(volume), r.Checkpoint)
+	default:
 		d.addCheckpointEntry(v1alpha1.EventVolumeReleased, clew, "the volume was released, as spec.workspace.whenSuspended says; "+restoredFrom(r.Checkpoint)+d.leftOutFiles(volume), r.Checkpoint)
 	}
 	d.s.Released, d.s.ClaimUID = r, ""
@@ -274,59 +312,4 @@ func (d *decision) takeNewVolume() {
 	if c := d.findCondition(v1alpha1.TaskWorkspaceReady); c != nil && c.Reason == v1alpha1.ReasonReleased {
 		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskWorkspaceReady)
 	}
-}
-
-// finishDue returns spec.onFinish if the task has finished and its time has come; nil otherwise. It
-// plans to decide again at that time.
-func (d *decision) finishDue() *v1alpha1.OnFinish {
-	finish, at := d.task.Spec.OnFinish, d.finished()
-	if finish == nil || at == nil {
-		return nil
-	}
-	due := at.Add(time.Duration(finish.AfterSeconds) * time.Second)
-	if d.now.Before(due) {
-		d.requeueAt(due)
-		return nil
-	}
-	return finish
-}
-
-// finished returns when the task has completed or failed; nil if it has not.
-func (d *decision) finished() *metav1.Time {
-	s := d.settled()
-	if s == nil || statusOf(s.reason) == metav1.ConditionUnknown {
-		return nil
-	}
-	if i := attemptNumbered(d.s.Attempts, s.attempt); i >= 0 {
-		return d.s.Attempts[i].EndTime
-	}
-	return nil
-}
-
-// publishHold returns why a finished task waits for its work to be published; "" if it does not. What
-// was refused for good is waited for only if nobody could see that any more.
-func (d *decision) publishHold(because releaseReason) string {
-	c, p := d.findCondition(v1alpha1.TaskPublished), d.s.Publish
-	switch spec := d.task.Spec.Publish; {
-	case spec == nil, c == nil, c.Status == metav1.ConditionTrue:
-		return ""
-	case c.Status == metav1.ConditionUnknown && d.selected(spec) == 0:
-		return "" // a task that ended like this publishes nothing
-	case c.Status == metav1.ConditionUnknown, p != nil && p.RetryTime != nil:
-		return "the task is kept as it is until its work is published; the condition Published says what that waits for"
-	case because == releaseToDelete:
-		return "the Task is not deleted, since its work was not published; the condition Published says why"
-	}
-	return ""
-}
-
-// deleteFinished plans to delete the Task. The entry comes first, and by the time in the status the
-// last entry knows who has deleted it.
-func (d *decision) deleteFinished() {
-	if d.s.DeletionRequestedTime == nil {
-		d.s.DeletionRequestedTime = ptr.To(metav1.NewTime(d.now))
-		d.addEntry(v1alpha1.EventTaskReleased, clew, "the task has finished, and the Task is deleted, as spec.onFinish says; its history is kept")
-		meta.RemoveStatusCondition(&d.s.Conditions, v1alpha1.TaskVolumeReleased)
-	}
-	d.plan.DeleteTask = true
 }

@@ -23,18 +23,39 @@ func onFinish(seconds int64, action v1alpha1.FinishAction) builders.TaskOption {
 	return func(t *v1alpha1.Task) { t.Spec.OnFinish = &v1alpha1.OnFinish{AfterSeconds: seconds, Action: action} }
 }
 
-// ends records the last checkpoint of the newest attempt.
-func (s *scene) ends(trigger v1alpha1.CheckpointTrigger) *scene {
+// drained lets the pod of the newest attempt say that it has stored everything.
+func (s *scene) drained() *scene {
 	s.o.History.State.Attempt = s.lastAttempt().Number
-	s.record(trigger)
+	s.o.History.State.StoredAttempt = s.lastAttempt().Number
 	return s
 }
 
-// verified lets the gitstore's copy of the latest checkpoint be verified.
+// ends records the last checkpoint of the newest attempt, whose pod stores everything.
+func (s *scene) ends(trigger v1alpha1.CheckpointTrigger) *scene {
+	s.record(trigger)
+	return s.drained()
+}
+
+// verified lets the request to verify the latest checkpoint be carried out, if there is one.
 func (s *scene) verified() *scene {
+	s.Helper()
 	s.stored.Known = true
-	s.stored.Checkpoint.Integrity = history.Integrity{Verified: s.now}
-	return s.step()
+	return s.step().answered(0).step()
+}
+
+// answered lets the request to verify the latest checkpoint have been carried out some time ago.
+func (s *scene) answered(ago time.Duration) *scene {
+	i := &s.stored.Checkpoint.Integrity
+	i.Verified, i.Requests = s.now.Add(-ago), history.Requests{Answered: i.Requests.Pending, Age: ago}
+	return s
+}
+
+// wantNothingRequested fails if anything is asked of the gitstore.
+func (s *scene) wantNothingRequested() {
+	s.Helper()
+	if s.requested != 0 {
+		s.Errorf("the verification of checkpoint %d was requested", s.requested)
+	}
 }
 
 // suspend suspends the task, whose pod ends with a checkpoint.
@@ -73,8 +94,8 @@ func TestTheVolumeOfASuspendedTaskIsReleasedOnceItsLastCheckpointIsVerified(t *t
 	s.stored.Known = true
 	s.suspend()
 	s.wantKept("until checkpoint 1 is verified")
-	if !s.stored.Requested {
-		t.Error("nobody has asked for the verification")
+	if since := s.stored.Checkpoint.Integrity.Requests.Pending; s.requested != 1 || !since.Equal(s.status().ReleaseConsideredTime.Time) {
+		t.Errorf("the verification of checkpoint %d is asked for, since %s", s.requested, since)
 	}
 	writes := s.writes
 	s.step()
@@ -113,13 +134,13 @@ func TestAVolumeIsKeptWhileItMayHaveWhatIsNowhereElse(t *testing.T) {
 		"not pushed":                {func(s *scene) { s.o.History.State.Latest.Durable = false }, "the gitstore does not have checkpoint 1"},
 		"refused":                   {func(s *scene) { s.o.History.State.Latest.Durable, s.o.History.State.Latest.Refused = false, "quota" }, "the gitstore refuses checkpoint 1"},
 		"lost":                      {func(s *scene) { s.o.History.State.Latest.Durable, s.o.History.State.Latest.Lost = false, true }, "checkpoint 1 is lost"},
-		"the sidecar was killed":    {func(s *scene) { s.o.History.State.Latest.Trigger = string(v1alpha1.TriggerToolCalls) }, "its last pod ended before it had sent everything"},
-		"a later attempt has begun": {func(s *scene) { s.o.History.State.Attempt++ }, "its last pod ended before it had sent everything"},
-		"restored to an older one":  {func(s *scene) { s.o.History.State.Latest.Trigger = string(v1alpha1.TriggerRewound) }, "its last pod ended before it had sent everything"},
+		"the sidecar was killed":    {func(s *scene) { s.o.History.State.StoredAttempt = 0 }, "its last pod has not said that it had sent everything"},
+		"a later attempt has begun": {func(s *scene) { s.o.History.State.Attempt++ }, "its last pod has not said that it had sent everything"},
 		"no checkpoint": {func(s *scene) {
 			s.o.History.State.Latest, s.o.History.State.CheckpointCount, s.status().LatestCheckpoint = nil, 0, nil
 		}, "no checkpoint"},
 		"an older one was refused":           {func(s *scene) { s.stored.Unpushed = []int64{3, 4} }, "only it has checkpoint 3"},
+		"an older one is damaged":            {func(s *scene) { s.stored.Damaged = []int64{3, 5} }, "checkpoint 3 is damaged in the gitstore, and the volume may have what it lacks: resume the task, which heals it; to give it up, delete the PersistentVolumeClaim tidy-up-workspace"},
 		"damaged":                            {func(s *scene) { s.stored.Checkpoint.Integrity.Damage = "a tree is missing" }, "checkpoint 1 is damaged (a tree is missing"},
 		"the history store was put back":     {func(s *scene) { s.o.Task.Status.RecordSequence = 9 }, "lacks records that only the volume may have"},
 		"the history was deleted":            {func(s *scene) { s.o.History.Deleted = true }, "the history of this Task was deleted"},
@@ -132,6 +153,7 @@ func TestAVolumeIsKeptWhileItMayHaveWhatIsNowhereElse(t *testing.T) {
 			c.happens(s)
 			s.change(releasing).step()
 			s.wantKept(c.why)
+			s.wantNothingRequested()
 		})
 	}
 }
@@ -208,8 +230,9 @@ func TestAVolumeMadeForAPodThatNeverCameIsReleasedAgain(t *testing.T) {
 	s.change(builders.Running).step()
 	s.o.Pods = nil // it never began
 	s.o.MadePodUID = ""
-	s.change(builders.Suspended).step()
-	s.wantReleased(v1alpha1.ReleasedSuspended)
+	s.after(time.Minute).change(builders.Suspended).step()
+	s.wantKept("until checkpoint 1 is verified")
+	s.verified().wantReleased(v1alpha1.ReleasedSuspended)
 }
 
 func TestARewindOfAReleasedTaskReleasesItsVolumeAgain(t *testing.T) {
@@ -223,20 +246,20 @@ func TestARewindOfAReleasedTaskReleasesItsVolumeAgain(t *testing.T) {
 	s.ends(v1alpha1.TriggerRewound)
 	s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 1})
 	s.wantState(v1alpha1.ReasonSuspended)
-	s.wantReleased(v1alpha1.ReleasedSuspended)
+	s.verified().wantReleased(v1alpha1.ReleasedSuspended)
 }
 
 func TestAFinishedTaskIsReleasedAtItsTime(t *testing.T) {
-	s := completedTask(t, onFinish(60, v1alpha1.FinishRelease))
-	s.o.History.State.Attempt = 1
+	s := completedTask(t, onFinish(60, v1alpha1.FinishRelease)).drained()
 	s.after(20 * time.Second).verified()
 	if s.o.Claim == nil {
 		t.Fatal("it was released too early")
 	}
+	s.wantNothingRequested()
 	if after := s.plans[len(s.plans)-1].RequeueAfter; after != 40*time.Second {
 		t.Errorf("the task is looked at again after %s, want 40s", after)
 	}
-	s.after(40 * time.Second).step()
+	s.after(40 * time.Second).verified()
 	s.wantReleased(v1alpha1.ReleasedFinished)
 	s.wantState(v1alpha1.ReasonCompleted)
 	s.wantEntries("TaskStarted", "TaskCompleted", "TaskReleased")
@@ -270,8 +293,7 @@ func TestWhichTasksHaveFinished(t *testing.T) {
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := c.scene(t)
-			s.o.History.State.Attempt = s.lastAttempt().Number
+			s := c.scene(t).drained()
 			s.change(onFinish(0, v1alpha1.FinishRelease)).verified()
 			if got := s.status().IsReleased(); got != c.finished {
 				t.Errorf("it was released: %t, want %t", got, c.finished)
@@ -283,9 +305,8 @@ func TestWhichTasksHaveFinished(t *testing.T) {
 func TestAFailedTaskThatWasNotDrainedIsKeptAndSaysSo(t *testing.T) {
 	s := failedTask(t)
 	s.o.History.State.Attempt = 1
-	s.o.History.State.Latest.Trigger = string(v1alpha1.TriggerToolCalls)
 	s.change(onFinish(0, v1alpha1.FinishRelease)).verified()
-	s.wantKept("its last pod ended before it had sent everything")
+	s.wantKept("its last pod has not said that it had sent everything")
 	if len(s.o.Pods) == 0 {
 		t.Error("the pod went although nothing was released")
 	}
@@ -301,8 +322,7 @@ func TestATaskThatNeverBeganHasNothingToKeep(t *testing.T) {
 }
 
 func TestAReleasedTaskThatFinishesIsReleasedAsFinished(t *testing.T) {
-	s := completedTask(t, releasing)
-	s.o.History.State.Attempt = 1
+	s := completedTask(t, releasing).drained()
 	s.change(builders.Suspended).verified()
 	s.wantReleased(v1alpha1.ReleasedSuspended)
 	s.change(onFinish(0, v1alpha1.FinishRelease)).step()
@@ -349,13 +369,12 @@ func TestPublishingIsWaitedFor(t *testing.T) {
 }
 
 func TestAFinishedTaskIsDeletedAtItsTimeByClew(t *testing.T) {
-	s := completedTask(t, onFinish(60, v1alpha1.FinishDelete))
-	s.o.History.State.Attempt = 1
+	s := completedTask(t, onFinish(60, v1alpha1.FinishDelete)).drained()
 	s.verified()
 	if s.deleted {
 		t.Fatal("it was deleted too early")
 	}
-	s.after(time.Minute).step()
+	s.after(time.Minute).verified()
 	if !s.deleted {
 		t.Fatal("it was not deleted")
 	}
@@ -373,8 +392,7 @@ func TestAFinishedTaskIsDeletedAtItsTimeByClew(t *testing.T) {
 }
 
 func TestATaskThatCannotBeRestoredIsNotDeleted(t *testing.T) {
-	s := completedTask(t, onFinish(0, v1alpha1.FinishDelete))
-	s.o.History.State.Attempt = 1
+	s := completedTask(t, onFinish(0, v1alpha1.FinishDelete)).drained()
 	s.o.History.State.Latest.Durable = false
 	s.verified()
 	if s.deleted {
@@ -384,8 +402,7 @@ func TestATaskThatCannotBeRestoredIsNotDeleted(t *testing.T) {
 }
 
 func TestADeletionThatIsNotAskedForAnyMoreIsForgotten(t *testing.T) {
-	s := completedTask(t)
-	s.o.History.State.Attempt = 1
+	s := completedTask(t).drained()
 	s.verified()
 	s.o.Task.Status.DeletionRequestedTime = &metav1.Time{Time: s.now} // a change came before the deletion
 	s.change(resume("more", "More.")).step()

@@ -46,6 +46,7 @@ func (d *decision) report() {
 	d.addLimitEntry(reason, message)
 	d.setCondition(v1alpha1.TaskSucceeded, status, reason, message)
 	d.leaveLead(status)
+	d.noteFinished(status)
 	if d.findCondition(v1alpha1.TaskWorkspaceReady) == nil && d.active() != nil {
 		d.setCondition(v1alpha1.TaskWorkspaceReady, metav1.ConditionUnknown, v1alpha1.ReasonPreparing, "the workspace is being prepared")
 	}
@@ -207,6 +208,7 @@ func (d *decision) finish() Plan {
 	if next, tracked := d.activityDue(); tracked {
 		due = d.followActivity(next) || due
 	}
+	due = d.useDue() || due
 	atRest := d.active() == nil && d.want() == wantNothing
 	unmarked := atRest && d.o.Recorded > d.old.RecordedSequence && d.o.Recorded >= d.old.HistorySequence
 	if d.task.DeletionTimestamp != nil {

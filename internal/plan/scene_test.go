@@ -34,9 +34,11 @@ type scene struct {
 	writes int
 	// plans are the plans of the last step.
 	plans []Plan
-	// stored and class are what the stores say when a decision depends on it.
-	stored Stored
-	class  StorageClass
+	// stored and class are what the stores say when a decision depends on it, and requested is the
+	// checkpoint that was last requested to be verified.
+	stored    Stored
+	requested int64
+	class     StorageClass
 	// volume is the PersistentVolume of each claim, and durable the last durable checkpoint.
 	volume  Volume
 	durable Durable
@@ -125,6 +127,9 @@ func (s *scene) inspect(p Plan) {
 	if p.Inspect != 0 && s.stored.Known {
 		s.o.Stored = s.stored
 		s.o.Stored.Checkpoint.Number = p.Inspect
+		if p.Inspect != s.requested {
+			s.o.Stored.Checkpoint.Integrity.Requests = history.Requests{}
+		}
 	}
 	if p.InspectClass != "" {
 		s.o.StorageClass = s.class
@@ -207,8 +212,9 @@ func (s *scene) carryOut(p Plan) {
 	if p.GrowClaim != nil {
 		s.o.Claim.Spec.Resources.Requests[corev1.ResourceStorage] = p.GrowClaim.Size
 	}
-	if p.Verify != 0 {
-		s.stored.Requested = true
+	if p.Verify != nil {
+		s.requested = p.Verify.Checkpoint
+		s.stored.Checkpoint.Integrity.Requests = history.Requests{Pending: p.Verify.Since.Time}
 	}
 	if p.DeleteTask {
 		s.deleted = true
@@ -380,6 +386,15 @@ func (s *scene) agentExits(code int32) {
 		ExitCode: code, StartedAt: metav1.NewTime(inspect(s.pod()).agentStart()), FinishedAt: metav1.NewTime(s.now),
 	}})
 	s.step()
+}
+
+// agentExitsUnseen ends the agent and its pod before anybody decides again.
+func (s *scene) agentExitsUnseen(code int32) {
+	s.Helper()
+	s.setContainer(v1alpha1.AgentContainer, corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+		ExitCode: code, StartedAt: metav1.NewTime(inspect(s.pod()).agentStart()), FinishedAt: metav1.NewTime(s.now),
+	}})
+	s.pod().Status.Phase = corev1.PodFailed
 }
 
 func (s *scene) podFinishes() {

@@ -208,6 +208,7 @@ func (d *decision) start(want want) {
 	} else {
 		d.addRestartEntry(number, trigger, last)
 	}
+	d.s.ActiveSeconds = int64(d.used().active / time.Second)
 	d.appendAttempt(v1alpha1.Attempt{
 		Number: number, PodName: resources.PodName(d.task.Name, number),
 		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)), Purpose: purposeOf(want),

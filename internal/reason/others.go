@@ -121,7 +121,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventPhaseChanged, On: timeline(), Meaning: "The contract that the task leads entered a phase."},
 		{Name: v1alpha1.EventPodLost, On: timeline(), Meaning: "An attempt's pod is gone; another attempt follows."},
 		{Name: v1alpha1.EventVolumeLost, On: timeline(), Meaning: "The task's volume was lost, or left behind on a node that cannot be reached; the work is restored from the gitstore to a new one."},
-		{Name: v1alpha1.EventVolumeReleased, On: timeline(), Meaning: "The volume of a suspended task was released, as `workspace.whenSuspended` says."},
+		{Name: v1alpha1.EventVolumeReleased, On: timeline(), Meaning: "The volume of a suspended task was released, as `workspace.whenSuspended` says, or that of a task whose parent is to be deleted with its children, as its `onFinish` says."},
 		{Name: v1alpha1.EventTaskReleased, On: timeline(), Meaning: "A finished task was released or is deleted, as `onFinish` says."},
 		{Name: v1alpha1.EventOperationRefused, On: timeline(), Meaning: "A resume or rewind was refused, and nothing was changed."},
 		{Name: v1alpha1.EventOperationFailed, On: timeline(), Meaning: "A resume or rewind failed."},

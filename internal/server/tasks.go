@@ -154,6 +154,14 @@ func (c codeStore) Verify(ctx context.Context, namespace, uid string, checkpoint
 	return c.client.Verify(ctx, namespaced.Name(namespace), uid, checkpoint, since)
 }
 
+// Checkpoints implements verification.Inventory.
+func (c codeStore) Checkpoints(ctx context.Context, namespace, uid string) ([]int64, error) {
+	if c.client.BaseURL == "" {
+		return nil, errNoGitstore()
+	}
+	return c.client.Checkpoints(ctx, namespaced.Name(namespace), uid)
+}
+
 // AdoptTask implements gateway.Code.
 func (c codeStore) AdoptTask(ctx context.Context, a gitstoreapi.TaskAdoption) (gitstoreapi.Adoption, error) {
 	if c.client.BaseURL == "" {

@@ -25,7 +25,11 @@ func (a *Account) Lookups() map[string]lookup.Find {
 	all := func(_, _ *entry) bool { return true }
 	return map[string]lookup.Find{
 		ofParent: find(ofParent, func(parent, e *entry) bool {
-			return e.waits != "" || e.is.ParentUID == "" || parent != nil && e.is.ParentUID != parent.is.UID
+			is := plan.Relations{}
+			if parent != nil {
+				is = parent.is
+			}
+			return e.waits != "" || e.is.ParentUID == "" || e.is.FollowsParent(is)
 		}),
 		ofContract: find(ofContract, func(_, e *entry) bool { return e.waits != "" || !e.is.Joined }),
 		ofTask:     find(ofTask, all),

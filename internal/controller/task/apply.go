@@ -28,8 +28,8 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	if p.Farewell != nil {
 		return r.finishDeletion(ctx, task, p, m)
 	}
-	if p.Verify != 0 {
-		if err := r.requestVerification(ctx, task, p.Verify, m); err != nil {
+	if p.Verify != nil {
+		if err := r.requestVerification(ctx, task, *p.Verify); err != nil {
 			return err
 		}
 	}

@@ -71,10 +71,13 @@ type Store interface {
 	// Publication returns what a task has pushed to a ref of its repository last; an error that
 	// wraps history.ErrNotFound if that is nothing.
 	Publication(ctx context.Context, task history.Key, ref string) (history.Publication, error)
-	// RequestVerification has one checkpoint of a task verified soon. It may be repeated.
-	RequestVerification(ctx context.Context, task history.Key, number int64) error
-	// UnpushedCheckpoints returns checkpoints of a task that only its volume may have.
+	// RequestVerification has one checkpoint of a task verified soon, and the gitstore asked for all
+	// others. What was verified before since does not count. It may be repeated.
+	RequestVerification(ctx context.Context, task history.Key, number int64, since time.Time) error
+	// UnpushedCheckpoints returns checkpoints of a task that only its volume may have, and
+	// DamagedObjects those that only its volume may heal.
 	UnpushedCheckpoints(ctx context.Context, taskUID string) ([]int64, error)
+	DamagedObjects(ctx context.Context, taskUID string) ([]int64, error)
 	// RecordEvents records transitions. Those that are recorded already have no effect.
 	RecordEvents(ctx context.Context, events []history.Event) error
 	// KeepSpec replaces the kept spec of a task.
@@ -194,7 +197,8 @@ func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	if was := observed.Blocker; (was == nil) != (m.blocker == nil) || was != nil && was.Reason != m.blocker.Reason {
 		return time.Millisecond
 	}
-	waits := m.blocker != nil || m.recordProblem != "" || !observed.History.Known
+	unanswered := p.Inspect != 0 || p.InspectClass != "" // what the decision depends on could not be found out
+	waits := m.blocker != nil || m.recordProblem != "" || !observed.History.Known || unanswered
 	if waits && (after == 0 || after > requeue.AfterOutage) {
 		after = requeue.AfterOutage
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -149,7 +148,11 @@ func (r *Reconciler) deleteChildren(ctx context.Context, task *v1alpha1.Task, ch
 		child := &v1alpha1.Task{}
 		child.Namespace, child.Name = task.Namespace, ref.Name
 		uid := types.UID(ref.UID)
-		if err := client.IgnoreNotFound(r.Client.Delete(ctx, child, client.Preconditions{UID: ptr.To(uid)})); err != nil {
+		meant := client.Preconditions{UID: &uid}
+		if ref.Version != "" {
+			meant.ResourceVersion = &ref.Version
+		}
+		if err := client.IgnoreNotFound(r.Client.Delete(ctx, child, meant)); err != nil {
 			return fmt.Errorf("delete the child %s: %w", ref.Name, err)
 		}
 	}

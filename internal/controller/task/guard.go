@@ -201,8 +201,18 @@ func (g *guard) Publication(ctx context.Context, task history.Key, ref string) (
 	return found, err
 }
 
-func (g *guard) RequestVerification(ctx context.Context, task history.Key, number int64) error {
-	return g.call(ctx, task.UID, func(ctx context.Context) error { return g.store.RequestVerification(ctx, task, number) })
+func (g *guard) RequestVerification(ctx context.Context, task history.Key, number int64, since time.Time) error {
+	return g.call(ctx, task.UID, func(ctx context.Context) error {
+		return g.store.RequestVerification(ctx, task, number, since)
+	})
+}
+
+func (g *guard) DamagedObjects(ctx context.Context, taskUID string) (numbers []int64, err error) {
+	err = g.call(ctx, taskUID, func(ctx context.Context) error {
+		numbers, err = g.store.DamagedObjects(ctx, taskUID)
+		return err
+	})
+	return numbers, err
 }
 
 func (g *guard) UnpushedCheckpoints(ctx context.Context, taskUID string) (numbers []int64, err error) {

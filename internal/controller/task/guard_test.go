@@ -128,9 +128,14 @@ func (c *counting) KeptSpec(context.Context, history.Key) (history.KeptSpec, err
 	return history.KeptSpec{}, c.err
 }
 
-func (c *counting) RequestVerification(context.Context, history.Key, int64) error {
+func (c *counting) RequestVerification(context.Context, history.Key, int64, time.Time) error {
 	c.calls++
 	return c.err
+}
+
+func (c *counting) DamagedObjects(context.Context, string) ([]int64, error) {
+	c.calls++
+	return nil, c.err
 }
 
 func (c *counting) UnpushedCheckpoints(context.Context, string) ([]int64, error) {

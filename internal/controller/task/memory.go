@@ -72,8 +72,6 @@ type known struct {
 	volume readVolume
 	// template is what was found out about the template of the task.
 	template template
-	// verification is the number of the checkpoint whose verification this process requested last.
-	verification int64
 	// lastWrite is when the status was last written.
 	lastWrite time.Time
 }

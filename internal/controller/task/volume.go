@@ -54,7 +54,7 @@ func (r *Reconciler) decide(ctx context.Context, o *plan.Observed, m *known) pla
 // inspect reads what a plan asks for.
 func (r *Reconciler) inspect(ctx context.Context, o *plan.Observed, p plan.Plan, m *known) {
 	if p.Inspect != 0 {
-		o.Stored = r.stored(ctx, o.Task, p.Inspect, m)
+		o.Stored = r.stored(ctx, o.Task, p.Inspect)
 	}
 	if p.InspectClass != "" {
 		o.StorageClass = r.storageClass(ctx, p.InspectClass, m)
@@ -74,17 +74,20 @@ func (r *Reconciler) inspect(ctx context.Context, o *plan.Observed, p plan.Plan,
 }
 
 // stored asks the history store what else it knows of a checkpoint.
-func (r *Reconciler) stored(ctx context.Context, task *v1alpha1.Task, number int64, m *known) plan.Stored {
+func (r *Reconciler) stored(ctx context.Context, task *v1alpha1.Task, number int64) plan.Stored {
 	found, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, number)
-	var unpushed []int64
+	var unpushed, damaged []int64
 	if err == nil {
 		unpushed, err = r.Store.UnpushedCheckpoints(ctx, string(task.UID))
+	}
+	if err == nil {
+		damaged, err = r.Store.DamagedObjects(ctx, string(task.UID))
 	}
 	if err != nil {
 		logf.FromContext(ctx).V(1).Info("could not find out whether the volume can be released", "checkpoint", number, "error", err.Error())
 		return plan.Stored{}
 	}
-	return plan.Stored{Known: true, Checkpoint: found, Unpushed: unpushed, Requested: m.verification == number}
+	return plan.Stored{Known: true, Checkpoint: found, Unpushed: unpushed, Damaged: damaged}
 }
 
 // classKept is how long it is not read again whether a storage class expands volumes: a task that works
@@ -116,11 +119,10 @@ func (r *Reconciler) storageClass(ctx context.Context, name string, m *known) pl
 
 // requestVerification has a checkpoint verified. The history store's notification says when that is
 // done.
-func (r *Reconciler) requestVerification(ctx context.Context, task *v1alpha1.Task, number int64, m *known) error {
-	if err := r.Store.RequestVerification(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, number); err != nil {
-		return fmt.Errorf("request the verification of checkpoint %d: %w", number, err)
+func (r *Reconciler) requestVerification(ctx context.Context, task *v1alpha1.Task, v plan.Verification) error {
+	if err := r.Store.RequestVerification(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, v.Checkpoint, v.Since.Time); err != nil {
+		return fmt.Errorf("request the verification of checkpoint %d: %w", v.Checkpoint, err)
 	}
-	m.verification = number
 	return nil
 }
 

@@ -190,7 +190,6 @@ func (t *Taker) pushed(points []journal.Point) error {
 	if err := t.Recover(); err != nil {
 		return err
 	}
-	// The last record of a pod is that its last checkpoint is durable: whoever has that has all.
 	if err := t.tellOfHeads(points); err != nil {
 		return err
 	}

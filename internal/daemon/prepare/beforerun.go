@@ -12,8 +12,7 @@ import (
 // the worktree is not left at one of the task's checkpoints already.
 func (p *preparer) keepBeforeRun(ctx context.Context) error {
 	state := p.journal.State()
-	kept := state.Clean != nil && state.Latest != nil && *state.Clean == *state.Latest && !state.IsLost(state.Latest.Number)
-	if !p.cfg.Pod.Policy.BeforeRun || p.cfg.Pod.PrepareOnly || kept {
+	if !p.cfg.Pod.Policy.BeforeRun || p.cfg.Pod.PrepareOnly || kept(state) {
 		return nil
 	}
 	message := "Before the first run"

@@ -425,15 +425,6 @@ func (p *preparer) clearLocks(ctx context.Context) error {
 	return err
 }
 
-// flush pushes the pending checkpoints in a pod that only prepares, since that pod has no
-// sidecar to do so. Otherwise it ships records.
-func (p *preparer) flush(ctx context.Context) error {
-	if p.cfg.Pod.PrepareOnly {
-		return p.pushAcceptable(ctx)
-	}
-	return p.drain(ctx)
-}
-
 // podKey identifies this pod among the task's pods: its attempt's number and, if known, its
 // UID.
 func (p *preparer) podKey() string {

@@ -185,7 +185,7 @@ func lastTrigger(s socket.Status, code int) (v1alpha1.CheckpointTrigger, int) {
 }
 
 // awaitStored waits until the gitstore has all checkpoints and the server all records, or
-// ctx ends.
+// ctx ends. The last record says so.
 func (d *daemon) awaitStored(ctx context.Context) error {
 	tick := time.NewTicker(safePoll)
 	defer tick.Stop()
@@ -193,6 +193,9 @@ func (d *daemon) awaitStored(ctx context.Context) error {
 		if err := d.waitTick(ctx, tick); err != nil {
 			return err
 		}
+	}
+	if err := d.recordStored(ctx); err != nil {
+		return err
 	}
 	for last := d.volume.Spool.Last(); ; last = d.volume.Spool.Last() {
 		if err := d.shipper.WaitStored(ctx, last); err != nil {
@@ -202,6 +205,19 @@ func (d *daemon) awaitStored(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// recordStored records that everything on the volume is in a checkpoint, and every checkpoint in the
+// gitstore that this accepts. That is not so if the last one could not be taken, or is damaged: then
+// files are on the volume alone.
+func (d *daemon) recordStored(ctx context.Context) error {
+	state := d.volume.Journal.State()
+	if d.stored || !d.finished(state) || state.IsLost(state.Final.Number) {
+		return nil
+	}
+	err := d.recorder.AppendRecord(ctx, &daemonv1.Record{Body: &daemonv1.Record_Stored{Stored: &daemonv1.Stored{}}})
+	d.stored = err == nil
+	return err
 }
 
 // waitTick waits for the next tick or the end of ctx.

@@ -143,6 +143,7 @@ type daemon struct {
 
 	silence   atomic.Pointer[string] // why the agent was ended for its silence; nil if it was not
 	doneGrace time.Duration
+	stored    bool // this process has recorded that everything is stored; of awaitEnd
 
 	idle    chan struct{} // closed when takeCheckpoints has returned
 	due     chan struct{} // enough tool calls were answered for a checkpoint

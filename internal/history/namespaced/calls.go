@@ -232,12 +232,12 @@ func (s *Store) ReportDamage(ctx context.Context, task history.Key, number int64
 }
 
 // RequestVerification has one checkpoint of a task verified soon.
-func (s *Store) RequestVerification(ctx context.Context, task history.Key, number int64) error {
+func (s *Store) RequestVerification(ctx context.Context, task history.Key, number int64, since time.Time) error {
 	task, err := s.keyOf(ctx, task)
 	if err != nil {
 		return err
 	}
-	return s.keyed.RequestVerification(ctx, task, number)
+	return s.keyed.RequestVerification(ctx, task, number, since)
 }
 
 // DamagedConversations returns the checkpoints of a task whose messages are missing or changed.

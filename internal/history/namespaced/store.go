@@ -46,6 +46,7 @@ type byUID interface {
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
 	PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error)
 	UnpushedCheckpoints(ctx context.Context, taskUID string) ([]int64, error)
+	DamagedObjects(ctx context.Context, taskUID string) ([]int64, error)
 	Attempt(ctx context.Context, taskUID string) (int64, error)
 }
 

@@ -261,11 +261,16 @@ func (s *Store) updateCheckpoint(ctx context.Context, q *sqlc.Queries, task hist
 	return err
 }
 
-// updateAgent sets how the agent ended and when it was last active.
+// updateAgent sets how the agent ended, when it began and was last active, and whether all that it has
+// left is stored.
 func (b *batch) updateAgent(row *sqlc.Task) error {
 	if b.activeAt.After(row.ActiveAt.Time) {
 		row.ActiveAt = pgtype.Timestamptz{Time: b.activeAt, Valid: true}
 	}
+	if b.agentAttempt > row.AgentAttempt {
+		row.AgentAttempt, row.AgentSince = b.agentAttempt, pgtype.Timestamptz{Time: b.agentSince, Valid: true}
+	}
+	row.StoredAttempt = max(row.StoredAttempt, b.storedAttempt)
 	if b.end == nil {
 		return nil
 	}

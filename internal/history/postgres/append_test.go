@@ -42,7 +42,7 @@ var _ = Describe("Appending records", func() {
 			Position:        history.Position{Branch: "main", Position: 4, ToolCalls: 1},
 			Totals:          history.Totals{Messages: 4, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30},
 			Spent:           budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, ToolCalls: 1, Checkpoints: 1},
-			CheckpointCount: 1, Latest: state.Latest, ActiveAt: state.ActiveAt,
+			CheckpointCount: 1, Latest: state.Latest, ActiveAt: state.ActiveAt, AgentAttempt: 1, AgentSince: state.AgentSince,
 		}
 		Expect(state).To(BeComparableTo(want, cmpopts.EquateEmpty()), "state")
 		Expect(state.Latest.Position).To(Equal(want.Position), "the position of the checkpoint")

@@ -57,6 +57,10 @@ type batch struct {
 	// end is how the agent last ended, activeAt when it was last active.
 	end      *history.AgentEnd
 	activeAt time.Time
+	// agentAttempt is the newest attempt whose agent was heard of, first at agentSince; storedAttempt
+	// the newest one that has everything stored, 0 for none of the batch.
+	agentAttempt, storedAttempt int64
+	agentSince                  time.Time
 
 	// Shown in lists of tasks.
 	preview string
@@ -72,6 +76,7 @@ func newBatch(l locked) (*batch, error) {
 		messages: map[conversation.Hash]conversation.Message{},
 		pieces:   map[conversation.Hash][]byte{}, awaited: map[conversation.Hash]bool{},
 		tools: map[string]bool{}, models: map[string]history.Usage{}, placed: map[int32]int64{},
+		agentAttempt: l.row.AgentAttempt,
 	}, err
 }
 
@@ -83,7 +88,12 @@ func (b *batch) add(r history.Record) error {
 	if r.Message != nil || r.Usage != nil || r.Piece != nil {
 		b.activeAt = r.Time
 	}
+	if r.Attempt > b.agentAttempt && byAgent(r) {
+		b.agentAttempt, b.agentSince = r.Attempt, r.Time
+	}
 	switch {
+	case r.Stored:
+		b.storedAttempt = max(b.storedAttempt, r.Attempt)
 	case r.AgentEnd != nil:
 		end := *r.AgentEnd
 		end.Attempt = r.Attempt
@@ -103,6 +113,12 @@ func (b *batch) add(r history.Record) error {
 		b.pieces[hash], b.awaited[hash] = r.Piece, true
 	}
 	return nil
+}
+
+// byAgent reports whether a record shows that the agent of its attempt has begun: prompts, and results of
+// calls that were interrupted, are recorded before.
+func byAgent(r history.Record) bool {
+	return r.Usage != nil || r.Message != nil && (r.Message.Role == conversation.RoleAssistant || r.Message.Role == conversation.RoleOutput)
 }
 
 func (b *batch) addMessage(r history.Record, m conversation.Message) {

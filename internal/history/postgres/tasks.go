@@ -200,6 +200,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
 		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls,
+		StoredAttempt: l.row.StoredAttempt, AgentAttempt: l.row.AgentAttempt, AgentSince: l.row.AgentSince,
 	})
 	if err != nil {
 		return err
@@ -216,6 +217,7 @@ func (s *Store) TaskState(ctx context.Context, taskUID string) (history.TaskStat
 			return err
 		}
 		state, err = stateOf(ctx, q, found.Task, found.Branch)
+		state.ActiveSeconds = found.ActiveSeconds
 		return err
 	})
 	return state, err
@@ -235,7 +237,7 @@ func (s *Store) PushedCheckpoints(ctx context.Context, taskUID string) (durable,
 	return durable, lost, wrap(err, "list the durable checkpoints of the task with UID "+taskUID)
 }
 
-// maxUnpushed bounds what UnpushedCheckpoints returns.
+// maxUnpushed bounds what UnpushedCheckpoints and DamagedObjects return.
 const maxUnpushed = 10
 
 // UnpushedCheckpoints returns the numbers of the task's checkpoints that only its volume may have: they
@@ -243,6 +245,13 @@ const maxUnpushed = 10
 func (s *Store) UnpushedCheckpoints(ctx context.Context, taskUID string) ([]int64, error) {
 	rows, err := s.read().UnpushedCheckpoints(ctx, sqlc.UnpushedCheckpointsParams{TaskUid: taskUID, UpToRows: maxUnpushed})
 	return numbers(rows), wrap(err, "list the checkpoints of the task with UID "+taskUID+" that are not in the gitstore")
+}
+
+// DamagedObjects returns the numbers of the task's checkpoints whose objects are known to be damaged, and
+// which its volume may heal. Of many, it returns the first.
+func (s *Store) DamagedObjects(ctx context.Context, taskUID string) ([]int64, error) {
+	rows, err := s.read().DamagedObjects(ctx, sqlc.DamagedObjectsParams{TaskUid: taskUID, UpToRows: maxUnpushed})
+	return numbers(rows), wrap(err, "list the damaged checkpoints of the task with UID "+taskUID)
 }
 
 // RecordedTransitions returns the number up to which all transitions of the task are
@@ -303,7 +312,8 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 			return state, fmt.Errorf("read how the agent ended: %w", err)
 		}
 	}
-	state.ActiveAt = t.ActiveAt.Time
+	state.ActiveAt, state.AgentAttempt, state.AgentSince = t.ActiveAt.Time, t.AgentAttempt, t.AgentSince.Time
+	state.StoredAttempt = t.StoredAttempt
 	if t.ProblemReason != "" {
 		state.Problem = &history.Problem{Reason: t.ProblemReason, Message: t.ProblemMessage}
 	}

@@ -161,7 +161,11 @@ func resolveReusedIDs(ctx context.Context, q *sqlc.Queries, events []history.Eve
 		return events, nil
 	}
 	if first, through := transitions(events); through > 0 {
-		if err := q.NoteTransitions(ctx, sqlc.NoteTransitionsParams{TaskUid: events[0].Task.UID, Namespace: events[0].Task.Namespace, First: first, Through: through}); err != nil {
+		note := sqlc.NoteTransitionsParams{TaskUid: events[0].Task.UID, Namespace: events[0].Task.Namespace, First: first, Through: through}
+		for _, e := range events {
+			note.ActiveSeconds = max(note.ActiveSeconds, e.ActiveSeconds)
+		}
+		if err := q.NoteTransitions(ctx, note); err != nil {
 			return nil, err
 		}
 	}

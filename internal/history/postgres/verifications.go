@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
@@ -92,14 +93,16 @@ func (s *Store) NextVerification(ctx context.Context, after string, resting []st
 func requested(row sqlc.ClaimVerificationRow) history.Verification {
 	return history.Verification{
 		Task: history.Task{Namespace: row.Namespace, Name: row.Name, UID: row.Uid}, Turn: row.Turn, Requested: true, Conversation: true,
-		Numbers: []int64{int64(row.Requested)}, TaskID: row.TaskID, Next: row.NextNumber, Begun: row.Begun,
+		Since: row.RequestedSince.Time, Numbers: []int64{int64(row.Requested)}, TaskID: row.TaskID, Next: row.NextNumber, Begun: row.Begun,
 	}
 }
 
-// RequestVerification has one checkpoint of a task verified before all others of the task, and soon. It
-// may be repeated. What is found is announced as every verdict is. Errors: history.ErrNotFound if the
-// task has no such checkpoint; history.ErrUnavailable.
-func (s *Store) RequestVerification(ctx context.Context, task history.Key, number int64) error {
+// RequestVerification has one checkpoint of a task verified before all others of the task, and soon; and
+// the gitstore asked whether it has the others. since, in whole seconds, is when that began to be waited
+// for: what was verified before does not count. It may be repeated. What is found is announced as every
+// verdict is, and history.Requests says when that is done. Errors: history.ErrNotFound if the task has no
+// such checkpoint; history.ErrUnavailable.
+func (s *Store) RequestVerification(ctx context.Context, task history.Key, number int64, since time.Time) error {
 	doing := fmt.Sprintf("request the verification of checkpoint %d of the task with UID %s", number, task.UID)
 	return s.write(ctx, doing, func(q *sqlc.Queries) error {
 		found, err := taskIn(ctx, q, task)
@@ -109,7 +112,7 @@ func (s *Store) RequestVerification(ctx context.Context, task history.Key, numbe
 		if _, err := q.Checkpoint(ctx, sqlc.CheckpointParams{TaskUid: task.UID, Number: narrow(number)}); err != nil {
 			return err
 		}
-		_, err = q.RequestVerification(ctx, sqlc.RequestVerificationParams{TaskID: found.TaskID, Number: narrow(number)})
+		_, err = q.RequestVerification(ctx, sqlc.RequestVerificationParams{TaskID: found.TaskID, Number: narrow(number), Since: since})
 		return err
 	})
 }
@@ -128,7 +131,9 @@ func (s *Store) recordRequested(ctx context.Context, v history.Verification, ver
 			if change != nil {
 				changes = append(changes, *change)
 			}
-			end := sqlc.EndRequestedVerificationParams{TaskID: v.TaskID, Number: narrow(verdict.Number), Due: v.Begun.Add(verifyEvery)}
+		}
+		end := sqlc.EndRequestedVerificationParams{TaskID: v.TaskID, Number: narrow(v.Numbers[0]), Due: v.Begun.Add(verifyEvery)}
+		if end.Since = (pgtype.Timestamptz{Time: v.Since, Valid: !v.Since.IsZero()}); len(verdicts) > 0 {
 			if err := q.EndRequestedVerification(ctx, end); err != nil {
 				return err
 			}
@@ -366,6 +371,12 @@ func (s *Store) integrity(ctx context.Context, taskUID string, number int64) (hi
 	}
 	if row.Checked.Valid && row.Checked.Time.After(i.Verified) {
 		i.Verified = row.Checked.Time
+	}
+	if row.PendingSince.Unix() > 0 {
+		i.Requests.Pending = row.PendingSince
+	}
+	if row.AnsweredSince.Unix() > 0 {
+		i.Requests.Answered, i.Requests.Age = row.AnsweredSince, time.Duration(row.AnsweredAge*float64(time.Second))
 	}
 	if i.Damage == "" {
 		return i, nil

@@ -42,6 +42,7 @@ var _ = Describe("The verification of checkpoints", func() {
 		}
 		return all
 	}
+	since := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	integrity := func(ctx context.Context, number int64) history.Integrity {
 		GinkgoHelper()
 		c, err := w.store.Checkpoint(ctx, w.task.Key(), number)
@@ -121,12 +122,13 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(w.store.RecordVerification(ctx, first, verdicts(first, nil), nil)).To(BeEmpty())
 		sql(ctx, "UPDATE verifications SET due = now() - interval '1 hour'")
 
-		Expect(w.store.RequestVerification(ctx, w.task.Key(), 25)).To(Succeed())
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 25, since)).To(Succeed())
 		v := next(ctx)
-		Expect(v).To(And(HaveField("Task", w.task), HaveField("Requested", true), HaveField("Pass", false), HaveField("Conversation", true), HaveField("Numbers", Equal([]int64{25}))))
+		Expect(v).To(And(HaveField("Task", w.task), HaveField("Requested", true), HaveField("Since", BeTemporally("==", since)),
+			HaveField("Pass", false), HaveField("Conversation", true), HaveField("Numbers", Equal([]int64{25}))))
 
 		By("not giving it to two servers, whoever asks again")
-		Expect(w.store.RequestVerification(ctx, w.task.Key(), 25)).To(Succeed())
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 25, since)).To(Succeed())
 		Expect(next(ctx).Requested).To(BeFalse())
 
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, nil), nil)).To(BeEmpty())
@@ -135,7 +137,7 @@ var _ = Describe("The verification of checkpoints", func() {
 		Expect(next(ctx)).To(And(HaveField("Task", w.task), HaveField("Requested", false), HaveField("Pass", true), HaveField("Numbers", HaveLen(5))))
 
 		By("recording damage as any other verification does")
-		Expect(w.store.RequestVerification(ctx, w.task.Key(), 24)).To(Succeed())
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 24, since)).To(Succeed())
 		v = next(ctx)
 		Expect(w.store.RecordVerification(ctx, v, verdicts(v, map[int64]string{24: "a blob is missing"}), nil)).To(ConsistOf(HaveField("Damage", "a blob is missing")))
 		Expect(integrity(ctx, 24).Damage).To(Equal("a blob is missing"))
@@ -143,13 +145,58 @@ var _ = Describe("The verification of checkpoints", func() {
 
 	It("verifies no checkpoint that does not exist, and none of another namespace's task", func(ctx SpecContext) {
 		w.append(durable(1))
-		Expect(w.store.RequestVerification(ctx, w.task.Key(), 2)).To(MatchError(history.ErrNotFound))
-		Expect(w.store.RequestVerification(ctx, history.Key{Namespace: "elsewhere", UID: w.task.UID}, 1)).To(MatchError(history.ErrNotFound))
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 2, since)).To(MatchError(history.ErrNotFound))
+		Expect(w.store.RequestVerification(ctx, history.Key{Namespace: "elsewhere", UID: w.task.UID}, 1, since)).To(MatchError(history.ErrNotFound))
 	})
 
-	It("lists the checkpoints that only the volume has", func(ctx SpecContext) {
-		w.append(durable(1), checkpoint(2), durable(3), checkpoint(4))
+	It("tells a request from another one by the time that it names", func(ctx SpecContext) {
+		w.append(durable(1), durable(2))
+		requests := func(number int64) history.Requests { return integrity(ctx, number).Requests }
+		Expect(requests(2)).To(BeZero())
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 2, since)).To(Succeed())
+		Expect(requests(2)).To(And(HaveField("Pending", BeTemporally("==", since)), HaveField("Answered", BeZero())))
+		Expect(requests(1)).To(BeZero(), "another checkpoint was requested")
+		first := next(ctx)
+
+		By("not taking the outcome of one for that of the next")
+		later := since.Add(time.Hour)
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 2, later)).To(Succeed())
+		Expect(w.store.RecordVerification(ctx, first, verdicts(first, nil), nil)).To(BeEmpty())
+		Expect(requests(2)).To(And(HaveField("Pending", BeTemporally("==", later)), HaveField("Answered", BeTemporally("==", since))))
+		second := next(ctx)
+		Expect(second).To(And(HaveField("Requested", true), HaveField("Since", BeTemporally("==", later))))
+		Expect(w.store.RecordVerification(ctx, second, verdicts(second, nil), nil)).To(BeEmpty())
+		Expect(requests(2)).To(And(HaveField("Pending", BeZero()), HaveField("Answered", BeTemporally("==", later)), HaveField("Age", BeNumerically("<", time.Minute))))
+		Expect(requests(1)).To(BeZero())
+
+		By("saying how long ago it was carried out")
+		sql(ctx, "UPDATE verifications SET answered_at = answered_at - interval '3 hours'")
+		Expect(requests(2).Age).To(BeNumerically("~", 3*time.Hour, time.Minute))
+	})
+
+	It("records what a request has found of other checkpoints as well", func(ctx SpecContext) {
+		w.append(durable(1), durable(2), durable(3))
+		Expect(w.store.RequestVerification(ctx, w.task.Key(), 3, since)).To(Succeed())
+		v := next(ctx)
+		found := []history.Verdict{{Number: 3}, {Number: 1, Damage: "the gitstore does not have it"}}
+		Expect(w.store.RecordVerification(ctx, v, found, nil)).To(ConsistOf(And(HaveField("Number", int64(1)), HaveField("Damage", "the gitstore does not have it"))))
+		Expect(integrity(ctx, 3).Requests.Answered).To(BeTemporally("==", since))
+		Expect(integrity(ctx, 1).Damage).To(Equal("the gitstore does not have it"))
+		Expect(w.store.DamagedObjects(ctx, w.task.UID)).To(Equal([]int64{1}))
+
+		By("looking at it again soon")
+		Expect(next(ctx)).To(And(HaveField("Requested", false), HaveField("Numbers", ContainElement(int64(1)))))
+	})
+
+	It("lists the checkpoints that only the volume has, and those that only it may heal", func(ctx SpecContext) {
+		w.append(durable(1), checkpoint(2), durable(3), checkpoint(4), durable(5), durable(6))
 		Expect(w.store.UnpushedCheckpoints(ctx, w.task.UID)).To(Equal([]int64{2, 4}))
+		Expect(w.store.DamagedObjects(ctx, w.task.UID)).To(BeEmpty())
+		Expect(w.store.RecordVerdicts(ctx, w.task.Key(), []history.Verdict{{Number: 1, Damage: "a blob is missing"}, {Number: 3, Damage: "a tree is missing"}, {Number: 5}},
+			map[int64]string{5: "message 3 is missing"})).Error().NotTo(HaveOccurred())
+		Expect(w.store.DamagedObjects(ctx, w.task.UID)).To(Equal([]int64{1, 3}), "a volume has no messages")
+		w.append(history.Record{Event: &history.DaemonEvent{Reason: "CheckpointLost", Details: map[string]string{"checkpoint": "3"}}})
+		Expect(w.store.DamagedObjects(ctx, w.task.UID)).To(Equal([]int64{1}), "nobody has that any more")
 	})
 
 	It("gives each namespace its turn, however long others' tasks are due", func(ctx SpecContext) {

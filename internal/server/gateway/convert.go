@@ -145,6 +145,8 @@ func recordOf(m *daemonv1.Record) history.Record {
 			Reason: body.Move.GetReason(), KeepPosition: body.Move.GetKeepPosition(), AfterSequence: body.Move.GetAfterSequence(),
 			Anew: body.Move.GetAnew(), Rewound: rewoundOf(body.Move.GetRewound()),
 		}
+	case *daemonv1.Record_Stored:
+		r.Stored = true
 	case *daemonv1.Record_Gap:
 		r.Gap = &history.Gap{Through: body.Gap.GetThrough(), Reason: body.Gap.GetReason()}
 	}

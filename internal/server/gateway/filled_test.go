@@ -20,18 +20,20 @@ func TestEveryFieldOfARecordArrives(t *testing.T) {
 		// without lists the fields that the daemon does not set.
 		without []string
 	}{
-		"a message":    {&daemonv1.Record{Body: &daemonv1.Record_Message{Message: &daemonv1.Message{}}}, func(r history.Record) any { return r.Message }, nil},
-		"a usage":      {&daemonv1.Record{Body: &daemonv1.Record_Usage{Usage: &daemonv1.Usage{}}}, func(r history.Record) any { return r.Usage }, nil},
-		"an event":     {&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{}}}, func(r history.Record) any { return r.Event }, nil},
-		"an agent end": {&daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: &daemonv1.AgentEnd{}}}, func(r history.Record) any { return r.AgentEnd }, []string{"Attempt"}},
-		"a piece":      {&daemonv1.Record{Body: &daemonv1.Record_Piece{Piece: &daemonv1.Piece{}}}, func(r history.Record) any { return r.Piece }, nil},
-		"a move":       {&daemonv1.Record{Body: &daemonv1.Record_Move{Move: &daemonv1.Move{}}}, func(r history.Record) any { return r.Move }, nil},
-		"a gap":        {&daemonv1.Record{Body: &daemonv1.Record_Gap{Gap: &daemonv1.Gap{}}}, func(r history.Record) any { return r.Gap }, nil},
+		"a message":          {&daemonv1.Record{Body: &daemonv1.Record_Message{Message: &daemonv1.Message{}}}, func(r history.Record) any { return r.Message }, nil},
+		"a usage":            {&daemonv1.Record{Body: &daemonv1.Record_Usage{Usage: &daemonv1.Usage{}}}, func(r history.Record) any { return r.Usage }, nil},
+		"an event":           {&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{}}}, func(r history.Record) any { return r.Event }, nil},
+		"an agent end":       {&daemonv1.Record{Body: &daemonv1.Record_AgentEnd{AgentEnd: &daemonv1.AgentEnd{}}}, func(r history.Record) any { return r.AgentEnd }, []string{"Attempt"}},
+		"a piece":            {&daemonv1.Record{Body: &daemonv1.Record_Piece{Piece: &daemonv1.Piece{}}}, func(r history.Record) any { return r.Piece }, nil},
+		"a move":             {&daemonv1.Record{Body: &daemonv1.Record_Move{Move: &daemonv1.Move{}}}, func(r history.Record) any { return r.Move }, nil},
+		"that all is stored": {&daemonv1.Record{Body: &daemonv1.Record_Stored{Stored: &daemonv1.Stored{}}}, func(r history.Record) any { return r.Stored }, nil},
+		"a gap":              {&daemonv1.Record{Body: &daemonv1.Record_Gap{Gap: &daemonv1.Gap{}}}, func(r history.Record) any { return r.Gap }, nil},
 		"a checkpoint": {&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}}}, func(r history.Record) any { return r.Checkpoint },
 			// The attempt is the record's; the history determines the others.
 			[]string{"TaskUID", "Attempt", "Refused", "Lost", "Position.Branch", "Position.Position", "Position.ToolCalls",
 				"Totals.Messages", "Totals.ToolCalls", "Totals.InputTokens", "Totals.OutputTokens", "Totals.CostMicroUSD", "Digest",
-				"Integrity.Verified", "Integrity.Damage", "Integrity.Found", "Integrity.IntactBefore", "Integrity.MessagesOnly"}},
+				"Integrity.Verified", "Integrity.Damage", "Integrity.Found", "Integrity.IntactBefore", "Integrity.MessagesOnly",
+				"Integrity.Requests.Pending", "Integrity.Requests.Answered", "Integrity.Requests.Age"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			filled.InMessage(c.record)

@@ -9,13 +9,15 @@
 // turn is put aside half done, and a namespace whose turn took long waits for those of others. A
 // part that fails is put off on its own; only when the history or the gitstore cannot be reached
 // does the server pause. What is found is recorded in the history, from where the manager learns
-// of it.
+// of it. When somebody waits for a checkpoint before the only other copy of the task's work is
+// deleted, all of the task's checkpoints are compared with what the gitstore has.
 package verification
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -33,6 +35,7 @@ type Store interface {
 	NextVerification(ctx context.Context, after string, resting []string) (history.Verification, error)
 	PostponeVerification(ctx context.Context, v history.Verification) error
 	DamagedConversations(ctx context.Context, task history.Key) (map[int64]string, error)
+	PushedCheckpoints(ctx context.Context, taskUID string) (durable, lost []int64, err error)
 	RecordVerification(ctx context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) ([]history.VerdictChange, error)
 	eventStore
 }
@@ -40,6 +43,12 @@ type Store interface {
 // Code verifies the objects of a checkpoint. Its refusals are *gitstoreapi.Refusal.
 type Code interface {
 	Verify(ctx context.Context, namespace, uid string, checkpoint int64, since time.Time) (gitstoreapi.Verification, error)
+}
+
+// Inventory also lists the numbers of the checkpoints that the gitstore has of a task.
+type Inventory interface {
+	Code
+	Checkpoints(ctx context.Context, namespace, uid string) ([]int64, error)
 }
 
 const (
@@ -57,7 +66,7 @@ const (
 // Verifier verifies checkpoints. All fields but Idle are required.
 type Verifier struct {
 	Store Store
-	Code  Code
+	Code  Inventory
 	Log   logr.Logger
 	// Idle is how long to wait when nothing is due; 10 s if 0.
 	Idle time.Duration
@@ -173,15 +182,32 @@ func (v *Verifier) verify(ctx context.Context, part history.Verification) (chang
 	if err != nil {
 		return nil, true, err
 	}
+	if part.Requested {
+		missing, err := v.missing(turn, part.Task.Key())
+		if err != nil {
+			return nil, turn.Err() == nil, err
+		}
+		verdicts = together(verdicts, missing)
+	}
 	changes, err = v.Store.RecordVerification(ctx, part, verdicts, conversations)
 	return changes, done, err
+}
+
+// together returns verdicts with further ones on other checkpoints.
+func together(verdicts, further []history.Verdict) []history.Verdict {
+	for _, f := range further {
+		if !slices.ContainsFunc(verdicts, func(v history.Verdict) bool { return v.Number == f.Number }) {
+			verdicts = append(verdicts, f)
+		}
+	}
+	return verdicts
 }
 
 // objects verifies the objects of checkpoints, and returns the verdicts until the first error.
 func (v *Verifier) objects(ctx context.Context, part history.Verification) ([]history.Verdict, error) {
 	var verdicts []history.Verdict
 	for _, number := range part.Numbers {
-		damage, err := Objects(ctx, v.Code, part.Task.Key(), number, time.Time{})
+		damage, err := Objects(ctx, v.Code, part.Task.Key(), number, part.Since)
 		if err != nil {
 			return verdicts, err
 		}

@@ -28,6 +28,8 @@ type due struct {
 	resting []string
 	// unfinished are the last numbers of parts that were put aside half done.
 	unfinished []int64
+	// pushed are the checkpoints that the history has as durable.
+	pushed []int64
 	// postponed are the UIDs of the tasks that were put off; down is why none can be.
 	postponed []string
 	down      error
@@ -57,6 +59,10 @@ func (d *due) DamagedConversations(context.Context, history.Key) (map[int64]stri
 	return d.conversations, nil
 }
 
+func (d *due) PushedCheckpoints(context.Context, string) (durable, lost []int64, err error) {
+	return d.pushed, []int64{4}, nil
+}
+
 func (d *due) RecordVerification(_ context.Context, v history.Verification, verdicts []history.Verdict, conversations map[int64]string) (changes []history.VerdictChange, err error) {
 	d.verdicts, d.damaged = append(d.verdicts, verdicts...), conversations
 	if v.More {
@@ -77,14 +83,30 @@ func (d *due) RecordEvents(_ context.Context, events []history.Event) error {
 	return nil
 }
 
-// gitstore is a Code with damaged checkpoints.
+// gitstore has damaged checkpoints.
 type gitstore struct {
+	inventory
 	damage map[int64][]gitstoreapi.Damage
 	err    error
+	// since is the time of the last question.
+	since *time.Time
 }
 
-func (g gitstore) Verify(_ context.Context, _, _ string, checkpoint int64, _ time.Time) (gitstoreapi.Verification, error) {
+func (g gitstore) Verify(_ context.Context, _, _ string, checkpoint int64, since time.Time) (gitstoreapi.Verification, error) {
+	if g.since != nil {
+		*g.since = since
+	}
 	return gitstoreapi.Verification{Damage: g.damage[checkpoint]}, g.err
+}
+
+// inventory are the numbers of the checkpoints that a gitstore has.
+type inventory struct {
+	numbers []int64
+	fails   error
+}
+
+func (i inventory) Checkpoints(context.Context, string, string) ([]int64, error) {
+	return i.numbers, i.fails
 }
 
 func TestWhatIsDueIsVerifiedAndWhatChangedIsTold(t *testing.T) {
@@ -147,7 +169,10 @@ func TestNothingIsConcludedFromAGitstoreThatCannotAnswer(t *testing.T) {
 }
 
 // closed is a gitstore that refuses to verify what one namespace has stored.
-type closed struct{ to string }
+type closed struct {
+	inventory
+	to string
+}
 
 func (c closed) Verify(_ context.Context, namespace, _ string, _ int64, _ time.Time) (gitstoreapi.Verification, error) {
 	if namespace == c.to {
@@ -179,7 +204,10 @@ func TestTheRefusalsOfOneNamespaceDelayNoOther(t *testing.T) {
 }
 
 // slow is a gitstore that verifies slowly.
-type slow struct{ takes time.Duration }
+type slow struct {
+	inventory
+	takes time.Duration
+}
 
 func (s slow) Verify(ctx context.Context, _, _ string, _ int64, _ time.Time) (gitstoreapi.Verification, error) {
 	select {
@@ -195,7 +223,7 @@ func TestTheRestAfterALongPartIsBounded(t *testing.T) {
 		store := &due{parts: []history.Verification{{Numbers: []int64{1}}, {Numbers: []int64{2}}}}
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Second)
 		defer cancel()
-		_ = (&Verifier{Store: store, Code: slow{25 * time.Second}}).Run(ctx)
+		_ = (&Verifier{Store: store, Code: slow{takes: 25 * time.Second}}).Run(ctx)
 		if len(store.verdicts) != 2 {
 			t.Errorf("within 70 seconds, %d of two parts of 25 seconds each were verified", len(store.verdicts))
 		}
@@ -206,7 +234,7 @@ func TestAPartThatExceedsItsTurnIsPutAsideHalfDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		task := history.Task{Namespace: "team", UID: "uid"}
 		store := &due{parts: []history.Verification{{Task: task, Pass: true, Numbers: []int64{1, 2, 3, 4, 5}}}}
-		v := &Verifier{Store: store, Code: slow{12 * time.Second}}
+		v := &Verifier{Store: store, Code: slow{takes: 12 * time.Second}}
 		if worked, err := v.Step(t.Context()); !worked || err != nil {
 			t.Fatalf("Step returned %v, %v", worked, err)
 		}
@@ -223,7 +251,7 @@ func TestAPartWithoutProgressIsPutOffAndGetsALongerTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		part := history.Verification{Turn: "team", Task: history.Task{Namespace: "team", UID: "uid"}, Pass: true, Numbers: []int64{1}}
 		store := &due{}
-		v := &Verifier{Store: store, Code: slow{100 * time.Second}}
+		v := &Verifier{Store: store, Code: slow{takes: 100 * time.Second}}
 		for range 3 {
 			store.parts = append(store.parts, part)
 			if worked, err := v.Step(t.Context()); !worked || err != nil {
@@ -237,7 +265,7 @@ func TestAPartWithoutProgressIsPutOffAndGetsALongerTurn(t *testing.T) {
 }
 
 // hostile is a gitstore in which only one namespace takes long, and never ends.
-type hostile struct{}
+type hostile struct{ inventory }
 
 func (hostile) Verify(ctx context.Context, namespace, _ string, _ int64, _ time.Time) (gitstoreapi.Verification, error) {
 	if namespace == "hostile" {

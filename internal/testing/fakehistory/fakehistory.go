@@ -96,6 +96,11 @@ func (s *Store) Begin(t history.Task, attempt int64) {
 	s.change(t, func(k *task) { k.state.Attempt = max(k.state.Attempt, attempt) })
 }
 
+// SetStored records that the pod of an attempt has stored everything.
+func (s *Store) SetStored(t history.Task, attempt int64) {
+	s.change(t, func(k *task) { k.state.Attempt, k.state.StoredAttempt = max(k.state.Attempt, attempt), attempt })
+}
+
 // AddCheckpoint records another checkpoint of the task and assigns its number.
 func (s *Store) AddCheckpoint(t history.Task, row history.Checkpoint) history.Checkpoint {
 	return s.AddCheckpoints(t, row)[0]

@@ -8,9 +8,16 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// SetIntegrity records the outcome of a verification of a checkpoint.
+// SetIntegrity records the outcome of a verification of a checkpoint, by which a request for it is carried
+// out.
 func (s *Store) SetIntegrity(t history.Task, number int64, i history.Integrity) {
-	s.change(t, func(k *task) { k.checkpoints[number-1].Integrity = i })
+	s.change(t, func(k *task) {
+		i.Requests = k.checkpoints[number-1].Integrity.Requests
+		if !i.Requests.Pending.IsZero() {
+			i.Requests = history.Requests{Answered: i.Requests.Pending}
+		}
+		k.checkpoints[number-1].Integrity = i
+	})
 }
 
 // ReportDamage implements the controllers' stores.
@@ -29,7 +36,7 @@ func (s *Store) ReportDamage(_ context.Context, key history.Key, number int64, d
 }
 
 // RequestVerification implements the controllers' stores. A test verifies with SetIntegrity.
-func (s *Store) RequestVerification(_ context.Context, key history.Key, number int64) error {
+func (s *Store) RequestVerification(_ context.Context, key history.Key, number int64, since time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.unavailable(); err != nil {
@@ -40,7 +47,26 @@ func (s *Store) RequestVerification(_ context.Context, key history.Key, number i
 		return history.ErrNotFound
 	}
 	k.requested = append(k.requested, number)
+	k.checkpoints[number-1].Integrity.Requests.Pending = since
 	return nil
+}
+
+// DamagedObjects implements the controllers' stores.
+func (s *Store) DamagedObjects(_ context.Context, taskUID string) ([]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return nil, err
+	}
+	var damaged []int64
+	for _, k := range s.tasks {
+		for _, c := range k.checkpoints {
+			if k.state.Task.UID == taskUID && c.Integrity.Damage != "" && !c.Integrity.MessagesOnly && !c.Lost {
+				damaged = append(damaged, c.Number)
+			}
+		}
+	}
+	return damaged, nil
 }
 
 // RequestedVerifications returns the checkpoints of a task that were requested to be verified.

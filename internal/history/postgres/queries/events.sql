@@ -39,13 +39,13 @@ SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);
 -- Counts transitions from the first one that follows what is recorded: transitions that
 -- an older copy of this store lacks must not be hidden by later ones. Nothing is noted of a
 -- task whose history was deleted.
-INSERT INTO recorded_transitions AS r (task_uid, sequence)
-SELECT @task_uid, CASE WHEN @first::bigint <= 1 THEN @through::bigint ELSE 0 END
+INSERT INTO recorded_transitions AS r (task_uid, sequence, active_seconds)
+SELECT @task_uid, CASE WHEN @first::bigint <= 1 THEN @through::bigint ELSE 0 END, @active_seconds
 WHERE NOT EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = @task_uid AND d.namespace IN (@namespace, ''))
 ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
     WHEN @first::bigint <= r.sequence + 1 THEN greatest(r.sequence, @through::bigint)
     ELSE r.sequence
-END;
+END, active_seconds = greatest(r.active_seconds, excluded.active_seconds);
 
 -- name: RecordedTransitions :one
 -- If the task's history was deleted, nothing is missing. Imports choose their UIDs:

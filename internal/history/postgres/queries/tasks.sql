@@ -24,7 +24,7 @@ SELECT * FROM tasks WHERE uid = @uid FOR UPDATE;
 SELECT EXISTS (SELECT FROM deleted_tasks WHERE uid = @uid AND namespace IN (@namespace, ''));
 
 -- name: Task :one
-SELECT sqlc.embed(t), sqlc.embed(b)
+SELECT sqlc.embed(t), sqlc.embed(b), coalesce((SELECT r.active_seconds FROM recorded_transitions r WHERE r.task_uid = t.uid), 0)::bigint AS active_seconds
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = @uid;
 
@@ -64,7 +64,8 @@ SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
     tools = @tools, models = @models, stored_bytes = @stored_bytes, agent_end = @agent_end, active_at = @active_at,
     last_record_id = @last_record_id, lost_records = @lost_records,
     spent_input_tokens = @spent_input_tokens, spent_output_tokens = @spent_output_tokens,
-    spent_cost_micro_usd = @spent_cost_micro_usd, spent_tool_calls = @spent_tool_calls
+    spent_cost_micro_usd = @spent_cost_micro_usd, spent_tool_calls = @spent_tool_calls,
+    stored_attempt = @stored_attempt, agent_attempt = @agent_attempt, agent_since = @agent_since
 WHERE uid = @uid;
 
 -- name: SetTaskLimit :exec

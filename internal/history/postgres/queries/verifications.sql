@@ -21,7 +21,8 @@ WHERE t.id = verifications.task_id AND verifications.task_id = (
     SELECT v.task_id FROM verifications v
     WHERE v.turn > @after::text AND v.turn <> ALL(@resting::text[]) AND v.due <= now()
     ORDER BY v.turn, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun, verifications.requested;
+RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun, verifications.requested,
+    verifications.requested_since;
 
 -- name: PostponeVerification :exec
 -- One that was hastened meanwhile stays due.
@@ -71,23 +72,33 @@ SELECT t.id, t.namespace, now(), 'epoch', now() FROM tasks t WHERE t.id = @task_
 ON CONFLICT (task_id) DO UPDATE SET due = now(), changed = now();
 
 -- name: RequestVerification :execrows
--- It comes before what else is due in the namespace. If the same checkpoint is requested already, nothing
--- changes: it may have been put off.
-INSERT INTO verifications (task_id, namespace, due, begun, changed, requested)
-SELECT t.id, t.namespace, 'epoch', 'epoch', now(), @number::integer FROM tasks t WHERE t.id = @task_id
-ON CONFLICT (task_id) DO UPDATE SET requested = excluded.requested,
-    due = CASE WHEN verifications.requested = excluded.requested THEN verifications.due ELSE 'epoch' END;
+-- It comes before what else is due in the namespace. If the same is requested already, nothing changes:
+-- it may have been put off.
+INSERT INTO verifications (task_id, namespace, due, begun, changed, requested, requested_since)
+SELECT t.id, t.namespace, 'epoch', 'epoch', now(), @number::integer, @since::timestamptz FROM tasks t WHERE t.id = @task_id
+ON CONFLICT (task_id) DO UPDATE SET requested = excluded.requested, requested_since = excluded.requested_since,
+    due = CASE WHEN verifications.requested = excluded.requested AND verifications.requested_since = excluded.requested_since
+        THEN verifications.due ELSE 'epoch' END;
 
 -- name: EndRequestedVerification :exec
--- The pass over all checkpoints goes on where it was.
+-- The pass over all checkpoints goes on where it was, unless something else was requested meanwhile.
 UPDATE verifications
-SET due = CASE WHEN next_number > 0 THEN now() ELSE @due::timestamptz END,
-    requested = CASE WHEN requested = @number::integer THEN 0 ELSE requested END
+SET answered = @number::integer, answered_since = sqlc.narg('since')::timestamptz, answered_at = now(),
+    due = CASE WHEN requested <> @number::integer OR requested_since IS DISTINCT FROM sqlc.narg('since')::timestamptz THEN 'epoch'
+        WHEN next_number > 0 THEN now() ELSE @due::timestamptz END,
+    requested = CASE WHEN requested = @number::integer AND requested_since IS NOT DISTINCT FROM sqlc.narg('since')::timestamptz THEN 0 ELSE requested END
 WHERE task_id = @task_id;
 
 -- name: UnpushedCheckpoints :many
 SELECT c.number FROM checkpoints c JOIN tasks t ON t.id = c.task_id
 WHERE t.uid = @task_uid AND NOT c.durable AND NOT c.lost ORDER BY c.number LIMIT @up_to_rows;
+
+-- name: DamagedObjects :many
+-- Checkpoints whose objects are damaged, and which the task's volume may heal.
+SELECT c.number FROM checkpoint_verdicts d
+JOIN tasks t ON t.id = d.task_id
+JOIN checkpoints c ON c.task_id = d.task_id AND c.number = d.number
+WHERE t.uid = @task_uid AND d.damage <> '' AND NOT c.lost ORDER BY c.number LIMIT @up_to_rows;
 
 -- name: AnnounceVerdicts :execrows
 -- Whoever follows what was verified reads the task's verdicts again.
@@ -102,6 +113,9 @@ SELECT through FROM verifications WHERE task_id = @task_id;
 SELECT (c.durable AND NOT c.lost)::boolean AS durable,
     (coalesce(v.through, 0) >= c.number)::boolean AS passed, v.verified,
     d.verified AS checked, d.found,
+    coalesce(CASE WHEN v.requested = c.number THEN v.requested_since END, 'epoch')::timestamptz AS pending_since,
+    coalesce(CASE WHEN v.answered = c.number THEN v.answered_since END, 'epoch')::timestamptz AS answered_since,
+    coalesce(extract(epoch FROM now() - v.answered_at), 0)::float8 AS answered_age,
     coalesce(d.damage, '')::text AS damage, coalesce(d.conversation, '')::text AS conversation
 FROM checkpoints c
 JOIN tasks t ON t.id = c.task_id

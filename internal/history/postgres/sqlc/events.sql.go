@@ -416,20 +416,21 @@ func (q *Queries) NewestEventTaskNamed(ctx context.Context, arg NewestEventTaskN
 }
 
 const noteTransitions = `-- name: NoteTransitions :exec
-INSERT INTO recorded_transitions AS r (task_uid, sequence)
-SELECT $1, CASE WHEN $2::bigint <= 1 THEN $3::bigint ELSE 0 END
-WHERE NOT EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1 AND d.namespace IN ($4, ''))
+INSERT INTO recorded_transitions AS r (task_uid, sequence, active_seconds)
+SELECT $1, CASE WHEN $2::bigint <= 1 THEN $3::bigint ELSE 0 END, $4
+WHERE NOT EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1 AND d.namespace IN ($5, ''))
 ON CONFLICT (task_uid) DO UPDATE SET sequence = CASE
     WHEN $2::bigint <= r.sequence + 1 THEN greatest(r.sequence, $3::bigint)
     ELSE r.sequence
-END
+END, active_seconds = greatest(r.active_seconds, excluded.active_seconds)
 `
 
 type NoteTransitionsParams struct {
-	TaskUid   string
-	First     int64
-	Through   int64
-	Namespace string
+	TaskUid       string
+	First         int64
+	Through       int64
+	ActiveSeconds int64
+	Namespace     string
 }
 
 // Counts transitions from the first one that follows what is recorded: transitions that
@@ -440,6 +441,7 @@ func (q *Queries) NoteTransitions(ctx context.Context, arg NoteTransitionsParams
 		arg.TaskUid,
 		arg.First,
 		arg.Through,
+		arg.ActiveSeconds,
 		arg.Namespace,
 	)
 	return err

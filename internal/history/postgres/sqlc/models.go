@@ -305,8 +305,9 @@ type RecordedCheckpoint struct {
 }
 
 type RecordedTransition struct {
-	TaskUid  string
-	Sequence int64
+	TaskUid       string
+	Sequence      int64
+	ActiveSeconds int64
 }
 
 type SearchDocument struct {
@@ -360,6 +361,9 @@ type Task struct {
 	GoneSince         pgtype.Timestamptz
 	DeletionSince     pgtype.Timestamptz
 	CodeDeletionSince pgtype.Timestamptz
+	StoredAttempt     int64
+	AgentAttempt      int64
+	AgentSince        pgtype.Timestamptz
 	ProblemAt         pgtype.Timestamptz
 	SpentInputTokens  int64
 	SpentOutputTokens int64
@@ -438,14 +442,18 @@ type ToolCall struct {
 }
 
 type Verification struct {
-	TaskID     int32
-	Due        time.Time
-	Begun      time.Time
-	Verified   pgtype.Timestamptz
-	Changed    time.Time
-	NextNumber int32
-	Through    int32
-	Namespace  string
-	Turn       string
-	Requested  int32
+	TaskID         int32
+	Due            time.Time
+	Begun          time.Time
+	Verified       pgtype.Timestamptz
+	Changed        time.Time
+	NextNumber     int32
+	Through        int32
+	Namespace      string
+	Turn           string
+	Requested      int32
+	RequestedSince pgtype.Timestamptz
+	Answered       int32
+	AnsweredSince  pgtype.Timestamptz
+	AnsweredAt     pgtype.Timestamptz
 }

@@ -78,7 +78,8 @@ WHERE t.id = verifications.task_id AND verifications.task_id = (
     SELECT v.task_id FROM verifications v
     WHERE v.turn > $2::text AND v.turn <> ALL($3::text[]) AND v.due <= now()
     ORDER BY v.turn, v.due LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun, verifications.requested
+RETURNING verifications.task_id, t.uid, t.namespace, t.name, verifications.turn, verifications.next_number, verifications.begun, verifications.requested,
+    verifications.requested_since
 `
 
 type ClaimVerificationParams struct {
@@ -88,14 +89,15 @@ type ClaimVerificationParams struct {
 }
 
 type ClaimVerificationRow struct {
-	TaskID     int32
-	Uid        string
-	Namespace  string
-	Name       string
-	Turn       string
-	NextNumber int32
-	Begun      time.Time
-	Requested  int32
+	TaskID         int32
+	Uid            string
+	Namespace      string
+	Name           string
+	Turn           string
+	NextNumber     int32
+	Begun          time.Time
+	Requested      int32
+	RequestedSince pgtype.Timestamptz
 }
 
 // Of the first namespace after the given one, by name, that has any and does not rest, the verification that is due
@@ -112,6 +114,7 @@ func (q *Queries) ClaimVerification(ctx context.Context, arg ClaimVerificationPa
 		&i.NextNumber,
 		&i.Begun,
 		&i.Requested,
+		&i.RequestedSince,
 	)
 	return i, err
 }
@@ -177,22 +180,63 @@ func (q *Queries) DamagedCheckpoints(ctx context.Context, arg DamagedCheckpoints
 	return items, nil
 }
 
+const damagedObjects = `-- name: DamagedObjects :many
+SELECT c.number FROM checkpoint_verdicts d
+JOIN tasks t ON t.id = d.task_id
+JOIN checkpoints c ON c.task_id = d.task_id AND c.number = d.number
+WHERE t.uid = $1 AND d.damage <> '' AND NOT c.lost ORDER BY c.number LIMIT $2
+`
+
+type DamagedObjectsParams struct {
+	TaskUid  string
+	UpToRows int32
+}
+
+// Checkpoints whose objects are damaged, and which the task's volume may heal.
+func (q *Queries) DamagedObjects(ctx context.Context, arg DamagedObjectsParams) ([]int32, error) {
+	rows, err := q.db.Query(ctx, damagedObjects, arg.TaskUid, arg.UpToRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var number int32
+		if err := rows.Scan(&number); err != nil {
+			return nil, err
+		}
+		items = append(items, number)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const endRequestedVerification = `-- name: EndRequestedVerification :exec
 UPDATE verifications
-SET due = CASE WHEN next_number > 0 THEN now() ELSE $1::timestamptz END,
-    requested = CASE WHEN requested = $2::integer THEN 0 ELSE requested END
-WHERE task_id = $3
+SET answered = $1::integer, answered_since = $2::timestamptz, answered_at = now(),
+    due = CASE WHEN requested <> $1::integer OR requested_since IS DISTINCT FROM $2::timestamptz THEN 'epoch'
+        WHEN next_number > 0 THEN now() ELSE $3::timestamptz END,
+    requested = CASE WHEN requested = $1::integer AND requested_since IS NOT DISTINCT FROM $2::timestamptz THEN 0 ELSE requested END
+WHERE task_id = $4
 `
 
 type EndRequestedVerificationParams struct {
-	Due    time.Time
 	Number int32
+	Since  pgtype.Timestamptz
+	Due    time.Time
 	TaskID int32
 }
 
-// The pass over all checkpoints goes on where it was.
+// The pass over all checkpoints goes on where it was, unless something else was requested meanwhile.
 func (q *Queries) EndRequestedVerification(ctx context.Context, arg EndRequestedVerificationParams) error {
-	_, err := q.db.Exec(ctx, endRequestedVerification, arg.Due, arg.Number, arg.TaskID)
+	_, err := q.db.Exec(ctx, endRequestedVerification,
+		arg.Number,
+		arg.Since,
+		arg.Due,
+		arg.TaskID,
+	)
 	return err
 }
 
@@ -254,6 +298,9 @@ const integrity = `-- name: Integrity :one
 SELECT (c.durable AND NOT c.lost)::boolean AS durable,
     (coalesce(v.through, 0) >= c.number)::boolean AS passed, v.verified,
     d.verified AS checked, d.found,
+    coalesce(CASE WHEN v.requested = c.number THEN v.requested_since END, 'epoch')::timestamptz AS pending_since,
+    coalesce(CASE WHEN v.answered = c.number THEN v.answered_since END, 'epoch')::timestamptz AS answered_since,
+    coalesce(extract(epoch FROM now() - v.answered_at), 0)::float8 AS answered_age,
     coalesce(d.damage, '')::text AS damage, coalesce(d.conversation, '')::text AS conversation
 FROM checkpoints c
 JOIN tasks t ON t.id = c.task_id
@@ -268,13 +315,16 @@ type IntegrityParams struct {
 }
 
 type IntegrityRow struct {
-	Durable      bool
-	Passed       bool
-	Verified     pgtype.Timestamptz
-	Checked      pgtype.Timestamptz
-	Found        pgtype.Timestamptz
-	Damage       string
-	Conversation string
+	Durable       bool
+	Passed        bool
+	Verified      pgtype.Timestamptz
+	Checked       pgtype.Timestamptz
+	Found         pgtype.Timestamptz
+	PendingSince  time.Time
+	AnsweredSince time.Time
+	AnsweredAge   float64
+	Damage        string
+	Conversation  string
 }
 
 func (q *Queries) Integrity(ctx context.Context, arg IntegrityParams) (IntegrityRow, error) {
@@ -286,6 +336,9 @@ func (q *Queries) Integrity(ctx context.Context, arg IntegrityParams) (Integrity
 		&i.Verified,
 		&i.Checked,
 		&i.Found,
+		&i.PendingSince,
+		&i.AnsweredSince,
+		&i.AnsweredAge,
 		&i.Damage,
 		&i.Conversation,
 	)
@@ -330,21 +383,23 @@ func (q *Queries) PostponeVerification(ctx context.Context, arg PostponeVerifica
 }
 
 const requestVerification = `-- name: RequestVerification :execrows
-INSERT INTO verifications (task_id, namespace, due, begun, changed, requested)
-SELECT t.id, t.namespace, 'epoch', 'epoch', now(), $1::integer FROM tasks t WHERE t.id = $2
-ON CONFLICT (task_id) DO UPDATE SET requested = excluded.requested,
-    due = CASE WHEN verifications.requested = excluded.requested THEN verifications.due ELSE 'epoch' END
+INSERT INTO verifications (task_id, namespace, due, begun, changed, requested, requested_since)
+SELECT t.id, t.namespace, 'epoch', 'epoch', now(), $1::integer, $2::timestamptz FROM tasks t WHERE t.id = $3
+ON CONFLICT (task_id) DO UPDATE SET requested = excluded.requested, requested_since = excluded.requested_since,
+    due = CASE WHEN verifications.requested = excluded.requested AND verifications.requested_since = excluded.requested_since
+        THEN verifications.due ELSE 'epoch' END
 `
 
 type RequestVerificationParams struct {
 	Number int32
+	Since  time.Time
 	TaskID int32
 }
 
-// It comes before what else is due in the namespace. If the same checkpoint is requested already, nothing
-// changes: it may have been put off.
+// It comes before what else is due in the namespace. If the same is requested already, nothing changes:
+// it may have been put off.
 func (q *Queries) RequestVerification(ctx context.Context, arg RequestVerificationParams) (int64, error) {
-	result, err := q.db.Exec(ctx, requestVerification, arg.Number, arg.TaskID)
+	result, err := q.db.Exec(ctx, requestVerification, arg.Number, arg.Since, arg.TaskID)
 	if err != nil {
 		return 0, err
 	}
