@@ -445,7 +445,7 @@ const (
 	// for a Fork. Newer ones have spec.startFrom.fork instead.
 	AnnotationForkManager = "clew.dev/fork-manager"
 	AnnotationForkUID     = "clew.dev/fork-uid"
-	LabelManagedBy     = "app.kubernetes.io/managed-by"
+	LabelManagedBy        = "app.kubernetes.io/managed-by"
 
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "clew"

@@ -196,12 +196,12 @@ func TestANameThatIsTaken(t *testing.T) {
 		t.Errorf("the answer for programs is %s", got.Data)
 	}
 	for name, become := range map[string]func(task *v1alpha1.Task){
-		"another prompt":           func(task *v1alpha1.Task) { task.Spec.Prompt = ptr.To("q") },
-		"no prompt":                func(task *v1alpha1.Task) { task.Spec.Prompt = nil },
-		"other files":              func(task *v1alpha1.Task) { task.Spec.StartFrom.TaskRef.Name = "lead-b" },
-		"no files":                 func(task *v1alpha1.Task) { task.Spec.StartFrom = nil },
-		"a Fork":                   func(task *v1alpha1.Task) { task.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: "lead-ways"} },
-		"less to wait for":         func(task *v1alpha1.Task) { task.Spec.DependsOn = task.Spec.DependsOn[:1] },
+		"another prompt":   func(task *v1alpha1.Task) { task.Spec.Prompt = ptr.To("q") },
+		"no prompt":        func(task *v1alpha1.Task) { task.Spec.Prompt = nil },
+		"other files":      func(task *v1alpha1.Task) { task.Spec.StartFrom.TaskRef.Name = "lead-b" },
+		"no files":         func(task *v1alpha1.Task) { task.Spec.StartFrom = nil },
+		"a Fork":           func(task *v1alpha1.Task) { task.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: "lead-ways"} },
+		"less to wait for": func(task *v1alpha1.Task) { task.Spec.DependsOn = task.Spec.DependsOn[:1] },
 		"more to wait for": func(task *v1alpha1.Task) {
 			task.Spec.DependsOn = append(task.Spec.DependsOn, v1alpha1.Dependency{TaskRef: v1alpha1.NameReference{Name: "lead-c"}})
 		},

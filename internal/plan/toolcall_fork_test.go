@@ -59,7 +59,7 @@ func TestAForkThatIsNotMade(t *testing.T) {
 		"into a bad name":            {variants(`{"name":"X"}`), nil, "use lower-case letters"},
 		"under a long name":          {strings.Replace(twoWays, "ways", strings.Repeat("w", 59), 1), nil, "use 58 characters at most"},
 		"into one that exists":       {twoWays, func(c *call) { c.Taken["lead-y"] = c.Named["a"] }, "there is a Task lead-y already"},
-		"into one of a name that means another": {twoWays, func(c *call) { c.Taken["y"] = c.child("y", "argocd"); c.Taken["y"].Name = "y" }, "the name y means another child"},
+		"into an ambiguous name":     {twoWays, func(c *call) { c.Taken["y"] = c.child("y", "argocd"); c.Taken["y"].Name = "y" }, "the name y means another child"},
 		"into more than may be":      {twoWays, func(c *call) { c.Children = 19 }, "has 19 children, and children.maximum allows 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
