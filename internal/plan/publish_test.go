@@ -207,7 +207,7 @@ func TestARequestToTryAgainDoesNotWaitForTheInterval(t *testing.T) {
 func TestWhatAnAgentPublishesIsNotFollowedByWhatItDidItself(t *testing.T) {
 	s := completedTask(t, publishes(func(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCalled }))
 	s.wantNoPublisher()
-	if c := s.condition(v1alpha1.TaskPublished); c != nil {
+	if c := meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskPublished); c != nil {
 		t.Errorf("the condition Published is %+v", c)
 	}
 	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.When = v1alpha1.PublishCompleted }).step()

@@ -354,7 +354,7 @@ func (d *calling) nameProblem(name string, longest int) *CallPlan {
 	case name == toolcall.Self:
 		p = refuse("the name %s means the calling task itself: choose another one", said)
 	case !shortName.MatchString(name):
-		p = refuse("the name %s is not one: use lower-case letters, digits and '-', and begin and end with a letter or digit", name)
+		p = refuse("the name %s is not one: use lower-case letters, digits and '-', and begin and end with a letter or digit", said)
 	case room < 1:
 		p = refuse("the name of the task %s is so long that no name can follow it: go on without this tool", d.lead.Name)
 	case len(name) > room:

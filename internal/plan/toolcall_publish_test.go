@@ -55,7 +55,7 @@ func TestPublishingTheNewestCheckpoint(t *testing.T) {
 	child := newCall(t, v1alpha1.ToolPublish, `{"task":"a"}`).withCheckpoints("lead-a", 3)
 	child.Task.Spec.Publish.OnDiverged = v1alpha1.DivergedForceWithLease
 	child.wantBranches(3, asked)
-	child.Latest["a"] = 4
+	child.Latest["a"], child.Call.Noted = 4, ""
 	child.wantWait() // for the object of a checkpoint that was just taken
 }
 
