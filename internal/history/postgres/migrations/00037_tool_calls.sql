@@ -31,6 +31,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS tool_calls_by_key ON tool_calls (task_id, call
 CREATE INDEX IF NOT EXISTS tool_calls_by_task ON tool_calls (task_id, ordinal);
 CREATE INDEX IF NOT EXISTS tool_calls_undelivered ON tool_calls (task_id, digest) WHERE delivered IS NULL;
 CREATE INDEX IF NOT EXISTS tool_calls_pending ON tool_calls (ordinal) WHERE answered IS NULL;
+CREATE INDEX IF NOT EXISTS tool_calls_unanswered ON tool_calls (task_id) WHERE answered IS NULL;
 
 TRUNCATE tool_calls;
 
