@@ -5,7 +5,7 @@ import (
 )
 
 // PublishWhen says which checkpoints are published.
-// +kubebuilder:validation:Enum=Completed;Suspended;Checkpoint
+// +kubebuilder:validation:Enum=Completed;Suspended;Checkpoint;Called
 type PublishWhen string
 
 const (
@@ -16,6 +16,8 @@ const (
 	// PublishCheckpoint publishes the newest checkpoint, every five minutes at most, and less
 	// often while the repository or protectedPaths refuse them.
 	PublishCheckpoint PublishWhen = "Checkpoint"
+	// PublishCalled publishes nothing by itself: the agent of a supervisor does, with the tool publish.
+	PublishCalled PublishWhen = "Called"
 )
 
 // PublishUncommitted says what becomes of files that the agent left uncommitted.
@@ -81,7 +83,9 @@ type Publish struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([A-Za-z0-9._/-]+|refs/for/[A-Za-z0-9._/%=,+-]+)$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as clew/fix-login, or a ref for reviews such as refs/for/main"
 	// +kubebuilder:validation:XValidation:rule="!self.startsWith('refs/') || self.startsWith('refs/heads/') || self.startsWith('refs/for/')",message="branch can only be below refs/heads/ or refs/for/: leave refs/ out to name a branch"
 	Branch string `json:"branch"`
-	// when says which checkpoints are published.
+	// when says which checkpoints are published. With Called, which only a supervisor can have, they are
+	// those that the agent publishes with the tool publish, and none by themselves: the work of a child
+	// would be followed by the supervisor's own.
 	// +optional
 	// +kubebuilder:default=Completed
 	When PublishWhen `json:"when,omitempty"`

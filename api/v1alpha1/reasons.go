@@ -449,11 +449,7 @@ const (
 	// for a Fork. Newer ones have spec.startFrom.fork instead.
 	AnnotationForkManager = "clew.dev/fork-manager"
 	AnnotationForkUID     = "clew.dev/fork-uid"
-	// AnnotationToolWish is in what a supervisor's agent has made with a tool: the digest of what it asked
-	// for. AnnotationToolCall is in a Task that it has stopped: the id of that call.
-	AnnotationToolWish = "clew.dev/tool-wish"
-	AnnotationToolCall = "clew.dev/tool-call"
-	LabelManagedBy     = "app.kubernetes.io/managed-by"
+	LabelManagedBy        = "app.kubernetes.io/managed-by"
 
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "clew"

@@ -305,6 +305,7 @@ func TestABadPlaceInAContractIsRefused(t *testing.T) {
 		"no child at once":                {atOnce(0), "greater than or equal to 1"},
 		"1,001 children at once":          {atOnce(1001), "less than or equal to 1000"},
 		"the tool publish and no branch":  {func(s *v1alpha1.TaskSpec) { supervisor("")(s); s.Tools = []v1alpha1.AgentTool{"publish"} }, "the tool publish pushes to the branch in spec.publish: set publish"},
+		"what a worker would publish":     {func(s *v1alpha1.TaskSpec) { s.Publish = &v1alpha1.Publish{Branch: "b", When: v1alpha1.PublishCalled} }, "only a supervisor's agent has the tool publish, with which work is published when it is called"},
 		"a task that is its own child":    {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "bad-place"} }, "parentRef cannot name the task itself"},
 		"a parent with no task's name":    {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "Foo Bar"} }, "parentRef.name is no name of a Task"},
 		"a parent with a name too long":   {func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: strings.Repeat("x", 47)} }, "parentRef.name is no name of a Task"},

@@ -27,7 +27,7 @@ var layering = [][]string{
 	{"internal/daemon/socket"},
 	{"internal/daemon/prepare", "internal/daemon/publish", "internal/daemon/sidecar"},
 	{"internal/server/live", "internal/server/verification"},
-	{"internal/server/gateway", "internal/server/historyapi"},
+	{"internal/server/family", "internal/server/gateway", "internal/server/historyapi"},
 	{"internal/server/checkpointrequests"},
 	{"internal/server", "internal/cli"},
 	{"internal/controller/cached", "internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/places", "internal/controller/podaccount", "internal/controller/requeue", "internal/controller/startpoint"},

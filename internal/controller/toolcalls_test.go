@@ -81,7 +81,7 @@ var _ = Describe("A supervisor's agent", func() {
 		w.running("lead", leads("port"))
 		id := w.calls("lead", "task_create", `{"name":"parser","prompt":"Write a parser."}`)
 		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("The task parser was made (Task lead-parser)")),
-			HaveField("Data", MatchJSON(`{"task":"parser","object":"lead-parser"}`))))
+			HaveField("Data", MatchJSON(fmt.Sprintf(`{"task":"parser","object":"lead-parser","uid":%q}`, w.id("lead-parser").UID)))))
 		child := w.task("lead-parser")
 		w.Expect(*child.Spec.Prompt).To(Equal("Write a parser."))
 		w.Expect(child.Spec.Template).To(Equal(w.task("lead").Spec.Template))
@@ -99,6 +99,10 @@ var _ = Describe("A supervisor's agent", func() {
 		w.answered("lead", "task_create", `{"name":"parser","prompt":"Write a parser."}`, ContainSubstring("The task parser was made"))
 		w.refused("lead", "task_create", `{"name":"parser","prompt":"Write a lexer."}`, "choose another name")
 		w.Expect(w.children("lead")).To(ConsistOf("lead-parser"))
+
+		By("giving a name by which it means another child")
+		w.apply("docs", childOf("lead"))
+		w.refused("lead", "task_create", `{"name":"docs","prompt":"p"}`, "The name docs means another child of the task lead already")
 	})
 
 	It("makes one child for a call whose answer was lost, and whose manager was killed", func() {

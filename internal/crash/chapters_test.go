@@ -29,6 +29,7 @@ var scenario = []chapter{
 	{"publish", publishes},
 	{"adopt", adopts},
 	{"check out a branch", checksOut},
+	{"call a supervisor's tools", supervises},
 }
 
 func checkpointName(task string, number int) string {

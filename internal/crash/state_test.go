@@ -241,6 +241,8 @@ var tables = map[string]string{
 	"spec":            `SELECT uid, 0, spec FROM task_specs`,
 	"awaited source":  `SELECT task_uid, 0 FROM awaited_sources`,
 	"deleted task":    `SELECT uid, 0 FROM deleted_tasks`,
+	"tool call": `SELECT t.uid, c.attempt, c.tool, c.refused, c.answered IS NOT NULL, c.delivered IS NOT NULL, c.answer, convert_from(c.data, 'UTF8')
+		FROM tool_calls c JOIN tasks t ON t.id = c.task_id ORDER BY c.ordinal`,
 }
 
 // describeRows writes the rows of the database.
@@ -288,7 +290,11 @@ var (
 	digests = regexp.MustCompile(`digest: [0-9a-f]{64}`)
 	// seconds are for how long an agent has run.
 	seconds = regexp.MustCompile(`has run for \d+ seconds`)
-	uuids   = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	// requests are digests of what is asked for a branch, its id included.
+	requests = regexp.MustCompile(`request: [0-9a-f]{32}`)
+	// calls are the ids of calls of tools.
+	calls = regexp.MustCompile(`\b[a-z2-7]{26}\b`)
+	uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
 // plain takes out what differs between any two runs.
@@ -298,6 +304,8 @@ func (r *run) plain(text string) string {
 	}
 	text = strings.ReplaceAll(text, r.namespace, "NAMESPACE")
 	text = digests.ReplaceAllString(text, "digest: DIGEST")
+	text = requests.ReplaceAllString(text, "request: REQUEST")
+	text = calls.ReplaceAllString(text, "CALL")
 	text = seconds.ReplaceAllString(text, "has run for SECONDS")
 	return uuids.ReplaceAllString(times.ReplaceAllString(text, "TIME"), "UID")
 }

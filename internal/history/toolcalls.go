@@ -6,6 +6,10 @@ import (
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
+// ToolCallAbout is the key among the details of an event of a daemon about a call of a supervisor's tool;
+// its value is the call's id. The timeline has one entry for each call: the first one that is stored.
+const ToolCallAbout = "call"
+
 // ToolCallDelivered is the key among the details of an event of a daemon by which it says that the
 // answer to a call has reached the agent; its value is the call's id. Storing the event ends the call:
 // the same call again is another one.
@@ -32,7 +36,9 @@ type ToolCall struct {
 	Tool    string
 	// Arguments are dropped with the answer.
 	Arguments []byte
-	Made      time.Time
+	// Noted is what was about to be done for the call; empty for nothing that has to be known again.
+	Noted string
+	Made  time.Time
 	// Answer is nil while the call is not answered.
 	Answer   *toolcall.Answer
 	Answered time.Time

@@ -43,7 +43,7 @@ func (d *decision) noteFinished(succeeded metav1.ConditionStatus) {
 // was refused for good is waited for only if nobody could see that any more.
 func (d *decision) publishHold(because releaseReason) string {
 	c, p := d.findCondition(v1alpha1.TaskPublished), d.s.Publish
-	switch spec := d.task.Spec.Publish; {
+	switch spec := d.publishesItself(); {
 	case spec == nil, c == nil, c.Status == metav1.ConditionTrue:
 		return ""
 	case c.Status == metav1.ConditionUnknown && d.selected(spec) == 0:

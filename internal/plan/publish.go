@@ -37,10 +37,19 @@ func (d *decision) publish() {
 	if p := d.s.Publish; p != nil && p.PodName != "" {
 		trouble = d.followPublisher(p)
 	}
-	if spec := d.task.Spec.Publish; spec != nil {
+	if spec := d.publishesItself(); spec != nil {
 		d.considerPublishing(spec)
 	}
 	d.reportPublishing(trouble)
+}
+
+// publishesItself returns how the task's work is published without anybody who calls for it; nil if it is
+// not.
+func (d *decision) publishesItself() *v1alpha1.Publish {
+	if spec := d.task.Spec.Publish; spec != nil && spec.When != v1alpha1.PublishCalled {
+		return spec
+	}
+	return nil
 }
 
 // noteApproval adds an entry about a commit that somebody approves.

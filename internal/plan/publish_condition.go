@@ -20,7 +20,7 @@ import (
 // spec.publish and status.publish alone, so that it is always about both as they are now.
 // trouble is why the pod that publishes does not start.
 func (d *decision) reportPublishing(trouble string) {
-	spec, p := d.task.Spec.Publish, d.s.Publish
+	spec, p := d.publishesItself(), d.s.Publish
 	switch {
 	case p != nil && p.PodName != "":
 		if trouble == "" {

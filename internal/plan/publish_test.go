@@ -203,6 +203,17 @@ func TestARequestToTryAgainDoesNotWaitForTheInterval(t *testing.T) {
 	s.wantPublisher(2, 1, "")
 }
 
+// TestWhatAnAgentPublishesIsNotFollowedByWhatItDidItself: its own work would take the place of that of a child.
+func TestWhatAnAgentPublishesIsNotFollowedByWhatItDidItself(t *testing.T) {
+	s := completedTask(t, publishes(func(p *v1alpha1.Publish) { p.When = v1alpha1.PublishCalled }))
+	s.wantNoPublisher()
+	if c := meta.FindStatusCondition(s.status().Conditions, v1alpha1.TaskPublished); c != nil {
+		t.Errorf("the condition Published is %+v", c)
+	}
+	s.change(func(t *v1alpha1.Task) { t.Spec.Publish.When = v1alpha1.PublishCompleted }).step()
+	s.wantPublisher(1, 1, "")
+}
+
 func TestASuspendedTaskIsPublishedIfAskedFor(t *testing.T) {
 	for when, want := range map[v1alpha1.PublishWhen]bool{v1alpha1.PublishSuspended: true, v1alpha1.PublishCompleted: false} {
 		t.Run(string(when), func(t *testing.T) {

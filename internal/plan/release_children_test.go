@@ -210,21 +210,24 @@ func TestWhoIsToldOfARelease(t *testing.T) {
 	parent, others := releasingParent(), leading("lead", v1alpha1.PhaseExecute)
 	waits := builders.Task("a", childOf("lead"))
 	waits.Status.Parent = &v1alpha1.ParentStatus{Name: "lead", UID: "uid-lead"}
-	if !FollowsParent(waits, parent) || FollowsParent(waits, others) {
+	follows := func(parent *v1alpha1.Task) bool { return RelationsOf(waits).FollowsParent(RelationsOf(parent)) }
+	if !follows(parent) || follows(others) {
 		t.Error("a child is to look at its parent when that releases its children, and not otherwise")
 	}
 	waits.Status.Conditions = []metav1.Condition{{Type: v1alpha1.TaskVolumeReleased, Status: metav1.ConditionFalse}}
-	if !FollowsParent(waits, others) {
+	if !follows(others) {
 		t.Error("a child that waits for its own release is not told that it is not wanted any more")
 	}
-	before, after := FamilyViewOf(others), FamilyViewOf(parent)
-	if cmp.Equal(before, after) {
-		t.Error("the family does not see that its parent releases it")
+	if RelationsOf(waits).FollowsParent(Relations{}) != true {
+		t.Error("a child that waits for its own release is not told that its parent is gone")
+	}
+	if RelationsOf(others).AsParent() == RelationsOf(parent).AsParent() {
+		t.Error("the children do not see that their parent releases them")
 	}
 	now := metav1.Now()
 	waits.Status.FinishedTime = &now
 	finished := FamilyViewOf(waits)
-	if waits.Status.Released = (&v1alpha1.ReleaseStatus{}); cmp.Equal(FamilyViewOf(waits), finished) || FollowsParent(waits, parent) {
+	if waits.Status.Released = (&v1alpha1.ReleaseStatus{}); FamilyViewOf(waits) == finished || follows(parent) {
 		t.Error("a parent does not see that a child is released, or that child is told of it")
 	}
 }

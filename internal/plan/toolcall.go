@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/reason"
 	"github.com/clew-dev/clew/internal/resources"
@@ -23,7 +25,9 @@ import (
 
 // A call of a supervisor's tool is decided on again whenever something that it depends on has changed,
 // until it has an answer. A decision asks for one write at most, and recognises a write that was made
-// before: so the call takes effect once, however often a manager is killed in between.
+// before: so the call takes effect once, however often a manager is killed in between. What is made is
+// known by its name and by what it asks for, what is requested by its id, and what anybody may undo by what
+// was noted of the call before.
 
 // ObservedCall is everything that a decision about a call depends on.
 type ObservedCall struct {
@@ -35,8 +39,8 @@ type ObservedCall struct {
 	// Named are those tasks that the call names (see Wish.Names) and that are children of the
 	// supervisor, by what the call names them.
 	Named map[string]*v1alpha1.Task
-	// Taken are the tasks that have a name that the call wants to give, whoever made them, by that name.
-	// See ObservedCall.NewNames.
+	// Taken are the tasks that have one of the names that those that the call wants to make would be known
+	// by, whoever made them, by that name. See ObservedCall.NewNames.
 	Taken map[string]*v1alpha1.Task
 	// Fork is the one that has the name of the Fork to make; nil for none.
 	Fork *v1alpha1.Fork
@@ -51,15 +55,16 @@ type ObservedCall struct {
 	Stamped bool
 }
 
-// NewNames returns the names of the Tasks that the call wants to make.
+// NewNames returns the names by which the Tasks would be known that the call wants to make: those of their
+// objects, and short ones, by which the agent must mean no other child.
 func (o *ObservedCall) NewNames() (names []string) {
 	switch w := o.Wish; {
 	case o.Task == nil:
 	case w.Create != nil:
-		names = append(names, toolcall.ObjectName(o.Task.Name, w.Create.Name))
+		names = toolcall.ObjectNames(o.Task.Name, w.Create.Name)
 	case w.Fork != nil:
 		for _, v := range w.Fork.Variants {
-			names = append(names, toolcall.ObjectName(o.Task.Name, v.Name))
+			names = append(names, toolcall.ObjectNames(o.Task.Name, v.Name)...)
 		}
 	}
 	return names
@@ -70,6 +75,8 @@ func (o *ObservedCall) NewNames() (names []string) {
 type CallPlan struct {
 	// Answer ends the call; nil while it has none.
 	Answer *toolcall.Answer
+	// Note is to be kept with the call (see history.ToolCall.Noted); empty for nothing.
+	Note string
 	// CreateTask and CreateFork are the object to create; nil for none.
 	CreateTask *v1alpha1.Task
 	CreateFork *v1alpha1.Fork
@@ -148,7 +155,8 @@ func input[T any](call history.ToolCall) (*T, error) {
 	return nil, fmt.Errorf("the arguments are not those of %s (%w): correct them, and call it again", call.Tool, err)
 }
 
-// Names returns what the call names its supervisor's children, each once.
+// Names returns what the call names its supervisor's children, each once, in the order in which they are
+// looked for: nothing is done if one of them is missing.
 func (w Wish) Names() (names []string) {
 	switch {
 	case w.Create != nil:
@@ -164,8 +172,12 @@ func (w Wish) Names() (names []string) {
 	case w.Publish != nil:
 		names = []string{w.Publish.Task}
 	}
-	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" || name == toolcall.Self })
+	seen := map[string]bool{"": true, toolcall.Self: true}
+	return slices.DeleteFunc(names, func(name string) bool {
+		before := seen[name]
+		seen[name] = true
+		return before
+	})
 }
 
 // Sources returns what the call names the tasks of which the newest checkpoint has to be known.
@@ -264,9 +276,11 @@ func CallMessage(call history.ToolCall, answer toolcall.Answer) string {
 
 // called is an answer for programs.
 type called struct {
-	// Task is the short name of the task that the call was about, and Object the name of its Task.
+	// Task is the short name of the task that the call was about, and Object and UID are those of its
+	// Task, or of the Fork that was made.
 	Task   string `json:"task,omitempty"`
 	Object string `json:"object,omitempty"`
+	UID    string `json:"uid,omitempty"`
 	// Tasks are the short names of those that a fork has made.
 	Tasks []string `json:"tasks,omitempty"`
 	// Checkpoint is the number of the one that it was about.
@@ -280,7 +294,7 @@ type called struct {
 
 // about returns an answer for programs about a task.
 func (d *calling) about(task *v1alpha1.Task) called {
-	return called{Task: d.short(task.Name), Object: task.Name}
+	return called{Task: d.short(task.Name), Object: task.Name, UID: string(task.UID)}
 }
 
 // answer ends a call.
@@ -295,7 +309,20 @@ func refuse(format string, args ...any) CallPlan {
 }
 
 // short returns the name by which the agent knows a task.
-func (d *calling) short(object string) string { return toolcall.ShortName(d.lead.Name, object) }
+func (d *calling) short(object string) string {
+	return toolcall.ShortName(d.lead.Name, object, d.hasChild)
+}
+
+// hasChild reports whether one of the observed tasks is a child with the name of an object.
+func (d *calling) hasChild(object string) bool {
+	for _, task := range d.o.Named {
+		if task != nil && task.Name == object {
+			return true
+		}
+	}
+	task := d.o.Taken[object]
+	return task != nil && IsChild(d.lead, task)
+}
 
 // owner is the field manager of what is written for the call, and who has requested it.
 func (d *calling) owner() string { return TaskRequester(d.lead.Name) }
@@ -303,14 +330,16 @@ func (d *calling) owner() string { return TaskRequester(d.lead.Name) }
 // operation returns the id of the operation that the call requests.
 func (d *calling) operation() string { return "tool-" + d.o.Call.ID }
 
-// wish identifies what the call asks for.
-func (d *calling) wish() string {
-	return toolcall.Digest(v1alpha1.AgentTool(d.o.Call.Tool), d.o.Call.Arguments)
-}
+// maxQuoted bounds what an answer quotes of a name, in bytes: nobody needs more of one that is none.
+const maxQuoted = 100
 
-// made reports whether the supervisor's agent has made an object by the same wish.
-func (d *calling) made(object metav1.Object, field ...any) bool {
-	return object.GetAnnotations()[v1alpha1.AnnotationToolWish] == d.wish() && FieldManager(object, field...) == d.owner()
+// quoted returns what an agent has said as a name, as a part of a sentence. What is no name is quoted, so
+// that it is not read as part of the sentence.
+func quoted(name string) string {
+	if name = clip.Marked(name, maxQuoted); shortName.MatchString(name) {
+		return name
+	}
+	return strconv.Quote(name)
 }
 
 // shortName is the form of the names that an agent gives.
@@ -320,16 +349,16 @@ var shortName = regexp.MustCompile("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 // characters; nil if it can.
 func (d *calling) nameProblem(name string, longest int) *CallPlan {
 	var p CallPlan
-	room := longest - len(toolcall.ObjectName(d.lead.Name, ""))
+	room, said := longest-len(toolcall.ObjectName(d.lead.Name, "")), quoted(name)
 	switch {
 	case name == toolcall.Self:
-		p = refuse("the name %s means the calling task itself: choose another one", name)
+		p = refuse("the name %s means the calling task itself: choose another one", said)
 	case !shortName.MatchString(name):
-		p = refuse("the name %q is not one: use lower-case letters, digits and '-', and begin and end with a letter or digit", name)
+		p = refuse("the name %s is not one: use lower-case letters, digits and '-', and begin and end with a letter or digit", said)
 	case room < 1:
 		p = refuse("the name of the task %s is so long that no name can follow it: go on without this tool", d.lead.Name)
 	case len(name) > room:
-		p = refuse("the name %s is too long, since it follows that of the task %s: use %d characters at most", name, d.lead.Name, room)
+		p = refuse("the name %s is too long, since it follows that of the task %s: use %d characters at most", said, d.lead.Name, room)
 	default:
 		return nil
 	}
@@ -344,7 +373,7 @@ func (d *calling) child(name string) (*v1alpha1.Task, *CallPlan) {
 	case name == toolcall.Self:
 		p = refuse("the name %s means the calling task itself, and this tool is about its children: name one that task_list shows", name)
 	case task == nil:
-		p = refuse("the task %s has no child %s: task_list shows those that it has", d.lead.Name, name)
+		p = refuse("the task %s has no child %s: task_list shows those that it has", d.lead.Name, quoted(name))
 	case task.DeletionTimestamp != nil:
 		p = refuse("the task %s is being deleted", name)
 	default:

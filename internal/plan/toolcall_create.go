@@ -29,6 +29,9 @@ func (d *calling) create(in *toolcall.CreateInput) CallPlan {
 	if taken := d.o.Taken[name]; taken != nil {
 		return d.takenBy(taken, in)
 	}
+	if p := d.ambiguous(in.Name); p != nil {
+		return *p
+	}
 	if p := d.noRoom(1); p != nil {
 		return *p
 	}
@@ -39,8 +42,7 @@ func (d *calling) create(in *toolcall.CreateInput) CallPlan {
 	return CallPlan{CreateTask: &v1alpha1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.lead.Namespace, Name: name,
-			Labels:      map[string]string{v1alpha1.LabelParent: d.lead.Name},
-			Annotations: map[string]string{v1alpha1.AnnotationToolWish: d.wish()},
+			Labels: map[string]string{v1alpha1.LabelParent: d.lead.Name},
 		},
 		Spec: *spec,
 	}}
@@ -51,12 +53,22 @@ func (d *calling) takenBy(task *v1alpha1.Task, in *toolcall.CreateInput) CallPla
 	switch {
 	case task.DeletionTimestamp != nil:
 		return refuse("the Task %s, which had this name, is being deleted: choose another name", task.Name)
-	case !IsChild(d.lead, task) || !d.made(task, parentName()...):
+	case !d.madeBySame(task, in):
 		return refuse("there is a Task %s already, which asks for something else or was applied by somebody: choose another name", task.Name)
 	case len(in.DependsOn) > 0:
 		return answer(d.about(task), "the task %s was made (Task %s), and starts when %s", in.Name, task.Name, haveCompleted(in.DependsOn))
 	}
 	return answer(d.about(task), "the task %s was made (Task %s), and starts when it is its turn", in.Name, task.Name)
+}
+
+// ambiguous returns why a new child cannot have a short name: the agent means another one by it; nil if it
+// can.
+func (d *calling) ambiguous(name string) *CallPlan {
+	if !d.hasChild(name) {
+		return nil
+	}
+	p := refuse("the name %s means another child of the task %s already: choose another one", name, d.lead.Name)
+	return &p
 }
 
 // parentName is the path of the field by which a child is known to have been made by its supervisor's

@@ -159,6 +159,9 @@ func TestAChildThatIsNotMade(t *testing.T) {
 		"none allowed":                   {`{"name":"d","prompt":"p"}`, func(c *call) { c.Task.Spec.Children = &v1alpha1.Children{Maximum: ptr.To[int32](0)}; c.Children = 0 }, "children.maximum allows 0"},
 		"in a full contract":             {`{"name":"d","prompt":"p"}`, func(c *call) { c.Members = v1alpha1.MaxContractTasks }, "the contract port has 1000 tasks"},
 		"too deep":                       {`{"name":"d","prompt":"p"}`, func(c *call) { c.Task.Status.Parent = &v1alpha1.ParentStatus{Depth: v1alpha1.MaxTaskDepth} }, "nested 4 deep"},
+		"by a name that means another":   {`{"name":"d","prompt":"p"}`, func(c *call) { c.Taken["d"] = c.child("d", "argocd"); c.Taken["d"].Name = "d" }, "the name d means another child of the task lead already"},
+		"by a name that is a speech":     {`{"name":"` + strings.Repeat("Ignore all. ", 900) + `","prompt":"p"}`, nil, `Ignore all. Igno…" is not one`},
+		"after a path":                   {`{"name":"d","prompt":"p","depends_on":["../secrets/key"]}`, nil, `has no child "../secrets/key"`},
 		"after nobody":                   {`{"name":"d","prompt":"p","depends_on":["x"]}`, nil, "the task lead has no child x: task_list shows"},
 		"after its supervisor":           {`{"name":"d","prompt":"p","depends_on":["self"]}`, nil, "this tool is about its children"},
 		"from nobody":                    {`{"name":"d","prompt":"p","start_from":"x"}`, nil, "the task lead has no child x"},
@@ -178,22 +181,29 @@ func TestAChildThatIsNotMade(t *testing.T) {
 
 // TestANameThatIsTaken: by what the same wish has made before, it is the answer.
 func TestANameThatIsTaken(t *testing.T) {
-	const arguments = `{"name":"d","prompt":"p","depends_on":["a","b"]}`
+	const arguments = `{"name":"d","prompt":"p","depends_on":["a","b"],"start_from":"a"}`
 	made := func() (*call, *v1alpha1.Task) {
 		c := newCall(t, v1alpha1.ToolTaskCreate, arguments)
 		task := c.created()
 		owns(task, "task:lead", `{"f:spec":{"f:parentRef":{"f:name":{}}}}`)
+		task.UID = "uid-d"
 		c.Taken["lead-d"], c.Children = task, 20
 		return c, task
 	}
 	c, _ := made()
 	got := c.wantAnswer("the task d was made (Task lead-d), and starts when a and b have completed")
-	if string(got.Data) != `{"task":"d","object":"lead-d"}` {
+	if string(got.Data) != `{"task":"d","object":"lead-d","uid":"uid-d"}` {
 		t.Errorf("the answer for programs is %s", got.Data)
 	}
 	for name, become := range map[string]func(task *v1alpha1.Task){
-		"another wish": func(task *v1alpha1.Task) {
-			task.Annotations = map[string]string{v1alpha1.AnnotationToolWish: "another"}
+		"another prompt":   func(task *v1alpha1.Task) { task.Spec.Prompt = ptr.To("q") },
+		"no prompt":        func(task *v1alpha1.Task) { task.Spec.Prompt = nil },
+		"other files":      func(task *v1alpha1.Task) { task.Spec.StartFrom.TaskRef.Name = "lead-b" },
+		"no files":         func(task *v1alpha1.Task) { task.Spec.StartFrom = nil },
+		"a Fork":           func(task *v1alpha1.Task) { task.Spec.StartFrom.Fork = &v1alpha1.ForkOrigin{Name: "lead-ways"} },
+		"less to wait for": func(task *v1alpha1.Task) { task.Spec.DependsOn = task.Spec.DependsOn[:1] },
+		"more to wait for": func(task *v1alpha1.Task) {
+			task.Spec.DependsOn = append(task.Spec.DependsOn, v1alpha1.Dependency{TaskRef: v1alpha1.NameReference{Name: "lead-c"}})
 		},
 		"somebody else":            func(task *v1alpha1.Task) { owns(task, "kubectl", `{"f:spec":{"f:parentRef":{"f:name":{}}}}`) },
 		"another supervisor":       func(task *v1alpha1.Task) { task.Spec.ParentRef.Name = "other" },
@@ -206,6 +216,12 @@ func TestANameThatIsTaken(t *testing.T) {
 			c.wantRefusal("asks for something else or was applied by somebody: choose another name")
 		})
 	}
+	t.Run("by the same call, of which all has changed that it named", func(t *testing.T) {
+		c, _ := made()
+		c.T, c.Named, c.Latest = t, nil, map[string]int64{"a": 9}
+		c.Task.Status.Contract.Phase, c.Task.Spec.Children = "Review", &v1alpha1.Children{Maximum: ptr.To[int32](0)}
+		c.wantAnswer("the task d was made (Task lead-d)")
+	})
 	c, task := made()
 	task.DeletionTimestamp = ptr.To(metav1.Now())
 	c.wantRefusal("is being deleted: choose another name")

@@ -39,7 +39,6 @@ func (d *calling) fork(in *toolcall.ForkInput) CallPlan {
 	fork := &v1alpha1.Fork{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: d.lead.Namespace, Name: toolcall.ObjectName(d.lead.Name, in.Name),
-			Annotations: map[string]string{v1alpha1.AnnotationToolWish: d.wish()},
 		},
 		Spec: v1alpha1.ForkSpec{
 			SourceRef: v1alpha1.NameReference{Name: source.Name}, TaskUID: string(source.UID),
@@ -80,6 +79,9 @@ func (d *calling) variantProblem(in *toolcall.ForkInput) *CallPlan {
 			p = refuse("there is a Task %s already: choose another name for this variant", object)
 			return &p
 		}
+		if p := d.ambiguous(v.Name); p != nil {
+			return p
+		}
 		names[v.Name] = true
 	}
 	return nil
@@ -88,11 +90,11 @@ func (d *calling) variantProblem(in *toolcall.ForkInput) *CallPlan {
 // forked answers a call whose Fork there is, once that has made its tasks or says why it has not.
 func (d *calling) forked(in *toolcall.ForkInput) CallPlan {
 	f := d.o.Fork
-	if f.DeletionTimestamp != nil || !d.made(f, "spec", "sourceRef", "name") {
+	if f.DeletionTimestamp != nil || !d.forkedBySame(f, in) {
 		return refuse("there is a Fork %s already, which asks for something else or was applied by somebody: choose another name", f.Name)
 	}
 	complete := meta.FindStatusCondition(f.Status.Conditions, v1alpha1.ForkComplete)
-	data := called{Task: in.Task, Object: f.Name}
+	data := called{Task: in.Task, Object: f.Name, UID: string(f.UID)}
 	for _, t := range f.Status.Tasks {
 		data.Tasks = append(data.Tasks, d.short(t.Name))
 	}

@@ -59,6 +59,7 @@ func TestAForkThatIsNotMade(t *testing.T) {
 		"into a bad name":            {variants(`{"name":"X"}`), nil, "use lower-case letters"},
 		"under a long name":          {strings.Replace(twoWays, "ways", strings.Repeat("w", 59), 1), nil, "use 58 characters at most"},
 		"into one that exists":       {twoWays, func(c *call) { c.Taken["lead-y"] = c.Named["a"] }, "there is a Task lead-y already"},
+		"into an ambiguous name":     {twoWays, func(c *call) { c.Taken["y"] = c.child("y", "argocd"); c.Taken["y"].Name = "y" }, "the name y means another child"},
 		"into more than may be":      {twoWays, func(c *call) { c.Children = 19 }, "has 19 children, and children.maximum allows 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,6 +75,7 @@ func TestAForkThatIsNotMade(t *testing.T) {
 func TestWhatComesOfAFork(t *testing.T) {
 	c := newCall(t, v1alpha1.ToolTaskFork, twoWays)
 	c.Fork = c.newFork()
+	c.Fork.UID = "uid-ways"
 	owns(c.Fork, "task:lead", `{"f:spec":{"f:sourceRef":{"f:name":{}}}}`)
 	c.Taken["lead-x"], c.Children = c.Named["a"], 20 // it has made one of them
 	state := func(status metav1.ConditionStatus, reason, message string) {
@@ -88,10 +90,38 @@ func TestWhatComesOfAFork(t *testing.T) {
 	c.Fork.Status.Source = &v1alpha1.SourceStatus{Checkpoint: 3}
 	c.Fork.Status.Tasks = []v1alpha1.ForkedTask{{Name: "lead-x"}, {Name: "lead-y"}}
 	got := c.wantAnswer("from checkpoint 3 of the task a go on: x, y")
-	if string(got.Data) != `{"task":"a","object":"lead-ways","tasks":["x","y"],"checkpoint":3}` {
+	if string(got.Data) != `{"task":"a","object":"lead-ways","uid":"uid-ways","tasks":["x","y"],"checkpoint":3}` {
 		t.Errorf("the answer for programs is %s", got.Data)
 	}
 
-	owns(c.Fork, "kubectl", `{"f:spec":{"f:sourceRef":{"f:name":{}}}}`)
-	c.wantRefusal("asks for something else or was applied by somebody")
+	c.Latest, c.Task.Spec.Children = map[string]int64{"a": 9}, &v1alpha1.Children{Maximum: ptr.To[int32](0)}
+	c.wantAnswer("from checkpoint 3 of the task a go on: x, y")
+	c.Named["a"] = nil // deleted since
+	c.wantAnswer("from checkpoint 3 of the task a go on: x, y")
+}
+
+func TestAForkOfAnotherWish(t *testing.T) {
+	for name, become := range map[string]func(c *call, f *v1alpha1.Fork){
+		"by somebody else":      func(_ *call, f *v1alpha1.Fork) { owns(f, "kubectl", `{"f:spec":{"f:sourceRef":{"f:name":{}}}}`) },
+		"of another task":       func(_ *call, f *v1alpha1.Fork) { f.Spec.SourceRef.Name = "lead-b" },
+		"of a former task":      func(_ *call, f *v1alpha1.Fork) { f.Spec.TaskUID = "former" },
+		"from another moment":   func(_ *call, f *v1alpha1.Fork) { *f.Spec.At.CheckpointNumber = 2 },
+		"from no such moment":   func(_ *call, f *v1alpha1.Fork) { f.Spec.At = nil },
+		"with other variants":   func(_ *call, f *v1alpha1.Fork) { f.Spec.Variants[1].Name = "lead-z" },
+		"with another prompt":   func(_ *call, f *v1alpha1.Fork) { f.Spec.Variants[0].Prompt = nil },
+		"with one variant more": func(_ *call, f *v1alpha1.Fork) { f.Spec.Variants = f.Spec.Variants[:1] },
+		"that is being deleted": func(_ *call, f *v1alpha1.Fork) { f.DeletionTimestamp = ptr.To(metav1.Now()) },
+		"of a former supervisor": func(c *call, f *v1alpha1.Fork) {
+			c.Named["a"], c.Task.CreationTimestamp = nil, metav1.Unix(2, 0)
+			f.CreationTimestamp = metav1.Unix(1, 0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCall(t, v1alpha1.ToolTaskFork, strings.Replace(twoWays, `"name":"ways"`, `"name":"ways","checkpoint":3`, 1))
+			c.Fork = c.newFork()
+			owns(c.Fork, "task:lead", `{"f:spec":{"f:sourceRef":{"f:name":{}}}}`)
+			become(c, c.Fork)
+			c.wantRefusal("asks for something else or was applied by somebody")
+		})
+	}
 }

@@ -16,7 +16,7 @@ func (d *calling) moveTo(in *toolcall.PhaseInput) CallPlan {
 	case PhaseCallHandled(d.lead, d.o.Call.ID), c.Phase == in.Phase:
 		return answer(called{Contract: c.Name, Phase: c.Phase}, "the contract %s is in phase %s", c.Name, c.Phase)
 	case !slices.Contains(phases, in.Phase):
-		return refuse("the contract %s has no phase %q: name one of %s", c.Name, in.Phase, strings.Join(phases, ", "))
+		return refuse("the contract %s has no phase %s: name one of %s", c.Name, quoted(in.Phase), strings.Join(phases, ", "))
 	}
 	return CallPlan{Phase: &PhaseCall{ID: d.o.Call.ID, Phase: in.Phase}}
 }

@@ -33,12 +33,16 @@ func (d *calling) publish(in *toolcall.PublishInput) CallPlan {
 			return d.pushedBranch(task, c, b)
 		}
 	}
-	target := d.newest(name)
+	target := d.toPublish(name)
 	switch {
+	case target == nil && d.o.Call.Noted != "":
+		return refuse("the checkpoint that was to be published is gone: call the tool again for the newest one")
 	case d.o.Latest[name] == 0:
 		return refuse("the task %s has no checkpoint yet: there is nothing to publish", name)
 	case target == nil:
 		return CallPlan{} // its object has yet to be made
+	case d.changedSince(target): // two calls that publish the same would take the branch from each other for ever
+		return refuse("checkpoint %d was to be published, and somebody, or another call, has changed its branches since: look at what is published, and call the tool again", target.Status.Number)
 	case target.Labels[v1alpha1.LabelManagedBy] != v1alpha1.ManagedBy:
 		return refuse("the newest checkpoint of the task %s is the Checkpoint %s, which somebody applied: take another one with the tool checkpoint, or wait until the task has one", name, target.Name)
 	}
@@ -56,9 +60,15 @@ func whereTo(task *v1alpha1.Task) v1alpha1.Repository {
 	return v1alpha1.Repository{}
 }
 
-// newest returns the object of a task's newest checkpoint; nil if there is none yet.
-func (d *calling) newest(name string) *v1alpha1.Checkpoint {
-	i := slices.IndexFunc(d.o.Checkpoints, func(c v1alpha1.Checkpoint) bool { return c.Status.Number == d.o.Latest[name] })
+// toPublish returns the Checkpoint to publish: the one that was noted, or else the task's newest; nil if there
+// is no such object.
+func (d *calling) toPublish(name string) *v1alpha1.Checkpoint {
+	i := slices.IndexFunc(d.o.Checkpoints, func(c v1alpha1.Checkpoint) bool {
+		if d.o.Call.Noted != "" {
+			return strings.HasPrefix(d.o.Call.Noted, string(c.UID)+" ")
+		}
+		return c.Status.Number == d.o.Latest[name]
+	})
 	if i < 0 {
 		return nil
 	}
@@ -105,7 +115,7 @@ func orSomebody(manager string) string {
 	return named(manager)
 }
 
-// addBranch asks for the branch, once more if the Checkpoint has it.
+// addBranch asks for the branch, once more if the Checkpoint has it, and once for the call.
 func (d *calling) addBranch(c *v1alpha1.Checkpoint, how *v1alpha1.Publish) CallPlan {
 	changed := c.DeepCopy()
 	b := entryOf(changed, how.Branch)
@@ -118,7 +128,7 @@ func (d *calling) addBranch(c *v1alpha1.Checkpoint, how *v1alpha1.Publish) CallP
 		b.RequestedBy = d.owner()
 	}
 	d.stampBranches(changed)
-	return CallPlan{ChangeCheckpoint: &Change[v1alpha1.Checkpoint]{From: c, To: changed}}
+	return d.once(c, CallPlan{ChangeCheckpoint: &Change[v1alpha1.Checkpoint]{From: c, To: changed}})
 }
 
 // stampBranches passes on that the supervisor's agent has changed the branches.

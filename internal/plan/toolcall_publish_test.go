@@ -35,7 +35,7 @@ func (c *call) branched(number int, by string, b v1alpha1.CheckpointBranch) *v1a
 // wantBranches decides, and fails unless a checkpoint is to have these branches.
 func (c *call) wantBranches(number int64, want ...v1alpha1.CheckpointBranch) *v1alpha1.Checkpoint {
 	c.Helper()
-	p := DecideCall(c.ObservedCall)
+	p := c.decide()
 	if p.ChangeCheckpoint == nil || p.Answer != nil {
 		c.Fatalf("the plan is %s, want a change of a checkpoint", show(p))
 	}
@@ -55,7 +55,7 @@ func TestPublishingTheNewestCheckpoint(t *testing.T) {
 	child := newCall(t, v1alpha1.ToolPublish, `{"task":"a"}`).withCheckpoints("lead-a", 3)
 	child.Task.Spec.Publish.OnDiverged = v1alpha1.DivergedForceWithLease
 	child.wantBranches(3, asked)
-	child.Latest["a"] = 4
+	child.Latest["a"], child.Call.Noted = 4, ""
 	child.wantWait() // for the object of a checkpoint that was just taken
 }
 
@@ -72,6 +72,26 @@ func TestABranchMovesToTheNewestCheckpoint(t *testing.T) {
 	again := newCall(t, v1alpha1.ToolPublish, `{"task":"a"}`).withCheckpoints("lead-a", 3)
 	again.branched(3, "task:lead", v1alpha1.CheckpointBranch{ID: "tool-zero", Push: v1alpha1.PushOrigin})
 	again.wantBranches(3, v1alpha1.CheckpointBranch{Name: "work", Push: v1alpha1.PushOrigin, ID: "tool-one", RequestedBy: "task:lead"})
+}
+
+// TestTwoCallsDoNotTakeABranchFromEachOther: the later one has it.
+func TestTwoCallsDoNotTakeABranchFromEachOther(t *testing.T) {
+	first := newCall(t, v1alpha1.ToolPublish, `{"task":"a"}`).withCheckpoints("lead-a", 3)
+	published := first.wantBranches(3, v1alpha1.CheckpointBranch{Name: "work", Push: v1alpha1.PushOrigin, ID: "tool-one", RequestedBy: "task:lead"})
+	published.Generation++
+	first.Checkpoints[2] = *published
+	owns(&first.Checkpoints[2], "task:lead", `{"f:spec":{"f:branches":{"k:{\"name\":\"work\"}":{"f:name":{}}}}}`)
+	first.wantWait()
+	first.Checkpoints[2].Spec.Branches[0].ID = "tool-two"
+	first.Checkpoints[2].Generation++
+	first.wantRefusal("checkpoint 3 was to be published, and somebody, or another call, has changed its branches since")
+
+	first.withCheckpoints("lead-a", 4) // the second call publishes a later one
+	first.Checkpoints = append(first.Checkpoints[2:3:3], first.Checkpoints[6])
+	first.Checkpoints[0].Spec.Branches, first.Latest["a"] = nil, 4
+	first.wantRefusal("has changed its branches since")
+	first.Checkpoints = first.Checkpoints[1:]
+	first.wantRefusal("the checkpoint that was to be published is gone")
 }
 
 func TestWhatIsNotPublished(t *testing.T) {

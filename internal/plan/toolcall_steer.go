@@ -78,10 +78,8 @@ func (d *calling) takeBack(in *toolcall.RewindInput) CallPlan {
 		return d.resume(child, v1alpha1.Resume{ID: id, Mode: v1alpha1.ResumeFromCheckpoint, CheckpointNumber: &in.Checkpoint, Prompt: in.Prompt})
 	case suspends:
 		return CallPlan{} // it is taken back when it has stopped
-	case in.Prompt != "" && child.Annotations[v1alpha1.AnnotationToolCall] == d.o.Call.ID:
-		return refuse("the task %s was stopped to be taken back, and somebody has started it again since: look at it, and call the tool again", in.Task)
 	case in.Prompt != "":
-		return d.suspend(child)
+		return d.suspend(child, in.Task)
 	}
 	changed := child.DeepCopy()
 	changed.Spec.Rewind = &v1alpha1.Rewind{ID: id, To: v1alpha1.RewindTarget{CheckpointNumber: &in.Checkpoint}}
@@ -104,22 +102,19 @@ func (d *calling) halt(in *toolcall.StopInput) CallPlan {
 		return CallPlan{} // what comes of it is not known yet
 	case suspends:
 		return answer(d.about(child), "the task %s is being stopped with a checkpoint: task_wait returns when it has stopped, and task_resume goes on with it", in.Task)
-	case child.Annotations[v1alpha1.AnnotationToolCall] == d.o.Call.ID:
-		return answer(d.about(child), "the task %s was stopped, and somebody has started it again since", in.Task)
 	}
-	return d.suspend(child)
+	return d.suspend(child, in.Task)
 }
 
-// suspend suspends a child, once for the call.
-func (d *calling) suspend(child *v1alpha1.Task) CallPlan {
+// suspend suspends a child that the agent knows by a name, once for the call.
+func (d *calling) suspend(child *v1alpha1.Task, name string) CallPlan {
+	if d.changedSince(child) {
+		return refuse("the task %s was to be stopped, and somebody has changed it since, so that it works: look at it, and call the tool again", name)
+	}
 	changed := child.DeepCopy()
 	changed.Spec.OperatingMode = v1alpha1.OperatingModeSuspended
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	changed.Annotations[v1alpha1.AnnotationToolCall] = d.o.Call.ID
 	d.stamp(changed, func(r *v1alpha1.TaskRequesters, by string) { r.OperatingMode = by })
-	return CallPlan{ChangeTask: &Change[v1alpha1.Task]{From: child, To: changed}}
+	return d.once(child, CallPlan{ChangeTask: &Change[v1alpha1.Task]{From: child, To: changed}})
 }
 
 // resume resumes a child that has stopped, unless a person has stopped it, or has to look at it first.

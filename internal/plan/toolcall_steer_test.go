@@ -167,8 +167,9 @@ func TestTakingAChildBack(t *testing.T) {
 			s.RequestedBy = &v1alpha1.TaskRequesters{OperatingMode: "task:lead", Resume: "task:lead"}
 		})
 		c.Named["a"].Spec.OperatingMode = v1alpha1.OperatingModeRunning // by a person, meanwhile
-		c.ended("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
-		c.wantRefusal("somebody has started it again since")
+		c.ended("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning).Generation += 2
+		c.Named["a"].Status.ObservedGeneration += 2
+		c.wantRefusal("the task a was to be stopped, and somebody has changed it since, so that it works")
 	})
 	for name, test := range map[string]struct {
 		arguments string
@@ -207,7 +208,7 @@ func TestStoppingAChild(t *testing.T) {
 	c.ended("a", metav1.ConditionUnknown, v1alpha1.ReasonSuspended)
 	c.wantAnswer("the task a has stopped (Suspended)")
 	c.ended("a", metav1.ConditionUnknown, v1alpha1.ReasonRunning).Spec.OperatingMode = v1alpha1.OperatingModeRunning
-	c.wantAnswer("somebody has started it again since") // the call takes effect once
+	c.wantRefusal("the task a was to be stopped, and somebody has changed it since, so that it works") // the call takes effect once
 
 	c = newCall(t, v1alpha1.ToolTaskStop, `{"task":"a"}`)
 	c.ended("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted)

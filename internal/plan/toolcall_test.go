@@ -92,7 +92,7 @@ func (c *call) wantWait() {
 
 // writes reports whether a plan has a write.
 func writes(p CallPlan) bool {
-	return p.CreateTask != nil || p.CreateFork != nil || p.ChangeTask != nil || p.ChangeCheckpoint != nil
+	return p.Note != "" || p.CreateTask != nil || p.CreateFork != nil || p.ChangeTask != nil || p.ChangeCheckpoint != nil
 }
 
 func show(p CallPlan) string {
@@ -100,10 +100,24 @@ func show(p CallPlan) string {
 	return string(text)
 }
 
+// decide decides, and once more if something is to be noted first.
+func (c *call) decide() CallPlan {
+	c.Helper()
+	p := DecideCall(c.ObservedCall)
+	if p.Note == "" {
+		return p
+	}
+	if writes(CallPlan{CreateTask: p.CreateTask, CreateFork: p.CreateFork, ChangeTask: p.ChangeTask, ChangeCheckpoint: p.ChangeCheckpoint}) {
+		c.Fatalf("the plan is %s, with two writes", show(p))
+	}
+	c.Call.Noted = p.Note
+	return DecideCall(c.ObservedCall)
+}
+
 // changed decides, and returns how a task is to be changed.
 func (c *call) changed() *v1alpha1.Task {
 	c.Helper()
-	p := DecideCall(c.ObservedCall)
+	p := c.decide()
 	if p.ChangeTask == nil || p.Answer != nil {
 		c.Fatalf("the plan is %s, want a change of a task", show(p))
 	}
@@ -150,10 +164,11 @@ func TestWhatHasToBeKnownOfAWish(t *testing.T) {
 		tool                    v1alpha1.AgentTool
 		names, sources, objects []string
 	}{
-		`{"name":"d","prompt":"p","depends_on":["b","a","b"],"start_from":"self"}`: {"task_create", []string{"a", "b"}, []string{"self"}, []string{"lead-d"}},
-		`{"name":"d","prompt":"p","start_from":"a"}`:                               {"task_create", []string{"a"}, []string{"a"}, []string{"lead-d"}},
-		`{"name":"d","prompt":"p"}`:                                                {"task_create", nil, nil, []string{"lead-d"}},
-		`{"task":"a","name":"ways","variants":[{"name":"x"},{"name":"y"}]}`:        {"task_fork", []string{"a"}, []string{"a"}, []string{"lead-x", "lead-y"}},
+		`{"name":"d","prompt":"p","depends_on":["b","a","b"],"start_from":"self"}`: {"task_create", []string{"b", "a"}, []string{"self"}, []string{"d", "lead-d"}},
+		`{"name":"d","prompt":"p","start_from":"a"}`:                               {"task_create", []string{"a"}, []string{"a"}, []string{"d", "lead-d"}},
+		`{"name":"d","prompt":"p"}`:                                                {"task_create", nil, nil, []string{"d", "lead-d"}},
+		`{"task":"a","name":"ways","variants":[{"name":"x"},{"name":"y"}]}`:        {"task_fork", []string{"a"}, []string{"a"}, []string{"x", "lead-x", "y", "lead-y"}},
+		`{"name":"../d","prompt":"p","depends_on":["","self"]}`:                    {"task_create", nil, nil, nil},
 		`{"task":"a","checkpoint":2}`:                                              {"task_rewind", []string{"a"}, []string{"a"}, nil},
 		`{"task":"a"}`:                                                             {"task_resume", []string{"a"}, nil, nil},
 		`{}`:                                                                       {"publish", nil, []string{"self"}, nil},

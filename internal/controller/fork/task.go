@@ -46,6 +46,9 @@ func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVaria
 		},
 		Spec: *spec,
 	}
+	if parent := spec.ParentRef; parent != nil { // by which its siblings are counted, and servers watch them
+		task.Labels[v1alpha1.LabelParent] = parent.Name
+	}
 	adopt(f, task)
 	return task
 }

@@ -22,6 +22,17 @@ func list(text ...string) corev1.ResourceList {
 	return l
 }
 
+// TestATaskOfAForkIsFoundByItsParentAtOnce: servers watch the tasks that have the label.
+func TestATaskOfAForkIsFoundByItsParentAtOnce(t *testing.T) {
+	f := &v1alpha1.Fork{ObjectMeta: metav1.ObjectMeta{Name: "ways"}, Status: v1alpha1.ForkStatus{Source: &v1alpha1.SourceStatus{Checkpoint: 7}}}
+	child := builders.Task("lead-a", func(t *v1alpha1.Task) { t.Spec.ParentRef = &v1alpha1.NameReference{Name: "lead"} })
+	for want, source := range map[string]*v1alpha1.Task{"lead": child, "": builders.Task("a")} {
+		if got := newTask(f, source, v1alpha1.ForkVariant{Name: "new"}, false).Labels[v1alpha1.LabelParent]; got != want {
+			t.Errorf("the label of a fork of %s is %q, want %q", source.Name, got, want)
+		}
+	}
+}
+
 // TestWhatAVariantChanges: everything that a variant does not name stays as in the source, which has
 // waited for those that it depends on.
 func TestWhatAVariantChanges(t *testing.T) {

@@ -36,6 +36,8 @@ type Store interface {
 	// PendingToolCalls returns the first calls without an answer, oldest first, after a place: 0, or what
 	// the previous page returned as next.
 	PendingToolCalls(ctx context.Context, after int64, limit int) (calls []history.ToolCall, next int64, err error)
+	// NoteToolCall notes what is about to be done for a call.
+	NoteToolCall(ctx context.Context, id, note string) error
 	// AnswerToolCall answers a call, and drops its arguments. One that has an answer keeps it.
 	AnswerToolCall(ctx context.Context, id string, answer toolcall.Answer) error
 	// ListenToolCalls calls back for each call that is made or answered, until ctx ends, and returns
@@ -65,8 +67,8 @@ type Reconciler struct {
 	waits waits
 }
 
-// maxWrites is how many writes one call needs at most: a child that is taken back is suspended, and then
-// resumed; a branch moves from one Checkpoint to another.
+// maxWrites is how many writes one call needs at most: a child that is taken back is suspended, which is
+// noted before, and then resumed; a branch moves from one Checkpoint to another.
 const maxWrites = 3
 
 // requestOf returns the request for a call. Its namespace is that of the task, so that all namespaces get
@@ -110,8 +112,8 @@ func (r *Reconciler) reconcile(ctx context.Context, request reconcile.Request) e
 		if p.Answer != nil {
 			return r.answer(ctx, request, call, *p.Answer)
 		}
-		wrote, err := r.apply(ctx, observed.Task, p)
-		if requeue.Refused(err) {
+		wrote, err := r.apply(ctx, observed.Task, &call, p)
+		if requeue.Refused(err) || apierrors.IsRequestEntityTooLargeError(err) {
 			return r.answer(ctx, request, call, plan.CallRefused(err))
 		}
 		if err != nil || !wrote {
@@ -129,12 +131,15 @@ func (r *Reconciler) forget(request reconcile.Request, taskUID, id string) {
 
 // apply carries out the one write that a plan asks for, if any. What exists already was written before, or
 // by somebody else: the next decision tells which.
-func (r *Reconciler) apply(ctx context.Context, lead *v1alpha1.Task, p plan.CallPlan) (wrote bool, err error) {
+func (r *Reconciler) apply(ctx context.Context, lead *v1alpha1.Task, call *history.ToolCall, p plan.CallPlan) (wrote bool, err error) {
 	if lead == nil {
 		return false, nil
 	}
 	owner := client.FieldOwner(plan.TaskRequester(lead.Name))
 	switch {
+	case p.Note != "":
+		err = r.Store.NoteToolCall(ctx, call.ID, p.Note)
+		call.Noted = p.Note
 	case p.CreateTask != nil:
 		err = r.Client.Create(ctx, p.CreateTask, owner)
 	case p.CreateFork != nil:

@@ -30,12 +30,15 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request, cal
 		return o, err
 	}
 	o.Task = task
-	for _, name := range wish.Names() {
-		if o.Named[name], err = r.child(ctx, request, task, name); err != nil {
-			return o, err
-		}
+	switch {
+	case wish.Create != nil:
+		err = r.observeCreate(ctx, request, &o)
+	case wish.Fork != nil:
+		err = r.observeFork(ctx, request, &o)
+	default:
+		_, err = r.observeNamed(ctx, request, &o)
 	}
-	if err := r.observeNew(ctx, request, &o); err != nil {
+	if err != nil {
 		return o, err
 	}
 	for _, name := range wish.Sources() {
@@ -46,33 +49,70 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request, cal
 	return o, nil
 }
 
-// observeNew reads what has the names of the objects that the call wants to make, and how many children
-// there are already.
-func (r *Reconciler) observeNew(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) (err error) {
-	names := o.NewNames()
-	if len(names) == 0 {
+// observeCreate reads what a new child depends on. A call that is refused anyway costs little.
+func (r *Reconciler) observeCreate(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) error {
+	if err := r.observeTaken(ctx, request, o); err != nil || o.Taken[toolcall.ObjectName(o.Task.Name, o.Wish.Create.Name)] != nil {
+		return err
+	}
+	if all, err := r.observeNamed(ctx, request, o); err != nil || !all {
+		return err
+	}
+	return r.count(ctx, o, 1)
+}
+
+// observeFork reads what a new Fork depends on, or only the one that has its name.
+func (r *Reconciler) observeFork(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) error {
+	all, err := r.observeNamed(ctx, request, o)
+	if err != nil {
+		return err
+	}
+	if names := toolcall.ObjectNames(o.Task.Name, o.Wish.Fork.Name); len(names) > 0 {
+		if o.Fork, err = get[v1alpha1.Fork](ctx, r, request, toolcall.ObjectName(o.Task.Name, o.Wish.Fork.Name)); err != nil || o.Fork != nil {
+			return err
+		}
+	}
+	if !all {
 		return nil
 	}
-	for _, name := range names {
+	if err := r.observeTaken(ctx, request, o); err != nil {
+		return err
+	}
+	return r.count(ctx, o, len(o.Wish.Fork.Variants))
+}
+
+// observeNamed reads the children that the call names, up to the first one that does not exist, and reports
+// whether all do.
+func (r *Reconciler) observeNamed(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) (all bool, err error) {
+	for _, name := range o.Wish.Names() {
+		if o.Named[name], err = r.child(ctx, request, o.Task, name); err != nil || o.Named[name] == nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// observeTaken reads what has the names of the Tasks that the call wants to make.
+func (r *Reconciler) observeTaken(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) (err error) {
+	for _, name := range o.NewNames() {
 		if o.Taken[name], err = get[v1alpha1.Task](ctx, r, request, name); err != nil {
 			return err
 		}
 	}
-	if f := o.Wish.Fork; f != nil {
-		if o.Fork, err = get[v1alpha1.Fork](ctx, r, request, toolcall.ObjectName(o.Task.Name, f.Name)); err != nil {
-			return err
-		}
-	}
-	if o.Children, err = r.countChildren(ctx, o.Task); err != nil {
+	return nil
+}
+
+// count counts the supervisor's children, to which so many are to be added, and the tasks of its contract.
+func (r *Reconciler) count(ctx context.Context, o *plan.ObservedCall, more int) (err error) {
+	if o.Children, err = r.countChildren(ctx, o.Task, plan.MaximumOf(o.Task)-more); err != nil {
 		return err
 	}
 	o.Members, err = r.countMembers(ctx, o.Task)
 	return err
 }
 
-// countChildren counts the children of a supervisor: those that the cache has, and those that were made
-// since.
-func (r *Reconciler) countChildren(ctx context.Context, lead *v1alpha1.Task) (int, error) {
+// countChildren counts the children of a supervisor: those that the cache has, and, if they are no more than
+// most, those that were made since.
+func (r *Reconciler) countChildren(ctx context.Context, lead *v1alpha1.Task, most int) (int, error) {
 	children, known := 0, sets.Set[types.UID]{}
 	cached := &v1alpha1.TaskList{}
 	if err := r.Client.List(ctx, cached, client.InNamespace(lead.Namespace), client.MatchingFields{tasksByParentRef: lead.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -83,6 +123,9 @@ func (r *Reconciler) countChildren(ctx context.Context, lead *v1alpha1.Task) (in
 		if plan.IsChild(lead, &cached.Items[i]) {
 			children++
 		}
+	}
+	if children > most {
+		return children, nil
 	}
 	made := &metav1.PartialObjectMetadataList{}
 	made.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("TaskList"))

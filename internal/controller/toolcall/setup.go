@@ -27,9 +27,9 @@ const (
 	membersOfContract = "toolcall.contract"
 )
 
-// workers are one: the calls of one supervisor count on what the ones before have made, and none takes
-// long.
-const workers = 1
+// workers are how many calls are looked at at a time, of each namespace one: the calls of one contract count
+// on what the ones before have made.
+const workers = 4
 
 // pageOfCalls is how many calls are listed at once, each with its arguments.
 const pageOfCalls = 20
@@ -63,7 +63,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.Fork{}, waiting).
 		Watches(&v1alpha1.Checkpoint{}, waiting).
 		WatchesRawSource(calls.source()).
-		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.New}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Serial()}).
 		Complete(r)
 }
 

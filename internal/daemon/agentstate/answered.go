@@ -10,9 +10,6 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 )
 
-// callKey is the key among an event's details whose value is the id of the call that it is about.
-const callKey = "call"
-
 // maxEvent bounds the message of an event, in bytes.
 const maxEvent = 1024
 
@@ -36,7 +33,7 @@ func (a Answered) Event(reached bool) *daemonv1.Record {
 	if details == nil {
 		details = map[string]string{}
 	}
-	details[callKey] = a.ID
+	details[history.ToolCallAbout] = a.ID
 	if reached {
 		details[history.ToolCallDelivered] = a.ID
 	} else {
@@ -58,8 +55,8 @@ func DeliveredBy(e *daemonv1.Event) string {
 // Noted updates the state with an event that is being recorded: the call that it is about needs no
 // other.
 func (s *State) Noted(e *daemonv1.Event) {
-	if e.GetReason() == v1alpha1.EventToolCalled && e.GetDetails()[callKey] != "" {
-		s.Answered = s.without(e.GetDetails()[callKey])
+	if e.GetReason() == v1alpha1.EventToolCalled && e.GetDetails()[history.ToolCallAbout] != "" {
+		s.Answered = s.without(e.GetDetails()[history.ToolCallAbout])
 	}
 }
 

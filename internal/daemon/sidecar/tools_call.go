@@ -18,6 +18,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/tools"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
@@ -37,7 +38,6 @@ const (
 const (
 	callDone       = "Done"
 	callRefused    = "Refused"
-	callPending    = "Pending"
 	callUnanswered = "Unanswered"
 )
 
@@ -57,9 +57,8 @@ func (a *toolAnswers) Call(ctx context.Context, c tools.Call) (tools.Answer, err
 		d.recordCall(c, callUnanswered, err.Error())
 		return tools.Answer{}, err
 	case response.GetPending():
-		text := pendingText(c.Tool)
-		d.recordCall(c, callPending, text)
-		return tools.Answer{Text: text, Data: toolcall.Unanswered{Pending: true}}, nil
+		// It is in the timeline once it is answered.
+		return tools.Answer{Text: pendingText(c.Tool), Data: toolcall.Unanswered{Pending: true}}, nil
 	}
 	return d.answerOf(ctx, c, response)
 }
@@ -105,6 +104,7 @@ func (d *daemon) answerOf(ctx context.Context, c tools.Call, response *daemonv1.
 		d.recordCall(c, outcome, response.GetText())
 	} else {
 		message, details := d.callEvent(c, outcome, response.GetText())
+		details[history.ToolCallAbout] = id
 		answered := agentstate.Answered{ID: id, Message: message, Details: details}
 		d.recordAnswered(ctx, answered, response.GetRefused())
 		if outcome == callDone {

@@ -468,6 +468,11 @@ func (s *Store) PendingToolCalls(ctx context.Context, after int64, limit int) (c
 	return calls, next, err
 }
 
+// NoteToolCall notes what is about to be done for a call.
+func (s *Store) NoteToolCall(ctx context.Context, id, note string) error {
+	return s.keyed.NoteToolCall(ctx, id, note)
+}
+
 // AnswerToolCall answers a call.
 func (s *Store) AnswerToolCall(ctx context.Context, id string, answer toolcall.Answer) error {
 	return s.keyed.AnswerToolCall(ctx, id, answer)

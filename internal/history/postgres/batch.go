@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -223,7 +224,13 @@ func (b *batch) addDaemonEvent(r history.Record, note history.DaemonEvent) error
 	}
 	encoded, err := json.Marshal(details)
 	event := daemonEvent(note)
-	b.addEvent(r, event, encoded)
+	event.ID = history.RecordEventID(b.task.UID, r.Sequence)
+	if id := details[history.ToolCallAbout]; id != "" && event.Reason == v1alpha1.EventToolCalled {
+		event.ID = history.ToolCallEventID(b.task.UID, id) // the manager has an entry of it, and so may the daemon
+	}
+	if !slices.Contains(b.events.ID, event.ID) {
+		b.addEventAs(r, event, encoded)
+	}
 	if id := details[history.ToolCallDelivered]; id != "" {
 		b.delivered = append(b.delivered, id)
 	}
@@ -259,6 +266,11 @@ func (b *batch) recordGap(r history.Record, n int64, text string) {
 // addEvent adds an event made by the record to the timeline.
 func (b *batch) addEvent(r history.Record, e history.Event, details []byte) {
 	e.ID = history.RecordEventID(b.task.UID, r.Sequence)
+	b.addEventAs(r, e, details)
+}
+
+// addEventAs adds an event that has an id.
+func (b *batch) addEventAs(r history.Record, e history.Event, details []byte) {
 	e.Task, e.Time, e.Attempt = b.task, plausibleTime(r.Time), r.Attempt
 	appendEvent(&b.events, e, details)
 }

@@ -61,7 +61,7 @@ func plans(t testing.TB) []planned {
 		stored("PendingToolCalls", pgx.NamedArgs{"after": 30_000, "up_to_rows": 20}, "tool_calls_pending", 20, 150),
 		stored("UndeliveredToolCall", pgx.NamedArgs{"task_id": 3, "digest": "digest-3"}, "tool_calls_undelivered", 1, 20),
 		stored("ToolCallByKey", pgx.NamedArgs{"task_id": 3, "call_key": "key-203"}, "tool_calls_by_key", 1, 20),
-		stored("UnansweredToolCalls", pgx.NamedArgs{"task_id": 3}, "tool_calls_(undelivered|by_task|pending)", 1, 150),
+		stored("UnansweredToolCalls", pgx.NamedArgs{"task_id": 3}, "tool_calls_unanswered", 1, 20),
 		stored("ToolCall", pgx.NamedArgs{"id": "call-203", "task_uid": "task-2"}, "tool_calls_by_id", 1, 20),
 		stored("LatestCheckpoints", pgx.NamedArgs{"namespace": "ns0", "task_uids": []string{"task-0", "task-20"}}, "checkpoints_pkey", 1, 30),
 		stored("WaitingMessages", pgx.NamedArgs{"up_to_rows": 100}, "search_queue", 0, 10),

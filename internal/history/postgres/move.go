@@ -139,6 +139,10 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 		return history.Position{}, err
 	}
 	l.branch, l.row.ActiveBranch = b, b.ID
+	// Whoever calls a tool from here on has not called it before.
+	if err := q.EndToolCalls(ctx, l.row.ID); err != nil {
+		return history.Position{}, err
+	}
 	after, err := logOf(b)
 	return position(b, after), err
 }

@@ -45,8 +45,8 @@ const (
 const lostAnswer = "The call was carried out before, and you have had the answer. Clew's history, restored from an older copy since, has it no more."
 
 // CallTool returns the stored call that a wish of an agent is: the one with its key, or, without a key,
-// one with the same tool and arguments whose answer is not known to have reached the agent, or else a
-// new one, of which listeners are notified. It notes which answers have reached the agent before that.
+// one with the same tool and arguments whose answer is not known to have reached the agent, and that was
+// made in the conversation as it stands, or else a new one, of which listeners are notified. It notes which answers have reached the agent before that.
 // Errors: history.ErrFenced; history.ErrNotFound if no attempt has begun; history.ErrExists if the key
 // is that of a call of another tool, or with other arguments; history.ErrUnanswered if too many calls of
 // the task are; history.ErrLimitReached if a new one exceeds a limit of the task or its namespace (see
@@ -176,6 +176,18 @@ func (s *Store) PendingToolCalls(ctx context.Context, after int64, limit int) (c
 	return calls, next, wrap(err, "list the calls of tools that are not answered")
 }
 
+// NoteToolCall notes what is about to be done for a call that has no answer. Errors: history.ErrNotFound if
+// there is no such call; history.ErrUnavailable.
+func (s *Store) NoteToolCall(ctx context.Context, id, note string) error {
+	return s.write(ctx, "note what is about to be done for the call "+id, func(q *sqlc.Queries) error {
+		noted, err := q.NoteToolCall(ctx, sqlc.NoteToolCallParams{Noted: note, ID: id})
+		if err == nil && noted == 0 {
+			err = pgx.ErrNoRows
+		}
+		return err
+	})
+}
+
 // AnswerToolCall answers a call, and drops its arguments. A second answer changes nothing. A longer text
 // than an answer may have is cut. Errors: history.ErrNotFound if there is no such call, as after the
 // history of its task was deleted; history.ErrInvalid if the data is too long; history.ErrUnavailable.
@@ -206,7 +218,7 @@ func (s *Store) AnswerToolCall(ctx context.Context, id string, answer toolcall.A
 }
 
 func toolCallOf(row sqlc.ToolCall, task history.Task) history.ToolCall {
-	call := history.ToolCall{ID: row.ID, Task: task, Attempt: row.Attempt, Tool: row.Tool, Arguments: row.Arguments, Made: row.Made}
+	call := history.ToolCall{ID: row.ID, Task: task, Attempt: row.Attempt, Tool: row.Tool, Arguments: row.Arguments, Noted: row.Noted, Made: row.Made}
 	if row.Answered.Valid {
 		call.Answered = row.Answered.Time
 		call.Answer = &toolcall.Answer{Refused: row.Refused, Text: row.Answer, Data: row.Data}

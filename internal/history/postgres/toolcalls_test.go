@@ -133,6 +133,29 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 			Expect(made(ctx, call).ID).NotTo(Equal(first.ID))
 		})
 
+		It("are other calls once the conversation in which they were made is taken back", func(ctx SpecContext) {
+			w.append(user("go"), agent("I stop a"), checkpoint(1), agent("I have stopped a"))
+			keyed := create("keyed")
+			keyed.Key = "mine"
+			answered, waiting, mine := made(ctx, create("a")), made(ctx, create("b")), made(ctx, keyed)
+			answer(ctx, answered.ID, "it is made")
+
+			By("moving only the files")
+			w.moveTo("files", history.MoveOperation{Checkpoint: 1, KeepPosition: true})
+			Expect(made(ctx, create("a")).ID).To(Equal(answered.ID))
+
+			By("moving the conversation")
+			w.moveTo("all", history.MoveOperation{Checkpoint: 1})
+			Expect(made(ctx, create("a"))).To(And(HaveField("ID", Not(Equal(answered.ID))), HaveField("Answer", BeNil())))
+			Expect(made(ctx, create("b")).ID).NotTo(Equal(waiting.ID))
+			Expect(made(ctx, keyed).ID).To(Equal(mine.ID), "an id is good for ever")
+
+			By("carrying out what was called before")
+			Expect(pending(ctx)).To(ContainElement(waiting.ID))
+			answer(ctx, waiting.ID, "it is made")
+			Expect(store.ToolCall(ctx, w.task.UID, waiting.ID)).To(HaveField("Answer.Text", "it is made"))
+		})
+
 		It("have the same id again with an agent's id that was lost, but not without", func(ctx SpecContext) {
 			keyed := create("a")
 			keyed.Key = "mine"
@@ -152,6 +175,43 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 			Expect(made(ctx, keyed)).To(And(HaveField("ID", call.ID), HaveField("Answer.Text", ContainSubstring("carried out before"))))
 			Expect(made(ctx, create("a")).ID).NotTo(Equal(call.ID))
 		})
+	})
+
+	It("keep what is noted of them until they are answered", func(ctx SpecContext) {
+		call := made(ctx, create("a"))
+		Expect(store.NoteToolCall(ctx, call.ID, "uid at generation 7")).To(Succeed())
+		Expect(store.ToolCall(ctx, w.task.UID, call.ID)).To(HaveField("Noted", "uid at generation 7"))
+		Expect(store.NoteToolCall(ctx, "unknown", "it")).To(MatchError(history.ErrNotFound))
+		answer(ctx, call.ID, "it is made")
+		Expect(store.NoteToolCall(ctx, call.ID, "it")).To(MatchError(history.ErrNotFound))
+	})
+
+	It("are one entry of the timeline each, whoever tells of them first", func(ctx SpecContext) {
+		tells := func(id, message, delivered string) history.Record {
+			details := map[string]string{history.ToolCallAbout: id}
+			if delivered != "" {
+				details[history.ToolCallDelivered] = delivered
+			}
+			return history.Record{Event: &history.DaemonEvent{Reason: "ToolCalled", Message: message, Details: details}}
+		}
+		answered := func(id string) {
+			GinkgoHelper()
+			Expect(store.RecordEvents(ctx, []history.Event{{ID: history.ToolCallEventID(w.task.UID, id), Task: w.task, Time: time.Now(),
+				Type: history.EventTypeTask, Reason: "ToolCalled", Actor: "task lead", Message: "the manager tells of " + id}})).To(Succeed())
+		}
+		answered("one")
+		w.append(tells("one", "not delivered", ""), tells("one", "delivered", "one"))
+		w.append(tells("two", "the daemon tells of two", ""), tells("two", "delivered", "two"))
+		answered("two")
+		w.append(history.Record{Event: &history.DaemonEvent{Reason: "ToolCalled", Message: "of no call"}}, history.Record{Event: &history.DaemonEvent{Reason: "ToolCalled", Message: "of no call"}})
+		w.append(history.Record{Event: &history.DaemonEvent{Reason: "RiskyToolCalled", Message: "another event", Details: map[string]string{history.ToolCallAbout: "one"}}})
+		page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 100})
+		Expect(err).NotTo(HaveOccurred())
+		var messages []string
+		for _, e := range page.Events {
+			messages = append(messages, e.Message)
+		}
+		Expect(messages).To(ConsistOf("the manager tells of one", "the daemon tells of two", "of no call", "of no call", "another event"))
 	})
 
 	It("are refused to attempts that are over, and to tasks that have not begun", func(ctx SpecContext) {

@@ -12,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/reason"
+	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 // state is how a task stands, as its supervisor thinks of it.
@@ -71,10 +72,12 @@ func tasksOf(supervisor string, all []*v1alpha1.Task) tasks {
 // named returns the task that an agent names: by the name of its Task, or by that without the name of
 // the supervisor, which task_create puts before it.
 func (of tasks) named(name string) *v1alpha1.Task {
-	if t := of.byName[name]; t != nil {
-		return t
+	for _, object := range toolcall.ObjectNames(of.supervisor, name) {
+		if t := of.byName[object]; t != nil {
+			return t
+		}
 	}
-	return of.byName[of.supervisor+"-"+name]
+	return nil
 }
 
 // find is named, with a refusal if there is no such task.
@@ -100,11 +103,7 @@ func (of tasks) begun(name string) (*v1alpha1.Task, error) {
 
 // nameOf returns the shortest name by which named finds a task.
 func (of tasks) nameOf(t *v1alpha1.Task) string {
-	short, ok := strings.CutPrefix(t.Name, of.supervisor+"-")
-	if found := of.named(short); ok && found != nil && found.Name == t.Name {
-		return short
-	}
-	return t.Name
+	return toolcall.ShortName(of.supervisor, t.Name, func(object string) bool { return of.byName[object] != nil })
 }
 
 // names lists tasks in a sentence.

@@ -53,6 +53,21 @@ func (s *Store) PendingToolCalls(_ context.Context, after int64, limit int) (pen
 	return pending, next, s.unavailable()
 }
 
+// NoteToolCall implements the controllers' stores.
+func (s *Store) NoteToolCall(_ context.Context, id, note string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.unavailable(); err != nil {
+		return err
+	}
+	i := s.indexOfCall(id)
+	if i < 0 {
+		return fmt.Errorf("%w: call %s", history.ErrNotFound, id)
+	}
+	s.calls[i].Noted = note
+	return nil
+}
+
 // AnswerToolCall implements the controllers' stores.
 func (s *Store) AnswerToolCall(_ context.Context, id string, answer toolcall.Answer) error {
 	s.mu.Lock()

@@ -5,6 +5,10 @@ UPDATE tool_calls SET delivered = now(), arguments = '',
     answer = CASE WHEN answered IS NULL THEN @lost::text ELSE answer END, answered = coalesce(answered, now())
 WHERE task_id = @task_id AND id = ANY (@ids::text[]) AND delivered IS NULL;
 
+-- name: EndToolCalls :exec
+-- The conversation in which they were made is taken back.
+UPDATE tool_calls SET delivered = now() WHERE task_id = @task_id AND delivered IS NULL;
+
 -- name: ToolCallByKey :one
 SELECT * FROM tool_calls WHERE task_id = @task_id AND call_key = @call_key AND call_key <> '';
 
@@ -14,7 +18,7 @@ SELECT * FROM tool_calls WHERE task_id = @task_id AND digest = @digest AND deliv
 ORDER BY ordinal DESC LIMIT 1;
 
 -- name: UnansweredToolCalls :one
-SELECT count(*) FROM tool_calls WHERE task_id = @task_id AND delivered IS NULL AND answered IS NULL;
+SELECT count(*) FROM tool_calls WHERE task_id = @task_id AND answered IS NULL;
 
 -- name: InsertToolCall :one
 INSERT INTO tool_calls (attempt, task_id, id, tool, call_key, digest, arguments)
@@ -41,6 +45,9 @@ SELECT sqlc.embed(c), t.uid, t.namespace, t.name
 FROM tool_calls c JOIN tasks t ON t.id = c.task_id
 WHERE c.answered IS NULL AND c.ordinal > @after::bigint
 ORDER BY c.ordinal LIMIT @up_to_rows;
+
+-- name: NoteToolCall :execrows
+UPDATE tool_calls SET noted = @noted WHERE id = @id AND answered IS NULL;
 
 -- name: AnswerToolCall :one
 UPDATE tool_calls c

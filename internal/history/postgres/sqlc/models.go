@@ -436,6 +436,7 @@ type ToolCall struct {
 	CallKey   string
 	Digest    string
 	Arguments []byte
+	Noted     string
 	Answer    string
 	Data      []byte
 	Bytes     int64

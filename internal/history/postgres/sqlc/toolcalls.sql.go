@@ -98,10 +98,20 @@ func (q *Queries) DropOldToolCalls(ctx context.Context, arg DropOldToolCallsPara
 	return err
 }
 
+const endToolCalls = `-- name: EndToolCalls :exec
+UPDATE tool_calls SET delivered = now() WHERE task_id = $1 AND delivered IS NULL
+`
+
+// The conversation in which they were made is taken back.
+func (q *Queries) EndToolCalls(ctx context.Context, taskID int32) error {
+	_, err := q.db.Exec(ctx, endToolCalls, taskID)
+	return err
+}
+
 const insertToolCall = `-- name: InsertToolCall :one
 INSERT INTO tool_calls (attempt, task_id, id, tool, call_key, digest, arguments)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
-RETURNING ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data, bytes
+RETURNING ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, noted, answer, data, bytes
 `
 
 type InsertToolCallParams struct {
@@ -138,6 +148,7 @@ func (q *Queries) InsertToolCall(ctx context.Context, arg InsertToolCallParams) 
 		&i.CallKey,
 		&i.Digest,
 		&i.Arguments,
+		&i.Noted,
 		&i.Answer,
 		&i.Data,
 		&i.Bytes,
@@ -156,6 +167,23 @@ func (q *Queries) KnowsToolCall(ctx context.Context, id string) (bool, error) {
 	return exists, err
 }
 
+const noteToolCall = `-- name: NoteToolCall :execrows
+UPDATE tool_calls SET noted = $1 WHERE id = $2 AND answered IS NULL
+`
+
+type NoteToolCallParams struct {
+	Noted string
+	ID    string
+}
+
+func (q *Queries) NoteToolCall(ctx context.Context, arg NoteToolCallParams) (int64, error) {
+	result, err := q.db.Exec(ctx, noteToolCall, arg.Noted, arg.ID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const notifyToolCall = `-- name: NotifyToolCall :exec
 SELECT pg_notify('clew_tool_calls', $1::text)
 `
@@ -166,7 +194,7 @@ func (q *Queries) NotifyToolCall(ctx context.Context, payload string) error {
 }
 
 const pendingToolCalls = `-- name: PendingToolCalls :many
-SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.answer, c.data, c.bytes, t.uid, t.namespace, t.name
+SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.noted, c.answer, c.data, c.bytes, t.uid, t.namespace, t.name
 FROM tool_calls c JOIN tasks t ON t.id = c.task_id
 WHERE c.answered IS NULL AND c.ordinal > $1::bigint
 ORDER BY c.ordinal LIMIT $2
@@ -206,6 +234,7 @@ func (q *Queries) PendingToolCalls(ctx context.Context, arg PendingToolCallsPara
 			&i.ToolCall.CallKey,
 			&i.ToolCall.Digest,
 			&i.ToolCall.Arguments,
+			&i.ToolCall.Noted,
 			&i.ToolCall.Answer,
 			&i.ToolCall.Data,
 			&i.ToolCall.Bytes,
@@ -224,7 +253,7 @@ func (q *Queries) PendingToolCalls(ctx context.Context, arg PendingToolCallsPara
 }
 
 const toolCall = `-- name: ToolCall :one
-SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.answer, c.data, c.bytes, t.uid, t.namespace, t.name
+SELECT c.ordinal, c.made, c.answered, c.delivered, c.attempt, c.task_id, c.refused, c.id, c.tool, c.call_key, c.digest, c.arguments, c.noted, c.answer, c.data, c.bytes, t.uid, t.namespace, t.name
 FROM tool_calls c JOIN tasks t ON t.id = c.task_id
 WHERE c.id = $1 AND t.uid = $2
 `
@@ -257,6 +286,7 @@ func (q *Queries) ToolCall(ctx context.Context, arg ToolCallParams) (ToolCallRow
 		&i.ToolCall.CallKey,
 		&i.ToolCall.Digest,
 		&i.ToolCall.Arguments,
+		&i.ToolCall.Noted,
 		&i.ToolCall.Answer,
 		&i.ToolCall.Data,
 		&i.ToolCall.Bytes,
@@ -268,7 +298,7 @@ func (q *Queries) ToolCall(ctx context.Context, arg ToolCallParams) (ToolCallRow
 }
 
 const toolCallByKey = `-- name: ToolCallByKey :one
-SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data, bytes FROM tool_calls WHERE task_id = $1 AND call_key = $2 AND call_key <> ''
+SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, noted, answer, data, bytes FROM tool_calls WHERE task_id = $1 AND call_key = $2 AND call_key <> ''
 `
 
 type ToolCallByKeyParams struct {
@@ -292,6 +322,7 @@ func (q *Queries) ToolCallByKey(ctx context.Context, arg ToolCallByKeyParams) (T
 		&i.CallKey,
 		&i.Digest,
 		&i.Arguments,
+		&i.Noted,
 		&i.Answer,
 		&i.Data,
 		&i.Bytes,
@@ -300,7 +331,7 @@ func (q *Queries) ToolCallByKey(ctx context.Context, arg ToolCallByKeyParams) (T
 }
 
 const unansweredToolCalls = `-- name: UnansweredToolCalls :one
-SELECT count(*) FROM tool_calls WHERE task_id = $1 AND delivered IS NULL AND answered IS NULL
+SELECT count(*) FROM tool_calls WHERE task_id = $1 AND answered IS NULL
 `
 
 func (q *Queries) UnansweredToolCalls(ctx context.Context, taskID int32) (int64, error) {
@@ -311,7 +342,7 @@ func (q *Queries) UnansweredToolCalls(ctx context.Context, taskID int32) (int64,
 }
 
 const undeliveredToolCall = `-- name: UndeliveredToolCall :one
-SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, answer, data, bytes FROM tool_calls WHERE task_id = $1 AND digest = $2 AND delivered IS NULL
+SELECT ordinal, made, answered, delivered, attempt, task_id, refused, id, tool, call_key, digest, arguments, noted, answer, data, bytes FROM tool_calls WHERE task_id = $1 AND digest = $2 AND delivered IS NULL
 ORDER BY ordinal DESC LIMIT 1
 `
 
@@ -337,6 +368,7 @@ func (q *Queries) UndeliveredToolCall(ctx context.Context, arg UndeliveredToolCa
 		&i.CallKey,
 		&i.Digest,
 		&i.Arguments,
+		&i.Noted,
 		&i.Answer,
 		&i.Data,
 		&i.Bytes,
