@@ -12,7 +12,7 @@ import (
 )
 
 // Record is one numbered entry that a task's daemon sends to history. Exactly one of
-// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move and Gap is set; a record with
+// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move, Gap, Request and RequestEnd is set; a record with
 // none of them (from a newer daemon) is counted and otherwise ignored.
 type Record struct {
 	// Sequence numbers the task's records: 1, 2, 3 … without gaps, across attempts.
@@ -38,6 +38,11 @@ type Record struct {
 	Move *MoveOperation
 	// Gap stands for lost records: those from this record's sequence through Gap.Through.
 	Gap *Gap
+	// Request is a tool call that begins to wait for an answer. One with the same id may follow, and
+	// changes nothing.
+	Request *ToolRequest
+	// RequestEnd is the id of a request that waits no longer.
+	RequestEnd string
 }
 
 // Gap describes lost records.

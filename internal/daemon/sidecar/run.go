@@ -13,6 +13,9 @@
 //     waits for it if the agent asks before it runs tools. If nothing has changed since the
 //     last checkpoint, and the agent was stopped for that one, it is named instead. A call
 //     that may have begun is never reported as guarded.
+//   - A tool about which the policy has a person asked runs only once it is approved, whatever is
+//     killed meanwhile; each answer counts once. An agent that does not ask before it runs tools is
+//     ended at the call.
 //   - The agent's calls of Clew's tools are answered within a bounded time, whatever is down.
 //     A checkpoint that the agent asks for is taken before the answer is sent. A call of a
 //     supervisor's tool that is repeated because its answer was lost takes effect once.
@@ -128,6 +131,7 @@ type daemon struct {
 	socket   *socket.Server
 	adapter  agent.Adapter
 	guard    *guard
+	asks     asks
 	pace     *pace.Pace
 	// comparing bounds what the agent has Clew compare.
 	comparing *pace.Pace
@@ -305,10 +309,14 @@ func (d *daemon) begin(ctx context.Context) error {
 		return nil
 	}
 	// From now on the agent may change files, so the volume no longer counts as clean.
-	return d.volume.Journal.Update(func(s *journal.State) error {
+	err := d.volume.Journal.Update(func(s *journal.State) error {
 		s.Clean, s.Final = nil, nil
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return d.resumeRequests(ctx)
 }
 
 // findEnd asks the server for the last record's sequence, if the spool's end is damaged, so
@@ -364,6 +372,9 @@ func (d *daemon) work(ctx, work context.Context) error {
 		defer close(d.idle)
 		d.takeCheckpoints(running)
 	}()
+	if d.stoppedForCall() { // and a daemon was killed before the agent was
+		go d.killAgent(running)
+	}
 
 	err := d.awaitEnd(ctx, work, func() { stopRunning(); <-d.idle })
 	if cause := context.Cause(work); cause != nil {
@@ -424,6 +435,9 @@ func (d *daemon) listenForCommands(ctx context.Context) error {
 			wait.Reset()
 			if c.GetPublishLive() != nil {
 				d.askLive(c.GetPublishLive().GetId())
+			}
+			if c.GetAnswerRequest() != nil {
+				d.answer(ctx, c.GetAnswerRequest())
 			}
 			take := c.GetTakeCheckpoint()
 			if take == nil || d.ask(take) || full {

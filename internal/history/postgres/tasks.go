@@ -122,6 +122,9 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		}
 		began, every := l.row.Attempt, max(options.SnapshotEveryMessages, 0)
 		if created > 0 || attempt > l.row.Attempt || every != l.row.SnapshotEvery {
+			if attempt > l.row.Attempt {
+				l.row.Requests = nil
+			}
 			l.row.Attempt, l.row.SnapshotEvery = attempt, every
 			if err := l.save(ctx, q); err != nil {
 				return err
@@ -197,7 +200,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		LastRecordID: l.row.LastRecordID, LostRecords: l.row.LostRecords,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
-		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt,
+		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, Requests: l.row.Requests,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
 		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls,
 	})
@@ -302,6 +305,9 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 		if err := json.Unmarshal(t.AgentEnd, state.AgentEnd); err != nil {
 			return state, fmt.Errorf("read how the agent ended: %w", err)
 		}
+	}
+	if state.Requests, err = requestsOf(t.Requests); err != nil {
+		return state, err
 	}
 	state.ActiveAt = t.ActiveAt.Time
 	if t.ProblemReason != "" {
