@@ -323,7 +323,9 @@ func (d *decision) withdrawRewound() {
 // forgetTold forgets the answers that the agent of the active attempt was told when it started.
 func (d *decision) forgetTold(a *v1alpha1.Attempt) {
 	if a.AgentStartTime != nil {
-		d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Answer != nil && r.Waits == v1alpha1.WaitTask && r.Attempt < a.Number })
+		d.dropRequests(func(r v1alpha1.ToolRequest) bool {
+			return r.Answer != nil && r.Waits == v1alpha1.WaitTask && r.Attempt < a.Number
+		})
 	}
 }
 

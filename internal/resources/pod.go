@@ -161,14 +161,14 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		VolumeReleased: request.VolumeReleased,
 		Budgets:        request.Budgets,
 		Policy: daemonapi.Policy{
-			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
-			EverySeconds:          ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
-			LeastIntervalSeconds:  ptr.Deref(task.Spec.CheckpointPolicy.LeastIntervalSeconds, 10),
-			MaxFileBytes:          ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
-			RiskyTools:            riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
+			EveryToolCalls:          ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
+			EverySeconds:            ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
+			LeastIntervalSeconds:    ptr.Deref(task.Spec.CheckpointPolicy.LeastIntervalSeconds, 10),
+			MaxFileBytes:            ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
+			RiskyTools:              riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
 			ApprovalDeadlineSeconds: ptr.Deref(task.Spec.CheckpointPolicy.ApprovalDeadlineSeconds, 86400),
-			BeforeRun:             task.Spec.CheckpointPolicy.BeforeRun == v1alpha1.BeforeRunAlways,
-			SnapshotEveryMessages: int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),
+			BeforeRun:               task.Spec.CheckpointPolicy.BeforeRun == v1alpha1.BeforeRunAlways,
+			SnapshotEveryMessages:   int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),
 		},
 	}
 	origin := ""

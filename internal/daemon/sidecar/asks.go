@@ -1,6 +1,7 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,9 +27,8 @@ const (
 	// maxWaiting bounds the calls that wait for an answer at a time. It leaves room for the hooks of
 	// other tools: see socket.MaxAsking.
 	maxWaiting = 16
-	// returnWait is how long a hook that has lost its connection may take to ask again. After that,
-	// its call counts as given up.
-	returnWait = time.Minute
+	// defaultReturnWait is Config.ReturnWait, if that is left out.
+	defaultReturnWait = time.Minute
 	// maxSummary bounds, in bytes, how much of a tool's input is shown to whoever is asked.
 	maxSummary = 1000
 )
@@ -295,7 +295,7 @@ func (d *daemon) leaveRequest(id string) {
 
 // expectHook gives a request up if no hook waits for it after a while.
 func (d *daemon) expectHook(id string) {
-	time.AfterFunc(returnWait, func() {
+	time.AfterFunc(cmp.Or(d.cfg.ReturnWait, defaultReturnWait), func() {
 		d.asks.mu.Lock()
 		defer d.asks.mu.Unlock()
 		select {

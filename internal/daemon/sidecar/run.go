@@ -101,6 +101,9 @@ type Config struct {
 	ReportAfter time.Duration
 	// CallWait is how long a call of a supervisor's tool waits for its answer; 0 means 47 s.
 	CallWait time.Duration
+	// ReturnWait is how long a hook that has lost its connection may take to ask again, before its call
+	// counts as given up; 0 means a minute.
+	ReturnWait time.Duration
 	// OpenWait is how long to wait for another process to unlock the volume; 0 means 30 s.
 	OpenWait time.Duration
 	// ProcessorTime returns the processor time that the daemon has used; nil means what
