@@ -50,7 +50,8 @@ func (d *decision) followRequests() {
 }
 
 // noteRequests makes the status list the requests of the active attempt as its daemon reports them. One
-// that the daemon reports no longer was answered, or its call was given up.
+// that the daemon reports no longer was answered, or its call was given up. While the list is full,
+// further ones wait unlisted: taking one off that waits would lose its answer.
 func (d *decision) noteRequests(steps *int) {
 	a, state := d.active(), d.o.History.State
 	if a == nil || !d.o.History.Known || state.Attempt != a.Number || d.behind() {
@@ -61,7 +62,7 @@ func (d *decision) noteRequests(steps *int) {
 			!slices.ContainsFunc(state.Requests, func(q history.ToolRequest) bool { return q.ID == r.ID })
 	})
 	for _, q := range state.Requests {
-		if *steps == 0 {
+		if *steps == 0 || len(d.s.Requests) >= v1alpha1.MaxRequests {
 			return
 		}
 		if q.Attempt == a.Number && requestID.MatchString(q.ID) && findRequest(d.s.Requests, q.ID) == nil {
@@ -96,10 +97,6 @@ func (d *decision) addRequest(q history.ToolRequest) {
 	}
 	if q.StopsAgent {
 		r.Waits = v1alpha1.WaitTask
-	}
-	for len(d.s.Requests) >= v1alpha1.MaxRequests {
-		i := max(slices.IndexFunc(d.s.Requests, func(r v1alpha1.ToolRequest) bool { return r.Answer != nil }), 0)
-		d.s.Requests = slices.Delete(d.s.Requests, i, i+1)
 	}
 	d.s.Requests = append(d.s.Requests, r)
 	switch {

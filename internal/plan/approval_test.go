@@ -327,7 +327,7 @@ func TestARewindTakesACallBack(t *testing.T) {
 			s.record(v1alpha1.TriggerInterval)
 			s.step()
 			s.asks("1-a", option)
-			if option != nil && s.request("1-a").Waits == v1alpha1.WaitTask {
+			if s.request("1-a").Waits == v1alpha1.WaitTask {
 				s.agentIsStopped()
 			}
 			s.rewind("back", 1).step()
@@ -368,6 +368,32 @@ func TestManyRequestsAreFollowedInSteps(t *testing.T) {
 		t.Errorf("%d requests are listed", n)
 	}
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonWaitingForApproval, "and 15 more wait")
+}
+
+// A full list keeps what it has: a request that was taken off it would be listed again without its answer.
+func TestAFullListOfRequestsKeepsThem(t *testing.T) {
+	s := running(t)
+	s.o.History.State.Attempt = 1
+	for i := range v1alpha1.MaxRequests + 8 {
+		s.o.History.State.Requests = append(s.o.History.State.Requests, history.ToolRequest{ID: fmt.Sprintf("1-%d", i), Attempt: 1, Tool: "Bash", Since: s.now, Deadline: s.now.Add(time.Hour)})
+	}
+	for range 20 {
+		s.step()
+	}
+	if n := len(s.status().Requests); n != v1alpha1.MaxRequests {
+		t.Errorf("%d requests are listed", n)
+	}
+	s.decides("1-1", v1alpha1.AnswerApprove, "")
+	s.step()
+	if r := s.request("1-1"); r == nil || r.Answer == nil {
+		t.Errorf("the answered request is %+v", r)
+	}
+	for range 8 {
+		s.waitsNoLonger("1-1")
+	}
+	if s.request("1-32") == nil || s.request("1-33") != nil {
+		t.Errorf("the place of an answered request is not taken by the next: %+v", s.status().Requests)
+	}
 }
 
 // What a daemon reports comes from a pod: ids that nobody could name are not listed, and texts are bounded.

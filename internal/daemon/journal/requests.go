@@ -26,10 +26,8 @@ type Requests struct {
 type Request struct {
 	// ID is the request's own.
 	ID string `json:"id"`
-	// Key identifies the run of the hook that waits, and CallID the call in the agent's output; either
-	// may be empty.
-	Key    string `json:"key,omitempty"`
-	CallID string `json:"callID,omitempty"`
+	// Key identifies the run of the hook that waits; it may be empty.
+	Key string `json:"key,omitempty"`
 	// Record is what is sent of it, a daemonv1.ToolRequest as protobuf JSON.
 	Record json.RawMessage `json:"record"`
 	// StopsAgent is set if the agent was stopped for it.

@@ -29,8 +29,8 @@ const (
 	maxWaiting = 16
 	// defaultReturnWait is Config.ReturnWait, if that is left out.
 	defaultReturnWait = time.Minute
-	// maxSummary bounds, in bytes, how much of a tool's input is shown to whoever is asked.
-	maxSummary = 1000
+	// maxShownInput bounds, in bytes, how much of a tool's input is shown to whoever is asked.
+	maxShownInput = 1000
 )
 
 // attemptOverText and runEndingText tell an agent why a call is not carried out.
@@ -48,8 +48,8 @@ type asks struct {
 
 // askedCall is a tool call that a rule decides on.
 type askedCall struct {
-	// key identifies the run of the hook, callID the call; either may be empty.
-	key, callID string
+	// key identifies the run of the hook; empty if there is none.
+	key         string
 	tool, input string
 	cut         bool
 	rule        riskyTool
@@ -73,7 +73,7 @@ func (d *daemon) changeRequests(change func(*journal.Requests)) error {
 
 // decide returns why a tool whose hook waits must not run; "" if it may.
 func (d *daemon) decide(ctx context.Context, b wire.BeforeTool, rule riskyTool) (refused string) {
-	c := askedCall{key: b.Key, callID: b.ID, tool: b.Name, input: b.Input, cut: b.Cut, rule: rule}
+	c := askedCall{key: b.Key, tool: b.Name, input: b.Input, cut: b.Cut, rule: rule}
 	switch rule.action {
 	case v1alpha1.RiskyToolDeny:
 		d.recordOutcome(v1alpha1.EventToolRefused, d.riskyTool(b.ID, b.Name, true), nil,
@@ -165,8 +165,9 @@ func (d *daemon) openRequest(ctx context.Context, c askedCall) (id, refused stri
 	default:
 	}
 	all := d.requests()
+	// The ids of calls are the model's, and some give the same one to many calls.
 	known, found := findRequest(all, func(r journal.Request) bool {
-		return (r.Waits() || r.Answer != nil) && (c.key != "" && r.Key == c.key || c.callID != "" && r.CallID == c.callID)
+		return c.key != "" && r.Key == c.key && (r.Waits() || r.Answer != nil)
 	})
 	if !found {
 		waiting := 0
@@ -198,7 +199,7 @@ func (d *daemon) addRequest(ctx context.Context, c askedCall, all journal.Reques
 	digest := digestOf(input)
 	now := time.Now()
 	record := &daemonv1.ToolRequest{
-		Id: d.requestID(tool, digest, all.Made+1), Tool: tool, Input: clip.Marked(input, maxSummary), InputDigest: digest, Message: c.rule.message,
+		Id: d.requestID(tool, digest, all.Made+1), Tool: tool, Input: clip.Marked(input, maxShownInput), InputDigest: digest, Message: c.rule.message,
 		StopsAgent: stopsAgent, Since: timestamppb.New(now), Deadline: timestamppb.New(now.Add(d.cfg.Pod.Policy.ApprovalDeadline())),
 	}
 	note := fmt.Sprintf("Clew asks a person before the call of %s is carried out (request %s).", tool, record.GetId())
@@ -210,7 +211,7 @@ func (d *daemon) addRequest(ctx context.Context, c askedCall, all journal.Reques
 	if err != nil {
 		return journal.Request{}, err
 	}
-	request := journal.Request{ID: record.GetId(), Key: c.key, CallID: c.callID, Record: encoded, StopsAgent: stopsAgent}
+	request := journal.Request{ID: record.GetId(), Key: c.key, Record: encoded, StopsAgent: stopsAgent}
 	if err := d.changeRequests(func(all *journal.Requests) { all.Add(request) }); err != nil {
 		return request, err
 	}

@@ -56,7 +56,7 @@ func (d *daemon) requestStop(ctx context.Context, call record.Call, rule riskyTo
 	if stopsAgent(all) {
 		return nil // it is asked about the others when it makes them again
 	}
-	c := askedCall{callID: call.ID, tool: call.Name, input: call.Input, cut: call.Cut, rule: rule}
+	c := askedCall{tool: call.Name, input: call.Input, cut: call.Cut, rule: rule}
 	_, err := d.addRequest(ctx, c, all, true)
 	return err
 }

@@ -870,10 +870,8 @@ type BeginResponse struct {
 	// Numbers of the checkpoints recorded as lost by the gitstore, which may have
 	// them again; see BeginRequest.list_durable.
 	LostCheckpoints []int64 `protobuf:"varint,44,rep,packed,name=lost_checkpoints,json=lostCheckpoints,proto3" json:"lost_checkpoints,omitempty"`
-	// Absent if the server is older, or could not read them.
-	Budgets       *Budgets `protobuf:"bytes,45,opt,name=budgets,proto3" json:"budgets,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *BeginResponse) Reset() {
@@ -983,216 +981,6 @@ func (x *BeginResponse) GetLostCheckpoints() []int64 {
 	return nil
 }
 
-func (x *BeginResponse) GetBudgets() *Budgets {
-	if x != nil {
-		return x.Budgets
-	}
-	return nil
-}
-
-// Budgets are those that the task works under.
-type Budgets struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Sequence of the last record that is counted.
-	Through       int64     `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
-	Budgets       []*Budget `protobuf:"bytes,2,rep,name=budgets,proto3" json:"budgets,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Budgets) Reset() {
-	*x = Budgets{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Budgets) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Budgets) ProtoMessage() {}
-
-func (x *Budgets) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Budgets.ProtoReflect.Descriptor instead.
-func (*Budgets) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
-}
-
-func (x *Budgets) GetThrough() int64 {
-	if x != nil {
-		return x.Through
-	}
-	return 0
-}
-
-func (x *Budgets) GetBudgets() []*Budget {
-	if x != nil {
-		return x.Budgets
-	}
-	return nil
-}
-
-// Budget is what may be spent, and what was.
-type Budget struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whose it is: Task, Contract or Namespace. A daemon keeps to one that it does not know.
-	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
-	// The contract's name; empty for other scopes.
-	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// 0 stands for no limit.
-	Limit         *Amounts `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	Spent         *Amounts `protobuf:"bytes,4,opt,name=spent,proto3" json:"spent,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Budget) Reset() {
-	*x = Budget{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Budget) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Budget) ProtoMessage() {}
-
-func (x *Budget) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
-func (*Budget) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *Budget) GetScope() string {
-	if x != nil {
-		return x.Scope
-	}
-	return ""
-}
-
-func (x *Budget) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *Budget) GetLimit() *Amounts {
-	if x != nil {
-		return x.Limit
-	}
-	return nil
-}
-
-func (x *Budget) GetSpent() *Amounts {
-	if x != nil {
-		return x.Spent
-	}
-	return nil
-}
-
-// Amounts are what agents spend.
-type Amounts struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	InputTokens   int64                  `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
-	OutputTokens  int64                  `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
-	CostMicroUsd  int64                  `protobuf:"varint,3,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
-	ToolCalls     int64                  `protobuf:"varint,4,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
-	Checkpoints   int64                  `protobuf:"varint,5,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Amounts) Reset() {
-	*x = Amounts{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Amounts) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Amounts) ProtoMessage() {}
-
-func (x *Amounts) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Amounts.ProtoReflect.Descriptor instead.
-func (*Amounts) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *Amounts) GetInputTokens() int64 {
-	if x != nil {
-		return x.InputTokens
-	}
-	return 0
-}
-
-func (x *Amounts) GetOutputTokens() int64 {
-	if x != nil {
-		return x.OutputTokens
-	}
-	return 0
-}
-
-func (x *Amounts) GetCostMicroUsd() int64 {
-	if x != nil {
-		return x.CostMicroUsd
-	}
-	return 0
-}
-
-func (x *Amounts) GetToolCalls() int64 {
-	if x != nil {
-		return x.ToolCalls
-	}
-	return 0
-}
-
-func (x *Amounts) GetCheckpoints() int64 {
-	if x != nil {
-		return x.Checkpoints
-	}
-	return 0
-}
-
 // MoveResult is the result of a move of the conversation.
 type MoveResult struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1207,7 +995,7 @@ type MoveResult struct {
 
 func (x *MoveResult) Reset() {
 	*x = MoveResult{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1219,7 +1007,7 @@ func (x *MoveResult) String() string {
 func (*MoveResult) ProtoMessage() {}
 
 func (x *MoveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1232,7 +1020,7 @@ func (x *MoveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResult.ProtoReflect.Descriptor instead.
 func (*MoveResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MoveResult) GetOperationId() string {
@@ -1267,7 +1055,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1067,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1080,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Position) GetBranch() string {
@@ -1325,7 +1113,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1125,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1138,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -1363,16 +1151,14 @@ func (x *AppendRequest) GetRecords() []*Record {
 type AppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sequence up to which everything is stored.
-	LastSequence int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
-	// Absent if the server is older, or could not read them.
-	Budgets       *Budgets `protobuf:"bytes,2,opt,name=budgets,proto3" json:"budgets,omitempty"`
+	LastSequence  int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1170,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1183,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -1405,13 +1191,6 @@ func (x *AppendResponse) GetLastSequence() int64 {
 		return x.LastSequence
 	}
 	return 0
-}
-
-func (x *AppendResponse) GetBudgets() *Budgets {
-	if x != nil {
-		return x.Budgets
-	}
-	return nil
 }
 
 // Record is one numbered entry that the daemon sends, kept in its spool until it is
@@ -1435,6 +1214,8 @@ type Record struct {
 	//	*Record_AgentEnd
 	//	*Record_Move
 	//	*Record_Gap
+	//	*Record_ToolRequest
+	//	*Record_ToolRequestEnd
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1442,7 +1223,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1235,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1248,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -1577,6 +1358,24 @@ func (x *Record) GetGap() *Gap {
 	return nil
 }
 
+func (x *Record) GetToolRequest() *ToolRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Record_ToolRequest); ok {
+			return x.ToolRequest
+		}
+	}
+	return nil
+}
+
+func (x *Record) GetToolRequestEnd() *ToolRequestEnd {
+	if x != nil {
+		if x, ok := x.Body.(*Record_ToolRequestEnd); ok {
+			return x.ToolRequestEnd
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -1613,6 +1412,14 @@ type Record_Gap struct {
 	Gap *Gap `protobuf:"bytes,16,opt,name=gap,proto3,oneof"`
 }
 
+type Record_ToolRequest struct {
+	ToolRequest *ToolRequest `protobuf:"bytes,17,opt,name=tool_request,json=toolRequest,proto3,oneof"`
+}
+
+type Record_ToolRequestEnd struct {
+	ToolRequestEnd *ToolRequestEnd `protobuf:"bytes,18,opt,name=tool_request_end,json=toolRequestEnd,proto3,oneof"`
+}
+
 func (*Record_Message) isRecord_Body() {}
 
 func (*Record_Checkpoint) isRecord_Body() {}
@@ -1628,6 +1435,170 @@ func (*Record_AgentEnd) isRecord_Body() {}
 func (*Record_Move) isRecord_Body() {}
 
 func (*Record_Gap) isRecord_Body() {}
+
+func (*Record_ToolRequest) isRecord_Body() {}
+
+func (*Record_ToolRequestEnd) isRecord_Body() {}
+
+// ToolRequest is a tool call that waits for a person's answer. It may be sent more than once.
+type ToolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 63 bytes.
+	Id   string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Tool string `protobuf:"bytes,2,opt,name=tool,proto3" json:"tool,omitempty"`
+	// The beginning of the tool's input, masked, at most 1024 bytes.
+	Input string `protobuf:"bytes,3,opt,name=input,proto3" json:"input,omitempty"`
+	// SHA-256 of the masked input, in hexadecimal.
+	InputDigest string `protobuf:"bytes,4,opt,name=input_digest,json=inputDigest,proto3" json:"input_digest,omitempty"`
+	// The message of the task's rule; may be empty.
+	Message string `protobuf:"bytes,5,opt,name=message,proto3" json:"message,omitempty"`
+	// The agent is stopped, and the next attempt is told the answer; otherwise the call waits.
+	StopsAgent bool                   `protobuf:"varint,6,opt,name=stops_agent,json=stopsAgent,proto3" json:"stops_agent,omitempty"`
+	Since      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=since,proto3" json:"since,omitempty"`
+	Deadline   *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=deadline,proto3" json:"deadline,omitempty"`
+	// Why a rule refuses the call, so that nobody is asked; else empty.
+	Refused       string `protobuf:"bytes,9,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolRequest) Reset() {
+	*x = ToolRequest{}
+	mi := &file_v1_daemon_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolRequest) ProtoMessage() {}
+
+func (x *ToolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolRequest.ProtoReflect.Descriptor instead.
+func (*ToolRequest) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ToolRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ToolRequest) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *ToolRequest) GetInput() string {
+	if x != nil {
+		return x.Input
+	}
+	return ""
+}
+
+func (x *ToolRequest) GetInputDigest() string {
+	if x != nil {
+		return x.InputDigest
+	}
+	return ""
+}
+
+func (x *ToolRequest) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *ToolRequest) GetStopsAgent() bool {
+	if x != nil {
+		return x.StopsAgent
+	}
+	return false
+}
+
+func (x *ToolRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+func (x *ToolRequest) GetDeadline() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Deadline
+	}
+	return nil
+}
+
+func (x *ToolRequest) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
+// ToolRequestEnd says that a ToolRequest waits no longer: it was answered, or the call was given up.
+type ToolRequestEnd struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ToolRequestEnd) Reset() {
+	*x = ToolRequestEnd{}
+	mi := &file_v1_daemon_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ToolRequestEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ToolRequestEnd) ProtoMessage() {}
+
+func (x *ToolRequestEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ToolRequestEnd.ProtoReflect.Descriptor instead.
+func (*ToolRequestEnd) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ToolRequestEnd) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
 
 // AgentEnd is how an agent ended that failed.
 type AgentEnd struct {
@@ -1646,7 +1617,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1658,7 +1629,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1671,7 +1642,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1730,7 +1701,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1713,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1726,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Move) GetOperationId() string {
@@ -1831,7 +1802,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1814,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1827,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Rewound) GetScope() string {
@@ -1900,7 +1871,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1912,7 +1883,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1925,7 +1896,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -1954,7 +1925,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +1937,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +1950,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Piece) GetData() []byte {
@@ -2003,7 +1974,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +1986,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +1999,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -2065,7 +2036,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2048,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2061,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Message) GetRole() Role {
@@ -2156,7 +2127,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2139,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2152,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ToolCall) GetId() string {
@@ -2227,7 +2198,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2239,7 +2210,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2252,7 +2223,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -2307,7 +2278,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2290,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2303,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2382,7 +2353,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2365,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2378,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Event) GetReason() string {
@@ -2481,7 +2452,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2493,7 +2464,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2506,7 +2477,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2740,7 +2711,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +2723,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +2736,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2806,7 +2777,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2818,7 +2789,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2831,7 +2802,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -2880,7 +2851,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +2863,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +2876,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2933,7 +2904,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2945,7 +2916,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2958,7 +2929,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -3005,7 +2976,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +2988,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3001,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -3077,7 +3048,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3060,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3073,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -3122,7 +3093,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3105,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3118,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -3166,7 +3137,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3149,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3162,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -3212,7 +3183,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3195,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3208,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -3269,7 +3240,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3252,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3265,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 type Command struct {
@@ -3303,6 +3274,7 @@ type Command struct {
 	//
 	//	*Command_TakeCheckpoint
 	//	*Command_PublishLive
+	//	*Command_AnswerRequest
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3310,7 +3282,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3294,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3307,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -3363,6 +3335,15 @@ func (x *Command) GetPublishLive() *PublishLive {
 	return nil
 }
 
+func (x *Command) GetAnswerRequest() *AnswerRequest {
+	if x != nil {
+		if x, ok := x.Command.(*Command_AnswerRequest); ok {
+			return x.AnswerRequest
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -3375,9 +3356,85 @@ type Command_PublishLive struct {
 	PublishLive *PublishLive `protobuf:"bytes,2,opt,name=publish_live,json=publishLive,proto3,oneof"`
 }
 
+type Command_AnswerRequest struct {
+	AnswerRequest *AnswerRequest `protobuf:"bytes,3,opt,name=answer_request,json=answerRequest,proto3,oneof"`
+}
+
 func (*Command_TakeCheckpoint) isCommand_Command() {}
 
 func (*Command_PublishLive) isCommand_Command() {}
+
+func (*Command_AnswerRequest) isCommand_Command() {}
+
+// AnswerRequest is the answer to a ToolRequest, which counts once. Older daemons ask for none.
+type AnswerRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Approved bool                   `protobuf:"varint,2,opt,name=approved,proto3" json:"approved,omitempty"`
+	// Who answered, and why; for people and for the agent.
+	By            string `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AnswerRequest) Reset() {
+	*x = AnswerRequest{}
+	mi := &file_v1_daemon_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AnswerRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AnswerRequest) ProtoMessage() {}
+
+func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AnswerRequest.ProtoReflect.Descriptor instead.
+func (*AnswerRequest) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *AnswerRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *AnswerRequest) GetApproved() bool {
+	if x != nil {
+		return x.Approved
+	}
+	return false
+}
+
+func (x *AnswerRequest) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *AnswerRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
 
 // PublishLive requests that the files are pushed to the gitstore as they are, without
 // stopping the agent: to the ref refs/clew/<task UID>/live. The daemon answers with
@@ -3653,7 +3710,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\x12\x1e\n" +
 	"\vmay_be_lost\x18\x04 \x01(\bR\tmayBeLost\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\x03R\bposition\x12\x1b\n" +
-	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\xbe\x04\n" +
+	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\x8b\x04\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +
@@ -3665,23 +3722,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x05moves\x18) \x03(\v2\x1a.clew.daemon.v1.MoveResultR\x05moves\x12'\n" +
 	"\x0fsequenced_moves\x18* \x01(\bR\x0esequencedMoves\x12/\n" +
 	"\x13durable_checkpoints\x18+ \x03(\x03R\x12durableCheckpoints\x12)\n" +
-	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\x121\n" +
-	"\abudgets\x18- \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"U\n" +
-	"\aBudgets\x12\x18\n" +
-	"\athrough\x18\x01 \x01(\x03R\athrough\x120\n" +
-	"\abudgets\x18\x02 \x03(\v2\x16.clew.daemon.v1.BudgetR\abudgets\"\x90\x01\n" +
-	"\x06Budget\x12\x14\n" +
-	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
-	"\x05limit\x18\x03 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05limit\x12-\n" +
-	"\x05spent\x18\x04 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05spent\"\xb8\x01\n" +
-	"\aAmounts\x12!\n" +
-	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
-	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12$\n" +
-	"\x0ecost_micro_usd\x18\x03 \x01(\x03R\fcostMicroUsd\x12\x1d\n" +
-	"\n" +
-	"tool_calls\x18\x04 \x01(\x03R\ttoolCalls\x12 \n" +
-	"\vcheckpoints\x18\x05 \x01(\x03R\vcheckpoints\"\x7f\n" +
+	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\"\x7f\n" +
 	"\n" +
 	"MoveResult\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x124\n" +
@@ -3693,10 +3734,9 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"tool_calls\x18\x03 \x01(\x03R\ttoolCalls\"A\n" +
 	"\rAppendRequest\x120\n" +
-	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"h\n" +
+	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"5\n" +
 	"\x0eAppendResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\x121\n" +
-	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\x9a\x04\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xa8\x05\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -3712,8 +3752,23 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x05piece\x18\x0e \x01(\v2\x15.clew.daemon.v1.PieceH\x00R\x05piece\x127\n" +
 	"\tagent_end\x18P \x01(\v2\x18.clew.daemon.v1.AgentEndH\x00R\bagentEnd\x12*\n" +
 	"\x04move\x18\x0f \x01(\v2\x14.clew.daemon.v1.MoveH\x00R\x04move\x12'\n" +
-	"\x03gap\x18\x10 \x01(\v2\x13.clew.daemon.v1.GapH\x00R\x03gapB\x06\n" +
-	"\x04body\"\x87\x01\n" +
+	"\x03gap\x18\x10 \x01(\v2\x13.clew.daemon.v1.GapH\x00R\x03gap\x12@\n" +
+	"\ftool_request\x18\x11 \x01(\v2\x1b.clew.daemon.v1.ToolRequestH\x00R\vtoolRequest\x12J\n" +
+	"\x10tool_request_end\x18\x12 \x01(\v2\x1e.clew.daemon.v1.ToolRequestEndH\x00R\x0etoolRequestEndB\x06\n" +
+	"\x04body\"\xa9\x02\n" +
+	"\vToolRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x14\n" +
+	"\x05input\x18\x03 \x01(\tR\x05input\x12!\n" +
+	"\finput_digest\x18\x04 \x01(\tR\vinputDigest\x12\x18\n" +
+	"\amessage\x18\x05 \x01(\tR\amessage\x12\x1f\n" +
+	"\vstops_agent\x18\x06 \x01(\bR\n" +
+	"stopsAgent\x120\n" +
+	"\x05since\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x126\n" +
+	"\bdeadline\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x18\n" +
+	"\arefused\x18\t \x01(\tR\arefused\" \n" +
+	"\x0eToolRequestEnd\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x87\x01\n" +
 	"\bAgentEnd\x12\x1b\n" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
@@ -3852,11 +3907,17 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x121\n" +
 	"\amessage\x18\x03 \x01(\v2\x17.clew.daemon.v1.MessageR\amessage\"\x11\n" +
-	"\x0fCommandsRequest\"\xa1\x01\n" +
+	"\x0fCommandsRequest\"\xe9\x01\n" +
 	"\aCommand\x12I\n" +
 	"\x0ftake_checkpoint\x18\x01 \x01(\v2\x1e.clew.daemon.v1.TakeCheckpointH\x00R\x0etakeCheckpoint\x12@\n" +
-	"\fpublish_live\x18\x02 \x01(\v2\x1b.clew.daemon.v1.PublishLiveH\x00R\vpublishLiveB\t\n" +
-	"\acommand\"\x1d\n" +
+	"\fpublish_live\x18\x02 \x01(\v2\x1b.clew.daemon.v1.PublishLiveH\x00R\vpublishLive\x12F\n" +
+	"\x0eanswer_request\x18\x03 \x01(\v2\x1d.clew.daemon.v1.AnswerRequestH\x00R\ranswerRequestB\t\n" +
+	"\acommand\"c\n" +
+	"\rAnswerRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
+	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x1d\n" +
 	"\vPublishLive\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"\x85\x01\n" +
 	"\x11ReportLiveRequest\x12\x0e\n" +
@@ -3918,37 +3979,37 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*BeginRequest)(nil),             // 11: clew.daemon.v1.BeginRequest
 	(*Source)(nil),                   // 12: clew.daemon.v1.Source
 	(*BeginResponse)(nil),            // 13: clew.daemon.v1.BeginResponse
-	(*Budgets)(nil),                  // 14: clew.daemon.v1.Budgets
-	(*Budget)(nil),                   // 15: clew.daemon.v1.Budget
-	(*Amounts)(nil),                  // 16: clew.daemon.v1.Amounts
-	(*MoveResult)(nil),               // 17: clew.daemon.v1.MoveResult
-	(*Position)(nil),                 // 18: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 19: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 20: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 21: clew.daemon.v1.Record
-	(*AgentEnd)(nil),                 // 22: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 23: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 24: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 25: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 26: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 27: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 28: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 29: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 30: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 31: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 32: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 33: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 34: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 35: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 36: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 37: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 38: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 39: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 40: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 41: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 42: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 43: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 44: clew.daemon.v1.Command
+	(*MoveResult)(nil),               // 14: clew.daemon.v1.MoveResult
+	(*Position)(nil),                 // 15: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 16: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 17: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 18: clew.daemon.v1.Record
+	(*ToolRequest)(nil),              // 19: clew.daemon.v1.ToolRequest
+	(*ToolRequestEnd)(nil),           // 20: clew.daemon.v1.ToolRequestEnd
+	(*AgentEnd)(nil),                 // 21: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 22: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 23: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 24: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 25: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 26: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 27: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 28: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 29: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 30: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 31: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 32: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 33: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 34: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 35: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 36: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 37: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 38: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 39: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 40: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 41: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 42: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 43: clew.daemon.v1.Command
+	(*AnswerRequest)(nil),            // 44: clew.daemon.v1.AnswerRequest
 	(*PublishLive)(nil),              // 45: clew.daemon.v1.PublishLive
 	(*ReportLiveRequest)(nil),        // 46: clew.daemon.v1.ReportLiveRequest
 	(*ReportLiveResponse)(nil),       // 47: clew.daemon.v1.ReportLiveResponse
@@ -3961,62 +4022,62 @@ var file_v1_daemon_proto_depIdxs = []int32{
 	50, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
 	10, // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	12, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	33, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	18, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	17, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
-	14, // 7: clew.daemon.v1.BeginResponse.budgets:type_name -> clew.daemon.v1.Budgets
-	15, // 8: clew.daemon.v1.Budgets.budgets:type_name -> clew.daemon.v1.Budget
-	16, // 9: clew.daemon.v1.Budget.limit:type_name -> clew.daemon.v1.Amounts
-	16, // 10: clew.daemon.v1.Budget.spent:type_name -> clew.daemon.v1.Amounts
-	18, // 11: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
-	21, // 12: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	14, // 13: clew.daemon.v1.AppendResponse.budgets:type_name -> clew.daemon.v1.Budgets
-	50, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	28, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	33, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	31, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	32, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	26, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	22, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	23, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	25, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	24, // 23: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
-	0,  // 24: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	29, // 25: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	30, // 26: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	27, // 27: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	27, // 28: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	27, // 29: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	27, // 30: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	49, // 31: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	50, // 32: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	37, // 33: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	18, // 34: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	36, // 35: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	34, // 36: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	35, // 37: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	31, // 38: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	18, // 39: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	42, // 40: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	50, // 41: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	28, // 42: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	48, // 43: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	45, // 44: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	32, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	15, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	14, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
+	15, // 7: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
+	18, // 8: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	50, // 9: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	27, // 10: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	32, // 11: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	30, // 12: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	31, // 13: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	25, // 14: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	21, // 15: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	22, // 16: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	24, // 17: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	19, // 18: clew.daemon.v1.Record.tool_request:type_name -> clew.daemon.v1.ToolRequest
+	20, // 19: clew.daemon.v1.Record.tool_request_end:type_name -> clew.daemon.v1.ToolRequestEnd
+	50, // 20: clew.daemon.v1.ToolRequest.since:type_name -> google.protobuf.Timestamp
+	50, // 21: clew.daemon.v1.ToolRequest.deadline:type_name -> google.protobuf.Timestamp
+	23, // 22: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	0,  // 23: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	28, // 24: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	29, // 25: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	26, // 26: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	26, // 27: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	26, // 28: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	26, // 29: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	49, // 30: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	50, // 31: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	36, // 32: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	15, // 33: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	35, // 34: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	33, // 35: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	34, // 36: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	30, // 37: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	15, // 38: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	41, // 39: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	50, // 40: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	27, // 41: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	48, // 42: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	45, // 43: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	44, // 44: clew.daemon.v1.Command.answer_request:type_name -> clew.daemon.v1.AnswerRequest
 	11, // 45: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	19, // 46: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	38, // 47: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	40, // 48: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	43, // 49: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	16, // 46: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	37, // 47: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	39, // 48: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	42, // 49: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
 	8,  // 50: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
 	46, // 51: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
 	6,  // 52: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
 	3,  // 53: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
 	1,  // 54: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
 	13, // 55: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	20, // 56: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	39, // 57: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	41, // 58: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	44, // 59: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	17, // 56: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	38, // 57: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	40, // 58: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	43, // 59: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
 	9,  // 60: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
 	47, // 61: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
 	7,  // 62: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
@@ -4034,7 +4095,7 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[20].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[17].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
@@ -4043,10 +4104,13 @@ func file_v1_daemon_proto_init() {
 		(*Record_AgentEnd)(nil),
 		(*Record_Move)(nil),
 		(*Record_Gap)(nil),
+		(*Record_ToolRequest)(nil),
+		(*Record_ToolRequestEnd)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[43].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[42].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
+		(*Command_AnswerRequest)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -49,23 +49,6 @@ type Branch struct {
 	HeadDigest       []byte
 }
 
-type Budget struct {
-	Namespace         string
-	Scope             string
-	Name              string
-	UpdatedAt         time.Time
-	InputTokens       int64
-	OutputTokens      int64
-	CostMicroUsd      int64
-	ToolCalls         int64
-	Checkpoints       int64
-	SpentInputTokens  int64
-	SpentOutputTokens int64
-	SpentCostMicroUsd int64
-	SpentToolCalls    int64
-	SpentCheckpoints  int64
-}
-
 type Checkpoint struct {
 	Time            time.Time
 	BranchID        int64
@@ -360,12 +343,7 @@ type Task struct {
 	GoneSince         pgtype.Timestamptz
 	DeletionSince     pgtype.Timestamptz
 	CodeDeletionSince pgtype.Timestamptz
-	ProblemAt         pgtype.Timestamptz
-	SpentInputTokens  int64
-	SpentOutputTokens int64
-	SpentCostMicroUsd int64
-	SpentToolCalls    int64
-	Contract          string
+	Requests          []byte
 }
 
 type TaskSpec struct {
@@ -409,16 +387,6 @@ type TaskSummary struct {
 	LastState    string
 }
 
-type TaskUsage struct {
-	TaskUid      string
-	Namespace    string
-	EventBytes   int64
-	CallBytes    int64
-	LeftOut      int64
-	LeftOutSince pgtype.Timestamptz
-	NotedAt      time.Time
-}
-
 type ToolCall struct {
 	Ordinal   int64
 	Made      time.Time
@@ -434,7 +402,6 @@ type ToolCall struct {
 	Arguments []byte
 	Answer    string
 	Data      []byte
-	Bytes     int64
 }
 
 type Verification struct {
