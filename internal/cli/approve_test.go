@@ -53,7 +53,7 @@ func TestApproveTheOnlyCallThatWaits(t *testing.T) {
 	out, _ = b.must("approve", "walker", "--reason", "checked the diff")
 	wantText(t, "output", "task.clew.dev/walker request 3-9f86d081: approved\n", out)
 	b.get(task)
-	want := []v1alpha1.Decision{{RequestID: "3-9f86d081", Answer: v1alpha1.AnswerApprove, Reason: "checked the diff"}}
+	want := []v1alpha1.Decision{{RequestID: "3-9f86d081", Answer: v1alpha1.AnswerApprove, Reason: "checked the diff", DecidedBy: "admin"}}
 	if d := cmp.Diff(want, task.Spec.Decisions); d != "" {
 		t.Errorf("spec.decisions (-want +got):\n%s", d)
 	}
@@ -75,7 +75,7 @@ func TestOneOfSeveralCallsIsNamed(t *testing.T) {
 	out, _ := b.must("deny", "walker", "3-60", "--reason", "use a branch", "--wait=false")
 	wantText(t, "output", "task.clew.dev/walker request 3-60303ae2: answer requested\n", out)
 	b.get(task)
-	want := []v1alpha1.Decision{{RequestID: "3-60303ae2", Answer: v1alpha1.AnswerDeny, Reason: "use a branch"}}
+	want := []v1alpha1.Decision{{RequestID: "3-60303ae2", Answer: v1alpha1.AnswerDeny, Reason: "use a branch", DecidedBy: "admin"}}
 	if d := cmp.Diff(want, task.Spec.Decisions); d != "" {
 		t.Errorf("spec.decisions (-want +got):\n%s", d)
 	}
@@ -107,7 +107,7 @@ func TestApproveMakesRoom(t *testing.T) {
 	wantText(t, "decisions", "1-0 3-new", strings.Join(left, " "))
 }
 
-// TestApproveNeedsItsVerb: whoever may change Tasks may not answer for that.
+// TestApproveIsRefusedInPlainWords: who may not answer is told whom to ask.
 func TestApproveIsRefusedInPlainWords(t *testing.T) {
 	b := newBench(t)
 	b.asking("walker", "3-9f86d081")

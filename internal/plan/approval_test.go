@@ -275,6 +275,7 @@ func TestATaskWhoseAgentIsStoppedForACallWaitsWithoutAPod(t *testing.T) {
 		t.Errorf("the status still lists %+v", s.status().Requests)
 	}
 	s.podGone()
+	s.after(time.Hour).step()
 	if pod := s.wantStarted(4); pod.Answers != nil || pod.Prompt != "" {
 		t.Errorf("the answer is told again: %+v", pod)
 	}

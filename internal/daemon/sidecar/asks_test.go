@@ -49,8 +49,8 @@ func pushHook(ctx context.Context, w *daemontest.World, id string) <-chan hookRe
 	return done
 }
 
-// expectAnswer waits for what a hook is answered.
-func expectAnswer(t *testing.T, done <-chan hookResult, want string) {
+// expectHookAnswer waits for what a hook is answered.
+func expectHookAnswer(t *testing.T, done <-chan hookResult, want string) {
 	t.Helper()
 	select {
 	case got := <-done:
@@ -129,10 +129,10 @@ func TestACallWaitsForAPersonsAnswer(t *testing.T) {
 			if c.approved {
 				a.Next(wire.TypeThaw) // the checkpoint before the tool runs
 			}
-			expectAnswer(t, hook, c.want)
+			expectHookAnswer(t, hook, c.want)
 			awaitEnded(t, w, q.GetId())
 			// The same call again is not asked about again.
-			expectAnswer(t, pushHook(t.Context(), w, "t-1"), c.want)
+			expectHookAnswer(t, pushHook(t.Context(), w, "t-1"), c.want)
 			if all, _ := requestsOf(w); len(all) != 1 {
 				t.Errorf("the requests are %v", all)
 			}
@@ -154,7 +154,7 @@ func TestTheSameCallLaterIsAskedAboutAnew(t *testing.T) {
 		q := awaitRequest(t, w, n+1)
 		ids[q.GetId()] = true
 		w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), By: "alice"})
-		expectAnswer(t, hook, "The call of Bash was denied by alice. Do not make it again; go on without it.")
+		expectHookAnswer(t, hook, "The call of Bash was denied by alice. Do not make it again; go on without it.")
 	}
 	if len(ids) != 3 {
 		t.Errorf("the requests have the ids %v", ids)
@@ -178,7 +178,7 @@ func TestAWaitSurvivesTheDaemon(t *testing.T) {
 		t.Errorf("the request of the next daemon is %s, want %s", again.GetId(), q.GetId())
 	}
 	w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), By: "alice", Reason: "no"})
-	expectAnswer(t, hook, "The call of Bash was denied by alice: no. Do not make it again; go on without it.")
+	expectHookAnswer(t, hook, "The call of Bash was denied by alice: no. Do not make it again; go on without it.")
 	finish(a, d, 0)
 }
 
@@ -199,7 +199,7 @@ func TestACallThatIsGivenUpWaitsNoLonger(t *testing.T) {
 		t.Error("the request that was given up is used again")
 	}
 	a.Send(wire.TypeExit, wire.Exit{Code: 0})
-	expectAnswer(t, hook, "This run of the agent is ending: the call is not carried out.")
+	expectHookAnswer(t, hook, "This run of the agent is ending: the call is not carried out.")
 	a.Next(wire.TypeRelease)
 	d.End()
 	all, _ := requestsOf(w)
