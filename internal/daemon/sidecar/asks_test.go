@@ -131,8 +131,6 @@ func TestACallWaitsForAPersonsAnswer(t *testing.T) {
 			}
 			expectHookAnswer(t, hook, c.want)
 			awaitEnded(t, w, q.GetId())
-			// The same call again is not asked about again.
-			expectHookAnswer(t, pushHook(t.Context(), w, "t-1"), c.want)
 			if all, _ := requestsOf(w); len(all) != 1 {
 				t.Errorf("the requests are %v", all)
 			}
@@ -143,43 +141,27 @@ func TestACallWaitsForAPersonsAnswer(t *testing.T) {
 	}
 }
 
-// An identical call later is another one.
+// An identical call later is another one, also if the model gives it the same id.
 func TestTheSameCallLaterIsAskedAboutAnew(t *testing.T) {
-	w := askWorld(t, "GeminiCLI")
-	d := w.Start(1)
-	a := w.Dial("s")
-	ids := map[string]bool{}
-	for n := range 3 {
-		hook := pushHook(t.Context(), w, "") // an agent that tells no ids
-		q := awaitRequest(t, w, n+1)
-		ids[q.GetId()] = true
-		w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), By: "alice"})
-		expectHookAnswer(t, hook, "The call of Bash was denied by alice. Do not make it again; go on without it.")
+	for agent, id := range map[string]string{"GeminiCLI": "", "ClaudeCode": "t-1"} {
+		t.Run(agent, func(t *testing.T) {
+			w := askWorld(t, agent)
+			d := w.Start(1)
+			a := w.Dial("s")
+			ids := map[string]bool{}
+			for n := range 3 {
+				hook := pushHook(t.Context(), w, id)
+				q := awaitRequest(t, w, n+1)
+				ids[q.GetId()] = true
+				w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), By: "alice"})
+				expectHookAnswer(t, hook, "The call of Bash was denied by alice. Do not make it again; go on without it.")
+			}
+			if len(ids) != 3 {
+				t.Errorf("the requests have the ids %v", ids)
+			}
+			finish(a, d, 0)
+		})
 	}
-	if len(ids) != 3 {
-		t.Errorf("the requests have the ids %v", ids)
-	}
-	finish(a, d, 0)
-}
-
-func TestAWaitSurvivesTheDaemon(t *testing.T) {
-	w := askWorld(t, "ClaudeCode")
-	d := w.Start(1)
-	a := w.Dial("s")
-	a.Say(claudeInit)
-	a.Recorded()
-	hook := pushHook(t.Context(), w, "t-1")
-	q := awaitRequest(t, w, 1)
-	d.End()
-	gomega.NewWithT(t).Consistently(hook).WithTimeout(50*time.Millisecond).ShouldNot(gomega.Receive(), "the tool may run since the daemon has ended")
-	d = w.Start(1)
-	a = w.DialFrom("s", a.Sent+1)
-	if again := awaitRequest(t, w, 2); again.GetId() != q.GetId() {
-		t.Errorf("the request of the next daemon is %s, want %s", again.GetId(), q.GetId())
-	}
-	w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), By: "alice", Reason: "no"})
-	expectHookAnswer(t, hook, "The call of Bash was denied by alice: no. Do not make it again; go on without it.")
-	finish(a, d, 0)
 }
 
 func TestACallThatIsGivenUpWaitsNoLonger(t *testing.T) {
