@@ -343,6 +343,7 @@ type Task struct {
 	GoneSince         pgtype.Timestamptz
 	DeletionSince     pgtype.Timestamptz
 	CodeDeletionSince pgtype.Timestamptz
+	ProblemAt         pgtype.Timestamptz
 	Requests          []byte
 }
 
@@ -387,6 +388,16 @@ type TaskSummary struct {
 	LastState    string
 }
 
+type TaskUsage struct {
+	TaskUid      string
+	Namespace    string
+	EventBytes   int64
+	CallBytes    int64
+	LeftOut      int64
+	LeftOutSince pgtype.Timestamptz
+	NotedAt      time.Time
+}
+
 type ToolCall struct {
 	Ordinal   int64
 	Made      time.Time
@@ -402,6 +413,7 @@ type ToolCall struct {
 	Arguments []byte
 	Answer    string
 	Data      []byte
+	Bytes     int64
 }
 
 type Verification struct {

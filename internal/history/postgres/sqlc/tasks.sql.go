@@ -99,7 +99,8 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 const keySizes = `-- name: KeySizes :many
 SELECT k.key::text AS key, sum(k.bytes)::bigint AS bytes
 FROM (SELECT t.namespace AS key, t.stored_bytes AS bytes FROM tasks t
-    UNION ALL SELECT s.namespace, s.bytes FROM task_specs s) k
+    UNION ALL SELECT s.namespace, s.bytes FROM task_specs s
+    UNION ALL SELECT u.namespace, u.event_bytes + u.call_bytes FROM task_usage u) k
 GROUP BY k.key
 `
 
@@ -155,7 +156,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, requests FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, problem_at, requests FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Keeps others from writing to the task until the transaction ends. Its branch must be
@@ -196,13 +197,14 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.GoneSince,
 		&i.DeletionSince,
 		&i.CodeDeletionSince,
+		&i.ProblemAt,
 		&i.Requests,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, requests FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, problem_at, requests FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Keeps others from writing to the task and from forking it.
@@ -241,6 +243,7 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.GoneSince,
 		&i.DeletionSince,
 		&i.CodeDeletionSince,
+		&i.ProblemAt,
 		&i.Requests,
 	)
 	return i, err
@@ -251,7 +254,8 @@ SELECT coalesce(sum(k.bytes) FILTER (WHERE k.key = $1::text), 0)::bigint AS own,
     coalesce(sum(k.bytes) FILTER (WHERE k.key <> $1::text), 0)::bigint AS others
 FROM (
     SELECT n.key, (SELECT coalesce(sum(t.stored_bytes), 0) FROM tasks t WHERE t.namespace = n.key)
-        + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = n.key) AS bytes
+        + (SELECT coalesce(sum(s.bytes), 0) FROM task_specs s WHERE s.namespace = n.key)
+        + (SELECT coalesce(sum(u.event_bytes + u.call_bytes), 0) FROM task_usage u WHERE u.namespace = n.key) AS bytes
     FROM (SELECT $1::text AS key UNION SELECT o.key FROM namespaces o WHERE o.name = split_part($1::text, '@', 1)) n
 ) k
 `
@@ -324,6 +328,32 @@ type RefreshSummariesParams struct {
 // Tasks that are currently being written to are left for the next time.
 func (q *Queries) RefreshSummaries(ctx context.Context, arg RefreshSummariesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, refreshSummaries, arg.Namespace, arg.UpToRows)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const reportProblem = `-- name: ReportProblem :execrows
+UPDATE tasks SET problem_reason = $1, problem_message = $2, problem_at = now()
+WHERE uid = $3 AND (problem_at IS NULL OR problem_at <= now() - make_interval(secs => $4::float) OR problem_at > now())
+`
+
+type ReportProblemParams struct {
+	Reason  string
+	Message string
+	Uid     string
+	Seconds float64
+}
+
+// Not if it was changed a moment ago. A clock that was put back does not keep it from being changed.
+func (q *Queries) ReportProblem(ctx context.Context, arg ReportProblemParams) (int64, error) {
+	result, err := q.db.Exec(ctx, reportProblem,
+		arg.Reason,
+		arg.Message,
+		arg.Uid,
+		arg.Seconds,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -470,7 +500,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.requests, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.problem_at, t.requests, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -515,6 +545,7 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.GoneSince,
 		&i.Task.DeletionSince,
 		&i.Task.CodeDeletionSince,
+		&i.Task.ProblemAt,
 		&i.Task.Requests,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
