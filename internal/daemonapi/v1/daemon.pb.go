@@ -870,8 +870,10 @@ type BeginResponse struct {
 	// Numbers of the checkpoints recorded as lost by the gitstore, which may have
 	// them again; see BeginRequest.list_durable.
 	LostCheckpoints []int64 `protobuf:"varint,44,rep,packed,name=lost_checkpoints,json=lostCheckpoints,proto3" json:"lost_checkpoints,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Absent if the server is older, or could not read them.
+	Budgets       *Budgets `protobuf:"bytes,45,opt,name=budgets,proto3" json:"budgets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BeginResponse) Reset() {
@@ -981,6 +983,216 @@ func (x *BeginResponse) GetLostCheckpoints() []int64 {
 	return nil
 }
 
+func (x *BeginResponse) GetBudgets() *Budgets {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+// Budgets are those that the task works under.
+type Budgets struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Sequence of the last record that is counted.
+	Through       int64     `protobuf:"varint,1,opt,name=through,proto3" json:"through,omitempty"`
+	Budgets       []*Budget `protobuf:"bytes,2,rep,name=budgets,proto3" json:"budgets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budgets) Reset() {
+	*x = Budgets{}
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budgets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budgets) ProtoMessage() {}
+
+func (x *Budgets) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budgets.ProtoReflect.Descriptor instead.
+func (*Budgets) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Budgets) GetThrough() int64 {
+	if x != nil {
+		return x.Through
+	}
+	return 0
+}
+
+func (x *Budgets) GetBudgets() []*Budget {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
+}
+
+// Budget is what may be spent, and what was.
+type Budget struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose it is: Task, Contract or Namespace. A daemon keeps to one that it does not know.
+	Scope string `protobuf:"bytes,1,opt,name=scope,proto3" json:"scope,omitempty"`
+	// The contract's name; empty for other scopes.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// 0 stands for no limit.
+	Limit         *Amounts `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Spent         *Amounts `protobuf:"bytes,4,opt,name=spent,proto3" json:"spent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Budget) Reset() {
+	*x = Budget{}
+	mi := &file_v1_daemon_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Budget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Budget) ProtoMessage() {}
+
+func (x *Budget) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Budget.ProtoReflect.Descriptor instead.
+func (*Budget) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Budget) GetScope() string {
+	if x != nil {
+		return x.Scope
+	}
+	return ""
+}
+
+func (x *Budget) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Budget) GetLimit() *Amounts {
+	if x != nil {
+		return x.Limit
+	}
+	return nil
+}
+
+func (x *Budget) GetSpent() *Amounts {
+	if x != nil {
+		return x.Spent
+	}
+	return nil
+}
+
+// Amounts are what agents spend.
+type Amounts struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	InputTokens   int64                  `protobuf:"varint,1,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
+	OutputTokens  int64                  `protobuf:"varint,2,opt,name=output_tokens,json=outputTokens,proto3" json:"output_tokens,omitempty"`
+	CostMicroUsd  int64                  `protobuf:"varint,3,opt,name=cost_micro_usd,json=costMicroUsd,proto3" json:"cost_micro_usd,omitempty"`
+	ToolCalls     int64                  `protobuf:"varint,4,opt,name=tool_calls,json=toolCalls,proto3" json:"tool_calls,omitempty"`
+	Checkpoints   int64                  `protobuf:"varint,5,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Amounts) Reset() {
+	*x = Amounts{}
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Amounts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Amounts) ProtoMessage() {}
+
+func (x *Amounts) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Amounts.ProtoReflect.Descriptor instead.
+func (*Amounts) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Amounts) GetInputTokens() int64 {
+	if x != nil {
+		return x.InputTokens
+	}
+	return 0
+}
+
+func (x *Amounts) GetOutputTokens() int64 {
+	if x != nil {
+		return x.OutputTokens
+	}
+	return 0
+}
+
+func (x *Amounts) GetCostMicroUsd() int64 {
+	if x != nil {
+		return x.CostMicroUsd
+	}
+	return 0
+}
+
+func (x *Amounts) GetToolCalls() int64 {
+	if x != nil {
+		return x.ToolCalls
+	}
+	return 0
+}
+
+func (x *Amounts) GetCheckpoints() int64 {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return 0
+}
+
 // MoveResult is the result of a move of the conversation.
 type MoveResult struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -995,7 +1207,7 @@ type MoveResult struct {
 
 func (x *MoveResult) Reset() {
 	*x = MoveResult{}
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1219,7 @@ func (x *MoveResult) String() string {
 func (*MoveResult) ProtoMessage() {}
 
 func (x *MoveResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[13]
+	mi := &file_v1_daemon_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1232,7 @@ func (x *MoveResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveResult.ProtoReflect.Descriptor instead.
 func (*MoveResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{13}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *MoveResult) GetOperationId() string {
@@ -1055,7 +1267,7 @@ type Position struct {
 
 func (x *Position) Reset() {
 	*x = Position{}
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1279,7 @@ func (x *Position) String() string {
 func (*Position) ProtoMessage() {}
 
 func (x *Position) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[14]
+	mi := &file_v1_daemon_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1292,7 @@ func (x *Position) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Position.ProtoReflect.Descriptor instead.
 func (*Position) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{14}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Position) GetBranch() string {
@@ -1113,7 +1325,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1337,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[15]
+	mi := &file_v1_daemon_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1350,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{15}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *AppendRequest) GetRecords() []*Record {
@@ -1151,14 +1363,16 @@ func (x *AppendRequest) GetRecords() []*Record {
 type AppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Sequence up to which everything is stored.
-	LastSequence  int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	LastSequence int64 `protobuf:"varint,1,opt,name=last_sequence,json=lastSequence,proto3" json:"last_sequence,omitempty"`
+	// Absent if the server is older, or could not read them.
+	Budgets       *Budgets `protobuf:"bytes,2,opt,name=budgets,proto3" json:"budgets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1384,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[16]
+	mi := &file_v1_daemon_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1397,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{16}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *AppendResponse) GetLastSequence() int64 {
@@ -1191,6 +1405,13 @@ func (x *AppendResponse) GetLastSequence() int64 {
 		return x.LastSequence
 	}
 	return 0
+}
+
+func (x *AppendResponse) GetBudgets() *Budgets {
+	if x != nil {
+		return x.Budgets
+	}
+	return nil
 }
 
 // Record is one numbered entry that the daemon sends, kept in its spool until it is
@@ -1223,7 +1444,7 @@ type Record struct {
 
 func (x *Record) Reset() {
 	*x = Record{}
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1235,7 +1456,7 @@ func (x *Record) String() string {
 func (*Record) ProtoMessage() {}
 
 func (x *Record) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[17]
+	mi := &file_v1_daemon_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1248,7 +1469,7 @@ func (x *Record) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Record.ProtoReflect.Descriptor instead.
 func (*Record) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{17}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Record) GetSequence() int64 {
@@ -1464,7 +1685,7 @@ type ToolRequest struct {
 
 func (x *ToolRequest) Reset() {
 	*x = ToolRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1697,7 @@ func (x *ToolRequest) String() string {
 func (*ToolRequest) ProtoMessage() {}
 
 func (x *ToolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[18]
+	mi := &file_v1_daemon_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1710,7 @@ func (x *ToolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolRequest.ProtoReflect.Descriptor instead.
 func (*ToolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{18}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ToolRequest) GetId() string {
@@ -1565,7 +1786,7 @@ type ToolRequestEnd struct {
 
 func (x *ToolRequestEnd) Reset() {
 	*x = ToolRequestEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1798,7 @@ func (x *ToolRequestEnd) String() string {
 func (*ToolRequestEnd) ProtoMessage() {}
 
 func (x *ToolRequestEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[19]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1811,7 @@ func (x *ToolRequestEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolRequestEnd.ProtoReflect.Descriptor instead.
 func (*ToolRequestEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{19}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ToolRequestEnd) GetId() string {
@@ -1617,7 +1838,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1629,7 +1850,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[20]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1642,7 +1863,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{20}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1701,7 +1922,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1934,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1947,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Move) GetOperationId() string {
@@ -1802,7 +2023,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1814,7 +2035,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1827,7 +2048,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Rewound) GetScope() string {
@@ -1871,7 +2092,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2104,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2117,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -1925,7 +2146,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1937,7 +2158,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1950,7 +2171,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Piece) GetData() []byte {
@@ -1974,7 +2195,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2207,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2220,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -2036,7 +2257,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2048,7 +2269,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2061,7 +2282,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Message) GetRole() Role {
@@ -2127,7 +2348,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2360,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2373,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ToolCall) GetId() string {
@@ -2198,7 +2419,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2431,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2444,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -2278,7 +2499,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2290,7 +2511,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2303,7 +2524,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2353,7 +2574,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2586,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2599,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Event) GetReason() string {
@@ -2452,7 +2673,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2685,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2698,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2711,7 +2932,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2944,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2957,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2777,7 +2998,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2789,7 +3010,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2802,7 +3023,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -2851,7 +3072,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2863,7 +3084,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2876,7 +3097,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FileChange) GetPath() string {
@@ -2904,7 +3125,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2916,7 +3137,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2929,7 +3150,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -2976,7 +3197,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2988,7 +3209,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3001,7 +3222,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -3048,7 +3269,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3060,7 +3281,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3073,7 +3294,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -3093,7 +3314,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3105,7 +3326,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3118,7 +3339,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -3137,7 +3358,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3149,7 +3370,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3162,7 +3383,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -3183,7 +3404,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3195,7 +3416,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3208,7 +3429,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -3240,7 +3461,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3252,7 +3473,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3265,7 +3486,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 type Command struct {
@@ -3282,7 +3503,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3294,7 +3515,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3307,7 +3528,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -3380,7 +3601,7 @@ type AnswerRequest struct {
 
 func (x *AnswerRequest) Reset() {
 	*x = AnswerRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3613,7 @@ func (x *AnswerRequest) String() string {
 func (*AnswerRequest) ProtoMessage() {}
 
 func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3626,7 @@ func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerRequest.ProtoReflect.Descriptor instead.
 func (*AnswerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *AnswerRequest) GetId() string {
@@ -3449,7 +3670,7 @@ type PublishLive struct {
 
 func (x *PublishLive) Reset() {
 	*x = PublishLive{}
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3461,7 +3682,7 @@ func (x *PublishLive) String() string {
 func (*PublishLive) ProtoMessage() {}
 
 func (x *PublishLive) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3474,7 +3695,7 @@ func (x *PublishLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
 func (*PublishLive) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *PublishLive) GetId() string {
@@ -3500,7 +3721,7 @@ type ReportLiveRequest struct {
 
 func (x *ReportLiveRequest) Reset() {
 	*x = ReportLiveRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +3733,7 @@ func (x *ReportLiveRequest) String() string {
 func (*ReportLiveRequest) ProtoMessage() {}
 
 func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +3746,7 @@ func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
 func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ReportLiveRequest) GetId() string {
@@ -3564,7 +3785,7 @@ type ReportLiveResponse struct {
 
 func (x *ReportLiveResponse) Reset() {
 	*x = ReportLiveResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[46]
+	mi := &file_v1_daemon_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3576,7 +3797,7 @@ func (x *ReportLiveResponse) String() string {
 func (*ReportLiveResponse) ProtoMessage() {}
 
 func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[46]
+	mi := &file_v1_daemon_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3589,7 +3810,7 @@ func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
 func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{49}
 }
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
@@ -3605,7 +3826,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[47]
+	mi := &file_v1_daemon_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3617,7 +3838,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[47]
+	mi := &file_v1_daemon_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3630,7 +3851,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -3710,7 +3931,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x14include_conversation\x18\x03 \x01(\bR\x13includeConversation\x12\x1e\n" +
 	"\vmay_be_lost\x18\x04 \x01(\bR\tmayBeLost\x12\x1a\n" +
 	"\bposition\x18\x05 \x01(\x03R\bposition\x12\x1b\n" +
-	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\x8b\x04\n" +
+	"\thas_begun\x18\x06 \x01(\bR\bhasBegun\"\xbe\x04\n" +
 	"\rBeginResponse\x12\x18\n" +
 	"\aattempt\x18\x01 \x01(\x03R\aattempt\x12#\n" +
 	"\rlast_sequence\x18\x02 \x01(\x03R\flastSequence\x12M\n" +
@@ -3722,7 +3943,23 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x05moves\x18) \x03(\v2\x1a.clew.daemon.v1.MoveResultR\x05moves\x12'\n" +
 	"\x0fsequenced_moves\x18* \x01(\bR\x0esequencedMoves\x12/\n" +
 	"\x13durable_checkpoints\x18+ \x03(\x03R\x12durableCheckpoints\x12)\n" +
-	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\"\x7f\n" +
+	"\x10lost_checkpoints\x18, \x03(\x03R\x0flostCheckpoints\x121\n" +
+	"\abudgets\x18- \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"U\n" +
+	"\aBudgets\x12\x18\n" +
+	"\athrough\x18\x01 \x01(\x03R\athrough\x120\n" +
+	"\abudgets\x18\x02 \x03(\v2\x16.clew.daemon.v1.BudgetR\abudgets\"\x90\x01\n" +
+	"\x06Budget\x12\x14\n" +
+	"\x05scope\x18\x01 \x01(\tR\x05scope\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12-\n" +
+	"\x05limit\x18\x03 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05limit\x12-\n" +
+	"\x05spent\x18\x04 \x01(\v2\x17.clew.daemon.v1.AmountsR\x05spent\"\xb8\x01\n" +
+	"\aAmounts\x12!\n" +
+	"\finput_tokens\x18\x01 \x01(\x03R\vinputTokens\x12#\n" +
+	"\routput_tokens\x18\x02 \x01(\x03R\foutputTokens\x12$\n" +
+	"\x0ecost_micro_usd\x18\x03 \x01(\x03R\fcostMicroUsd\x12\x1d\n" +
+	"\n" +
+	"tool_calls\x18\x04 \x01(\x03R\ttoolCalls\x12 \n" +
+	"\vcheckpoints\x18\x05 \x01(\x03R\vcheckpoints\"\x7f\n" +
 	"\n" +
 	"MoveResult\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x124\n" +
@@ -3734,9 +3971,10 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
 	"tool_calls\x18\x03 \x01(\x03R\ttoolCalls\"A\n" +
 	"\rAppendRequest\x120\n" +
-	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"5\n" +
+	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"h\n" +
 	"\x0eAppendResponse\x12#\n" +
-	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\"\xa8\x05\n" +
+	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\x121\n" +
+	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\xa8\x05\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -3963,7 +4201,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*CallToolRequest)(nil),          // 1: clew.daemon.v1.CallToolRequest
@@ -3979,115 +4217,123 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*BeginRequest)(nil),             // 11: clew.daemon.v1.BeginRequest
 	(*Source)(nil),                   // 12: clew.daemon.v1.Source
 	(*BeginResponse)(nil),            // 13: clew.daemon.v1.BeginResponse
-	(*MoveResult)(nil),               // 14: clew.daemon.v1.MoveResult
-	(*Position)(nil),                 // 15: clew.daemon.v1.Position
-	(*AppendRequest)(nil),            // 16: clew.daemon.v1.AppendRequest
-	(*AppendResponse)(nil),           // 17: clew.daemon.v1.AppendResponse
-	(*Record)(nil),                   // 18: clew.daemon.v1.Record
-	(*ToolRequest)(nil),              // 19: clew.daemon.v1.ToolRequest
-	(*ToolRequestEnd)(nil),           // 20: clew.daemon.v1.ToolRequestEnd
-	(*AgentEnd)(nil),                 // 21: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 22: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 23: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 24: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 25: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 26: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 27: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 28: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 29: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 30: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 31: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 32: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 33: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 34: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 35: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 36: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 37: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 38: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 39: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 40: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 41: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 42: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 43: clew.daemon.v1.Command
-	(*AnswerRequest)(nil),            // 44: clew.daemon.v1.AnswerRequest
-	(*PublishLive)(nil),              // 45: clew.daemon.v1.PublishLive
-	(*ReportLiveRequest)(nil),        // 46: clew.daemon.v1.ReportLiveRequest
-	(*ReportLiveResponse)(nil),       // 47: clew.daemon.v1.ReportLiveResponse
-	(*TakeCheckpoint)(nil),           // 48: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 49: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 50: google.protobuf.Timestamp
+	(*Budgets)(nil),                  // 14: clew.daemon.v1.Budgets
+	(*Budget)(nil),                   // 15: clew.daemon.v1.Budget
+	(*Amounts)(nil),                  // 16: clew.daemon.v1.Amounts
+	(*MoveResult)(nil),               // 17: clew.daemon.v1.MoveResult
+	(*Position)(nil),                 // 18: clew.daemon.v1.Position
+	(*AppendRequest)(nil),            // 19: clew.daemon.v1.AppendRequest
+	(*AppendResponse)(nil),           // 20: clew.daemon.v1.AppendResponse
+	(*Record)(nil),                   // 21: clew.daemon.v1.Record
+	(*ToolRequest)(nil),              // 22: clew.daemon.v1.ToolRequest
+	(*ToolRequestEnd)(nil),           // 23: clew.daemon.v1.ToolRequestEnd
+	(*AgentEnd)(nil),                 // 24: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 25: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 26: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 27: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 28: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 29: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 30: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 31: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 32: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 33: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 34: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 35: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 36: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 37: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 38: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 39: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 40: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 41: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 42: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 43: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 44: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 45: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 46: clew.daemon.v1.Command
+	(*AnswerRequest)(nil),            // 47: clew.daemon.v1.AnswerRequest
+	(*PublishLive)(nil),              // 48: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 49: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 50: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 51: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 52: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 53: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	5,  // 0: clew.daemon.v1.SearchHistoryResponse.hits:type_name -> clew.daemon.v1.SearchHit
-	50, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
+	53, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
 	10, // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	12, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	32, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	15, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
-	14, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
-	15, // 7: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
-	18, // 8: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
-	50, // 9: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	27, // 10: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	32, // 11: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	30, // 12: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	31, // 13: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	25, // 14: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	21, // 15: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	22, // 16: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	24, // 17: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	19, // 18: clew.daemon.v1.Record.tool_request:type_name -> clew.daemon.v1.ToolRequest
-	20, // 19: clew.daemon.v1.Record.tool_request_end:type_name -> clew.daemon.v1.ToolRequestEnd
-	50, // 20: clew.daemon.v1.ToolRequest.since:type_name -> google.protobuf.Timestamp
-	50, // 21: clew.daemon.v1.ToolRequest.deadline:type_name -> google.protobuf.Timestamp
-	23, // 22: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
-	0,  // 23: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	28, // 24: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	29, // 25: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	26, // 26: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	26, // 27: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	26, // 28: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	26, // 29: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	49, // 30: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	50, // 31: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	36, // 32: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	15, // 33: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	35, // 34: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	33, // 35: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	34, // 36: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	30, // 37: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	15, // 38: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	41, // 39: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	50, // 40: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	27, // 41: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	48, // 42: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	45, // 43: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
-	44, // 44: clew.daemon.v1.Command.answer_request:type_name -> clew.daemon.v1.AnswerRequest
-	11, // 45: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	16, // 46: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	37, // 47: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	39, // 48: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	42, // 49: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	8,  // 50: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	46, // 51: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
-	6,  // 52: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
-	3,  // 53: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
-	1,  // 54: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
-	13, // 55: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	17, // 56: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	38, // 57: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	40, // 58: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	43, // 59: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	9,  // 60: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	47, // 61: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
-	7,  // 62: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
-	4,  // 63: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
-	2,  // 64: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
-	55, // [55:65] is the sub-list for method output_type
-	45, // [45:55] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	35, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	18, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
+	17, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
+	14, // 7: clew.daemon.v1.BeginResponse.budgets:type_name -> clew.daemon.v1.Budgets
+	15, // 8: clew.daemon.v1.Budgets.budgets:type_name -> clew.daemon.v1.Budget
+	16, // 9: clew.daemon.v1.Budget.limit:type_name -> clew.daemon.v1.Amounts
+	16, // 10: clew.daemon.v1.Budget.spent:type_name -> clew.daemon.v1.Amounts
+	18, // 11: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
+	21, // 12: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
+	14, // 13: clew.daemon.v1.AppendResponse.budgets:type_name -> clew.daemon.v1.Budgets
+	53, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	30, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	35, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	33, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	34, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	28, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	24, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	25, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	27, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	22, // 23: clew.daemon.v1.Record.tool_request:type_name -> clew.daemon.v1.ToolRequest
+	23, // 24: clew.daemon.v1.Record.tool_request_end:type_name -> clew.daemon.v1.ToolRequestEnd
+	53, // 25: clew.daemon.v1.ToolRequest.since:type_name -> google.protobuf.Timestamp
+	53, // 26: clew.daemon.v1.ToolRequest.deadline:type_name -> google.protobuf.Timestamp
+	26, // 27: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	0,  // 28: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	31, // 29: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	32, // 30: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	29, // 31: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	29, // 32: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	29, // 33: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	29, // 34: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	52, // 35: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	53, // 36: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	39, // 37: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	18, // 38: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	38, // 39: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	36, // 40: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	37, // 41: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	33, // 42: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	18, // 43: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	44, // 44: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	53, // 45: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	30, // 46: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	51, // 47: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	48, // 48: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	47, // 49: clew.daemon.v1.Command.answer_request:type_name -> clew.daemon.v1.AnswerRequest
+	11, // 50: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	19, // 51: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	40, // 52: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	42, // 53: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	45, // 54: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	8,  // 55: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	49, // 56: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	6,  // 57: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
+	3,  // 58: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
+	1,  // 59: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
+	13, // 60: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	20, // 61: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	41, // 62: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	43, // 63: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	46, // 64: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	9,  // 65: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	50, // 66: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	7,  // 67: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
+	4,  // 68: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
+	2,  // 69: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
+	60, // [60:70] is the sub-list for method output_type
+	50, // [50:60] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -4095,7 +4341,7 @@ func file_v1_daemon_proto_init() {
 	if File_v1_daemon_proto != nil {
 		return
 	}
-	file_v1_daemon_proto_msgTypes[17].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[20].OneofWrappers = []any{
 		(*Record_Message)(nil),
 		(*Record_Checkpoint)(nil),
 		(*Record_Usage)(nil),
@@ -4107,7 +4353,7 @@ func file_v1_daemon_proto_init() {
 		(*Record_ToolRequest)(nil),
 		(*Record_ToolRequestEnd)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[42].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[45].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
 		(*Command_AnswerRequest)(nil),
@@ -4118,7 +4364,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   49,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

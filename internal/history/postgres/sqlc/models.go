@@ -49,6 +49,23 @@ type Branch struct {
 	HeadDigest       []byte
 }
 
+type Budget struct {
+	Namespace         string
+	Scope             string
+	Name              string
+	UpdatedAt         time.Time
+	InputTokens       int64
+	OutputTokens      int64
+	CostMicroUsd      int64
+	ToolCalls         int64
+	Checkpoints       int64
+	SpentInputTokens  int64
+	SpentOutputTokens int64
+	SpentCostMicroUsd int64
+	SpentToolCalls    int64
+	SpentCheckpoints  int64
+}
+
 type Checkpoint struct {
 	Time            time.Time
 	BranchID        int64
@@ -344,6 +361,11 @@ type Task struct {
 	DeletionSince     pgtype.Timestamptz
 	CodeDeletionSince pgtype.Timestamptz
 	ProblemAt         pgtype.Timestamptz
+	SpentInputTokens  int64
+	SpentOutputTokens int64
+	SpentCostMicroUsd int64
+	SpentToolCalls    int64
+	Contract          string
 	Requests          []byte
 }
 
