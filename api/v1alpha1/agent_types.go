@@ -58,8 +58,22 @@ type Agent struct {
 	StatePaths []string `json:"statePaths,omitempty"`
 }
 
+// RiskyToolAction is what is done about a risky tool call.
+// +kubebuilder:validation:Enum=Checkpoint;Ask;Deny
+type RiskyToolAction string
+
+const (
+	// RiskyToolCheckpoint takes a checkpoint before the tool runs.
+	RiskyToolCheckpoint RiskyToolAction = "Checkpoint"
+	// RiskyToolAsk has the tool wait until a person answers, and takes a checkpoint before it runs.
+	RiskyToolAsk RiskyToolAction = "Ask"
+	// RiskyToolDeny refuses the call at once.
+	RiskyToolDeny RiskyToolAction = "Deny"
+)
+
 // RiskyToolPattern matches tool calls. A field that is left out matches everything.
 // +kubebuilder:validation:XValidation:rule="has(self.tool) || has(self.input)",message="set tool, input or both in beforeRiskyTools: a pattern without either would match every tool call; to have a checkpoint before each of those, set everyToolCalls to 1"
+// +kubebuilder:validation:XValidation:rule="!has(self.message) || self.action != 'Checkpoint'",fieldPath=".message",message="only a rule with the action Ask or Deny has a message: set action, or leave message out"
 type RiskyToolPattern struct {
 	// tool is a regular expression (RE2) that matches anywhere in the tool's name.
 	// +optional
@@ -73,6 +87,26 @@ type RiskyToolPattern struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +kubebuilder:validation:XValidation:rule="''.matches(self) in [true, false]",message="input must be a regular expression in RE2 syntax, such as git push: see https://github.com/google/re2/wiki/Syntax"
 	Input string `json:"input,omitempty"`
+	// action is what is done about a call that matches. If several patterns match, Deny comes before
+	// Ask, and Ask before Checkpoint. Ask: the call waits, in status.requests, until somebody who has
+	// the verb approve on the Task answers in spec.decisions, or until approvalDeadlineSeconds have
+	// passed, which denies it. Agents that have hooks wait in theirs. An agent of type Exec is stopped
+	// with a checkpoint as soon as the call is seen; once it is answered, the agent starts again and is
+	// told the answer, and if that is Approve, one such call passes in that attempt. Deny: the call is
+	// refused at once, with message; an agent of type Exec is stopped, which counts towards
+	// backoffLimit, and told when it starts again. An input of more than 64 KiB cannot be looked at as
+	// a whole, and matches. Ask and Deny guide an honest agent, and are no wall against a hostile one:
+	// such an agent can do the same by other means.
+	// +optional
+	// +kubebuilder:default=Checkpoint
+	Action RiskyToolAction `json:"action,omitempty"`
+	// message is a sentence about the rule: the agent reads it when a call is refused, and whoever is
+	// asked sees it in status.requests.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +kubebuilder:validation:XValidation:rule="!self.matches('[\\x00-\\x1f\\x7f]')",message="message must be one line of text without control characters"
+	Message string `json:"message,omitempty"`
 }
 
 // ContextLimits bound the conversation that is rendered into the prompt of an

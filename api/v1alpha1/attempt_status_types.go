@@ -19,7 +19,7 @@ const (
 	// reason says which.
 	AttemptLimitReached AttemptOutcome = "LimitReached"
 	// AttemptStopped: stopped so that another attempt could start, for example for a rewind, or
-	// before its agent had started.
+	// before its agent had started; or since a tool call of its agent waits for a person's answer.
 	AttemptStopped AttemptOutcome = "Stopped"
 	// AttemptRewound: carried out a rewind of a stopped task and ended there.
 	AttemptRewound AttemptOutcome = "Rewound"
@@ -122,6 +122,13 @@ type Attempt struct {
 	// with other changes; every five minutes, if the spec bounds for how long it may run.
 	// +optional
 	AgentSeenTime *metav1.Time `json:"agentSeenTime,omitempty"`
+	// waitingSince is since when a call of a tool of its agent waits for a person's answer; absent while
+	// none does.
+	// +optional
+	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
+	// waitedSeconds is how long calls of its agent have waited for answers before that.
+	// +optional
+	WaitedSeconds int64 `json:"waitedSeconds,omitempty"`
 	// endTime is when its end was observed.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`

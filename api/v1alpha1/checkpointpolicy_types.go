@@ -66,7 +66,8 @@ type CheckpointPolicy struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483648
 	MaxFileBytes *int64 `json:"maxFileBytes,omitempty"`
-	// beforeRiskyTools are patterns of tool calls before which a checkpoint is taken. Agents
+	// beforeRiskyTools are patterns of tool calls before which a checkpoint is taken, or a person is
+	// asked, or that are refused, as action says. Agents
 	// that have hooks wait for it; the others are stopped as soon as the call is seen, and the
 	// checkpoint's status says BestEffort. When left out, they match commands that delete files or
 	// history, in a shell or in a database, as far as the version of Clew knows them that starts
@@ -75,6 +76,14 @@ type CheckpointPolicy struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	BeforeRiskyTools []RiskyToolPattern `json:"beforeRiskyTools,omitzero"`
+	// approvalDeadlineSeconds is how long a call that a rule with the action Ask matches waits for an
+	// answer; it is then denied. The time in which a call waits does not count towards
+	// deadlineSeconds. A change takes effect with the next attempt.
+	// +optional
+	// +kubebuilder:default=86400
+	// +kubebuilder:validation:Minimum=10
+	// +kubebuilder:validation:Maximum=1209600
+	ApprovalDeadlineSeconds *int32 `json:"approvalDeadlineSeconds,omitempty"`
 	// beforeRun says whether a checkpoint is taken each time before the agent is started. Always
 	// takes one at the task's first start, so that the task can be rewound to it and forked from it,
 	// and after a pod was lost, so that what the last run left is kept. Where an earlier run ended

@@ -2,6 +2,7 @@ package v1alpha1_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -44,6 +45,24 @@ func risky(tool, input string) change {
 	return spec(func(s *v1alpha1.TaskSpec) {
 		s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{{Tool: tool, Input: input}}
 	})
+}
+
+// rule is a rule about a tool.
+func rule(tool string, action v1alpha1.RiskyToolAction, message string) change {
+	return spec(func(s *v1alpha1.TaskSpec) {
+		s.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{{Tool: tool, Action: action, Message: message}}
+	})
+}
+
+func decisions(list ...v1alpha1.Decision) change {
+	return spec(func(s *v1alpha1.TaskSpec) { s.Decisions = list })
+}
+
+func manyDecisions(n int) (list []v1alpha1.Decision) {
+	for i := range n {
+		list = append(list, v1alpha1.Decision{RequestID: fmt.Sprintf("1-%d", i), Answer: v1alpha1.AnswerDeny})
+	}
+	return list
 }
 
 func snapshotEvery(n int32) change {

@@ -45,7 +45,10 @@ const (
 	ReasonDependencyCircle = "DependencyCircle"
 	// ReasonQueued: the task waits for a place among those that run at once, or its pod for a
 	// scheduling gate to be lifted.
-	ReasonQueued     = "Queued"
+	ReasonQueued = "Queued"
+	// ReasonWaitingForApproval: a tool call of the agent waits for a person's answer.
+	ReasonWaitingForApproval = "WaitingForApproval"
+
 	ReasonRunning    = "Running"
 	ReasonSuspending = "Suspending"
 	ReasonSuspended  = "Suspended"
@@ -395,6 +398,17 @@ const (
 	EventRiskyToolGuarded        = "RiskyToolGuarded"
 	EventRiskyToolUnguarded      = "RiskyToolUnguarded"
 	EventRiskyToolPatternInvalid = "RiskyToolPatternInvalid"
+	// EventToolRefused: a rule of the task refused a tool call at once.
+	EventToolRefused = "ToolRefused"
+	// EventApprovalRequested: a tool call waits for a person's answer.
+	EventApprovalRequested = "ApprovalRequested"
+	// EventToolApproved and EventToolDenied: a tool call that waited was answered.
+	EventToolApproved = "ToolApproved"
+	EventToolDenied   = "ToolDenied"
+	// EventRequestWithdrawn: a tool call waits no longer, without an answer.
+	EventRequestWithdrawn = "RequestWithdrawn"
+	// EventDecisionIgnored: a decision was added that no request waits for.
+	EventDecisionIgnored = "DecisionIgnored"
 	// EventToolCalled: the agent called one of Clew's tools.
 	EventToolCalled              = "ToolCalled"
 	EventAgentSessionRefused     = "AgentSessionRefused"

@@ -449,6 +449,20 @@ type TaskStatus struct {
 	// publish is what is known of publishing the task's work.
 	// +optional
 	Publish *PublishStatus `json:"publish,omitempty"`
+	// requests are the calls of risky tools that wait for a person's answer, and those whose answer the
+	// agent has not got yet, oldest first.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=32
+	Requests []ToolRequest `json:"requests,omitempty"`
+	// handledDecisions are the ids in spec.decisions that were followed, or that no request had when
+	// they were added. None of them counts again.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
+	HandledDecisions []string `json:"handledDecisions,omitempty"`
 	// drift is what the newest attempt found changed; absent if it found nothing.
 	// +optional
 	Drift *DriftStatus `json:"drift,omitempty"`

@@ -246,6 +246,15 @@ type TaskSpec struct {
 	// +optional
 	Publish *Publish `json:"publish,omitempty"`
 
+	// decisions answer the requests in status.requests: the calls of risky tools that wait for a person.
+	// Whoever adds or changes one needs the verb approve on the Task. Each counts once, for the request
+	// that has its id when it is added. At most 64: remove those that were answered.
+	// +optional
+	// +listType=map
+	// +listMapKey=requestID
+	// +kubebuilder:validation:MaxItems=64
+	Decisions []Decision `json:"decisions,omitempty"`
+
 	// contract is the group of tasks that this one belongs to. A child that leaves it out belongs to
 	// its parent's.
 	// +optional
@@ -314,7 +323,8 @@ type TaskSpec struct {
 	// deadlineSeconds is how long the agent may run, in all attempts together: neither rewinds, retries
 	// nor resumes give any of it back, and a new Task counts from zero, whatever it adopts or starts
 	// from. Only the time counts in which the agent's container runs, and not that in which the task is
-	// suspended, waits or is prepared. status.activeSeconds has what was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the reason
+	// suspended, waits or is prepared, or in which a call of a tool waits for a person's answer
+	// (status.requests). status.activeSeconds has what was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the reason
 	// DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 31536000",message="deadlineSeconds must be from 1 to 31536000, which is a year: leave it out for no deadline"

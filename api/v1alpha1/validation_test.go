@@ -83,6 +83,17 @@ func badTasks() map[string]struct {
 		"too many patterns": {spec(func(s *v1alpha1.TaskSpec) {
 			s.CheckpointPolicy.BeforeRiskyTools = slices.Repeat([]v1alpha1.RiskyToolPattern{{Tool: "x"}}, 33)
 		}), "must have at most 32 items"},
+		"an unknown action":       {rule("Bash", "Perhaps", ""), `supported values: "Checkpoint", "Ask", "Deny"`},
+		"a message for nobody":    {rule("Bash", v1alpha1.RiskyToolCheckpoint, "no"), "only a rule with the action Ask or Deny has a message"},
+		"a message of two lines":  {rule("Bash", v1alpha1.RiskyToolDeny, "no\nno"), "message must be one line of text"},
+		"no time to answer":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.ApprovalDeadlineSeconds = new(int32) }), "should be greater than or equal to 10"},
+		"a month to answer":       {spec(func(s *v1alpha1.TaskSpec) { s.CheckpointPolicy.ApprovalDeadlineSeconds = ptr.To[int32](2592000) }), "should be less than or equal to 1209600"},
+		"an answer of perhaps":    {decisions(v1alpha1.Decision{RequestID: "1-a", Answer: "Perhaps"}), `supported values: "Approve", "Deny"`},
+		"an answer to nothing":    {decisions(v1alpha1.Decision{Answer: v1alpha1.AnswerDeny}), "spec.decisions[0].requestID"},
+		"an answer to all":        {decisions(v1alpha1.Decision{RequestID: "*", Answer: v1alpha1.AnswerDeny}), "requestID must be the id of a request"},
+		"two answers":             {decisions(v1alpha1.Decision{RequestID: "a", Answer: v1alpha1.AnswerDeny}, v1alpha1.Decision{RequestID: "a", Answer: v1alpha1.AnswerApprove}), "Duplicate value"},
+		"a reason of two lines":   {decisions(v1alpha1.Decision{RequestID: "a", Answer: v1alpha1.AnswerDeny, Reason: "a\nb"}), "reason must be one line of text"},
+		"too many answers":        {decisions(manyDecisions(65)...), "must have at most 64 items"},
 		"an unknown tool":         {tools("task_destroy"), `supported values: "checkpoint", "checkpoints", "history_search", "diff", "task_create"`},
 		"a supervisor's tool":     {tools("diff", "task_create"), "only a supervisor has the tools that begin with task_, phase_set and publish: set role to Supervisor"},
 		"a supervisor's publish":  {tools("publish"), "only a supervisor has the tools"},

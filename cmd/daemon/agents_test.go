@@ -152,7 +152,7 @@ func runHook(args []string, input string) error {
 	cmd := exec.Command("sh", "-c", settings.Hooks.PreToolUse[0].Hooks[0].Command+" --run-dir "+os.Getenv("FAKE_RUN_DIR"))
 	cmd.Stdin = strings.NewReader(`{"hook_event_name":"PreToolUse","tool_use_id":"t-1","tool_name":"Bash","tool_input":` + input + `}`)
 	out, err := cmd.CombinedOutput()
-	if err == nil && len(out) > 0 {
+	if len(out) > 0 {
 		err = fmt.Errorf("%s", out)
 	}
 	return err

@@ -220,31 +220,51 @@ func newAgent(logs *logOptions) *cobra.Command {
 func newHook() *cobra.Command {
 	var runDir, agentType string
 	var timeout time.Duration
+	var answerNeeded bool
 	cmd := &cobra.Command{
 		Use:   "hook",
-		Short: "Wait for the checkpoint before a risky tool; run by the agent before each tool",
+		Short: "Wait for the checkpoint or the answer before a risky tool; run by the agent before each tool",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if agentType == "" {
 				plan, err := launchplan.Read(runDir)
 				if err != nil {
-					fmt.Fprintln(cmd.ErrOrStderr(), "clew: the tool runs without a checkpoint before it:", err)
-					return nil
+					return unanswered(cmd, err, answerNeeded)
 				}
 				agentType = string(plan.AgentType)
 			}
-			err := shim.AwaitTool(cmd.Context(), shim.HookConfig{AgentType: v1alpha1.AgentType(agentType), Socket: filepath.Join(runDir, socket.Name),
+			refused, err := shim.AwaitTool(cmd.Context(), shim.HookConfig{AgentType: v1alpha1.AgentType(agentType), Socket: filepath.Join(runDir, socket.Name),
 				Stdin: cmd.InOrStdin(), Timeout: timeout})
-			if err != nil {
-				fmt.Fprintln(cmd.ErrOrStderr(), "clew:", err)
+			switch {
+			case err != nil:
+				return unanswered(cmd, err, answerNeeded)
+			case refused != "":
+				fmt.Fprintln(cmd.ErrOrStderr(), refused)
+				return hookRefuses
 			}
-			return nil // an error must not stop the agent
+			return nil
 		},
 	}
 	cmd.Flags().StringVar(&runDir, "run-dir", daemonapi.RunPath, "folder shared with the daemon")
 	cmd.Flags().StringVar(&agentType, "agent", "", "kind of the agent; if empty, that of the launch plan")
 	cmd.Flags().DurationVar(&timeout, "timeout", 9*time.Minute, "how long the daemon may take before the tool runs without a checkpoint")
+	cmd.Flags().BoolVar(&answerNeeded, "answer-needed", false, "refuse the tool if the daemon does not answer")
 	return cmd
+}
+
+// hookRefuses is the exit code by which a hook keeps every kind of agent from running the tool. The
+// agent reads why on its standard error.
+const hookRefuses = exitError(2)
+
+// unanswered ends a hook that has got no answer from the daemon: that must not stop the agent, unless
+// the task's policy needs an answer.
+func unanswered(cmd *cobra.Command, err error, answerNeeded bool) error {
+	if answerNeeded {
+		fmt.Fprintln(cmd.ErrOrStderr(), "The tool is not run, since Clew has not said that it may:", err)
+		return hookRefuses
+	}
+	fmt.Fprintln(cmd.ErrOrStderr(), "clew: the tool runs without a checkpoint before it:", err)
+	return nil
 }
 
 func newReady() *cobra.Command {

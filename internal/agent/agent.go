@@ -79,7 +79,11 @@ type FilesRequest struct {
 	// Hook is the program, with its arguments, to run before each tool. ParseHook
 	// parses its standard input, and the tool waits until it ends. Empty means no
 	// hook.
+	// It refuses the tool by the exit code 2, and says why on its standard error.
 	Hook []string
+	// HookSeconds is how long the agent waits for the hook before it runs the tool anyway; 0 means ten
+	// minutes.
+	HookSeconds int
 	// Tools is the program, with its arguments, that serves Clew's tools by MCP on its standard
 	// input and output. Empty means that the agent gets none.
 	Tools []string
@@ -99,8 +103,9 @@ type Start struct {
 	Args []string
 	// Worktree is the agent's working directory, FilesDir the folder of Files.
 	Worktree, FilesDir string
-	// Tools is FilesRequest.Tools.
-	Tools []string
+	// Tools and HookSeconds are those of FilesRequest.
+	Tools       []string
+	HookSeconds int
 	// Env is the environment from the user's template and image.
 	Env []string
 }

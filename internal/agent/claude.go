@@ -30,7 +30,7 @@ func (ClaudeCode) Files(r FilesRequest) map[string][]byte {
 	if len(r.Hook) > 0 {
 		settings["hooks"] = map[string]any{"PreToolUse": []any{map[string]any{
 			"matcher": "*",
-			"hooks":   []any{map[string]any{"type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds}},
+			"hooks":   []any{map[string]any{"type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds(r.HookSeconds)}},
 		}}}
 	}
 	return map[string][]byte{

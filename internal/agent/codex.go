@@ -50,7 +50,7 @@ func (Codex) Command(s Start) Command {
 		"-c", "check_for_update_on_startup=false", "-c", "analytics.enabled=false", "-c", "feedback.enabled=false")
 	if s.FilesDir != "" {
 		hook := fmt.Sprintf(`hooks.PreToolUse=[{matcher="*",hooks=[{type="command",command=%s,timeout=%d}]}]`,
-			tomlString("sh "+shellWords([]string{path.Join(s.FilesDir, codexHook)})), hookSeconds)
+			tomlString("sh "+shellWords([]string{path.Join(s.FilesDir, codexHook)})), hookSeconds(s.HookSeconds))
 		args = append(args, "--dangerously-bypass-hook-trust", "-c", hook)
 	}
 	args = append(args, codexTools(s.Tools)...)

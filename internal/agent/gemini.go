@@ -30,7 +30,7 @@ func (GeminiCLI) Files(r FilesRequest) map[string][]byte {
 		hooks["BeforeTool"] = []any{map[string]any{
 			"matcher": "*",
 			"hooks": []any{map[string]any{
-				"name": "clew", "type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds * 1000,
+				"name": "clew", "type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds(r.HookSeconds) * 1000,
 			}},
 		}}
 	}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -8,8 +9,9 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// hookSeconds is how long the agents wait for the hook before they run the tool anyway.
-const hookSeconds = 600
+// hookSeconds returns how long the agents wait for the hook before they run the tool anyway; 0 stands
+// for what is enough for a checkpoint.
+func hookSeconds(n int) int { return cmp.Or(n, 600) }
 
 // HookCall is the tool call that a hook was run for.
 type HookCall struct {

@@ -57,13 +57,20 @@ const openCodePluginSource = `import { spawn } from "node:child_process"
 
 const hook = HOOK
 
-// Runs the hook before each tool and waits until it ends, however it ends.
+// Runs the hook before each tool and waits until it ends. The exit code 2 refuses the tool, with what
+// the hook has written to its standard error.
 export const Clew = async () => ({
-  "tool.execute.before": (input, output) => new Promise((resolve) => {
+  "tool.execute.before": (input, output) => new Promise((resolve, reject) => {
     if (hook.length === 0) return resolve()
-    const child = spawn(hook[0], hook.slice(1), { stdio: ["pipe", "ignore", "inherit"] })
+    const child = spawn(hook[0], hook.slice(1), { stdio: ["pipe", "ignore", "pipe"] })
+    let said = ""
+    child.stderr.on("data", (data) => { said += data })
     child.on("error", () => resolve())
-    child.on("close", () => resolve())
+    child.on("close", (code) => {
+      if (code === 2) return reject(new Error(said.trim()))
+      if (said !== "") process.stderr.write(said)
+      resolve()
+    })
     child.stdin.on("error", () => {})
     child.stdin.end(JSON.stringify({ tool: input.tool, callID: input.callID, args: output.args }))
   }),

@@ -36,7 +36,8 @@ func (QwenCode) Files(r FilesRequest) map[string][]byte {
 	if len(r.Hook) > 0 {
 		settings["hooks"] = map[string]any{"PreToolUse": []any{map[string]any{
 			"matcher": "*",
-			"hooks":   []any{map[string]any{"type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds}},
+			// In milliseconds: older versions read nothing else, and newer ones read numbers from 1000 as such.
+			"hooks": []any{map[string]any{"type": "command", "command": shellWords(r.Hook), "timeout": hookSeconds(r.HookSeconds) * 1000}},
 		}}}
 	}
 	return map[string][]byte{qwenSettings: jsonFile(settings)}

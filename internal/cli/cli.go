@@ -88,9 +88,11 @@ Everything these commands do can also be done by applying manifests: see
 	p.flags.AddFlags(root.PersistentFlags())
 	p.completeFlags(root)
 	group(root,
+		p.approveCommand(),
 		p.checkpointCommand(),
 		p.compareCommand(),
 		p.deleteCommand(),
+		p.denyCommand(),
 		p.diffCommand(),
 		p.driftCommand(),
 		p.resumeCommand(),

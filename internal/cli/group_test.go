@@ -12,7 +12,7 @@ import (
 func TestAnUnknownCommandIsAnError(t *testing.T) {
 	for line, want := range map[string]string{
 		"rewnd":                 `unknown command "rewnd" for "kubectl clew"; did you mean ` + "`kubectl clew rewind`?",
-		"frobnicate":            `unknown command "frobnicate" for "kubectl clew"; the commands are checkpoint, compare, completion, delete, diff, drift, fork,`,
+		"frobnicate":            `unknown command "frobnicate" for "kubectl clew"; the commands are approve, checkpoint, compare, completion, delete, deny, diff, drift, fork,`,
 		"rollback x":            `unknown command "rollback" for "kubectl clew"; did you mean ` + "`kubectl clew rewind`?",
 		"restore":               "did you mean `kubectl clew rewind`?",
 		"completion tcsh":       `unknown command "tcsh" for "kubectl clew completion"; did you mean ` + "`kubectl clew completion bash`",

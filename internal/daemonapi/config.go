@@ -13,7 +13,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
@@ -102,6 +104,8 @@ type Config struct {
 	Budgets []budget.Budget `json:"budgets,omitempty"`
 	// Tools are those of Clew's tools that the agent gets. Older managers leave them out.
 	Tools []v1alpha1.AgentTool `json:"tools,omitempty"`
+	// Answers are the answers that the agent is told when it starts.
+	Answers []RequestAnswer `json:"answers,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.
 	PrepareOnly bool `json:"prepareOnly,omitempty"`
 	// VolumeReleased is set if the volume is new because the task's former one was released, and not
@@ -168,8 +172,12 @@ type Policy struct {
 	LeastIntervalSeconds int32 `json:"leastIntervalSeconds,omitempty"`
 	// MaxFileBytes is the size of the largest file that checkpoints include.
 	MaxFileBytes int64 `json:"maxFileBytes"`
-	// RiskyTools match the calls before which a checkpoint is taken.
+	// RiskyTools match the calls before which a checkpoint is taken, or somebody is asked, or that
+	// are refused.
 	RiskyTools []ToolPattern `json:"riskyTools,omitempty"`
+	// ApprovalDeadlineSeconds is how long a call waits for an answer; 0, which older managers
+	// send, means the default.
+	ApprovalDeadlineSeconds int32 `json:"approvalDeadlineSeconds,omitempty"`
 	// BeforeRun is set if one is taken before the agent is started.
 	BeforeRun bool `json:"beforeRun,omitempty"`
 	// SnapshotEveryMessages is the number of messages between two snapshots of the
@@ -183,6 +191,41 @@ type ToolPattern struct {
 	// Tool matches the tool's name, Input its input as JSON.
 	Tool  string `json:"tool,omitempty"`
 	Input string `json:"input,omitempty"`
+	// Action is what is done about the call; empty for a checkpoint.
+	Action v1alpha1.RiskyToolAction `json:"action,omitempty"`
+	// Message is the rule's sentence; it may be empty.
+	Message string `json:"message,omitempty"`
+}
+
+// defaultApprovalDeadline is that of a policy without one.
+const defaultApprovalDeadline = 24 * time.Hour
+
+// ApprovalDeadline is how long a call waits for an answer.
+func (p Policy) ApprovalDeadline() time.Duration {
+	if p.ApprovalDeadlineSeconds <= 0 {
+		return defaultApprovalDeadline
+	}
+	return time.Duration(p.ApprovalDeadlineSeconds) * time.Second
+}
+
+// Decides reports whether the policy does more about some calls than to take a checkpoint.
+func (p Policy) Decides() bool {
+	return slices.ContainsFunc(p.RiskyTools, func(t ToolPattern) bool {
+		return t.Action == v1alpha1.RiskyToolAsk || t.Action == v1alpha1.RiskyToolDeny
+	})
+}
+
+// RequestAnswer is the answer to a call for which an earlier attempt of the task was stopped.
+type RequestAnswer struct {
+	// ID is that of the request.
+	ID string `json:"id"`
+	// Tool and InputDigest say what was called; see daemonv1.ToolRequest.
+	Tool        string `json:"tool"`
+	InputDigest string `json:"inputDigest,omitempty"`
+	// Approved lets one such call pass.
+	Approved bool `json:"approved,omitempty"`
+	// Prompt tells the agent.
+	Prompt string `json:"prompt"`
 }
 
 // ContextLimits bound the conversation that is rendered into the prompt of an agent that

@@ -196,6 +196,9 @@ type TaskState struct {
 	// AgentEnd describes how the agent of the newest attempt that ended failed; nil if it
 	// succeeded.
 	AgentEnd *AgentEnd
+	// Requests are the tool calls of the newest attempt that wait for a person's answer, and those for
+	// which its agent was stopped.
+	Requests []ToolRequest
 	// ActiveAt is the time of the agent's last recorded activity; zero if there is none.
 	ActiveAt time.Time
 	// AgentAttempt is the newest attempt of whose agent anything was recorded, 0 for none, and
@@ -207,6 +210,24 @@ type TaskState struct {
 	// StoredAttempt is the newest attempt whose pod has reported that everything on its volume is
 	// stored elsewhere; 0 for none. See Record.Stored.
 	StoredAttempt int64
+}
+
+// ToolRequest is a tool call that waits for a person's answer.
+type ToolRequest struct {
+	ID      string `json:"id"`
+	Attempt int64  `json:"attempt"`
+	Tool    string `json:"tool"`
+	// Input is the beginning of the tool's input, masked, and InputDigest the SHA-256 of all of it.
+	Input       string `json:"input,omitempty"`
+	InputDigest string `json:"inputDigest,omitempty"`
+	// Message is that of the task's rule; it may be empty.
+	Message string `json:"message,omitempty"`
+	// StopsAgent is set if the agent is stopped for it, so that no call waits.
+	StopsAgent bool      `json:"stopsAgent,omitempty"`
+	Since      time.Time `json:"since"`
+	Deadline   time.Time `json:"deadline"`
+	// Refused is why a rule refuses the call, so that nobody is asked; empty otherwise.
+	Refused string `json:"refused,omitempty"`
 }
 
 // AgentEnd describes how an agent failed.

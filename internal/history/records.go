@@ -12,7 +12,7 @@ import (
 )
 
 // Record is one numbered entry that a task's daemon sends to history. Exactly one of
-// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move, Gap and Stored is set; a record
+// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move, Gap, Stored, Request and RequestEnd is set; a record
 // with none of them (from a newer daemon) is counted and otherwise ignored.
 type Record struct {
 	// Sequence numbers the task's records: 1, 2, 3 … without gaps, across attempts.
@@ -42,6 +42,11 @@ type Record struct {
 	// everything its volume held; and that the gitstore has every checkpoint that it accepts. Whoever
 	// has this record has all that the attempt has recorded about the work.
 	Stored bool
+	// Request is a tool call that begins to wait for an answer. One with the same id may follow, and
+	// changes nothing.
+	Request *ToolRequest
+	// RequestEnd is the id of a request that waits no longer.
+	RequestEnd string
 }
 
 // Gap describes lost records.

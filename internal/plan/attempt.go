@@ -63,6 +63,7 @@ func (d *decision) followAttempt() {
 		d.markPrepared(a, v)
 	}
 	d.noteAgentStart(a, v)
+	d.forgetTold(a)
 	e, deadline := d.ending(a, v)
 	if e == nil {
 		e = d.nodeEnding(a, v)
@@ -240,6 +241,7 @@ func (d *decision) brokenEnding(a *v1alpha1.Attempt, v *podView) ending {
 // end sets the attempt's outcome, and adds the entries that follow from it.
 func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 	d.countUse(a)
+	d.endRequests(a)
 	a.Outcome, a.Reason, a.Message, a.ExitCode = e.outcome, e.reason, statusText(e.message), e.exitCode
 	a.RetryTime = e.retryTime
 	a.EndTime = ptr.To(metav1.NewTime(d.now))

@@ -27,6 +27,7 @@ func Decide(o Observed, now time.Time) Plan {
 	default:
 		d.passOverOperations()
 		d.catchUp()
+		d.followRequests()
 		d.warnOfBudgets()
 		d.followAttempt()
 		d.noteStarted()
@@ -36,6 +37,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followChildren()
 		d.awaitTasks()
 		d.considerRewind()
+		d.withdrawRewound()
 		d.dropOvertakenResume()
 		d.considerResume()
 		d.finishRelease()

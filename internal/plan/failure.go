@@ -31,6 +31,9 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) (e *ending, dead
 	if why := d.endedByDaemon(a); why != "" {
 		return ptr.To(d.lostEnding(a, why)), time.Time{}
 	}
+	if r := d.stoppedFor(a); r != nil {
+		return d.stoppedEnding(code, r), time.Time{}
+	}
 	end := d.agentEnd(a)
 	if agent.Cause(end.Cause) == agent.CauseBudgetSpent {
 		return &ending{outcome: v1alpha1.AttemptLimitReached, reason: v1alpha1.ReasonBudgetExceeded, message: end.Message}, time.Time{}

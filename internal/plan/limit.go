@@ -78,12 +78,14 @@ func (d *decision) used() usage {
 	return used
 }
 
-// activeTime returns how long the agent of the active attempt has run.
+// activeTime returns how long the agent of the active attempt has run, without the time in which calls of
+// it waited for a person.
 func (d *decision) activeTime(a *v1alpha1.Attempt) time.Duration {
 	if a.AgentStartTime == nil {
 		return 0
 	}
-	return d.agentSeen(a).Sub(a.AgentStartTime.Time)
+	seen := d.agentSeen(a)
+	return max(seen.Sub(a.AgentStartTime.Time)-waited(a, seen), 0)
 }
 
 // agentSeen returns when the agent of the active attempt, which has started, was last known to run, in
@@ -218,8 +220,8 @@ func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
 
 // requeueAtLimit asks for another decision when a running agent reaches a limit of time.
 func (d *decision) requeueAtLimit(a *v1alpha1.Attempt, v *podView) {
-	if limit := d.task.Spec.DeadlineSeconds; limit != nil && v.agentRuns && a.AgentStartTime != nil && d.podAbsence(v) == nil {
-		d.requeueAt(a.AgentStartTime.Add(time.Duration(*limit-d.s.ActiveSeconds) * time.Second))
+	if limit := d.task.Spec.DeadlineSeconds; limit != nil && v.agentRuns && a.AgentStartTime != nil && a.WaitingSince == nil && d.podAbsence(v) == nil {
+		d.requeueAt(a.AgentStartTime.Add(time.Duration(*limit-d.s.ActiveSeconds+a.WaitedSeconds) * time.Second))
 	}
 }
 

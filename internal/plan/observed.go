@@ -406,6 +406,8 @@ type Pod struct {
 	Source *daemonapi.Source
 	// Prompt replaces the task's prompt, if it is not empty.
 	Prompt string
+	// Answers are the answers to calls for which its agent was stopped.
+	Answers []daemonapi.RequestAnswer
 	// AvoidedNode is the node that it must not run on; "" for none.
 	AvoidedNode string
 	// VolumeReleased is true if the volume is new because the former one was released.

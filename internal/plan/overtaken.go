@@ -87,6 +87,9 @@ func (d *decision) resumedIn() int64 {
 // withoutAgent reports whether an attempt was to rewind the task or to resume it, and the task is as
 // it was before, since the agent has not run.
 func withoutAgent(a v1alpha1.Attempt) bool {
+	if a.Reason == v1alpha1.ReasonWaitingForApproval {
+		return false
+	}
 	switch a.Outcome {
 	case v1alpha1.AttemptPrepareFailed:
 		return a.Trigger == v1alpha1.AttemptRewind || a.Trigger == v1alpha1.AttemptResume

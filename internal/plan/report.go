@@ -139,6 +139,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return v1alpha1.ReasonRewinding, "the task is being rewound to " + destination(d.s.Rewind)
 	case v != nil && v.agent != nil && v.agent.ExitCode == 0:
 		return v1alpha1.ReasonCompleting, "the agent exited with 0: its last checkpoint is being recorded"
+	case v != nil && v.agentRuns && len(d.openRequests()) > 0:
+		return v1alpha1.ReasonWaitingForApproval, d.approvalMessage(d.openRequests())
 	case v != nil && v.agentRuns:
 		return v1alpha1.ReasonRunning, "the agent is running"
 	}

@@ -36,6 +36,8 @@ func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 		return stateWaiting
 	case v1alpha1.EventTaskQueued:
 		return stateQueued
+	case v1alpha1.EventApprovalRequested:
+		return stateAfterRequest(s.Attempts, e.Attempt)
 	case v1alpha1.EventTaskCompleted:
 		return stateCompleted
 	case v1alpha1.EventTaskFailed:
@@ -74,6 +76,15 @@ func stateAfterDrift(attempts []v1alpha1.Attempt, number int64) string {
 		return ""
 	}
 	return stateDrifted
+}
+
+// stateAfterRequest returns the state after a call has begun to wait for an answer: the task waits if its
+// agent was stopped for that, and otherwise still runs.
+func stateAfterRequest(attempts []v1alpha1.Attempt, number int64) string {
+	if i := attemptNumbered(attempts, number); i >= 0 && attempts[i].Reason == v1alpha1.ReasonWaitingForApproval {
+		return stateWaiting
+	}
+	return ""
 }
 
 // stateInHistory returns the state of the task after the entries that the status still

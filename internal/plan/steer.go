@@ -57,7 +57,7 @@ func (d *decision) steer() {
 		d.steerActive(a, want)
 		return
 	}
-	if want == wantNothing {
+	if want == wantNothing || want == wantAgent && d.awaitsAnswer() {
 		return
 	}
 	if d.settleVolume() || d.waitForPods() {
@@ -455,7 +455,7 @@ func (d *decision) makePod(a *v1alpha1.Attempt) {
 func (d *decision) makePodAs(a *v1alpha1.Attempt, prepareOnly bool) {
 	d.dropFinishedPods()
 	d.plan.StartPod = &Pod{
-		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.prompt(),
+		Attempt: a.Number, PrepareOnly: prepareOnly, Operation: d.operation(a.Number), Prompt: d.nextPrompt(), Answers: d.answers(),
 		AvoidedNode: d.avoidedNode(a.Number), VolumeReleased: d.s.Released != nil,
 		Budgets: d.limitedBudgets(),
 	}

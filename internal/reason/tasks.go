@@ -30,6 +30,7 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonNextVolume, On: sized, Meaning: "The storage class does not expand volumes, so the task's next volume has the new size.", Todo: "To get it now, set `workspace.whenSuspended: Release`, suspend the task, and resume it once its volume is released."},
 		{Name: v1alpha1.ReasonGrowthRefused, On: sized, Meaning: "The API server does not let the volume grow.", Todo: "Remove the cause, such as a quota, then change the task or its PersistentVolumeClaim; it is tried again then."},
 		{Name: v1alpha1.ReasonRunning, On: succeeded(), Standing: Active, Meaning: "The agent runs."},
+		{Name: v1alpha1.ReasonWaitingForApproval, On: append(succeeded(), Place{"Task", "status.attempts"}), Standing: Active, Meaning: "A tool call waits for a person's answer, as `status.requests` says; its deadline denies it. Of an attempt that has ended: the agent was stopped at the call.", Todo: "Run `kubectl clew approve` or `kubectl clew deny`, or add to `spec.decisions`. " + continues},
 		{Name: v1alpha1.ReasonSuspending, On: succeeded(), Standing: Active, Meaning: "The agent is being stopped with a checkpoint."},
 		{Name: v1alpha1.ReasonStopping, On: succeeded(), Standing: Active, Meaning: "The agent is being stopped with a checkpoint, since a limit of the spec was reached."},
 		{Name: v1alpha1.ReasonSuspended, On: succeeded(), Standing: Resting, Meaning: "The task was suspended, and its last checkpoint is its state.", Todo: "Set `operatingMode: Running`, or run `kubectl clew resume`."},

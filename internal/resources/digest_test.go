@@ -51,6 +51,7 @@ func TestWhatAPodIsMadeOf(t *testing.T) {
 		"RetryOn":          {func(s *v1alpha1.TaskSpec) { s.RetryOn = &v1alpha1.FailureMatcher{ExitCodes: []int32{3}} }, false},
 		"FailOn":           {func(s *v1alpha1.TaskSpec) { s.FailOn = &v1alpha1.FailureMatcher{ExitCodes: []int32{3}} }, false},
 		"Budget":           {func(s *v1alpha1.TaskSpec) { s.Budget = &v1alpha1.Budget{ToolCalls: ptr.To[int64](7)} }, false},
+		"Decisions":        {func(s *v1alpha1.TaskSpec) { s.Decisions = []v1alpha1.Decision{{RequestID: "1-a"}} }, false},
 		"DeadlineSeconds":  {func(s *v1alpha1.TaskSpec) { s.DeadlineSeconds = ptr.To[int64](3600) }, false},
 	}
 	digest := func(task *v1alpha1.Task) string {

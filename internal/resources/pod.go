@@ -67,6 +67,8 @@ type PodRequest struct {
 	Source *daemonapi.Source
 	// Prompt replaces the task's prompt for the agent, if it is not empty.
 	Prompt string
+	// Answers are the answers that the agent is told to calls for which it was stopped.
+	Answers []daemonapi.RequestAnswer
 	// AvoidedNode is the node that the pod must not run on; "" for none.
 	AvoidedNode string
 	// VolumeReleased is true if the volume is new because the former one was released.
@@ -149,6 +151,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		Operation:   request.Operation,
 		Branches:    request.Branches,
 		Checkout:    request.Checkout,
+		Answers:     request.Answers,
 		PrepareOnly: request.PrepareOnly,
 		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
 		Tools:       ToolsOf(task),
@@ -158,13 +161,14 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		VolumeReleased: request.VolumeReleased,
 		Budgets:        request.Budgets,
 		Policy: daemonapi.Policy{
-			EveryToolCalls:        ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
-			EverySeconds:          ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
-			LeastIntervalSeconds:  ptr.Deref(task.Spec.CheckpointPolicy.LeastIntervalSeconds, 10),
-			MaxFileBytes:          ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
-			RiskyTools:            riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
-			BeforeRun:             task.Spec.CheckpointPolicy.BeforeRun == v1alpha1.BeforeRunAlways,
-			SnapshotEveryMessages: int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),
+			EveryToolCalls:          ptr.Deref(task.Spec.CheckpointPolicy.EveryToolCalls, 10),
+			EverySeconds:            ptr.Deref(task.Spec.CheckpointPolicy.EverySeconds, 300),
+			LeastIntervalSeconds:    ptr.Deref(task.Spec.CheckpointPolicy.LeastIntervalSeconds, 10),
+			MaxFileBytes:            ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
+			RiskyTools:              riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
+			ApprovalDeadlineSeconds: ptr.Deref(task.Spec.CheckpointPolicy.ApprovalDeadlineSeconds, 86400),
+			BeforeRun:               task.Spec.CheckpointPolicy.BeforeRun == v1alpha1.BeforeRunAlways,
+			SnapshotEveryMessages:   int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),
 		},
 	}
 	origin := ""
@@ -221,7 +225,7 @@ func riskyTools(patterns []v1alpha1.RiskyToolPattern) []daemonapi.ToolPattern {
 	}
 	var out []daemonapi.ToolPattern
 	for _, p := range patterns {
-		out = append(out, daemonapi.ToolPattern{Tool: p.Tool, Input: p.Input})
+		out = append(out, daemonapi.ToolPattern{Tool: p.Tool, Input: p.Input, Action: p.Action, Message: p.Message})
 	}
 	return out
 }

@@ -246,7 +246,7 @@ func TestThePodGetsItsConfiguration(t *testing.T) {
 			Context:    daemonapi.ContextLimits{Messages: 200, ToolCalls: 100, ToolResultBytes: 2000, Summary: true, Bytes: 200000},
 			Policy: daemonapi.Policy{
 				EveryToolCalls: 10, EverySeconds: 300, LeastIntervalSeconds: 10, MaxFileBytes: 100 << 20, SnapshotEveryMessages: 50,
-				RiskyTools: riskyByDefault(), BeforeRun: true,
+				RiskyTools: riskyByDefault(), ApprovalDeadlineSeconds: 86400, BeforeRun: true,
 			},
 		}
 		if diff := cmp.Diff(want, c); diff != "" {

@@ -44,6 +44,7 @@ import (
 	"github.com/clew-dev/clew/internal/logging"
 	"github.com/clew-dev/clew/internal/podidentity"
 	"github.com/clew-dev/clew/internal/rollback"
+	"github.com/clew-dev/clew/internal/server/approvals"
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/family"
 	"github.com/clew-dev/clew/internal/server/gateway"
@@ -135,6 +136,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { p.watch(work, log, func() { ready.done(1) }) })
 	aside.Go(func() {
 		retry(work, log, "the Tasks in the cluster cannot be watched yet; retrying", func() error { return p.family.Watch(work, p.informers) })
+		retry(work, log, "the answers to requests cannot be watched yet; retrying", func() error { return p.approvals.Watch(work, p.informers) })
 	})
 
 	servers := serving.NewServers(log)
@@ -166,6 +168,7 @@ type parts struct {
 	code       codeStore
 	live       *live.Broker
 	family     *family.Family
+	approvals  *approvals.Board
 	grants     *namespaced.Grants
 }
 
@@ -217,12 +220,13 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	tasks, attempts := newLiveTasks(clients.objects), podidentity.NewLiveTasks(clients.whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), family: family.New(named.forAgents(), code), grants: grants}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), family: family.New(named.forAgents(), code), approvals: approvals.New(), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.forAgents(),
 		Connections:   stores.daemons.MaxConnections(),
 		Authenticator: podidentity.New(clients.identities, named.names, podidentity.Options{Audiences: o.Audiences, Tasks: attempts}),
 		Requests:      p.board,
+		Approvals:     p.approvals,
 		Live:          p.live,
 		Verifier:      onDemand,
 		Family:        p.family,
@@ -257,9 +261,7 @@ func newInformers(config *rest.Config) (cache.Cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	if options.ByObject[&clewv1alpha1.Task{}], err = family.Tasks(); err != nil {
-		return nil, err
-	}
+	options.ByObject[&clewv1alpha1.Task{}] = cache.ByObject{Transform: slimTask}
 	options.Scheme = runtime.NewScheme()
 	if err := clewv1alpha1.AddToScheme(options.Scheme); err != nil {
 		return nil, err
@@ -269,6 +271,16 @@ func newInformers(config *rest.Config) (cache.Cache, error) {
 		return nil, fmt.Errorf("watch the Kubernetes API: %w", err)
 	}
 	return informers, nil
+}
+
+// slimTask drops of a Task what neither its family nor the daemons that wait for answers need.
+func slimTask(object any) (any, error) {
+	if t, ok := object.(*clewv1alpha1.Task); ok {
+		answered := approvals.Answered(t)
+		family.Slim(t)
+		t.Status.Requests = answered
+	}
+	return object, nil
 }
 
 // watch keeps the board up to date; listed is called when it is complete. The API server

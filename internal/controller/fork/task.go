@@ -13,12 +13,12 @@ import (
 
 // newTask returns the task of a variant: the source's work, from the resolved checkpoint
 // on, or that of the task that it continues. The source's operations (resume, rewind), its
-// acknowledgement, its operating mode and the branch that it publishes to are not inherited, nor is a
-// parent that is gone (see withParent). stamped is true when the Fork's requestedBy can be trusted.
+// decisions, its acknowledgement, its operating mode and the branch that it publishes to are not inherited,
+// nor is a parent that is gone (see withParent). stamped is true when the Fork's requestedBy can be trusted.
 func newTask(f *v1alpha1.Fork, source *v1alpha1.Task, variant v1alpha1.ForkVariant, stamped bool) *v1alpha1.Task {
 	spec := source.Spec.DeepCopy()
 	spec.DependsOn = nil // the source has waited for them
-	spec.Resume, spec.Rewind, spec.Publish, spec.Acknowledge, spec.RequestedBy = nil, nil, nil, nil, nil
+	spec.Resume, spec.Rewind, spec.Publish, spec.Acknowledge, spec.RequestedBy, spec.Decisions = nil, nil, nil, nil, nil, nil
 	if by := f.Spec.RequestedBy; stamped && by != "" {
 		spec.RequestedBy = &v1alpha1.TaskRequesters{Created: by, OperatingMode: by}
 	}

@@ -178,7 +178,7 @@ func (r *Reconciler) startPod(ctx context.Context, task *v1alpha1.Task, want pla
 	}
 	request := resources.PodRequest{
 		Task: task, Attempt: want.Attempt, HighestCheckpoint: highestCheckpoint(task, checkpoints), PrepareOnly: want.PrepareOnly,
-		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt, AvoidedNode: want.AvoidedNode,
+		Operation: want.Operation, Source: want.Source, Prompt: want.Prompt, Answers: want.Answers, AvoidedNode: want.AvoidedNode,
 		VolumeReleased: want.VolumeReleased, Budgets: want.Budgets,
 	}
 	if !want.PrepareOnly { // the agent's repository gets branches when the agent starts

@@ -196,7 +196,8 @@ func (r *Reconciler) emitEvents(task *v1alpha1.Task, entries []v1alpha1.HistoryE
 		switch e.Reason {
 		case v1alpha1.EventTaskFailed, v1alpha1.EventPodLost, v1alpha1.EventNodeUnreachable, v1alpha1.EventNodeLost, v1alpha1.EventVolumeLost,
 			v1alpha1.EventOperationRefused, v1alpha1.EventOperationFailed, v1alpha1.EventDriftDetected, v1alpha1.EventTaskHindered, v1alpha1.EventHistoryGap, v1alpha1.ReasonGrowthRefused,
-			v1alpha1.EventBudgetNearlySpent, v1alpha1.EventBudgetExceeded:
+			v1alpha1.EventBudgetNearlySpent, v1alpha1.EventBudgetExceeded,
+			v1alpha1.EventApprovalRequested, v1alpha1.EventDecisionIgnored:
 			kind = corev1.EventTypeWarning
 		}
 		// The sequence number distinguishes transitions that would otherwise be aggregated.
@@ -219,7 +220,15 @@ func attemptPod(task *v1alpha1.Task, e v1alpha1.HistoryEntry) runtime.Object {
 func eventNote(e v1alpha1.HistoryEntry) string {
 	by := ""
 	if e.Actor != "" && e.Actor != plan.Clew && e.Actor != plan.Unknown {
-		by = ", requested by " + clip.Bytes(e.Actor, maxNote/4)
+		by = ", " + part(e.Reason) + " by " + clip.Bytes(e.Actor, maxNote/4)
 	}
 	return clip.Bytes(e.Message, maxNote-len(by)) + by
+}
+
+// part is what the actor of a transition has done about it.
+func part(reason string) string {
+	if reason == v1alpha1.EventToolApproved || reason == v1alpha1.EventToolDenied {
+		return "answered"
+	}
+	return "requested"
 }

@@ -53,6 +53,8 @@ type World struct {
 	Tools []v1alpha1.AgentTool
 	// Budgets are those that the manager knows when it makes a pod.
 	Budgets []budget.Budget
+	// Answers are those that the agent is told when it starts.
+	Answers []daemonapi.RequestAnswer
 	// Mask masks the values of the agent's Secrets.
 	Mask *mask.Masker
 	// PodUID is the UID of the pods; empty as in pods of older releases.
@@ -62,6 +64,9 @@ type World struct {
 	OpenWait time.Duration
 	// CallWait is how long calls of a supervisor's tools wait; 0 for the sidecar's default.
 	CallWait time.Duration
+	// ReturnWait is how long a hook may be away whose call waits for an answer; 0 for the sidecar's
+	// default.
+	ReturnWait time.Duration
 	// IdleSeconds is how long an agent may be silent, DoneGrace how long after its final
 	// answer; 0 for no limit, and for the sidecar's default.
 	IdleSeconds int32
@@ -183,7 +188,7 @@ func mkdir(t testing.TB, dir string) {
 // Pod returns the configuration of an attempt's pod.
 func (w *World) Pod(attempt int64, op *daemonapi.Operation) daemonapi.Config {
 	pod := daemonapi.Config{Namespace: "ns", Task: "task", TaskUID: w.UID, Attempt: attempt, PodUID: w.PodUID, ServerURL: w.Server.URL,
-		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds, Tools: w.Tools, Budgets: w.Budgets}
+		GitStoreURL: w.Store, Policy: w.Policy, SpoolMargin: cmp.Or(w.Margin, daemonapi.SpoolMargin{Bytes: 64 << 20, Seconds: 3600}), AgentType: cmp.Or(w.Agent, v1alpha1.AgentExec), Context: w.Context, StatePaths: w.StatePaths, Operation: op, Source: w.Source, IdleSeconds: w.IdleSeconds, Tools: w.Tools, Budgets: w.Budgets, Answers: w.Answers}
 	if w.Origin != "" {
 		pod.Repository = &daemonapi.Repository{URL: w.Origin}
 	}

@@ -38,6 +38,8 @@ type Plan struct {
 	Model string `json:"model,omitempty"`
 	// Tools is the program, with its arguments, that serves Clew's tools; empty for none.
 	Tools []string `json:"tools,omitempty"`
+	// HookSeconds is how long the agent waits for its hook; 0 for its default.
+	HookSeconds int `json:"hookSeconds,omitempty"`
 	// Prompt is the next user message, complete.
 	Prompt string `json:"prompt"`
 }

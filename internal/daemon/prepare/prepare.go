@@ -234,6 +234,7 @@ func (p *preparer) run(ctx context.Context) error {
 		{"finishRewind", p.finishRewind},
 		{"finishCheckout", p.finishCheckout},
 		{"operate", p.operate},
+		{"tellAnswers", p.tellAnswers},
 		{"clearLocks", p.clearLocks},
 		{"makeBranches", p.makeBranches},
 		{"checkOut", p.checkOut},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
@@ -41,7 +42,7 @@ func (p *preparer) planStart(ctx context.Context) error {
 		return err
 	}
 	m := known.decide()
-	p.plan = &launchplan.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Tools: p.toolServer(), Prompt: m.prompt}
+	p.plan = &launchplan.Plan{AgentType: p.cfg.Pod.AgentType, Memory: m.kind, Session: m.id, Model: p.cfg.Pod.Model, Tools: p.toolServer(), HookSeconds: hookSeconds(p.cfg.Pod.Policy), Prompt: m.prompt}
 	p.result.Memory, p.result.MemoryMessage = m.kind, truncate(m.message, maxMemoryMessage)
 	p.log.Info("the agent's memory", "memory", m.kind, "session", m.id, "why", m.message, "promptBytes", len(m.prompt))
 	if err := p.writeFiles(); err != nil {
@@ -99,8 +100,8 @@ func (p *preparer) writeFiles() error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("write the agent's settings: %w", err)
 	}
-	hook := []string{filepath.Join(p.cfg.RunDir, shimFile), "hook"}
-	for name, content := range p.adapter.Files(agent.FilesRequest{Hook: hook, Tools: p.toolServer(), Dir: dir}) {
+	request := agent.FilesRequest{Hook: p.hook(), HookSeconds: hookSeconds(p.cfg.Pod.Policy), Tools: p.toolServer(), Dir: dir}
+	for name, content := range p.adapter.Files(request) {
 		path := filepath.Join(dir, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return fmt.Errorf("write the agent's settings: %w", err)
@@ -110,6 +111,32 @@ func (p *preparer) writeFiles() error {
 		}
 	}
 	return nil
+}
+
+// hook returns the program that the agent runs before each tool. If the policy has calls refused or
+// asks about them, it waits for the answer, and refuses the tool by itself before the agent runs it
+// unanswered.
+func (p *preparer) hook() []string {
+	words := []string{filepath.Join(p.cfg.RunDir, shimFile), "hook"}
+	if policy := p.cfg.Pod.Policy; policy.Decides() {
+		words = append(words, "--answer-needed", "--timeout="+(policy.ApprovalDeadline()+answerGrace).String())
+	}
+	return words
+}
+
+// answerGrace is how much longer than a call waits for a person its hook waits for the answer, and
+// hookGrace how much longer than that the agent waits for its hook.
+const (
+	answerGrace = 10 * time.Minute
+	hookGrace   = time.Minute
+)
+
+// hookSeconds is how long the agent waits for its hook; 0 for as long as it takes a checkpoint.
+func hookSeconds(policy daemonapi.Policy) int {
+	if !policy.Decides() {
+		return 0
+	}
+	return int((policy.ApprovalDeadline() + answerGrace + hookGrace) / time.Second)
 }
 
 // toolServer returns the program that serves Clew's tools to the agent; nil if it gets none.

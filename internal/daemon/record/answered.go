@@ -91,7 +91,10 @@ func (r *Recorder) EndCalls(ctx context.Context, reached bool) error {
 
 // change writes records and the state that follows from them to disk.
 func (r *Recorder) change(ctx context.Context, next agentstate.State, records []*daemonv1.Record) error {
-	mark := &spool.Mark{Session: r.session, Line: r.marked, State: next.Encode()}
+	var mark *spool.Mark
+	if r.session != "" {
+		mark = &spool.Mark{Session: r.session, Line: r.marked, State: next.Encode()}
+	}
 	if err := r.persist(ctx, func() error { return r.spool.Append(mark, records...) }); err != nil {
 		return err
 	}

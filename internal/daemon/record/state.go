@@ -60,7 +60,21 @@ func (r *Recorder) BeginCall(ctx context.Context, b wire.BeforeTool) error {
 	return nil
 }
 
-// AppendRecord writes a record to disk that is not made from the agent's output.
+// Insert writes records to disk that are not made from the agent's output, behind what is recorded of
+// that so far. It may be called while the agent works.
+func (r *Recorder) Insert(ctx context.Context, records ...*daemonv1.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, err := r.write(ctx); err != nil {
+		return err
+	}
+	for _, rec := range records {
+		r.stamped(rec)
+	}
+	return r.change(ctx, r.state, records)
+}
+
+// AppendRecord writes a record to disk that is not made from the agent's output, once that has ended.
 func (r *Recorder) AppendRecord(ctx context.Context, rec *daemonv1.Record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,52 +30,52 @@ type HookConfig struct {
 }
 
 // AwaitTool is the hook that an agent runs before each of its tools: it reports the call
-// to the daemon and returns when the tool may run, which for a risky tool is after the
-// checkpoint before it was taken. It never blocks an agent for good: when the daemon does
-// not answer in time it returns, and the error says that the tool runs without a
-// checkpoint, and why.
-func AwaitTool(ctx context.Context, cfg HookConfig) error {
+// to the daemon and returns when that has answered. For a risky tool that is after the
+// checkpoint before it was taken, or after somebody was asked. refused is then why the tool must
+// not run; empty if it may. It never blocks an agent for good: when the daemon does not answer in
+// time it returns, and the error says why there is no answer.
+func AwaitTool(ctx context.Context, cfg HookConfig) (refused string, err error) {
 	stdin, err := io.ReadAll(io.LimitReader(cfg.Stdin, maxHookInput))
 	if err != nil {
-		return fmt.Errorf("read the agent's tool call: %w", err)
+		return "", fmt.Errorf("read the agent's tool call: %w", err)
 	}
 	call, err := agent.ParseHook(cfg.AgentType, stdin)
 	if err != nil {
-		return err
+		return "", err
 	}
 	key := rand.Text()
 	ctx, cancel := context.WithTimeout(ctx, cfg.Timeout)
 	defer cancel()
 	wait := backoff.Backoff{Min: 20 * time.Millisecond, Max: time.Second}
 	for {
-		err := askDaemon(ctx, cfg.Socket, wire.BeforeTool{Key: key, ID: call.CallID, Name: call.Name, Input: call.Input})
+		answer, err := askDaemon(ctx, cfg.Socket, wire.BeforeTool{Key: key, ID: call.CallID, Name: call.Name, Input: call.Input})
 		if err == nil {
-			return nil
+			return answer.Refused, nil
 		}
 		if wait.Wait(ctx) != nil {
-			return fmt.Errorf("the tool %s runs without a checkpoint before it, since the daemon does not answer: %w", call.Name, err)
+			return "", fmt.Errorf("the daemon does not answer before the tool %s: %w", call.Name, err)
 		}
 	}
 }
 
 // askDaemon sends one request and waits for its answer.
-func askDaemon(ctx context.Context, socket string, call wire.BeforeTool) error {
+func askDaemon(ctx context.Context, socket string, call wire.BeforeTool) (answer wire.Proceed, err error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	if err := wire.WriteBeforeTool(conn, call); err != nil {
-		return err
+		return answer, err
 	}
 	f, err := wire.Read(conn)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	if f.Type != wire.TypeProceed {
-		return fmt.Errorf("unexpected frame type %d", f.Type)
+		return answer, fmt.Errorf("unexpected frame type %d", f.Type)
 	}
-	return nil
+	return answer, f.Decode(&answer)
 }

@@ -54,7 +54,7 @@ func (s *shim) launch(attempt int64) (launch, error) {
 		return out, &tooOldError{f.Message}
 	}
 	more := adapter.Command(agent.Start{Args: args, Prompt: plan.Prompt, Model: plan.Model, Session: plan.Session,
-		Worktree: worktree, Tools: plan.Tools, FilesDir: filepath.Join(s.cfg.RunDir, launchplan.FilesDir), Env: env})
+		Worktree: worktree, Tools: plan.Tools, HookSeconds: plan.HookSeconds, FilesDir: filepath.Join(s.cfg.RunDir, launchplan.FilesDir), Env: env})
 	if err := writeHomeFiles(env, more.HomeFiles); err != nil {
 		return out, err
 	}

@@ -20,7 +20,7 @@ type agentProcess interface {
 	freeze(id int64)
 	awaitFrozen() (stopped bool)
 	unfreeze(id int64) (wasFrozen bool)
-	finish()
+	finish(now bool)
 }
 
 // link maintains the connection to the daemon: after each loss it reconnects, names its
@@ -196,7 +196,9 @@ func (l *link) read(conn net.Conn) error {
 			_ = f.Decode(&release) // an empty one means the agent's own exit code
 			l.once.release.Do(func() { l.released <- release })
 		case wire.TypeFinish:
-			l.agent.finish()
+			var finish wire.Finish
+			_ = f.Decode(&finish) // an empty one asks the agent to end
+			l.agent.finish(finish.Now)
 		case wire.TypeStop:
 			l.once.stop.Do(func() { close(l.stopped) })
 		}

@@ -364,11 +364,17 @@ func (s *shim) setFrozenLocked(id int64) {
 	s.applyLocked()
 }
 
-// finish ends the agent's processes with SIGTERM and, after finishWait, with SIGKILL. The
-// shim still waits for its release.
-func (s *shim) finish() {
+// finish ends the agent's processes with SIGTERM and, after finishWait or now, with SIGKILL,
+// which no process survives that is stopped for a checkpoint. The shim still waits for its release.
+func (s *shim) finish(now bool) {
 	s.mu.Lock()
 	c := s.child
+	if c != nil && now {
+		s.finishing = true
+		s.mu.Unlock()
+		c.signalAll(unix.SIGKILL)
+		return
+	}
 	if c == nil || s.finishing {
 		s.mu.Unlock()
 		return

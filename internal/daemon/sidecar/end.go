@@ -90,6 +90,7 @@ func (d *daemon) takeLast(ctx, work context.Context) error {
 	}
 	d.reportUncovered()
 	d.reportToolCalls()
+	d.endRequests(work)
 	if err := errors.Join(d.endCalls(work, st), d.noteSession(), d.noteRefusal(st)); err != nil {
 		return err
 	}
@@ -134,7 +135,7 @@ func (d *daemon) takeLast(ctx, work context.Context) error {
 // lastRequest returns the request for the attempt's last checkpoint.
 func (d *daemon) lastRequest(st socket.Status) checkpoint.Request {
 	trigger, code := lastTrigger(st, d.effectiveCode(st))
-	if trigger == v1alpha1.TriggerFailure && d.endedForBudget(st) != "" {
+	if d.stoppedForCall() || trigger == v1alpha1.TriggerFailure && d.endedForBudget(st) != "" {
 		trigger = v1alpha1.TriggerSuspend
 	}
 	return checkpoint.Request{Trigger: trigger, Consistency: d.socket.AtEnd, Also: func(s *journal.State, p journal.Point) {

@@ -36,6 +36,8 @@ func (d *daemon) effectiveCode(st socket.Status) int {
 	}
 	outcome, code := d.recorder.State().Outcome, st.Exit.Code
 	switch {
+	case d.stoppedForCall(): // whatever it made of that
+		return cmp.Or(code, 128+9)
 	case !st.Terminating && !outcome.Done && code == 0 && (d.silence.Load() != nil || d.endedForBudget(st) != ""):
 		return 128 + 15 // it ended on request, before its final answer
 	case st.Terminating || !outcome.Done:
@@ -117,7 +119,7 @@ func lastLines(text string, n int) string {
 // to end.
 func (d *daemon) agentEnd(st socket.Status) *daemonv1.AgentEnd {
 	code := d.effectiveCode(st)
-	if code == 0 || st.Terminating || !st.Seen {
+	if code == 0 || st.Terminating || !st.Seen || d.stoppedForCall() {
 		return nil
 	}
 	f := d.failureOf(st)
@@ -147,7 +149,7 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 			outcome = agent.Outcome{}
 		}
 		d.problems.modelErrors(trouble.lasting(outcome, time.Now()))
-		if !st.Connected || st.Exit != nil || st.Terminating || d.problems.ours() {
+		if !st.Connected || st.Exit != nil || st.Terminating || d.problems.ours() || d.asks.waiting() {
 			since = time.Now()
 			continue
 		}

@@ -80,10 +80,12 @@ func lockedOut(ctx context.Context, cfg Config, listener net.Listener) error {
 // ignoreAgent is a socket.Handler that does nothing: the agent is about to be ended.
 type ignoreAgent struct{}
 
-func (ignoreAgent) Recorded()                                   {}
-func (ignoreAgent) Failed(error)                                {}
-func (ignoreAgent) BeforeTool(context.Context, wire.BeforeTool) {}
-func (ignoreAgent) ToolCalled(context.Context, record.Call)     {}
+func (ignoreAgent) Recorded()                               {}
+func (ignoreAgent) Failed(error)                            {}
+func (ignoreAgent) ToolCalled(context.Context, record.Call) {}
+
+// BeforeTool refuses every call: nobody can be asked any more.
+func (ignoreAgent) BeforeTool(context.Context, wire.BeforeTool) string { return attemptOverText }
 
 // ServeTools is never called: a fenced socket refuses connections to the tools.
 func (ignoreAgent) ServeTools(_ context.Context, c io.ReadWriteCloser) { _ = c.Close() }

@@ -39,10 +39,23 @@ const (
 	maxName = 256
 )
 
-// riskyTools matches the calls before which a checkpoint is taken.
+// riskyTools are the rules about risky calls.
 type riskyTools []riskyTool
 
-type riskyTool struct{ tool, input *regexp.Regexp }
+// riskyTool is a rule: what is done about the calls that it matches.
+type riskyTool struct {
+	tool, input *regexp.Regexp
+	action      v1alpha1.RiskyToolAction // empty for a checkpoint
+	message     string
+}
+
+// severity orders actions: of several rules that match, the most severe one counts.
+func (r riskyTool) severity() int {
+	return slices.Index([]v1alpha1.RiskyToolAction{v1alpha1.RiskyToolAsk, v1alpha1.RiskyToolDeny}, r.action)
+}
+
+// decides reports whether more is done about a call than a checkpoint taken before it.
+func (r riskyTool) decides() bool { return r.severity() >= 0 }
 
 // compileRisky compiles the patterns; bad explains those that do not compile.
 func compileRisky(patterns []daemonapi.ToolPattern) (tools riskyTools, bad []error) {
@@ -57,7 +70,7 @@ func compileRisky(patterns []daemonapi.ToolPattern) (tools riskyTools, bad []err
 			bad = append(bad, invalidPattern(p.Input, err))
 			continue
 		}
-		tools = append(tools, riskyTool{tool, input})
+		tools = append(tools, riskyTool{tool: tool, input: input, action: p.Action, message: p.Message})
 	}
 	return tools, bad
 }
@@ -66,12 +79,15 @@ func invalidPattern(pattern string, err error) error {
 	return fmt.Errorf("the pattern %q in beforeRiskyTools is not a valid regular expression and is ignored; correct the task's checkpointPolicy: %w", pattern, err)
 }
 
-// match reports whether a call is risky. A cut input counts as matching, since the missing
-// part may match.
-func (r riskyTools) match(name, input string, cut bool) bool {
-	return slices.ContainsFunc(r, func(t riskyTool) bool {
-		return t.tool.MatchString(name) && (cut || t.input.MatchString(input))
-	})
+// find returns the rule about a call; false if it is not risky. A cut input counts as matching,
+// since the missing part may match.
+func (r riskyTools) find(name, input string, cut bool) (rule riskyTool, risky bool) {
+	for _, t := range r {
+		if t.tool.MatchString(name) && (cut || t.input.MatchString(input)) && (!risky || t.severity() > rule.severity()) {
+			rule, risky = t, true
+		}
+	}
+	return rule, risky
 }
 
 // guard tracks the risky calls that need a checkpoint. The calls of agents that ask before
@@ -199,17 +215,29 @@ func (g *guard) checkPause() time.Duration {
 	return time.Until(g.unchanged.Add(pace.CheckPause))
 }
 
-// BeforeTool returns when the tool may run. ctx ends with the connection of its hook.
-func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) {
-	if d.adapter.HookComesFirst() {
-		if err := d.recorder.BeginCall(ctx, b); err != nil {
-			return // the daemon or the hook ends
+// BeforeTool returns when the tool may run, or why it must not. ctx ends with the connection of its
+// hook.
+func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) (refused string) {
+	rule, risky := d.guard.tools.find(b.Name, b.Input, b.Cut)
+	if risky && rule.decides() {
+		if refused := d.decide(ctx, b, rule); refused != "" || ctx.Err() != nil {
+			return refused
 		}
 	}
-	g := d.guard
-	if !g.tools.match(b.Name, b.Input, b.Cut) || g.isCovered(b.ID) {
-		return
+	if d.adapter.HookComesFirst() {
+		if err := d.recorder.BeginCall(ctx, b); err != nil {
+			return "" // the daemon or the hook ends
+		}
 	}
+	if risky && !d.guard.isCovered(b.ID) {
+		d.guardHook(ctx, b)
+	}
+	return ""
+}
+
+// guardHook returns when a tool whose hook waits has had its checkpoint.
+func (d *daemon) guardHook(ctx context.Context, b wire.BeforeTool) {
+	g := d.guard
 	c := &riskyCall{ctx: ctx, tool: d.riskyTool(b.ID, b.Name, true), done: make(chan struct{})}
 	g.add(c)
 	defer func() {
@@ -231,7 +259,8 @@ func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) {
 // ToolCalled is called for each call in the agent's output, before it is recorded.
 func (d *daemon) ToolCalled(ctx context.Context, call record.Call) {
 	g := d.guard
-	if g.asks || !g.tools.match(call.Name, call.Input, call.Cut) {
+	rule, risky := g.tools.find(call.Name, call.Input, call.Cut)
+	if g.asks || !risky {
 		return
 	}
 	c := &riskyCall{ctx: ctx, tool: d.riskyTool(call.ID, call.Name, false), done: make(chan struct{})}
@@ -242,6 +271,11 @@ func (d *daemon) ToolCalled(ctx context.Context, call record.Call) {
 		defer g.leave()
 		c.stop = d.socket.Stop(ctx) // at once, even while another checkpoint is taken
 		defer c.stop.End()
+		if rule.decides() && !d.passes(call) {
+			g.forget(c)
+			d.stopFor(ctx, call, rule)
+			return
+		}
 		d.awaitCheckpoint(ctx, c)
 	}()
 }

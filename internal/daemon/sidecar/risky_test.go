@@ -2,6 +2,7 @@ package sidecar_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -21,14 +22,24 @@ import (
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
-// claudeHook runs the hook as Claude Code does; the channel receives its result.
+// claudeHook runs the hook as Claude Code does; the channel receives its result. It is an error if the
+// tool is refused.
 func claudeHook(w *daemontest.World, id, tool, input string, timeout time.Duration) <-chan error {
 	done := make(chan error, 1)
 	go func() {
-		done <- shim.AwaitTool(context.Background(), shim.HookConfig{AgentType: "ClaudeCode", Socket: filepath.Join(w.RunDir, socket.Name), Timeout: timeout,
-			Stdin: strings.NewReader(`{"hook_event_name":"PreToolUse","tool_use_id":"` + id + `","tool_name":"` + tool + `","tool_input":` + input + `}`)})
+		refused, err := awaitTool(context.Background(), w, id, tool, input, timeout)
+		if err == nil && refused != "" {
+			err = errors.New("refused: " + refused)
+		}
+		done <- err
 	}()
 	return done
+}
+
+// awaitTool runs the hook as Claude Code does.
+func awaitTool(ctx context.Context, w *daemontest.World, id, tool, input string, timeout time.Duration) (refused string, err error) {
+	return shim.AwaitTool(ctx, shim.HookConfig{AgentType: "ClaudeCode", Socket: filepath.Join(w.RunDir, socket.Name), Timeout: timeout,
+		Stdin: strings.NewReader(`{"hook_event_name":"PreToolUse","tool_use_id":"` + id + `","tool_name":"` + tool + `","tool_input":` + input + `}`)})
 }
 
 func answered(t *testing.T, done <-chan error) {
@@ -122,8 +133,8 @@ func TestHookWithoutDaemon(t *testing.T) {
 		t.Skip("waits for seconds: make test runs it")
 	}
 	w := riskyWorld(t, "ClaudeCode")
-	if err := <-claudeHook(w, "t-1", "Bash", removal, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "without a checkpoint") {
-		t.Errorf("the hook ended with %v, want an error about a tool without a checkpoint", err)
+	if err := <-claudeHook(w, "t-1", "Bash", removal, 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "the daemon does not answer before the tool Bash") {
+		t.Errorf("the hook ended with %v, want an error about a daemon that does not answer", err)
 	}
 	held := claudeHook(w, "t-1", "Bash", removal, time.Minute)
 	gomega.NewWithT(t).Consistently(held).WithTimeout(50*time.Millisecond).ShouldNot(gomega.Receive(), "the tool may run without a daemon")
@@ -132,7 +143,7 @@ func TestHookWithoutDaemon(t *testing.T) {
 	answered(t, held)
 	finish(a, d, 0)
 	for _, stdin := range []string{"", "{}", "no JSON", `{"tool_name":7}`} {
-		err := shim.AwaitTool(t.Context(), shim.HookConfig{AgentType: "ClaudeCode", Stdin: strings.NewReader(stdin), Timeout: time.Second})
+		_, err := shim.AwaitTool(t.Context(), shim.HookConfig{AgentType: "ClaudeCode", Stdin: strings.NewReader(stdin), Timeout: time.Second})
 		if err == nil {
 			t.Errorf("the hook accepted %q as a call", stdin)
 		}

@@ -13,6 +13,9 @@
 //     waits for it if the agent asks before it runs tools. If nothing has changed since the
 //     last checkpoint, and the agent was stopped for that one, it is named instead. A call
 //     that may have begun is never reported as guarded.
+//   - A tool about which the policy has a person asked runs only once it is approved, whatever is
+//     killed meanwhile; each answer counts once. An agent that does not ask before it runs tools is
+//     ended at the call.
 //   - The agent's calls of Clew's tools are answered within a bounded time, whatever is down.
 //     A checkpoint that the agent asks for is taken before the answer is sent. A call of a
 //     supervisor's tool that is repeated because its answer was lost takes effect once.
@@ -98,6 +101,9 @@ type Config struct {
 	ReportAfter time.Duration
 	// CallWait is how long a call of a supervisor's tool waits for its answer; 0 means 47 s.
 	CallWait time.Duration
+	// ReturnWait is how long a hook that has lost its connection may take to ask again, before its call
+	// counts as given up; 0 means a minute.
+	ReturnWait time.Duration
 	// OpenWait is how long to wait for another process to unlock the volume; 0 means 30 s.
 	OpenWait time.Duration
 	// ProcessorTime returns the processor time that the daemon has used; nil means what
@@ -128,6 +134,7 @@ type daemon struct {
 	socket   *socket.Server
 	adapter  agent.Adapter
 	guard    *guard
+	asks     asks
 	pace     *pace.Pace
 	// comparing bounds what the agent has Clew compare.
 	comparing *pace.Pace
@@ -306,10 +313,14 @@ func (d *daemon) begin(ctx context.Context) error {
 		return nil
 	}
 	// From now on the agent may change files, so the volume no longer counts as clean.
-	return d.volume.Journal.Update(func(s *journal.State) error {
+	err := d.volume.Journal.Update(func(s *journal.State) error {
 		s.Clean, s.Final = nil, nil
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return d.resumeRequests(ctx)
 }
 
 // findEnd asks the server for the last record's sequence, if the spool's end is damaged, so
@@ -365,6 +376,9 @@ func (d *daemon) work(ctx, work context.Context) error {
 		defer close(d.idle)
 		d.takeCheckpoints(running)
 	}()
+	if d.stoppedForCall() { // and a daemon was killed before the agent was
+		go d.killAgent(running)
+	}
 
 	err := d.awaitEnd(ctx, work, func() { stopRunning(); <-d.idle })
 	if cause := context.Cause(work); cause != nil {
@@ -425,6 +439,9 @@ func (d *daemon) listenForCommands(ctx context.Context) error {
 			wait.Reset()
 			if c.GetPublishLive() != nil {
 				d.askLive(c.GetPublishLive().GetId())
+			}
+			if c.GetAnswerRequest() != nil {
+				d.answer(ctx, c.GetAnswerRequest())
 			}
 			take := c.GetTakeCheckpoint()
 			if take == nil || d.ask(take) || full {

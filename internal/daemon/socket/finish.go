@@ -11,6 +11,15 @@ func (s *Server) Finish() {
 	}
 }
 
+// Kill kills the agent at once, so that it does nothing more.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.current; c != nil && s.exit == nil {
+		c.sendAsync(wire.TypeFinish, wire.Finish{Now: true})
+	}
+}
+
 // Release lets the shim end, now or when it next connects. A code of -1 stands for the
 // agent's own exit code.
 func (s *Server) Release(code int) {

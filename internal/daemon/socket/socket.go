@@ -49,7 +49,7 @@ const (
 	reconnectWait = 3 * time.Second
 	// maxStrangers bounds the connections that have not named a session.
 	maxStrangers = 32
-	// MaxAsking bounds the tools that wait for a checkpoint.
+	// MaxAsking bounds the tools that wait for a checkpoint or an answer.
 	MaxAsking = 32
 )
 
@@ -79,9 +79,9 @@ type Handler interface {
 	Recorded()
 	// Failed is called when the volume can no longer be written.
 	Failed(error)
-	// BeforeTool returns when the tool that waits may run. ctx ends with the connection of
-	// the tool's hook.
-	BeforeTool(context.Context, wire.BeforeTool)
+	// BeforeTool returns when the tool that waits may run, or why it must not. ctx ends with the
+	// connection of the tool's hook.
+	BeforeTool(context.Context, wire.BeforeTool) (refused string)
 	// ToolCalled is called for each call in the agent's output, before it is recorded, and
 	// must not block. ctx ends with Serve.
 	ToolCalled(context.Context, record.Call)
@@ -268,7 +268,7 @@ func (s *Server) handle(serving context.Context, c *connection, h Handler, known
 	return t.read(ctx)
 }
 
-// ask answers the hook of a tool when the tool may run. The hook sends nothing further,
+// ask answers the hook of a tool when the tool may run, or must not. The hook sends nothing further,
 // so that a read returns only when its connection is closed.
 func (s *Server) ask(ctx context.Context, c *connection, f wire.Frame, h Handler, known func()) error {
 	var b wire.BeforeTool
@@ -290,11 +290,11 @@ func (s *Server) ask(ctx context.Context, c *connection, f wire.Frame, h Handler
 		defer cancel()
 		_, _ = c.Read(make([]byte, 1))
 	}()
-	h.BeforeTool(ctx, b)
+	refused := h.BeforeTool(ctx, b)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return c.send(wire.TypeProceed, nil)
+	return c.send(wire.TypeProceed, wire.Proceed{Refused: refused})
 }
 
 // admit accepts the attempt's first session and rejects any other.

@@ -21,13 +21,14 @@
 //	shim    Thawed{id}             the agent was continued without a Thaw: it took too long
 //	shim    Terminating{}          the container was asked to end (SIGTERM)
 //	shim    Exit{code}             the agent has ended, and all its output was sent
-//	daemon  Finish{}               end the agent: it is done, or silent for too long
+//	daemon  Finish{now}            end the agent: it is done, or silent for too long; or at once
 //	daemon  Release{}              the last checkpoint is safe: the shim may end
 //	daemon  Stop{}                 a newer attempt runs: end the agent at once
 //
 // Four frames need no session. Ping, answered by Pong, asks whether the daemon is up.
 // BeforeTool, answered by Proceed, announces a tool call that the agent holds back: Proceed
-// is sent when the checkpoint, if one was due, has been taken. Tools, answered by
+// is sent when the checkpoint, if one was due, has been taken and a person, if one was to be
+// asked, has answered; it may refuse the call. Tools, answered by
 // ToolsOpened, opens a connection to Clew's tools: unless the answer is a refusal, what
 // follows in both directions are the messages of MCP, one a line, and no more frames. Delivered,
 // answered by Noted, says that the answers to calls of tools were written out.
@@ -167,6 +168,19 @@ type BeforeTool struct {
 	// Input is the tool's input as JSON, or its beginning if Cut is set.
 	Input string `json:"input"`
 	Cut   bool   `json:"cut,omitempty"`
+}
+
+// Proceed answers BeforeTool.
+type Proceed struct {
+	// Refused is why the tool must not run, as a sentence for the agent; empty if it may.
+	Refused string `json:"refused,omitempty"`
+}
+
+// Finish ends the agent.
+type Finish struct {
+	// Now kills it, so that it does nothing more; otherwise it is asked to end first. Shims of older
+	// releases ask always.
+	Now bool `json:"now,omitempty"`
 }
 
 // ToolsOpened answers Tools.

@@ -55,6 +55,9 @@ type batch struct {
 	// preface is a system message to add before the next record; empty for none.
 	preface string
 
+	// requests are the records about requests, in order.
+	requests []history.Record
+
 	// end is how the agent last ended, activeAt when it was last active.
 	end      *history.AgentEnd
 	activeAt time.Time
@@ -109,6 +112,8 @@ func (b *batch) add(r history.Record) error {
 		return b.addDaemonEvent(r, *r.Event)
 	case r.Gap != nil:
 		b.addGap(r)
+	case r.Request != nil, r.RequestEnd != "":
+		b.requests = append(b.requests, r)
 	case r.Piece != nil:
 		hash := conversation.Hash(conversation.PieceHash(string(r.Piece)))
 		b.pieces[hash], b.awaited[hash] = r.Piece, true

@@ -30,6 +30,8 @@ const (
 	// length.
 	maxDetails   = 32
 	detailsBytes = 16 << 10
+	// maxRequestText bounds each text of a request, in bytes.
+	maxRequestText = 1 << 10
 	// maxRewoundPaths bounds the number of paths of a rewind, rewoundBytes their total length:
 	// a Task's spec allows no more.
 	maxRewoundPaths = 100
@@ -60,6 +62,15 @@ func bounded(r history.Record) history.Record {
 		op.ID, op.Reason = shortName(op.ID), clip.Marked(clean(op.Reason), maxNote)
 		op.Rewound = boundedRewound(op.Rewound)
 		r.Move = &op
+	case r.Request != nil:
+		q := *r.Request
+		q.ID, q.Tool, q.InputDigest = word(q.ID), shortName(q.Tool), word(q.InputDigest)
+		for _, s := range []*string{&q.Input, &q.Message, &q.Refused} {
+			*s = clip.Marked(clean(*s), maxRequestText)
+		}
+		r.Request = &q
+	case r.RequestEnd != "":
+		r.RequestEnd = word(r.RequestEnd)
 	case r.Gap != nil:
 		r.Gap = &history.Gap{Through: r.Gap.Through, Reason: shortName(r.Gap.Reason)}
 	}

@@ -122,6 +122,9 @@ func (s *Store) Begin(ctx context.Context, task history.Task, attempt int64, sou
 		}
 		began, every := l.row.Attempt, max(options.SnapshotEveryMessages, 0)
 		if created > 0 || attempt > l.row.Attempt || every != l.row.SnapshotEvery {
+			if attempt > l.row.Attempt {
+				l.row.Requests = nil
+			}
 			l.row.Attempt, l.row.SnapshotEvery = attempt, every
 			if err := l.save(ctx, q); err != nil {
 				return err
@@ -197,7 +200,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		LastRecordID: l.row.LastRecordID, LostRecords: l.row.LostRecords,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
-		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt,
+		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, Requests: l.row.Requests,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
 		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls,
 		StoredAttempt: l.row.StoredAttempt, AgentAttempt: l.row.AgentAttempt, AgentSince: l.row.AgentSince,
@@ -314,6 +317,9 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 	}
 	state.ActiveAt, state.AgentAttempt, state.AgentSince = t.ActiveAt.Time, t.AgentAttempt, t.AgentSince.Time
 	state.StoredAttempt = t.StoredAttempt
+	if state.Requests, err = requestsOf(t.Requests); err != nil {
+		return state, err
+	}
 	if t.ProblemReason != "" {
 		state.Problem = &history.Problem{Reason: t.ProblemReason, Message: t.ProblemMessage}
 	}

@@ -17,8 +17,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -69,25 +67,15 @@ func New(store Store, code Code) *Family {
 	return &Family{store: store, code: code, byParent: map[types.NamespacedName]*children{}}
 }
 
-// Tasks restricts a cache to what Watch needs: tasks that have a parent, without the parts that are not
-// read.
-func Tasks() (cache.ByObject, error) {
-	children, err := labels.NewRequirement(v1alpha1.LabelParent, selection.Exists, nil)
-	if err != nil {
-		return cache.ByObject{}, fmt.Errorf("select the tasks that have a parent: %w", err)
-	}
-	return cache.ByObject{Label: labels.NewSelector().Add(*children), Transform: slim}, nil
-}
-
-// slim drops what takes up most of the memory.
-func slim(object any) (any, error) {
-	t, ok := object.(*v1alpha1.Task)
-	if !ok {
-		return object, nil
-	}
+// Slim drops what is not read of a Task, and takes up most of the memory: all of one that has no parent.
+func Slim(t *v1alpha1.Task) {
 	t.ManagedFields, t.Annotations, t.Labels, t.OwnerReferences, t.Finalizers = nil, nil, nil, nil, nil
 	t.Spec = v1alpha1.TaskSpec{Role: t.Spec.Role, ParentRef: t.Spec.ParentRef}
 	s := t.Status
+	if t.Spec.ParentRef == nil {
+		t.Status = v1alpha1.TaskStatus{}
+		return
+	}
 	t.Status = v1alpha1.TaskStatus{
 		Dependencies: s.Dependencies, Contract: s.Contract, Parent: s.Parent, LatestCheckpoint: s.LatestCheckpoint,
 		MessageCount: s.MessageCount, InputTokens: s.InputTokens, OutputTokens: s.OutputTokens, CostMicroUSD: s.CostMicroUSD,
@@ -98,7 +86,6 @@ func slim(object any) (any, error) {
 	if n := len(s.Attempts); n > 0 { // whether the last one has ended
 		t.Status.Attempts = []v1alpha1.Attempt{{Number: s.Attempts[n-1].Number, Outcome: s.Attempts[n-1].Outcome}}
 	}
-	return t, nil
 }
 
 // Watch keeps the family up to date from the cache's informer. It returns once the informer is set up.

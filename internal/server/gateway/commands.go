@@ -17,8 +17,8 @@ import (
 // checkTimeout bounds how long a stream waits for the store.
 const checkTimeout = 5 * time.Second
 
-// Commands implements the RPC: it sends the daemon the pending checkpoint requests, each
-// once per stream, until the stream's lifetime is over or a newer attempt has begun. It
+// Commands implements the RPC: it sends the daemon the pending checkpoint requests and the answers
+// to its tool calls, each once per stream, until the stream's lifetime is over or a newer attempt has begun. It
 // sends a limited number at a time, oldest first, and further ones as these are
 // completed, or if they are not completed for a while.
 func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.CommandsRequest], stream *connect.ServerStream[daemonv1.Command]) error {
@@ -38,6 +38,9 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 	defer unsubscribe()
 	live, forget := g.liveRequests(id.TaskUID)
 	defer forget()
+	answered, ignore := g.approvals.Changes(id.TaskUID)
+	defer ignore()
+	var told map[string]bool
 	t := announcer{sent: map[string]bool{}, passed: map[string]bool{}}
 	if err := g.beat(ctx, id, stream); err != nil {
 		return err
@@ -46,9 +49,14 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 		if err := t.send(stream, g.untaken(ctx, id, &t, g.requests.Pending(id.Namespace, id.TaskName, t.passed))); err != nil {
 			return err
 		}
+		var err error
+		if told, err = sendAnswers(stream, g.approvals.Answers(id.TaskUID), told); err != nil {
+			return err
+		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-answered:
 		case <-g.closing:
 			return connect.NewError(connect.CodeUnavailable, errors.New("this server is shutting down; connect again"))
 		case <-lifetime.C:

@@ -149,6 +149,14 @@ func recordOf(m *daemonv1.Record) history.Record {
 		r.Stored = true
 	case *daemonv1.Record_Gap:
 		r.Gap = &history.Gap{Through: body.Gap.GetThrough(), Reason: body.Gap.GetReason()}
+	case *daemonv1.Record_ToolRequest:
+		q := body.ToolRequest
+		r.Request = &history.ToolRequest{
+			ID: q.GetId(), Tool: q.GetTool(), Input: q.GetInput(), InputDigest: q.GetInputDigest(), Message: q.GetMessage(),
+			StopsAgent: q.GetStopsAgent(), Since: timeOf(q.GetSince()), Deadline: timeOf(q.GetDeadline()), Refused: q.GetRefused(),
+		}
+	case *daemonv1.Record_ToolRequestEnd:
+		r.RequestEnd = body.ToolRequestEnd.GetId()
 	}
 	return r
 }

@@ -150,6 +150,8 @@ type Options struct {
 	Requests      Requests
 	// Code is nil if no task adopts the history of a former one.
 	Code Code
+	// Approvals is nil if nobody answers tool calls that wait.
+	Approvals Approvals
 	// Live is nil if nobody compares the files of running tasks.
 	Live Live
 	// Verifier is nil if no checkpoint is verified.
@@ -183,6 +185,7 @@ type Gateway struct {
 	store          Store
 	authenticator  Authenticator
 	requests       Requests
+	approvals      Approvals
 	live           Live
 	verifier       Verifier
 	family         Family
@@ -219,8 +222,11 @@ func New(o Options) *Gateway {
 	if o.Connections <= 0 {
 		o.Connections = defaultConnections
 	}
+	if o.Approvals == nil {
+		o.Approvals = noApprovals{}
+	}
 	return &Gateway{
-		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, live: o.Live, verifier: o.Verifier, family: o.Family, code: o.Code, tasks: o.Tasks, log: o.Log,
+		store: o.Store, authenticator: o.Authenticator, requests: o.Requests, approvals: o.Approvals, live: o.Live, verifier: o.Verifier, family: o.Family, code: o.Code, tasks: o.Tasks, log: o.Log,
 		metrics: newMetrics(o.Registerer), heartbeat: o.Heartbeat, streamLifetime: o.StreamLifetime,
 		closing: make(chan struct{}), shares: newShares(o.TaskBytesPerSecond, o.Connections), namespaceBudgets: o.NamespaceBudgets,
 	}

@@ -243,7 +243,8 @@ func (p *preview) present(task history.Task) (moment, error) {
 	if drift := undecidedDrift(p.observed.Task); drift != nil && p.observed.Task.Spec.Rewind.OnDrift == v1alpha1.OnDriftPreserve {
 		return moment{task: task, drifted: drift.Checkpoint, commit: drift.Commit}, nil
 	}
-	if c := meta.FindStatusCondition(p.observed.Task.Status.Conditions, v1alpha1.TaskSucceeded); c != nil && c.Reason == v1alpha1.ReasonRunning {
+	if c := meta.FindStatusCondition(p.observed.Task.Status.Conditions, v1alpha1.TaskSucceeded); c != nil && (c.Reason == v1alpha1.ReasonRunning ||
+		c.Reason == v1alpha1.ReasonWaitingForApproval && plan.FamilyViewOf(p.observed.Task).Working) {
 		state := p.observed.History.State
 		return moment{task: task, live: &present{branch: state.Position.Branch, totals: state.Totals}}, nil
 	}

@@ -182,6 +182,11 @@ func (s *Store) SetProblem(t history.Task, problem *history.Problem) {
 	s.change(t, func(k *task) { k.state.Problem = problem })
 }
 
+// SetRequests sets the tool calls of the task that wait for an answer.
+func (s *Store) SetRequests(t history.Task, requests ...history.ToolRequest) {
+	s.change(t, func(k *task) { k.state.Requests = requests })
+}
+
 func (s *Store) change(t history.Task, f func(*task)) {
 	s.mu.Lock()
 	k := s.tasks[t.UID]

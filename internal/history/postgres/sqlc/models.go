@@ -370,6 +370,7 @@ type Task struct {
 	SpentCostMicroUsd int64
 	SpentToolCalls    int64
 	Contract          string
+	Requests          []byte
 }
 
 type TaskSpec struct {
