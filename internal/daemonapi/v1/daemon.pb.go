@@ -1435,6 +1435,7 @@ type Record struct {
 	//	*Record_AgentEnd
 	//	*Record_Move
 	//	*Record_Gap
+	//	*Record_Stored
 	//	*Record_ToolRequest
 	//	*Record_ToolRequestEnd
 	Body          isRecord_Body `protobuf_oneof:"body"`
@@ -1579,6 +1580,15 @@ func (x *Record) GetGap() *Gap {
 	return nil
 }
 
+func (x *Record) GetStored() *Stored {
+	if x != nil {
+		if x, ok := x.Body.(*Record_Stored); ok {
+			return x.Stored
+		}
+	}
+	return nil
+}
+
 func (x *Record) GetToolRequest() *ToolRequest {
 	if x != nil {
 		if x, ok := x.Body.(*Record_ToolRequest); ok {
@@ -1633,12 +1643,16 @@ type Record_Gap struct {
 	Gap *Gap `protobuf:"bytes,16,opt,name=gap,proto3,oneof"`
 }
 
+type Record_Stored struct {
+	Stored *Stored `protobuf:"bytes,17,opt,name=stored,proto3,oneof"`
+}
+
 type Record_ToolRequest struct {
-	ToolRequest *ToolRequest `protobuf:"bytes,17,opt,name=tool_request,json=toolRequest,proto3,oneof"`
+	ToolRequest *ToolRequest `protobuf:"bytes,18,opt,name=tool_request,json=toolRequest,proto3,oneof"`
 }
 
 type Record_ToolRequestEnd struct {
-	ToolRequestEnd *ToolRequestEnd `protobuf:"bytes,18,opt,name=tool_request_end,json=toolRequestEnd,proto3,oneof"`
+	ToolRequestEnd *ToolRequestEnd `protobuf:"bytes,19,opt,name=tool_request_end,json=toolRequestEnd,proto3,oneof"`
 }
 
 func (*Record_Message) isRecord_Body() {}
@@ -1657,9 +1671,50 @@ func (*Record_Move) isRecord_Body() {}
 
 func (*Record_Gap) isRecord_Body() {}
 
+func (*Record_Stored) isRecord_Body() {}
+
 func (*Record_ToolRequest) isRecord_Body() {}
 
 func (*Record_ToolRequestEnd) isRecord_Body() {}
+
+// Stored says that the agent of the record's attempt has ended, or that its pod had none;
+// that a checkpoint has everything on the task's volume; and that the gitstore has every
+// checkpoint that it accepts. Older daemons do not say it.
+type Stored struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stored) Reset() {
+	*x = Stored{}
+	mi := &file_v1_daemon_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stored) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stored) ProtoMessage() {}
+
+func (x *Stored) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stored.ProtoReflect.Descriptor instead.
+func (*Stored) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+}
 
 // ToolRequest is a tool call that waits for a person's answer. It may be sent more than once.
 type ToolRequest struct {
@@ -1685,7 +1740,7 @@ type ToolRequest struct {
 
 func (x *ToolRequest) Reset() {
 	*x = ToolRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1752,7 @@ func (x *ToolRequest) String() string {
 func (*ToolRequest) ProtoMessage() {}
 
 func (x *ToolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[21]
+	mi := &file_v1_daemon_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1765,7 @@ func (x *ToolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolRequest.ProtoReflect.Descriptor instead.
 func (*ToolRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{21}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ToolRequest) GetId() string {
@@ -1786,7 +1841,7 @@ type ToolRequestEnd struct {
 
 func (x *ToolRequestEnd) Reset() {
 	*x = ToolRequestEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1853,7 @@ func (x *ToolRequestEnd) String() string {
 func (*ToolRequestEnd) ProtoMessage() {}
 
 func (x *ToolRequestEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[22]
+	mi := &file_v1_daemon_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1866,7 @@ func (x *ToolRequestEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolRequestEnd.ProtoReflect.Descriptor instead.
 func (*ToolRequestEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{22}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ToolRequestEnd) GetId() string {
@@ -1838,7 +1893,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1905,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[23]
+	mi := &file_v1_daemon_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1918,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{23}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1922,7 +1977,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +1989,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2002,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Move) GetOperationId() string {
@@ -2023,7 +2078,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2035,7 +2090,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2048,7 +2103,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Rewound) GetScope() string {
@@ -2092,7 +2147,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2159,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2172,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -2146,7 +2201,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2158,7 +2213,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2171,7 +2226,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Piece) GetData() []byte {
@@ -2195,7 +2250,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2262,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2275,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -2257,7 +2312,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2269,7 +2324,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2282,7 +2337,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Message) GetRole() Role {
@@ -2348,7 +2403,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2415,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2428,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ToolCall) GetId() string {
@@ -2419,7 +2474,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2431,7 +2486,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2444,7 +2499,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -2499,7 +2554,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2566,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2579,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2574,7 +2629,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2641,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2654,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Event) GetReason() string {
@@ -2673,7 +2728,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2740,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2753,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2932,7 +2987,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2944,7 +2999,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2957,7 +3012,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -2998,7 +3053,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3065,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3078,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -3072,7 +3127,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3139,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3152,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FileChange) GetPath() string {
@@ -3125,7 +3180,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3137,7 +3192,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3150,7 +3205,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -3197,7 +3252,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3209,7 +3264,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3222,7 +3277,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -3269,7 +3324,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3281,7 +3336,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3294,7 +3349,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -3314,7 +3369,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3326,7 +3381,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3339,7 +3394,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -3358,7 +3413,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3425,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3438,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -3404,7 +3459,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3416,7 +3471,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3429,7 +3484,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -3461,7 +3516,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3473,7 +3528,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3486,7 +3541,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 type Command struct {
@@ -3503,7 +3558,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +3570,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +3583,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -3601,7 +3656,7 @@ type AnswerRequest struct {
 
 func (x *AnswerRequest) Reset() {
 	*x = AnswerRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[46]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3668,7 @@ func (x *AnswerRequest) String() string {
 func (*AnswerRequest) ProtoMessage() {}
 
 func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[46]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3681,7 @@ func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerRequest.ProtoReflect.Descriptor instead.
 func (*AnswerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *AnswerRequest) GetId() string {
@@ -3670,7 +3725,7 @@ type PublishLive struct {
 
 func (x *PublishLive) Reset() {
 	*x = PublishLive{}
-	mi := &file_v1_daemon_proto_msgTypes[47]
+	mi := &file_v1_daemon_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3737,7 @@ func (x *PublishLive) String() string {
 func (*PublishLive) ProtoMessage() {}
 
 func (x *PublishLive) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[47]
+	mi := &file_v1_daemon_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3750,7 @@ func (x *PublishLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
 func (*PublishLive) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *PublishLive) GetId() string {
@@ -3721,7 +3776,7 @@ type ReportLiveRequest struct {
 
 func (x *ReportLiveRequest) Reset() {
 	*x = ReportLiveRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[48]
+	mi := &file_v1_daemon_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +3788,7 @@ func (x *ReportLiveRequest) String() string {
 func (*ReportLiveRequest) ProtoMessage() {}
 
 func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[48]
+	mi := &file_v1_daemon_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +3801,7 @@ func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
 func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{48}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ReportLiveRequest) GetId() string {
@@ -3785,7 +3840,7 @@ type ReportLiveResponse struct {
 
 func (x *ReportLiveResponse) Reset() {
 	*x = ReportLiveResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[49]
+	mi := &file_v1_daemon_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +3852,7 @@ func (x *ReportLiveResponse) String() string {
 func (*ReportLiveResponse) ProtoMessage() {}
 
 func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[49]
+	mi := &file_v1_daemon_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +3865,7 @@ func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
 func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{49}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{50}
 }
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
@@ -3826,7 +3881,7 @@ type TakeCheckpoint struct {
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[50]
+	mi := &file_v1_daemon_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3838,7 +3893,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[50]
+	mi := &file_v1_daemon_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3851,7 +3906,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{50}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -3974,7 +4029,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"h\n" +
 	"\x0eAppendResponse\x12#\n" +
 	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\x121\n" +
-	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\xa8\x05\n" +
+	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\xda\x05\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -3990,10 +4045,12 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x05piece\x18\x0e \x01(\v2\x15.clew.daemon.v1.PieceH\x00R\x05piece\x127\n" +
 	"\tagent_end\x18P \x01(\v2\x18.clew.daemon.v1.AgentEndH\x00R\bagentEnd\x12*\n" +
 	"\x04move\x18\x0f \x01(\v2\x14.clew.daemon.v1.MoveH\x00R\x04move\x12'\n" +
-	"\x03gap\x18\x10 \x01(\v2\x13.clew.daemon.v1.GapH\x00R\x03gap\x12@\n" +
-	"\ftool_request\x18\x11 \x01(\v2\x1b.clew.daemon.v1.ToolRequestH\x00R\vtoolRequest\x12J\n" +
-	"\x10tool_request_end\x18\x12 \x01(\v2\x1e.clew.daemon.v1.ToolRequestEndH\x00R\x0etoolRequestEndB\x06\n" +
-	"\x04body\"\xa9\x02\n" +
+	"\x03gap\x18\x10 \x01(\v2\x13.clew.daemon.v1.GapH\x00R\x03gap\x120\n" +
+	"\x06stored\x18\x11 \x01(\v2\x16.clew.daemon.v1.StoredH\x00R\x06stored\x12@\n" +
+	"\ftool_request\x18\x12 \x01(\v2\x1b.clew.daemon.v1.ToolRequestH\x00R\vtoolRequest\x12J\n" +
+	"\x10tool_request_end\x18\x13 \x01(\v2\x1e.clew.daemon.v1.ToolRequestEndH\x00R\x0etoolRequestEndB\x06\n" +
+	"\x04body\"\b\n" +
+	"\x06Stored\"\xa9\x02\n" +
 	"\vToolRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04tool\x18\x02 \x01(\tR\x04tool\x12\x14\n" +
@@ -4201,7 +4258,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*CallToolRequest)(nil),          // 1: clew.daemon.v1.CallToolRequest
@@ -4225,45 +4282,46 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*AppendRequest)(nil),            // 19: clew.daemon.v1.AppendRequest
 	(*AppendResponse)(nil),           // 20: clew.daemon.v1.AppendResponse
 	(*Record)(nil),                   // 21: clew.daemon.v1.Record
-	(*ToolRequest)(nil),              // 22: clew.daemon.v1.ToolRequest
-	(*ToolRequestEnd)(nil),           // 23: clew.daemon.v1.ToolRequestEnd
-	(*AgentEnd)(nil),                 // 24: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 25: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 26: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 27: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 28: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 29: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 30: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 31: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 32: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 33: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 34: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 35: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 36: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 37: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 38: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 39: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 40: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 41: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 42: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 43: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 44: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 45: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 46: clew.daemon.v1.Command
-	(*AnswerRequest)(nil),            // 47: clew.daemon.v1.AnswerRequest
-	(*PublishLive)(nil),              // 48: clew.daemon.v1.PublishLive
-	(*ReportLiveRequest)(nil),        // 49: clew.daemon.v1.ReportLiveRequest
-	(*ReportLiveResponse)(nil),       // 50: clew.daemon.v1.ReportLiveResponse
-	(*TakeCheckpoint)(nil),           // 51: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 52: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 53: google.protobuf.Timestamp
+	(*Stored)(nil),                   // 22: clew.daemon.v1.Stored
+	(*ToolRequest)(nil),              // 23: clew.daemon.v1.ToolRequest
+	(*ToolRequestEnd)(nil),           // 24: clew.daemon.v1.ToolRequestEnd
+	(*AgentEnd)(nil),                 // 25: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 26: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 27: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 28: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 29: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 30: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 31: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 32: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 33: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 34: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 35: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 36: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 37: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 38: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 39: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 40: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 41: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 42: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 43: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 44: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 45: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 46: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 47: clew.daemon.v1.Command
+	(*AnswerRequest)(nil),            // 48: clew.daemon.v1.AnswerRequest
+	(*PublishLive)(nil),              // 49: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 50: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 51: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 52: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 53: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 54: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	5,  // 0: clew.daemon.v1.SearchHistoryResponse.hits:type_name -> clew.daemon.v1.SearchHit
-	53, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
+	54, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
 	10, // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	12, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	35, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	36, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
 	18, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
 	17, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
 	14, // 7: clew.daemon.v1.BeginResponse.budgets:type_name -> clew.daemon.v1.Budgets
@@ -4273,67 +4331,68 @@ var file_v1_daemon_proto_depIdxs = []int32{
 	18, // 11: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
 	21, // 12: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
 	14, // 13: clew.daemon.v1.AppendResponse.budgets:type_name -> clew.daemon.v1.Budgets
-	53, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	30, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	35, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	33, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	34, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	28, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	24, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	25, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	27, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
-	22, // 23: clew.daemon.v1.Record.tool_request:type_name -> clew.daemon.v1.ToolRequest
-	23, // 24: clew.daemon.v1.Record.tool_request_end:type_name -> clew.daemon.v1.ToolRequestEnd
-	53, // 25: clew.daemon.v1.ToolRequest.since:type_name -> google.protobuf.Timestamp
-	53, // 26: clew.daemon.v1.ToolRequest.deadline:type_name -> google.protobuf.Timestamp
-	26, // 27: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
-	0,  // 28: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	31, // 29: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	32, // 30: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	29, // 31: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	29, // 32: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	29, // 33: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	29, // 34: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	52, // 35: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	53, // 36: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	39, // 37: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	18, // 38: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	38, // 39: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	36, // 40: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	37, // 41: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	33, // 42: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	18, // 43: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	44, // 44: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	53, // 45: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	30, // 46: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	51, // 47: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	48, // 48: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
-	47, // 49: clew.daemon.v1.Command.answer_request:type_name -> clew.daemon.v1.AnswerRequest
-	11, // 50: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	19, // 51: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	40, // 52: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	42, // 53: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	45, // 54: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	8,  // 55: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	49, // 56: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
-	6,  // 57: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
-	3,  // 58: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
-	1,  // 59: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
-	13, // 60: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	20, // 61: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	41, // 62: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	43, // 63: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	46, // 64: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	9,  // 65: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	50, // 66: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
-	7,  // 67: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
-	4,  // 68: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
-	2,  // 69: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
-	60, // [60:70] is the sub-list for method output_type
-	50, // [50:60] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	54, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	31, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	36, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	34, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	35, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	29, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	25, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	26, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	28, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	22, // 23: clew.daemon.v1.Record.stored:type_name -> clew.daemon.v1.Stored
+	23, // 24: clew.daemon.v1.Record.tool_request:type_name -> clew.daemon.v1.ToolRequest
+	24, // 25: clew.daemon.v1.Record.tool_request_end:type_name -> clew.daemon.v1.ToolRequestEnd
+	54, // 26: clew.daemon.v1.ToolRequest.since:type_name -> google.protobuf.Timestamp
+	54, // 27: clew.daemon.v1.ToolRequest.deadline:type_name -> google.protobuf.Timestamp
+	27, // 28: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	0,  // 29: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	32, // 30: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	33, // 31: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	30, // 32: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	30, // 33: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	30, // 34: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	30, // 35: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	53, // 36: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	54, // 37: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	40, // 38: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	18, // 39: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	39, // 40: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	37, // 41: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	38, // 42: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	34, // 43: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	18, // 44: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	45, // 45: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	54, // 46: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	31, // 47: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	52, // 48: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	49, // 49: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	48, // 50: clew.daemon.v1.Command.answer_request:type_name -> clew.daemon.v1.AnswerRequest
+	11, // 51: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	19, // 52: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	41, // 53: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	43, // 54: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	46, // 55: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	8,  // 56: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	50, // 57: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	6,  // 58: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
+	3,  // 59: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
+	1,  // 60: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
+	13, // 61: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	20, // 62: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	42, // 63: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	44, // 64: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	47, // 65: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	9,  // 66: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	51, // 67: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	7,  // 68: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
+	4,  // 69: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
+	2,  // 70: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
+	61, // [61:71] is the sub-list for method output_type
+	51, // [51:61] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -4350,10 +4409,11 @@ func file_v1_daemon_proto_init() {
 		(*Record_AgentEnd)(nil),
 		(*Record_Move)(nil),
 		(*Record_Gap)(nil),
+		(*Record_Stored)(nil),
 		(*Record_ToolRequest)(nil),
 		(*Record_ToolRequestEnd)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[45].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[46].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
 		(*Command_AnswerRequest)(nil),
@@ -4364,7 +4424,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   52,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

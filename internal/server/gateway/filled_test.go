@@ -27,8 +27,8 @@ func TestEveryFieldOfARecordArrives(t *testing.T) {
 		"a piece":            {&daemonv1.Record{Body: &daemonv1.Record_Piece{Piece: &daemonv1.Piece{}}}, func(r history.Record) any { return r.Piece }, nil},
 		"a move":             {&daemonv1.Record{Body: &daemonv1.Record_Move{Move: &daemonv1.Move{}}}, func(r history.Record) any { return r.Move }, nil},
 		"that all is stored": {&daemonv1.Record{Body: &daemonv1.Record_Stored{Stored: &daemonv1.Stored{}}}, func(r history.Record) any { return r.Stored }, nil},
-		"a request":    {&daemonv1.Record{Body: &daemonv1.Record_ToolRequest{ToolRequest: &daemonv1.ToolRequest{}}}, func(r history.Record) any { return r.Request }, []string{"Attempt"}},
-		"its end":      {&daemonv1.Record{Body: &daemonv1.Record_ToolRequestEnd{ToolRequestEnd: &daemonv1.ToolRequestEnd{}}}, func(r history.Record) any { return &struct{ ID string }{r.RequestEnd} }, nil},
+		"a request":          {&daemonv1.Record{Body: &daemonv1.Record_ToolRequest{ToolRequest: &daemonv1.ToolRequest{}}}, func(r history.Record) any { return r.Request }, []string{"Attempt"}},
+		"its end":            {&daemonv1.Record{Body: &daemonv1.Record_ToolRequestEnd{ToolRequestEnd: &daemonv1.ToolRequestEnd{}}}, func(r history.Record) any { return &struct{ ID string }{r.RequestEnd} }, nil},
 		"a gap":              {&daemonv1.Record{Body: &daemonv1.Record_Gap{Gap: &daemonv1.Gap{}}}, func(r history.Record) any { return r.Gap }, nil},
 		"a checkpoint": {&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{}}}, func(r history.Record) any { return r.Checkpoint },
 			// The attempt is the record's; the history determines the others.
