@@ -288,7 +288,10 @@ func TestAPlaceThatWasNotUsedGoesToTheNextOne(t *testing.T) {
 		t.Error("the place is not kept for the one that has waited longest")
 	}
 	b.delete("second")
-	b.wantWoken("the second one is gone before the cache shows that it leads", "third")
+	b.wantWoken("the second one is gone before the cache shows that it leads, and all follow who supervises", "first", "third")
+	if leaders := b.Leaders(b.cache["first"], "port"); len(leaders) != 1 || leaders[0].Name != "third" {
+		t.Errorf("the leaders are %v, want the third one, which is about to be", leaders)
+	}
 }
 
 func TestAllPlacesAreTakenOrNone(t *testing.T) {
