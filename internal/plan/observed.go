@@ -79,6 +79,8 @@ type Observed struct {
 	PhaseCall *PhaseCall
 	// Children are the tasks whose parent this one is, as their status says. They are only read.
 	Children []v1alpha1.Task
+	// Results are what the children have come to, if RestartsPhase.
+	Results Results
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
 	Stamped bool
@@ -189,6 +191,14 @@ type Source struct {
 	Found  *history.Resolved
 	// Damaged is why the conversation cannot be read; "" if it can.
 	Damaged string
+}
+
+// Results are what the finished children of a supervisor that begins a phase again have said last.
+type Results struct {
+	// Known is false while the history store cannot be asked.
+	Known bool
+	// Said are the texts by the children's UIDs; those that have said nothing are missing.
+	Said map[string]string
 }
 
 // RewindRecord is the recorded checkpoint that is the target of a rewind.

@@ -39,7 +39,7 @@ func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 		return stateCompleted
 	case v1alpha1.EventTaskFailed:
 		return stateFailed
-	case v1alpha1.EventTaskSuspended:
+	case v1alpha1.EventTaskSuspended, v1alpha1.EventTaskStopped:
 		return stateSuspended
 	case v1alpha1.EventTaskRewound:
 		return stateAfterRewind(s.Attempts, e.Attempt)
