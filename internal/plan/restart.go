@@ -212,22 +212,23 @@ func Finished(children []v1alpha1.Task) []*v1alpha1.Task {
 	return all[max(0, len(all)-maxResults):]
 }
 
-// restartContext tells the agent of a supervisor that begins a phase again what its children have come to.
+// restartContext tells the agent of a supervisor that begins a phase again what its children have come to,
+// the newest ones first.
 func (d *decision) restartContext() string {
 	var b strings.Builder
+	if left := unfinished(d.o.Children); len(left) > 0 {
+		b.WriteString("These tasks of yours had not finished, are stopped now, and are kept; task_resume continues one: ")
+		for i, child := range left[:min(len(left), maxResults)] {
+			fmt.Fprintf(&b, "%s%s", strings.Repeat(", ", min(i, 1)), child.Name)
+		}
+		b.WriteString(".\n\n")
+	}
 	finished := Finished(d.o.Children)
 	if len(finished) > 0 {
 		b.WriteString("These tasks of yours had finished before; their work is kept:\n")
 	}
-	for _, child := range finished {
+	for _, child := range slices.Backward(finished) {
 		fmt.Fprintf(&b, "\n- %s\n", d.resultOf(child))
-	}
-	if left := unfinished(d.o.Children); len(left) > 0 {
-		b.WriteString("\nThese had not finished, are stopped now, and are kept; task_resume continues one:\n\n")
-		for i, child := range left[:min(len(left), maxResults)] {
-			fmt.Fprintf(&b, "%s%s", strings.Repeat(", ", min(i, 1)), child.Name)
-		}
-		b.WriteString("\n")
 	}
 	return clip.Marked(strings.TrimSpace(b.String()), maxRestartContext)
 }
