@@ -42,11 +42,14 @@ func (r *Reconciler) results(ctx context.Context, task *v1alpha1.Task, children 
 	return results
 }
 
-// lastSaid returns the last text of the agent among messages; "" if there is none.
+// lastSaid returns the last text of the agent among messages, or the last output of one that is a plain
+// program; "" if there is none.
 func lastSaid(entries []history.Entry) string {
-	for _, e := range slices.Backward(entries) {
-		if text := strings.TrimSpace(e.Message.Text); e.Message.Role == conversation.RoleAssistant && text != "" {
-			return text
+	for _, role := range []conversation.Role{conversation.RoleAssistant, conversation.RoleOutput} {
+		for _, e := range slices.Backward(entries) {
+			if text := strings.TrimSpace(e.Message.Text); e.Message.Role == role && text != "" {
+				return text
+			}
 		}
 	}
 	return ""
