@@ -239,7 +239,7 @@ func (o *resume) agree() error {
 
 // outcome describes a resume that is complete, and what drift it has discarded.
 func (o *resume) outcome(done *v1alpha1.OperationStatus, discarded *v1alpha1.DriftStatus) string {
-	text, previous, kept := "resumed", "the previous state", o.goesBack() && done.ToCheckpoint > 0
+	text, previous, kept := "resumed", "the previous state", done.ToCheckpoint > 0
 	if kept {
 		text = fmt.Sprintf("resumed from checkpoint %d", done.ToCheckpoint)
 	}
