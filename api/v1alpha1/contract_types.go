@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"cmp"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -143,6 +146,58 @@ type ContractStatus struct {
 	// together with other changes.
 	// +optional
 	Spent *Spent `json:"spent,omitempty"`
+	// entered are the phases that the supervisor has led the contract into, in the order in which it
+	// entered them last, with where each began. RestartPhase goes back there.
+	// +optional
+	// +listType=map
+	// +listMapKey=phase
+	// +kubebuilder:validation:MaxItems=32
+	Entered []EnteredPhase `json:"entered,omitempty"`
+	// restart is the last resume that has begun a phase again. Children that it has found unfinished
+	// stop.
+	// +optional
+	Restart *PhaseRestart `json:"restart,omitempty"`
+}
+
+// EnteredPhase is where a phase of a contract began.
+type EnteredPhase struct {
+	// phase that was entered.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Phase string `json:"phase"`
+	// time at which it was entered last.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+	// checkpoint is the number of the supervisor's newest checkpoint then; empty if it had none, so
+	// that the phase began with its first one.
+	// +optional
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+}
+
+// Start returns the number of the checkpoint with which the phase began.
+func (e EnteredPhase) Start() int64 { return cmp.Or(e.Checkpoint, 1) }
+
+// Find returns the index in Entered of a phase, the current one if its name is empty; -1 if the contract
+// has not been in it.
+func (c *ContractStatus) Find(phase string) int {
+	phase = cmp.Or(phase, c.Phase)
+	return slices.IndexFunc(c.Entered, func(e EnteredPhase) bool { return e.Phase == phase })
+}
+
+// PhaseRestart is a resume of a supervisor that has begun a phase again.
+type PhaseRestart struct {
+	// id of the resume.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id"`
+	// time at which the resume was accepted: children that were made by then, and have not finished,
+	// stop.
+	// +optional
+	Time *metav1.Time `json:"time,omitempty"`
+	// requestedBy is who requested it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	RequestedBy string `json:"requestedBy,omitempty"`
 }
 
 // ParentStatus is the parent that was found for spec.parentRef.
@@ -158,6 +213,16 @@ type ParentStatus struct {
 	// depth of the task: 1 for a child of a task without a parent.
 	// +required
 	Depth int32 `json:"depth"`
+	// followedRestart is the id of the last resume of the parent with the mode RestartPhase that the
+	// task has followed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	FollowedRestart string `json:"followedRestart,omitempty"`
+	// stoppedBy is the id of such a resume that has stopped the task, which stays so until it is
+	// resumed itself.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	StoppedBy string `json:"stoppedBy,omitempty"`
 }
 
 // ChildrenStatus counts a supervisor's children by their state.

@@ -57,6 +57,8 @@ const (
 	ReasonRewinding    = "Rewinding"
 	ReasonRetrying     = "Retrying"
 	ReasonRewound      = "Rewound"
+	// ReasonPhaseRestarted: the parent has begun its phase again, and has stopped the task.
+	ReasonPhaseRestarted = "PhaseRestarted"
 	ReasonCompleting   = "Completing"
 	ReasonCompleted    = "Completed"
 	ReasonAgentFailed  = "AgentFailed"
@@ -339,6 +341,8 @@ const (
 	EventTaskCompleted  = "TaskCompleted"
 	EventTaskFailed     = "TaskFailed"
 	EventTaskSuspended  = "TaskSuspended"
+	// EventTaskStopped: the parent of the task has stopped it.
+	EventTaskStopped    = "TaskStopped"
 	EventTaskResumed    = "TaskResumed"
 	EventTaskRetried    = "TaskRetried"
 	EventTaskRewound    = "TaskRewound"

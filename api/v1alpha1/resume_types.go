@@ -1,7 +1,7 @@
 package v1alpha1
 
 // ResumeMode says where a resumed task continues.
-// +kubebuilder:validation:Enum=Continue;Clean;FromCheckpoint
+// +kubebuilder:validation:Enum=Continue;Clean;FromCheckpoint;RestartPhase
 type ResumeMode string
 
 const (
@@ -13,7 +13,13 @@ const (
 	// ResumeFromCheckpoint rewinds code and conversation to a checkpoint, and continues from
 	// there.
 	ResumeFromCheckpoint ResumeMode = "FromCheckpoint"
+	// ResumeRestartPhase rewinds the code and the conversation of a supervisor to the start of a
+	// phase, tells its agent what its children have come to, and stops those that have not finished.
+	ResumeRestartPhase ResumeMode = "RestartPhase"
 )
+
+// GoesBack reports whether a resume of this mode rewinds the task's code and conversation first.
+func (m ResumeMode) GoesBack() bool { return m == ResumeFromCheckpoint || m == ResumeRestartPhase }
 
 // Placement says on which node a resumed task may run.
 // +kubebuilder:validation:Enum=Any;OtherNode
@@ -29,7 +35,8 @@ const (
 // Resume requests, once per id, that a stopped task continues.
 // +kubebuilder:validation:XValidation:rule="self.mode != 'FromCheckpoint' || has(self.checkpointRef) != has(self.checkpointNumber)",message="set exactly one of checkpointRef and checkpointNumber for the mode FromCheckpoint"
 // +kubebuilder:validation:XValidation:rule="self.mode == 'FromCheckpoint' || (!has(self.checkpointRef) && !has(self.checkpointNumber))",message="only the mode FromCheckpoint has a checkpoint: set mode to FromCheckpoint, or leave checkpointRef and checkpointNumber out"
-// +kubebuilder:validation:XValidation:rule="self.mode != 'FromCheckpoint' || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before/resume-ID, and a branch name cannot contain '..' or end in '.lock': choose another id"
+// +kubebuilder:validation:XValidation:rule="!(self.mode in ['FromCheckpoint', 'RestartPhase']) || (!self.id.contains('..') && !self.id.endsWith('.lock'))",message="the current state is kept as branch clew/before/resume-ID, and a branch name cannot contain '..' or end in '.lock': choose another id"
+// +kubebuilder:validation:XValidation:rule="self.mode == 'RestartPhase' || !has(self.phase)",message="only the mode RestartPhase has a phase: set mode to RestartPhase, or leave phase out"
 type Resume struct {
 	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required
@@ -40,7 +47,10 @@ type Resume struct {
 	// mode says where to continue. Continue: from the current code and conversation. Clean:
 	// from the current code, in a new conversation with a new session of the agent; the former
 	// conversation is kept. FromCheckpoint: code and conversation are rewound to a checkpoint
-	// first, with the current state kept as branch clew/before/resume-ID.
+	// first, with the current state kept as branch clew/before/resume-ID. RestartPhase, for
+	// supervisors: they are rewound to the checkpoint with which a phase began, in the same way; the
+	// agent is told, below the prompt, what its finished children have come to, and the children that
+	// have not finished are stopped and kept, until each is resumed.
 	// +optional
 	// +kubebuilder:default=Continue
 	Mode ResumeMode `json:"mode,omitempty"`
@@ -53,13 +63,18 @@ type Resume struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	CheckpointNumber *int64 `json:"checkpointNumber,omitempty"`
+	// phase is the one that begins again with the mode RestartPhase; the current one when left out. The
+	// contract must have been in it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Phase string `json:"phase,omitempty"`
 	// context bounds the conversation that is rendered into the prompt when the agent's own
 	// session cannot be resumed; fields that are left out have the values of
 	// spec.conversation.context.
 	// +optional
 	Context *ContextLimits `json:"context,omitempty"`
 	// prompt is given to the agent as the next user message; at most 32768 bytes. A completed
-	// task needs one to continue, except from a checkpoint. With the mode Clean it is the task's
+	// task needs one to continue, except from a checkpoint or the start of a phase. With the mode Clean it is the task's
 	// own prompt when left out.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768

@@ -65,6 +65,10 @@ type OperationStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	AvoidedNode string `json:"avoidedNode,omitempty"`
+	// phase is the one that a resume with the mode RestartPhase begins again.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Phase string `json:"phase,omitempty"`
 	// attempt that carries it out.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`

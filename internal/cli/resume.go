@@ -29,6 +29,7 @@ type resume struct {
 	mode    *enumFlag
 	clean   bool
 	from    string
+	phase   string
 	context contextFlags
 	onDrift *enumFlag
 	place   *enumFlag
@@ -56,6 +57,10 @@ gets its prompt and nothing else, and the former conversation is kept. With
 --from-checkpoint code and conversation are rewound to a checkpoint first; what is
 there now is kept as a branch and as a checkpoint. Before that, it shows which files
 change and which messages go.
+
+With --mode RestartPhase a supervisor goes back to the checkpoint with which the
+current phase of its contract began, or that in --phase. It is told what its finished
+children have come to; those that have not finished are stopped, and kept.
 
 An agent that can resume its own session remembers everything. Other agents get
 the conversation in their prompt, within the limits that the task sets, or that
@@ -90,6 +95,9 @@ the --context flags set for this resume only.`,
   # If the agent cannot resume its session: give it the last 20 messages, and little tool output
   kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
 
+  # Have a supervisor begin the phase Execute again
+  kubectl clew resume lead --mode RestartPhase --phase Execute
+
   # If the files were edited meanwhile: keep the edits as a checkpoint, and continue with them
   kubectl clew resume fix-login --on-drift preserve`,
 		Args:              exactly("TASK"),
@@ -110,7 +118,8 @@ func (o *resume) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.prompt, "prompt", "", "Next prompt for the agent.")
 	cmd.Flags().StringVar(&o.added, "additional-context", "", "Text that the agent gets below the prompt.")
 	o.mode = enum(cmd, "mode", string(v1alpha1.ResumeContinue), "Where the task continues; FromCheckpoint needs --from-checkpoint, which alone is enough.",
-		string(v1alpha1.ResumeContinue), string(v1alpha1.ResumeClean), string(v1alpha1.ResumeFromCheckpoint))
+		string(v1alpha1.ResumeContinue), string(v1alpha1.ResumeClean), string(v1alpha1.ResumeFromCheckpoint), string(v1alpha1.ResumeRestartPhase))
+	cmd.Flags().StringVar(&o.phase, "phase", "", "With --mode RestartPhase: the phase that begins again, the current one when left out.")
 	cmd.Flags().BoolVar(&o.clean, "clean", false, "Continue with the code as it is, in a new conversation; short for --mode Clean.")
 	cmd.Flags().StringVar(&o.from, "from-checkpoint", "", "Continue from this checkpoint: its number, latest, or the name of its object.")
 	_ = cmd.RegisterFlagCompletionFunc("from-checkpoint", o.completeCheckpointOf)
@@ -120,7 +129,7 @@ func (o *resume) addFlags(cmd *cobra.Command) {
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
 	cmd.Flags().Int64Var(&o.deadline, "deadline-seconds", 0, "Set the task's deadlineSeconds by the same request: how long the agent may run in all attempts together, including what it has run.")
 	cmd.Flags().StringToInt64Var(&o.budget, "budget", nil, "Set limits of the task's budget by the same request, such as toolCalls=500: what it may spend in all attempts together, including what it has spent. Others stay as they are.")
-	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint or --on-drift override: do not ask for confirmation.")
+	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint, --mode RestartPhase or --on-drift override: do not ask for confirmation.")
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
 	o.print = o.printFlags(cmd)
@@ -155,6 +164,8 @@ func (o *resume) checkMode(given bool) error {
 	switch {
 	case mode == v1alpha1.ResumeFromCheckpoint && o.from == "":
 		return errors.New("--mode FromCheckpoint needs a checkpoint: name it with --from-checkpoint NUMBER")
+	case o.phase != "" && !o.restarts():
+		return errors.New("--phase goes with --mode RestartPhase only; add that, or leave --phase out")
 	case given && mode != v1alpha1.ResumeFromCheckpoint && o.from != "":
 		return fmt.Errorf("--from-checkpoint is the mode FromCheckpoint; remove it or --mode %s", mode)
 	case given && mode != v1alpha1.ResumeClean && o.clean:
@@ -163,6 +174,12 @@ func (o *resume) checkMode(given bool) error {
 	o.clean = o.clean || mode == v1alpha1.ResumeClean
 	return nil
 }
+
+// restarts reports whether a phase begins again.
+func (o *resume) restarts() bool { return v1alpha1.ResumeMode(o.mode.value) == v1alpha1.ResumeRestartPhase }
+
+// goesBack reports whether files and messages go.
+func (o *resume) goesBack() bool { return o.from != "" || o.restarts() }
 
 // driftFlag adds --on-drift to a command.
 func driftFlag(cmd *cobra.Command) *enumFlag {
@@ -229,7 +246,7 @@ func (o *resume) run(ctx context.Context, name string) error {
 
 // agree asks before files and messages go, as a rewind does.
 func (o *resume) agree() error {
-	goes := o.from != "" || o.onDrift.value == string(v1alpha1.OnDriftOverride)
+	goes := o.goesBack() || o.onDrift.value == string(v1alpha1.OnDriftOverride)
 	if !goes || o.yes || !o.dryRun.changes() {
 		return nil
 	}
@@ -238,7 +255,7 @@ func (o *resume) agree() error {
 
 // outcome describes a resume that is complete, and what drift it has discarded.
 func (o *resume) outcome(done *v1alpha1.OperationStatus, discarded *v1alpha1.DriftStatus) string {
-	text, previous, kept := "resumed", "the previous state", o.from != "" && done.ToCheckpoint > 0
+	text, previous, kept := "resumed", "the previous state", done.ToCheckpoint > 0
 	if kept {
 		text = fmt.Sprintf("resumed from checkpoint %d", done.ToCheckpoint)
 	}
@@ -271,12 +288,15 @@ func (o *resume) printUnsent(task *v1alpha1.Task, patch []byte) error {
 // patch returns the patch of spec.resume. It removes the fields that an earlier resume set.
 func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id string) (map[string]any, error) {
 	request := map[string]any{
-		"id": id, "mode": v1alpha1.ResumeContinue, "checkpointRef": nil, "checkpointNumber": nil,
+		"id": id, "mode": v1alpha1.ResumeContinue, "checkpointRef": nil, "checkpointNumber": nil, "phase": nil,
 		"prompt": orNull(o.prompt), "additionalContext": orNull(o.added), "placement": o.place.value, "onDrift": o.onDrift.value, "context": o.context.patch(),
 	}
 	switch {
 	case o.clean:
 		request["mode"] = v1alpha1.ResumeClean
+	case o.restarts():
+		request["mode"], request["phase"] = v1alpha1.ResumeRestartPhase, orNull(o.phase)
+		return request, o.previewPhase(ctx, s, task, id)
 	case o.from != "":
 		list, err := s.checkpoints(ctx, task.Name)
 		if err != nil {
@@ -292,7 +312,7 @@ func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id 
 		} else {
 			request["checkpointRef"] = map[string]any{"name": from.Name}
 		}
-		return request, o.preview(ctx, s, task, id, from)
+		return request, o.preview(ctx, s, task, id, from, "")
 	}
 	return request, nil
 }
@@ -375,7 +395,7 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 	switch {
 	case succeeded == nil:
 		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; check it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
-	case succeeded.Status == metav1.ConditionTrue && o.prompt == "" && o.from == "":
+	case succeeded.Status == metav1.ConditionTrue && o.prompt == "" && !o.goesBack():
 		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or continue from a checkpoint with --from-checkpoint NUMBER", task.Name)
 	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) && !heldOff(task):
 		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl clew suspend %s -n %s`", task.Name, succeeded.Reason, task.Name, task.Namespace)

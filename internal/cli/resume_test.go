@@ -185,7 +185,7 @@ func TestTheModeOfAResume(t *testing.T) {
 		"--mode Continue --clean":          "remove it or --mode Continue",
 		"--prompt=":                        "--prompt is empty; leave it out",
 		"--clean --from-checkpoint 1":      "use only one of --clean and --from-checkpoint: the one keeps",
-		"--mode hop":                       "must be one of Continue, Clean, FromCheckpoint",
+		"--mode hop":                       "must be one of Continue, Clean, FromCheckpoint, RestartPhase",
 	} {
 		_, _, err := b.clew("", append([]string{"resume", "again"}, strings.Fields(line)...)...)
 		wantError(t, err, want)

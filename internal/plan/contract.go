@@ -184,6 +184,7 @@ func (d *decision) phaseRequester() string {
 func (d *decision) enterPhase(contract, phase, how, actor string) {
 	next := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{})
 	next.Name, next.Phase, next.Since = contract, phase, ptr.To(metav1.NewTime(d.now))
+	d.noteEntered(&next, phase)
 	d.s.Contract = &next
 	d.addEntry(v1alpha1.EventPhaseChanged, actor, fmt.Sprintf("the contract %s %s %s", contract, how, phase))
 }
@@ -212,6 +213,7 @@ func (d *decision) adoptPhase() {
 		d.s.Contract = &v1alpha1.ContractStatus{
 			Name: d.task.Spec.Contract.Name, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now)),
 		}
+		d.noteEntered(d.s.Contract, phase) // to begin it again means from here
 	}
 }
 

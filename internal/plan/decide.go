@@ -32,6 +32,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followAttempt()
 		d.noteStarted()
 		d.followParent()
+		d.followRestart()
 		d.followPhase()
 		d.followPhaseCall()
 		d.followChildren()

@@ -97,6 +97,8 @@ type Observed struct {
 	// Joining is how many tasks may have become children of one that is being deleted, and are not
 	// among Children yet.
 	Joining int
+	// Results are what the children have come to, if RestartsPhase.
+	Results Results
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
 	Stamped bool
@@ -209,6 +211,14 @@ type Source struct {
 	Found  *history.Resolved
 	// Damaged is why the conversation cannot be read; "" if it can.
 	Damaged string
+}
+
+// Results are what the finished children of a supervisor that begins a phase again have said last.
+type Results struct {
+	// Known is false while the history store cannot be asked.
+	Known bool
+	// Said are the texts by the children's UIDs; those that have said nothing are missing.
+	Said map[string]string
 }
 
 // RewindRecord is the recorded checkpoint that is the target of a rewind.

@@ -46,7 +46,8 @@ func (d *decision) findParent() *Blocker {
 	if d.contractToJoin() == "" {
 		d.addEntry(v1alpha1.EventTaskJoined, clew, "the task is a child of "+parent.Name)
 	}
-	return nil
+	d.followRestart()
+	return d.stayStopped()
 }
 
 // followParent follows a parent that was applied anew and continues the former one.

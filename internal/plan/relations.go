@@ -55,6 +55,9 @@ type Relations struct {
 	// ReleasesChildren is true for a supervisor that is to be deleted with its children, which give their
 	// volumes back first. ReleasePending is true for a task that is to give its own back, and has not.
 	ReleasesChildren, ReleasePending bool
+	// Restart is the resume of a supervisor that has begun a phase again last, and FollowedRestart that of
+	// the parent that the task has followed; "" for none.
+	Restart, FollowedRestart string
 	// Adopted is the UID of the former task that it continues; "" for none.
 	Adopted string
 	// Waits is why it cannot start, if others can change that; "" otherwise.
@@ -78,6 +81,10 @@ func RelationsOf(task *v1alpha1.Task) Relations {
 	if r.Supervisor {
 		r.Phases, r.Budget, r.Begun = strings.Join(task.Spec.PhasesOf(), ","), ContractBudget(task), len(task.Status.Attempts) > 0
 	}
+	if c := task.Status.Contract; c != nil && c.Restart != nil {
+		r.Restart = c.Restart.ID
+	}
+	r.FollowedRestart = ptr.Deref(task.Status.Parent, v1alpha1.ParentStatus{}).FollowedRestart
 	r.ReleasesChildren = releasesChildren(task)
 	r.ReleasePending = meta.IsStatusConditionFalse(task.Status.Conditions, v1alpha1.TaskVolumeReleased)
 	if !r.Deleting && reason.Find(r.Reason).Watched {
@@ -98,13 +105,14 @@ type AsParent struct {
 	Deleting, Supervisor, Found bool
 	ReleasesChildren            bool
 	Contract, Phases, Adopted   string
+	Restart                     string
 }
 
 // AsParent returns what children follow of the task. One that has not joined its contract has not
 // started; one that names a parent and has not found it has not either.
 func (r Relations) AsParent() AsParent {
 	p := AsParent{UID: r.UID, Deleting: r.Deleting, Supervisor: r.Supervisor, Found: r.ParentName == "" || r.ParentUID != "",
-		ReleasesChildren: r.ReleasesChildren, Phases: r.Phases, Adopted: r.Adopted}
+		ReleasesChildren: r.ReleasesChildren, Phases: r.Phases, Adopted: r.Adopted, Restart: r.Restart}
 	if r.Joined {
 		p.Contract = r.Contract
 	}
@@ -115,6 +123,9 @@ func (r Relations) AsParent() AsParent {
 // value once it is gone.
 func (r Relations) FollowsParent(parent Relations) bool {
 	if parent.UID != "" && r.ParentUID != parent.UID {
+		return true
+	}
+	if parent.Restart != "" && parent.Restart != r.FollowedRestart {
 		return true
 	}
 	return !(r.Finished && r.Released) && (parent.ReleasesChildren || r.ReleasePending)

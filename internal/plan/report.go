@@ -80,6 +80,9 @@ func (d *decision) succeededCondition() (metav1.ConditionStatus, string, string)
 	if d.suspended() {
 		return metav1.ConditionUnknown, v1alpha1.ReasonSuspended, "the task is suspended: it continues once it is resumed, or its operating mode is Running again"
 	}
+	if d.stoppedByParent() {
+		return metav1.ConditionUnknown, v1alpha1.ReasonPhaseRestarted, d.stoppedMessage()
+	}
 	return metav1.ConditionUnknown, v1alpha1.ReasonPending, "the task is about to start"
 }
 

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -58,6 +60,7 @@ func (d *decision) considerResume() {
 		}
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Failures, d.s.RateLimit, d.s.Resume = 0, nil, accepted
+		d.goOnByParent()
 	}
 }
 
@@ -87,9 +90,9 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return blocker("the task is running: suspend it first, or wait until it has stopped, and request the resume again")
 	case limit != "":
 		return blocker(limitMessage(limit, d.used()) + limitAdvice(limit, d.used()) + ", with a new id")
-	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
+	case settled != nil && settled.reason == v1alpha1.ReasonCompleted && r.Prompt == "" && !r.Mode.GoesBack():
 		return blocker(needsPrompt)
-	case d.untouchedSinceCompleted() && r.Prompt == "" && r.Mode != v1alpha1.ResumeFromCheckpoint:
+	case d.untouchedSinceCompleted() && r.Prompt == "" && !r.Mode.GoesBack():
 		return blocker(needsPrompt + "; the agent has not run since: repeat the prompt of the resume that was not carried out")
 	case r.Placement == v1alpha1.PlacementOtherNode && d.lastNode() == "":
 		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and request the resume again"}
@@ -150,7 +153,7 @@ func (d *decision) stuckElsewhere() bool {
 // resolveResume returns the status of a new resume, with the checkpoint that it continues
 // from, or what blocks it; neither while that is unknown.
 func (d *decision) resolveResume(r *v1alpha1.Resume) (*v1alpha1.OperationStatus, *Blocker) {
-	if r.Mode != v1alpha1.ResumeFromCheckpoint {
+	if !r.Mode.GoesBack() {
 		return &v1alpha1.OperationStatus{}, nil
 	}
 	rewind := &v1alpha1.Rewind{ID: r.ID, Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, Branch: daemonapi.ResumeBranch(r.ID)}
@@ -162,6 +165,8 @@ func (d *decision) resolveResume(r *v1alpha1.Resume) (*v1alpha1.OperationStatus,
 			"the task has no checkpoint yet: set the mode to Continue or Clean, and request the resume again"}
 	}
 	switch {
+	case r.Mode == v1alpha1.ResumeRestartPhase:
+		return d.toPhaseStart(rewind, r)
 	case r.CheckpointRef != nil:
 		target, b := d.targetOf("resume", r.CheckpointRef.Name, d.o.ResumeTarget)
 		if target == nil {
@@ -219,7 +224,7 @@ func (d *decision) followsRewind(r *v1alpha1.Resume) bool {
 func (d *decision) heldBack() string {
 	r, s, last := d.task.Spec.Resume, d.s.Resume, d.last()
 	stored := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded)
-	if r == nil || s == nil || r.ID != s.ID || r.Mode != v1alpha1.ResumeFromCheckpoint && s.State != v1alpha1.OperationPending ||
+	if r == nil || s == nil || r.ID != s.ID || !r.Mode.GoesBack() && s.State != v1alpha1.OperationPending ||
 		last == nil || last.EndTime == nil || stored == nil || stored.Reason != v1alpha1.ReasonSuspended {
 		return ""
 	}
@@ -258,6 +263,10 @@ func (d *decision) resumeOperation(r *v1alpha1.Resume) *daemonapi.Operation {
 		op.Context = &limits
 	}
 	switch s := d.s.Resume; r.Mode {
+	case v1alpha1.ResumeRestartPhase:
+		op.Prompt = cmp.Or(r.Prompt, restartPrompt(s.Phase))
+		op.AdditionalContext = strings.TrimSpace(r.AdditionalContext + "\n\n" + d.restartContext())
+		fallthrough
 	case v1alpha1.ResumeFromCheckpoint:
 		op.Rewind = &daemonapi.ResumeRewind{
 			Checkpoint: s.ToCheckpoint, Commit: s.ToCommit, CheckpointPosition: s.CheckpointPosition, Branch: daemonapi.ResumeBranch(r.ID),
@@ -284,6 +293,9 @@ func (d *decision) completeResume(result daemonapi.PrepareResult) {
 		message += ", and so does " + op.Preserved
 	}
 	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
+	if op.Phase != "" {
+		d.restarted(op)
+	}
 	if op.ToCheckpoint != 0 {
 		d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (%s)", message, daemonapi.ResumeRewindID(op.ID)), op.ToCheckpoint)
 	}

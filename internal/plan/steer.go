@@ -35,7 +35,7 @@ const (
 func (d *decision) want() want {
 	limited := reachedLimit(&d.task.Spec, d.used()) != ""
 	switch {
-	case d.rewinding() && (d.suspended() || limited || d.settled() != nil || d.heldBack() != ""):
+	case d.rewinding() && (d.suspended() || limited || d.settled() != nil || d.heldBack() != "" || d.stoppedByParent()):
 		return wantRewindOnly
 	case d.rewinding():
 		return wantRewind
@@ -43,7 +43,7 @@ func (d *decision) want() want {
 		return wantNothing
 	case d.resuming() && !limited:
 		return wantAgent
-	case d.settled() != nil, d.heldBack() != "":
+	case d.settled() != nil, d.heldBack() != "", d.stoppedByParent():
 		return wantNothing
 	}
 	return wantAgent
@@ -371,6 +371,9 @@ func (d *decision) resolveInputs() *Blocker {
 	}
 	if d.awaited != nil {
 		return d.awaited
+	}
+	if d.resuming() && RestartsPhase(d.task) && !d.o.Results.Known {
+		return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which has what the children have said"}
 	}
 	if b := d.resolveSource(); b != nil {
 		return b

@@ -167,7 +167,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 			MaxFileBytes:            ptr.Deref(task.Spec.CheckpointPolicy.MaxFileBytes, 100<<20),
 			RiskyTools:              riskyTools(task.Spec.CheckpointPolicy.BeforeRiskyTools),
 			ApprovalDeadlineSeconds: ptr.Deref(task.Spec.CheckpointPolicy.ApprovalDeadlineSeconds, 86400),
-			BeforeRun:               task.Spec.CheckpointPolicy.BeforeRun == v1alpha1.BeforeRunAlways,
+			BeforeRun:               beforeRun(task),
 			SnapshotEveryMessages:   int64(ptr.Deref(task.Spec.Conversation.SnapshotEveryMessages, 50)),
 		},
 	}
@@ -182,6 +182,12 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 	config.GitStoreURL = strings.TrimRight(options.GitStoreURL, "/") +
 		"/" + task.Namespace + "/" + daemonapi.RepositoryKey(origin) + ".git"
 	return config
+}
+
+// beforeRun reports whether a checkpoint is taken before the agent is started. That of a supervisor is where
+// its first phase begins, and begins again.
+func beforeRun(task *v1alpha1.Task) bool {
+	return task.Spec.CheckpointPolicy.BeforeRun == v1alpha1.BeforeRunAlways || task.Spec.Role == v1alpha1.RoleSupervisor
 }
 
 // ConfigOf returns the configuration that a pod has got about its task, and whether it has any.

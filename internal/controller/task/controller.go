@@ -66,6 +66,8 @@ type Store interface {
 	// none does.
 	ContinuedBy(ctx context.Context, former history.Key) (string, error)
 	codeadoption.Store
+	// TaskConversation returns part of a task's conversation.
+	TaskConversation(ctx context.Context, query history.ConversationQuery) (history.EntryPage, error)
 	// Operations returns those of the keys under which a completed operation is recorded.
 	Operations(ctx context.Context, task history.Key, keys []string) ([]string, error)
 	// Publication returns what a task has pushed to a ref of its repository last; an error that
@@ -300,6 +302,7 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if err := r.observeResume(ctx, task, &o); err != nil {
 		return o, err
 	}
+	o.Results = r.results(ctx, task, o.Children)
 	return o, r.observeRewind(ctx, task, &o)
 }
 
@@ -310,10 +313,10 @@ func (r *Reconciler) observeResume(ctx context.Context, task *v1alpha1.Task, o *
 	case resume == nil:
 	case resume.CheckpointRef != nil:
 		o.ResumeTarget, err = read[v1alpha1.Checkpoint](ctx, r.Live, task.Namespace, resume.CheckpointRef.Name)
-	case resume.CheckpointNumber != nil:
+	case plan.ResumeCheckpoint(task, resume) > 0:
 		key := history.Key{Namespace: task.Namespace, UID: string(task.UID)}
 		var unread error
-		if o.ResumeRecord, unread = rewindtarget.Checkpoint(ctx, r.Store, key, *resume.CheckpointNumber); unread != nil {
+		if o.ResumeRecord, unread = rewindtarget.Checkpoint(ctx, r.Store, key, plan.ResumeCheckpoint(task, resume)); unread != nil {
 			// The task is reconciled all the same; the resume waits.
 			logf.FromContext(ctx).Info("could not resolve the resume's checkpoint", "error", unread.Error())
 		}

@@ -133,6 +133,14 @@ func (g *guard) CheckpointsBefore(ctx context.Context, task history.Key, before 
 	return rows, err
 }
 
+func (g *guard) TaskConversation(ctx context.Context, query history.ConversationQuery) (page history.EntryPage, err error) {
+	err = g.call(ctx, func(ctx context.Context) error {
+		page, err = g.store.TaskConversation(ctx, query)
+		return err
+	})
+	return page, err
+}
+
 func (g *guard) TasksNamed(ctx context.Context, namespace, name string) (tasks []history.NamedTask, err error) {
 	err = g.call(ctx, namespace+"/"+name, func(ctx context.Context) error {
 		tasks, err = g.store.TasksNamed(ctx, namespace, name)

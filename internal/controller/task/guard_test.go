@@ -48,6 +48,11 @@ func (c *counting) CheckpointsBefore(context.Context, history.Key, int64, int) (
 	return nil, c.err
 }
 
+func (c *counting) TaskConversation(context.Context, history.ConversationQuery) (history.EntryPage, error) {
+	c.calls++
+	return history.EntryPage{}, c.err
+}
+
 func (c *counting) TasksNamed(context.Context, string, string) ([]history.NamedTask, error) {
 	c.calls++
 	return nil, c.err

@@ -44,6 +44,7 @@ type task struct {
 	rewinds     map[string]history.Rewind
 	names       map[string]history.NamedCheckpoint
 	corrupted   error
+	said        []string
 	// requested are the checkpoints that were requested to be verified.
 	requested []int64
 }

@@ -1,0 +1,254 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
+)
+
+// A resume with the mode RestartPhase takes a supervisor back to where a phase of its contract began. It
+// is a resume from the checkpoint with which the phase began. Once the workspace is back there, the
+// contract is in that phase again, and status.contract.restart tells the children: those that have not
+// finished stop, by themselves, whoever has applied them, until each is resumed.
+
+// phaseStart returns where the phase began that a resume begins again, or why it cannot.
+func phaseStart(task *v1alpha1.Task, contract *v1alpha1.ContractStatus, r *v1alpha1.Resume) (v1alpha1.EnteredPhase, *Blocker) {
+	switch {
+	case task.Spec.Role != v1alpha1.RoleSupervisor:
+		return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidOperation,
+			"the task is a worker, and only a supervisor leads a contract through phases: resume it with another mode"}
+	case contract == nil:
+		return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, "the task has not entered a phase yet: resume it with the mode Continue"}
+	}
+	i := contract.Find(r.Phase)
+	if i < 0 {
+		return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+			"the contract %s has not been in the phase %s: name one of %s, or set contract.phase to go there",
+			contract.Name, cmp.Or(r.Phase, contract.Phase), strings.Join(enteredPhases(contract), ", "))}
+	}
+	return contract.Entered[i], nil
+}
+
+// enteredPhases returns the names of the phases that were entered, in that order.
+func enteredPhases(contract *v1alpha1.ContractStatus) (names []string) {
+	for _, e := range contract.Entered {
+		names = append(names, e.Phase)
+	}
+	return names
+}
+
+// noteEntered notes in a contract's new status where a phase that is entered begins.
+func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string) {
+	entered := slices.DeleteFunc(slices.Clone(contract.Entered), func(e v1alpha1.EnteredPhase) bool { return e.Phase == phase })
+	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: d.newestCheckpoint()})
+	contract.Entered = entered[max(0, len(entered)-maxEntered):]
+}
+
+// maxEntered is how many phases the schema allows to be noted.
+const maxEntered = 32
+
+// newestCheckpoint returns the number of the task's newest checkpoint as far as is known; 0 for none.
+func (d *decision) newestCheckpoint() int64 {
+	number := int64(0)
+	if known := d.s.LatestCheckpoint; known != nil {
+		number = known.Number
+	}
+	if latest := d.o.History.State.Latest; latest != nil {
+		number = max(number, latest.Number)
+	}
+	return number
+}
+
+// ResumeCheckpoint returns the number of the checkpoint that a new resume continues from, if it has to be
+// looked up by that; 0 if not.
+func ResumeCheckpoint(task *v1alpha1.Task, r *v1alpha1.Resume) int64 {
+	if r.Mode == v1alpha1.ResumeRestartPhase {
+		start, b := phaseStart(task, task.Status.Contract, r)
+		if b != nil {
+			return 0
+		}
+		return start.Start()
+	}
+	return ptr.Deref(r.CheckpointNumber, 0)
+}
+
+// toPhaseStart resolves a resume that begins a phase again.
+func (d *decision) toPhaseStart(rewind *v1alpha1.Rewind, r *v1alpha1.Resume) (*v1alpha1.OperationStatus, *Blocker) {
+	start, b := phaseStart(d.task, d.s.Contract, r)
+	if b != nil {
+		return nil, b
+	}
+	number := start.Start()
+	if answer := d.o.ResumeRecord; answer.Found != nil && answer.Found.Number != number {
+		return nil, nil // the contract has entered another phase in this decision
+	}
+	found, b := d.recordOf("resume", number, d.o.ResumeRecord)
+	if found == nil {
+		return nil, b
+	}
+	accepted := atCheckpoint(rewind, number, found.Commit, found.Position.Position)
+	accepted.Phase = start.Phase
+	return accepted, nil
+}
+
+// RestartsPhase reports whether a task has a resume that begins a phase again and has yet to be carried
+// out. Observed.Results is needed then.
+func RestartsPhase(task *v1alpha1.Task) bool {
+	r, s := task.Spec.Resume, task.Status.Resume
+	if r == nil || r.Mode != v1alpha1.ResumeRestartPhase {
+		return false
+	}
+	return NewResume(task) != nil || s != nil && s.ID == r.ID && s.State == v1alpha1.OperationInProgress
+}
+
+// restartPrompt returns what the agent is asked to do when a phase begins again, unless the resume says
+// so itself.
+func restartPrompt(phase string) string {
+	return fmt.Sprintf("The phase %s of the contract begins again. Carry it out from its start.", phase)
+}
+
+// restarted follows a resume that has taken the supervisor back to the start of a phase.
+func (d *decision) restarted(op *v1alpha1.OperationStatus) {
+	next := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{})
+	if i := next.Find(op.Phase); i >= 0 {
+		next.Entered = slices.Clone(next.Entered[:i+1]) // those after it have not begun any more
+	}
+	next.Phase, next.Since = op.Phase, ptr.To(metav1.NewTime(d.now))
+	next.Restart = &v1alpha1.PhaseRestart{ID: op.ID, Time: op.StartTime, RequestedBy: op.RequestedBy}
+	d.s.Contract = &next
+	d.addEntry(v1alpha1.EventPhaseChanged, actorOf(op.RequestedBy), fmt.Sprintf(
+		"the contract %s begins phase %s again, from checkpoint %d%s", next.Name, op.Phase, op.ToCheckpoint, stopping(unfinished(d.o.Children))))
+}
+
+// stopping returns the end of a sentence about children that stop; "" if there are none.
+func stopping(children []*v1alpha1.Task) string {
+	switch n := len(children); n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; its child %s, which has not finished, stops", children[0].Name)
+	default:
+		return fmt.Sprintf("; its %d children that have not finished stop", n)
+	}
+}
+
+// unfinished returns the children that have neither completed nor failed, by age.
+func unfinished(children []v1alpha1.Task) []*v1alpha1.Task {
+	return slices.DeleteFunc(byAge(children), func(child *v1alpha1.Task) bool {
+		c := succeededOf(child)
+		return c != nil && c.Status != metav1.ConditionUnknown
+	})
+}
+
+// followRestart stops a task whose parent has begun a phase again since it was made, unless it had ended
+// by then. It does so once for each such resume of the parent.
+func (d *decision) followRestart() {
+	parent := d.o.Parent.Task
+	if d.s.Parent == nil || parent == nil || string(parent.UID) != d.s.Parent.UID || parent.Status.Contract == nil {
+		return
+	}
+	restart := parent.Status.Contract.Restart
+	if restart == nil || restart.ID == d.s.Parent.FollowedRestart {
+		return
+	}
+	next := *d.s.Parent
+	next.FollowedRestart = restart.ID
+	d.s.Parent = &next
+	made := d.task.CreationTimestamp
+	if restart.Time == nil || restart.Time.Before(&made) || d.settled() != nil {
+		return
+	}
+	next.StoppedBy = restart.ID
+	d.addEntry(v1alpha1.EventTaskStopped, actorOf(restart.RequestedBy), d.stoppedMessage())
+}
+
+// stoppedByParent reports whether a resume of the parent has stopped the task.
+func (d *decision) stoppedByParent() bool { return d.s.Parent != nil && d.s.Parent.StoppedBy != "" }
+
+// stoppedMessage says why the task stopped, and what to do.
+func (d *decision) stoppedMessage() string {
+	return fmt.Sprintf("the parent %s has begun its phase again (resume %s), and the task, which had not finished, is stopped and kept: to continue it, resume it",
+		d.s.Parent.Name, d.s.Parent.StoppedBy)
+}
+
+// goOnByParent ends the stop by the parent: the task is resumed.
+func (d *decision) goOnByParent() {
+	if d.stoppedByParent() {
+		next := *d.s.Parent
+		next.StoppedBy = ""
+		d.s.Parent = &next
+	}
+}
+
+// stayStopped returns why a task that a resume of its parent has stopped does not start; nil if none has.
+func (d *decision) stayStopped() *Blocker {
+	if !d.stoppedByParent() {
+		return nil
+	}
+	return &Blocker{v1alpha1.ReasonPhaseRestarted, d.stoppedMessage()}
+}
+
+const (
+	// maxResults is how many finished children a restarted supervisor is told of, the newest ones.
+	maxResults = 32
+	// maxResult bounds what it is told of what each has said, in bytes, and maxRestartContext the whole.
+	maxResult, maxRestartContext = 1 << 10, 16 << 10
+)
+
+// Finished returns the children that a restarted supervisor is told of: the newest of those that have
+// completed or failed, by age.
+func Finished(children []v1alpha1.Task) []*v1alpha1.Task {
+	all := slices.DeleteFunc(byAge(children), func(child *v1alpha1.Task) bool {
+		c := succeededOf(child)
+		return c == nil || c.Status == metav1.ConditionUnknown
+	})
+	return all[max(0, len(all)-maxResults):]
+}
+
+// restartContext tells the agent of a supervisor that begins a phase again what its children have come to,
+// the newest ones first.
+func (d *decision) restartContext() string {
+	var b strings.Builder
+	if left := unfinished(d.o.Children); len(left) > 0 {
+		b.WriteString("These tasks of yours had not finished, are stopped now, and are kept; task_resume continues one: ")
+		for i, child := range left[:min(len(left), maxResults)] {
+			fmt.Fprintf(&b, "%s%s", strings.Repeat(", ", min(i, 1)), child.Name)
+		}
+		b.WriteString(".\n\n")
+	}
+	finished := Finished(d.o.Children)
+	if len(finished) > 0 {
+		b.WriteString("These tasks of yours had finished before; their work is kept:\n")
+	}
+	for _, child := range slices.Backward(finished) {
+		fmt.Fprintf(&b, "\n- %s\n", d.resultOf(child))
+	}
+	return clip.Marked(strings.TrimSpace(b.String()), maxRestartContext)
+}
+
+// resultOf describes what a finished child has come to.
+func (d *decision) resultOf(child *v1alpha1.Task) string {
+	text := child.Name
+	if c := child.Status.Contract; c != nil {
+		text += inPhase(c.Phase)
+	}
+	if c := succeededOf(child); c.Status == metav1.ConditionTrue {
+		text += " completed"
+	} else {
+		text += fmt.Sprintf(" failed (%s: %s)", c.Reason, clip.Marked(c.Message, maxResult/4))
+	}
+	if latest := child.Status.LatestCheckpoint; latest != nil {
+		text += fmt.Sprintf(" with checkpoint %d", latest.Number)
+	}
+	if said := strings.TrimSpace(d.o.Results.Said[string(child.UID)]); said != "" {
+		text += ". It said last:\n  " + strings.ReplaceAll(clip.Marked(said, maxResult), "\n", "\n  ")
+	}
+	return text
+}
