@@ -53,16 +53,16 @@ const (
 	ReasonSuspending = "Suspending"
 	ReasonSuspended  = "Suspended"
 	// ReasonStopping: the agent is being stopped, since a limit of the spec was reached.
-	ReasonStopping     = "Stopping"
-	ReasonRewinding    = "Rewinding"
-	ReasonRetrying     = "Retrying"
-	ReasonRewound      = "Rewound"
+	ReasonStopping  = "Stopping"
+	ReasonRewinding = "Rewinding"
+	ReasonRetrying  = "Retrying"
+	ReasonRewound   = "Rewound"
 	// ReasonPhaseRestarted: the parent has begun its phase again, and has stopped the task.
 	ReasonPhaseRestarted = "PhaseRestarted"
-	ReasonCompleting   = "Completing"
-	ReasonCompleted    = "Completed"
-	ReasonAgentFailed  = "AgentFailed"
-	ReasonBackoffLimit = "BackoffLimitExceeded"
+	ReasonCompleting     = "Completing"
+	ReasonCompleted      = "Completed"
+	ReasonAgentFailed    = "AgentFailed"
+	ReasonBackoffLimit   = "BackoffLimitExceeded"
 	// ReasonDeadlineExceeded: the agent has run for as long as deadlineSeconds allows.
 	ReasonDeadlineExceeded = "DeadlineExceeded"
 	// ReasonBudgetExceeded: all is spent that a budget of the task, of its contract or of its namespace
@@ -337,18 +337,18 @@ const (
 	// EventPodGated: the pod of an attempt waits for a scheduling gate that somebody has set.
 	EventPodGated = "PodGated"
 	// EventTaskQueued: the task begins to wait for a place among those that run at once.
-	EventTaskQueued     = "TaskQueued"
-	EventTaskCompleted  = "TaskCompleted"
-	EventTaskFailed     = "TaskFailed"
-	EventTaskSuspended  = "TaskSuspended"
-	// EventTaskStopped: the parent of the task has stopped it.
-	EventTaskStopped    = "TaskStopped"
-	EventTaskResumed    = "TaskResumed"
-	EventTaskRetried    = "TaskRetried"
-	EventTaskRewound    = "TaskRewound"
-	EventTaskForked     = "TaskForked"
-	EventTaskAdopted    = "TaskAdopted"
-	EventNothingAdopted = "NothingAdopted"
+	EventTaskQueued    = "TaskQueued"
+	EventTaskCompleted = "TaskCompleted"
+	EventTaskFailed    = "TaskFailed"
+	EventTaskSuspended = "TaskSuspended"
+	// EventStoppedByParent: the parent of the task has stopped it.
+	EventStoppedByParent = "StoppedByParent"
+	EventTaskResumed     = "TaskResumed"
+	EventTaskRetried     = "TaskRetried"
+	EventTaskRewound     = "TaskRewound"
+	EventTaskForked      = "TaskForked"
+	EventTaskAdopted     = "TaskAdopted"
+	EventNothingAdopted  = "NothingAdopted"
 	// EventTaskBranched: another task starts from this one.
 	EventTaskBranched = "TaskBranched"
 	EventTaskDeleted  = "TaskDeleted"

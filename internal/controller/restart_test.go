@@ -47,7 +47,7 @@ var _ = Describe("A phase that begins again", func() {
 		w.untilStopped(busy)
 		w.until("busy", v1alpha1.ReasonPhaseRestarted)
 		w.until("lead", v1alpha1.ReasonRunning)
-		Expect(w.reasons("busy")).To(ContainElement(v1alpha1.EventTaskStopped))
+		Expect(w.reasons("busy")).To(ContainElement(v1alpha1.EventStoppedByParent))
 		Expect(state(w.task("done"))).To(Equal(v1alpha1.ReasonCompleted))
 
 		By("resuming the child")

@@ -166,7 +166,7 @@ func (d *decision) followRestart() {
 		return
 	}
 	next.StoppedBy = restart.ID
-	d.addEntry(v1alpha1.EventTaskStopped, actorOf(restart.RequestedBy), d.stoppedMessage())
+	d.addEntry(v1alpha1.EventStoppedByParent, actorOf(restart.RequestedBy), d.stoppedMessage())
 }
 
 // stoppedByParent reports whether a resume of the parent has stopped the task.

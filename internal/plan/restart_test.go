@@ -24,8 +24,8 @@ func restart(id, phase string) builders.TaskOption {
 	}
 }
 
-// child returns a child in a state.
-func child(name string, status metav1.ConditionStatus, reason string) v1alpha1.Task {
+// childIn returns a child in a state.
+func childIn(name string, status metav1.ConditionStatus, reason string) v1alpha1.Task {
 	return *inState(builders.Task(name, builders.WithUID("uid-"+name), childOf("tidy-up")), status, reason)
 }
 
@@ -71,9 +71,9 @@ func TestAPhaseBeginsAgainWithItsFirstCheckpoint(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := supervising(t)
 			s.o.Children = []v1alpha1.Task{
-				child("done", metav1.ConditionTrue, v1alpha1.ReasonCompleted),
-				child("broken", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed),
-				child("busy", metav1.ConditionUnknown, v1alpha1.ReasonRunning),
+				childIn("done", metav1.ConditionTrue, v1alpha1.ReasonCompleted),
+				childIn("broken", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed),
+				childIn("busy", metav1.ConditionUnknown, v1alpha1.ReasonRunning),
 			}
 			s.knows(c.checkpoint).after(time.Minute).change(restart("again", c.phase)).step()
 			op := s.startedOperation()
@@ -171,7 +171,7 @@ func runningChild(t *testing.T) *scene {
 	return s
 }
 
-func TestAnUnfinishedChildStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
+func TestAnUnchildInStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
 	s := runningChild(t)
 	s.after(time.Minute)
 	s.o.Parent.Task = parentRestarts("again", s.now)
@@ -180,7 +180,7 @@ func TestAnUnfinishedChildStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
 	s.record(v1alpha1.TriggerSuspend)
 	s.podGone()
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPhaseRestarted, "lead", "resume it")
-	if e := s.lastEntry(v1alpha1.EventTaskStopped); e.Actor != "ada" {
+	if e := s.lastEntry(v1alpha1.EventStoppedByParent); e.Actor != "ada" {
 		t.Errorf("the entry is %+v", e)
 	}
 	if s.o.Task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
@@ -248,7 +248,7 @@ func TestTheContextOfARestartIsBounded(t *testing.T) {
 	s := supervising(t)
 	said := map[string]string{}
 	for i := range 100 {
-		c := child(fmt.Sprintf("worker-%03d", i), metav1.ConditionTrue, v1alpha1.ReasonCompleted)
+		c := childIn(fmt.Sprintf("worker-%03d", i), metav1.ConditionTrue, v1alpha1.ReasonCompleted)
 		c.CreationTimestamp = metav1.NewTime(s.now.Add(time.Duration(i) * time.Second))
 		s.o.Children, said[string(c.UID)] = append(s.o.Children, c), strings.Repeat("long ", 1000)
 	}

@@ -44,7 +44,7 @@ func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 		return stateFailed
 	case v1alpha1.EventBudgetExceeded:
 		return stateSpent
-	case v1alpha1.EventTaskSuspended, v1alpha1.EventTaskStopped:
+	case v1alpha1.EventTaskSuspended, v1alpha1.EventStoppedByParent:
 		return stateSuspended
 	case v1alpha1.EventTaskRewound:
 		return stateAfterRewind(s.Attempts, e.Attempt)

@@ -118,7 +118,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventTaskBranched, On: timeline(), AboutCheckpoint: true, Meaning: "Another task was created that starts from this one."},
 		{Name: v1alpha1.EventTaskDeleted, On: timeline(), Meaning: "The Task was deleted."},
 		{Name: v1alpha1.EventTaskJoined, On: timeline(), Meaning: "The task has its place in its contract, or below its parent."},
-		{Name: v1alpha1.EventTaskStopped, On: timeline(), Meaning: "The parent has begun its phase again, and the task, which had not finished, stops."},
+		{Name: v1alpha1.EventStoppedByParent, On: timeline(), Meaning: "The parent has begun its phase again, and the task, which had not finished, stops."},
 		{Name: v1alpha1.EventPhaseChanged, On: timeline(), Meaning: "The contract that the task leads entered a phase."},
 		{Name: v1alpha1.EventPodLost, On: timeline(), Meaning: "An attempt's pod is gone; another attempt follows."},
 		{Name: v1alpha1.EventVolumeLost, On: timeline(), Meaning: "The task's volume was lost, or left behind on a node that cannot be reached; the work is restored from the gitstore to a new one."},

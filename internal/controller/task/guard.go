@@ -134,7 +134,7 @@ func (g *guard) CheckpointsBefore(ctx context.Context, task history.Key, before 
 }
 
 func (g *guard) TaskConversation(ctx context.Context, query history.ConversationQuery) (page history.EntryPage, err error) {
-	err = g.call(ctx, func(ctx context.Context) error {
+	err = g.call(ctx, query.UID, func(ctx context.Context) error {
 		page, err = g.store.TaskConversation(ctx, query)
 		return err
 	})
