@@ -29,6 +29,8 @@ type resume struct {
 	mode    *enumFlag
 	clean   bool
 	from    string
+	// restart is set if a phase begins again, and phase is its name; the current one if that is empty.
+	restart bool
 	phase   string
 	context contextFlags
 	onDrift *enumFlag
@@ -161,10 +163,11 @@ func (o *resume) check(cmd *cobra.Command) error {
 // checkMode brings --mode together with the flags that stand for one.
 func (o *resume) checkMode(given bool) error {
 	mode := v1alpha1.ResumeMode(o.mode.value)
+	o.restart = mode == v1alpha1.ResumeRestartPhase
 	switch {
 	case mode == v1alpha1.ResumeFromCheckpoint && o.from == "":
 		return errors.New("--mode FromCheckpoint needs a checkpoint: name it with --from-checkpoint NUMBER")
-	case o.phase != "" && !o.restarts():
+	case o.phase != "" && !o.restart:
 		return errors.New("--phase goes with --mode RestartPhase only; add that, or leave --phase out")
 	case given && mode != v1alpha1.ResumeFromCheckpoint && o.from != "":
 		return fmt.Errorf("--from-checkpoint is the mode FromCheckpoint; remove it or --mode %s", mode)
@@ -175,11 +178,8 @@ func (o *resume) checkMode(given bool) error {
 	return nil
 }
 
-// restarts reports whether a phase begins again.
-func (o *resume) restarts() bool { return v1alpha1.ResumeMode(o.mode.value) == v1alpha1.ResumeRestartPhase }
-
 // goesBack reports whether files and messages go.
-func (o *resume) goesBack() bool { return o.from != "" || o.restarts() }
+func (o *resume) goesBack() bool { return o.from != "" || o.restart }
 
 // driftFlag adds --on-drift to a command.
 func driftFlag(cmd *cobra.Command) *enumFlag {
@@ -294,7 +294,7 @@ func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id 
 	switch {
 	case o.clean:
 		request["mode"] = v1alpha1.ResumeClean
-	case o.restarts():
+	case o.restart:
 		request["mode"], request["phase"] = v1alpha1.ResumeRestartPhase, orNull(o.phase)
 		return request, o.previewPhase(ctx, s, task, id)
 	case o.from != "":
