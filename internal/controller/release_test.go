@@ -219,7 +219,7 @@ var _ = Describe("a finished task", func() {
 		w.store.SetStored(w.id("child"), 1)
 		w.verify("child", 1)
 		w.Eventually(w.current).WithArguments("child").Should(HaveReason(v1alpha1.TaskVolumeReleased, v1alpha1.ReasonReleased))
-		w.Expect(w.claim("child")).To(BeNil())
+		w.Eventually(w.claim).WithArguments("child").Should(BeNil())
 
 		w.verify("lead", 1)
 		w.Eventually(w.tasks).Should(BeEmpty())
