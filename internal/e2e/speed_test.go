@@ -91,16 +91,6 @@ func (w *world) measureRound(ctx context.Context, seen *podTimes, name string, r
 	w.untilNoPods(ctx)
 }
 
-// untilNoPods waits until nothing of a round is left that would compete with the next.
-func (w *world) untilNoPods(ctx context.Context) {
-	GinkgoHelper()
-	Eventually(ctx, func(g Gomega) {
-		pods := &corev1.PodList{}
-		g.Expect(w.kube.List(ctx, pods, client.InNamespace(w.namespace))).To(Succeed())
-		g.Expect(pods.Items).To(BeEmpty())
-	}).WithTimeout(2 * time.Minute).Should(Succeed())
-}
-
 // changeFiles appends a word to 500 files in the agent's worktree.
 func (w *world) changeFiles(ctx context.Context, pod, word string) {
 	GinkgoHelper()
