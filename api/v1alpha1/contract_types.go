@@ -142,6 +142,13 @@ type ContractStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
 	HandledCalls []string `json:"handledCalls,omitempty"`
+	// refusedCalls are those among them that have not moved the contract, since no checkpoint could be
+	// taken with which the phase would have begun.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=32
+	RefusedCalls []RefusedPhaseCall `json:"refusedCalls,omitempty"`
 	// spent is what all tasks of the contract have spent, if contract.budget bounds it. It is written
 	// together with other changes.
 	// +optional
@@ -168,10 +175,23 @@ type EnteredPhase struct {
 	// time at which it was entered last.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
-	// checkpoint is the number of the supervisor's newest checkpoint then; empty if it had none, so
-	// that the phase began with its first one.
+	// checkpoint is the number of the one with which it began: taken for that, if the supervisor's agent
+	// was at work, and else its newest one. It is empty if there was none, so that the phase began with
+	// the first one.
 	// +optional
 	Checkpoint int64 `json:"checkpoint,omitempty"`
+}
+
+// RefusedPhaseCall is a call of the tool phase_set that has not moved the contract.
+type RefusedPhaseCall struct {
+	// id of the call.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id"`
+	// message says why.
+	// +required
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
 }
 
 // Start returns the number of the checkpoint with which the phase began.

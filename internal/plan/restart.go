@@ -44,10 +44,10 @@ func enteredPhases(contract *v1alpha1.ContractStatus) (names []string) {
 	return names
 }
 
-// noteEntered notes in a contract's new status where a phase that is entered begins.
-func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string) {
+// noteEntered notes in a contract's new status with which checkpoint a phase that is entered begins.
+func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string, checkpoint int64) {
 	entered := slices.DeleteFunc(slices.Clone(contract.Entered), func(e v1alpha1.EnteredPhase) bool { return e.Phase == phase })
-	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: d.newestCheckpoint()})
+	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: checkpoint})
 	contract.Entered = entered[max(0, len(entered)-maxEntered):]
 }
 

@@ -29,8 +29,8 @@ func childIn(name string, status metav1.ConditionStatus, reason string) v1alpha1
 	return *inState(builders.Task(name, builders.WithUID("uid-"+name), childOf("tidy-up")), status, reason)
 }
 
-// supervising returns a scene whose supervisor has a checkpoint from each of its first two phases, Research and
-// Specify, and was suspended in the second.
+// supervising returns a scene whose supervisor has a checkpoint with which each of its first two phases has
+// begun, Research and Specify, and was suspended in the second.
 func supervising(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t, supervisor(""))
@@ -39,9 +39,10 @@ func supervising(t *testing.T) *scene {
 	s.prepared(daemonapi.PrepareResult{Reason: v1alpha1.ReasonWorkspacePrepared})
 	s.record(v1alpha1.TriggerBeforeRun)
 	s.agentRuns()
-	s.record(v1alpha1.TriggerAgent)
 	s.o.PhaseCall = &PhaseCall{ID: "call", Phase: v1alpha1.PhaseSpecify}
 	s.after(time.Minute).step()
+	s.startTaken(true)
+	s.step()
 	s.o.PhaseCall = nil
 	s.record(v1alpha1.TriggerSuspend)
 	s.change(builders.Suspended).step()
