@@ -50,7 +50,8 @@ type Contract struct {
 	// phase of the contract. In a supervisor, it is the phase to begin with, the first one when
 	// left out, and moves the contract to another one whenever it is changed;
 	// status.contract.phase is the current one, which Clew moves as well, without ever changing
-	// this field. In a worker, it is the phase that the task belongs to; when left out, the
+	// this field. While the supervisor's agent works, a phase begins with a checkpoint that is taken
+	// for it, and the contract enters it when the gitstore has that. In a worker, it is the phase that the task belongs to; when left out, the
 	// current one of the contract's supervisor when the task is made.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63

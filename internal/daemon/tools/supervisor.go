@@ -59,6 +59,7 @@ func supervisors() []tool {
 			Title: "Go to another phase",
 			Description: "Moves the contract, which is the work of you and your tasks, to another of its phases, such as from Plan to Execute. " +
 				"Call it when what a phase is for has been done; tasks that you make from then on belong to the new phase. " +
+				"A checkpoint of you is taken first, from which the phase can begin again; if it cannot be, nothing changes, and the answer says why. " +
 				"The answer names the phase that it is in then.",
 			Annotations: changes(),
 		}, func(in *toolcall.PhaseInput) (string, *string) { return in.Phase, &in.CallID }),
