@@ -143,8 +143,8 @@ func (w *world) untilWorkDone(ctx context.Context, p pushed, within time.Duratio
 	var phases []string
 	for _, e := range w.timeline(ctx, "lead") {
 		if e.Reason == clewv1.EventPhaseChanged {
-			phase, _, _ := strings.Cut(e.Message[strings.LastIndex(strings.Split(e.Message, ",")[0], " ")+1:], ",")
-			phases = append(phases, phase)
+			change, _, _ := strings.Cut(e.Message, ",")
+			phases = append(phases, change[strings.LastIndex(change, " ")+1:])
 		}
 	}
 	Expect(phases).To(ConsistOf(clewv1.DefaultPhases()), "phases that it entered, each once")
