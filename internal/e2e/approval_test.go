@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -93,7 +94,9 @@ var _ = Describe("a tool call about which a person is asked", func() {
 		Expect(got.Status.Attempts[0].Outcome).To(Equal(clewv1.AttemptStopped))
 		entries := w.conversation(ctx, "stops")
 		Expect(strings.Join(texts(entries, "user"), "\n")).To(ContainSubstring("(so it is)"), "the agent was told why")
-		Expect(fmt.Sprint(entries)).To(ContainSubstring(wanted))
+		all, err := json.Marshal(entries)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(all)).To(ContainSubstring(wanted))
 		Expect(w.untilListed(ctx, "stops")).NotTo(BeEmpty(), "with a checkpoint at the call")
 	}, Entry("approved", "approve", "ran"), Entry("denied", "deny", "left out"))
 
