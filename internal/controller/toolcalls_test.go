@@ -47,7 +47,7 @@ func (w *world) answered(supervisor, tool, arguments string, text types.GomegaMa
 }
 
 // beginsPhase has the checkpoint taken with which a phase of the supervisor's contract is to begin.
-func (w *world) beginsPhase(supervisor, phase string) {
+func (w *world) beginsPhase(supervisor, phase string, change ...func(*history.Checkpoint)) {
 	w.Helper()
 	var start v1alpha1.Checkpoint
 	w.Eventually(func() (string, error) {
@@ -60,9 +60,13 @@ func (w *world) beginsPhase(supervisor, phase string) {
 		}
 		return start.Spec.Message, err
 	}).Should(Equal("before the phase " + phase))
-	w.store.AddCheckpoint(w.id(supervisor), history.Checkpoint{
+	taken := history.Checkpoint{
 		Attempt: 1, Trigger: string(v1alpha1.TriggerManual), Time: time.Now(), Durable: true, RequestedByName: start.Name, RequestedByUID: string(start.UID),
-	})
+	}
+	for _, c := range change {
+		c(&taken)
+	}
+	w.store.AddCheckpoint(w.id(supervisor), taken)
 }
 
 // refused has a tool called, and fails unless it was refused with those words.
@@ -299,6 +303,16 @@ var _ = Describe("A supervisor's agent", func() {
 			return moves
 		}).Should(HaveExactElements("begins in phase Research", "goes from phase Research to Execute, with checkpoint 1",
 			"goes from phase Execute to Review, with checkpoint 2", "goes from phase Review to Plan, with checkpoint 3"))
+	})
+
+	It("leaves its contract in its phase when the checkpoint is not kept with which another one would begin", func() {
+		w := newWorld()
+		w.running("lead", leads("port"))
+		id := w.calls("lead", "phase_set", `{"phase":"Execute"}`)
+		w.beginsPhase("lead", "Execute", func(c *history.Checkpoint) { c.Durable, c.Refused = false, "no room is left" })
+		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeTrue()), HaveField("Text", And(
+			ContainSubstring("The contract port stays in phase Research"), ContainSubstring("no room is left")))))
+		w.Expect(w.task("lead").Status.Contract.Phase).To(Equal(v1alpha1.PhaseResearch))
 	})
 
 	It("publishes the newest checkpoint of a child as its own spec says", func() {
