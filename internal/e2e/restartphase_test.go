@@ -34,12 +34,7 @@ var _ = Describe("a phase that begins again", Label("agents"), func() {
 			Commands: map[int]string{1: "echo plan >plan.txt", 6: "echo failed >tried.txt"}})
 		lead := w.agentTask(ctx, "lead", claude(), m)
 		lead.Spec.CheckpointPolicy.EveryToolCalls = ptr.To[int32](0)
-		lead.Spec.Role, lead.Spec.Contract = clewv1.RoleSupervisor, &clewv1.Contract{Name: "port"}
-		lead.Spec.Children = &clewv1.Children{Template: &clewv1.ChildTemplate{
-			Agent:     &clewv1.ChildAgent{Type: clewv1.AgentExec},
-			Container: &clewv1.ChildContainer{Image: demoImage, Command: []string{"sh", "-euc", finishesOrWaits}},
-		}}
-		w.create(ctx, lead)
+		w.create(ctx, leadsTwo(lead))
 
 		By("stopping it in the middle of Execute")
 		w.eventually(ctx, func() []request { return m.log(ctx) }).WithTimeout(3 * time.Minute).Should(ContainElement(HaveField("Answer", HavePrefix("step 7:"))))
@@ -63,13 +58,58 @@ var _ = Describe("a phase that begins again", Label("agents"), func() {
 			ContainSubstring("The parser has 42 rules."), ContainSubstring("lead-busy")), "what the model is told")
 		Expect(first.Prompts[0]).To(ContainSubstring(beginning))
 
-		By("looking at the files, the conversation and the children")
-		Expect(w.plugin(ctx, "task", "history", "lead")).To(And(ContainSubstring("plan.txt"), Not(ContainSubstring("tried.txt"))))
-		Expect(w.plugin(ctx, "diff", "lead", "--name-only")).To(And(ContainSubstring("plan.txt"), Not(ContainSubstring("tried.txt"))))
-		w.untilState(ctx, "lead-busy", time.Minute, clewv1.ReasonPhaseRestarted)
-		Expect(state(w.task(ctx, "lead-done"))).To(Equal(clewv1.ReasonCompleted))
+		w.expectNothingTried(ctx)
+	})
+
+	It("tells a command the same", SpecTimeout(5*time.Minute), func(ctx SpecContext) {
+		w.create(ctx, leadsTwo(w.newTask("lead", "sh", "-euc", leadsAgain)))
+		w.eventually(ctx, func() []string { return texts(w.conversation(ctx, "lead"), "assistant") }).WithTimeout(3 * time.Minute).Should(ContainElement("tried.txt is written"))
+		start := w.phaseStart(ctx, "lead", clewv1.PhaseExecute)
+		w.patchSpec(ctx, "lead", map[string]any{"operatingMode": "Suspended"})
+		w.untilState(ctx, "lead", time.Minute, clewv1.ReasonSuspended)
+		w.patchSpec(ctx, "lead", map[string]any{"operatingMode": "Running", "resume": map[string]any{"id": "again", "mode": "RestartPhase"}})
+		lead := w.untilState(ctx, "lead", 2*time.Minute, clewv1.ReasonCompleted)
+		Expect(lead.Status.Resume).To(HaveValue(HaveField("ToCheckpoint", start)))
+		told := texts(w.conversation(ctx, "lead"), "user")
+		Expect(told[len(told)-1]).To(And(ContainSubstring("begins again"), ContainSubstring("The parser has 42 rules."), ContainSubstring("lead-busy")))
+		w.expectNothingTried(ctx)
 	})
 })
+
+// leadsAgain is a supervisor that tries in the phase Execute, and ends when that begins again.
+const leadsAgain = `
+if grep -q "begins again" "${CLEW_CONVERSATION:-/dev/null}"; then [ ! -e tried.txt ]; exit; fi
+echo plan >plan.txt
+printf '{"type":"message","role":"assistant","text":"plan.txt is written"}\n'
+clew task create done -p "Write the parser."
+clew task wait done
+clew phase set Execute
+clew task create busy -p "Write slowly."
+echo failed >tried.txt
+printf '{"type":"message","role":"assistant","text":"tried.txt is written"}\n'
+sleep infinity`
+
+// leadsTwo makes a task a supervisor whose workers finish or wait.
+func leadsTwo(lead *clewv1.Task) *clewv1.Task {
+	lead.Spec.Role, lead.Spec.Contract = clewv1.RoleSupervisor, &clewv1.Contract{Name: "port"}
+	template := &clewv1.ChildTemplate{Container: &clewv1.ChildContainer{Image: demoImage, Command: []string{"sh", "-euc", finishesOrWaits}}}
+	if lead.Spec.Agent.Type != clewv1.AgentExec {
+		template.Agent = &clewv1.ChildAgent{Type: clewv1.AgentExec}
+	}
+	lead.Spec.Children = &clewv1.Children{Template: template}
+	return lead
+}
+
+// expectNothingTried expects that neither the files nor the conversation have anything of the failed try, that
+// its child is stopped, and that the one that had finished is left as it is.
+func (w *world) expectNothingTried(ctx context.Context) {
+	GinkgoHelper()
+	untried := And(ContainSubstring("plan.txt"), Not(ContainSubstring("tried.txt")))
+	Expect(w.plugin(ctx, "task", "history", "lead")).To(untried)
+	Expect(w.plugin(ctx, "diff", "lead", "--name-only")).To(untried)
+	w.untilState(ctx, "lead-busy", time.Minute, clewv1.ReasonPhaseRestarted)
+	Expect(state(w.task(ctx, "lead-done"))).To(Equal(clewv1.ReasonCompleted))
+}
 
 // phaseStart returns the number of the checkpoint with which a phase began, which was taken for that.
 func (w *world) phaseStart(ctx context.Context, supervisor, phase string) int64 {
