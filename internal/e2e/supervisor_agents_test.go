@@ -60,7 +60,7 @@ func leadsByTools() script {
 var _ = Describe("a supervisor of each kind", Label("agents", "slow", "soak"), func() {
 	w := newWorld()
 
-	DescribeTable("leads its workers through the phases of a contract, by tools", SpecTimeout(15*time.Minute), func(ctx SpecContext, a realAgent) {
+	DescribeTable("leads its workers through the phases of a contract, by tools", func(ctx SpecContext, a realAgent) {
 		p := w.newPushed(ctx)
 		m := w.newModel(ctx, "lead", leadsByTools())
 		w.create(ctx, leading(w.agentTask(ctx, "lead", a, m), p))
@@ -71,5 +71,6 @@ var _ = Describe("a supervisor of each kind", Label("agents", "slow", "soak"), f
 		Expect(w.callsOf(ctx, "lead")).To(And(
 			HaveKeyWithValue("phase_set", 4), HaveKeyWithValue("task_create", 6), HaveKeyWithValue("task_rewind", 1), HaveKeyWithValue("task_fork", 1), HaveKeyWithValue("publish", 1),
 		), "each call is one entry")
-	}, Entry("Claude Code", claude()), Entry("Codex", codex()), Entry("Gemini CLI", gemini()), Entry("OpenCode", openCode()))
+	}, Entry("Claude Code", SpecTimeout(15*time.Minute), claude()), Entry("Codex", SpecTimeout(15*time.Minute), codex()),
+		Entry("Gemini CLI", SpecTimeout(15*time.Minute), gemini()), Entry("OpenCode", SpecTimeout(15*time.Minute), openCode()))
 })
