@@ -176,7 +176,7 @@ func (w *world) callsOf(ctx context.Context, supervisor string) map[string]int {
 // reportContract adds to the spec's report what is told of a contract.
 func (w *world) reportContract(ctx context.Context, contract, supervisor string) {
 	GinkgoHelper()
-	for _, args := range [][]string{{"timeline", "--contract", contract}, {"tree"}, {"task", "history", supervisor}} {
+	for _, args := range [][]string{{"timeline", "--contract", contract, "--limit", "0"}, {"tree"}, {"task", "history", supervisor}} {
 		out, err := exec.CommandContext(ctx, "kubectl", append([]string{"clew", "--namespace", w.namespace}, args...)...).CombinedOutput()
 		AddReportEntry("kubectl clew "+strings.Join(args, " "), fmt.Sprintf("%s%v", out, err), ReportEntryVisibilityFailureOrVerbose)
 	}
