@@ -52,7 +52,9 @@ var _ = Describe("a phase that begins again", Label("agents"), func() {
 
 		first := m.log(ctx)[asked]
 		Expect(first.Steps).To(Equal(upTo(3)), "what was done before the phase, and nothing since")
-		Expect([]int{first.Calls, first.Results}).To(HaveEach(3), "calls and their results")
+		// The session is that of the moment of the call of phase_set, for which the agent makes a result up.
+		Expect(first.Calls).To(BeElementOf(3, 4), "calls")
+		Expect(first.Results).To(Equal(first.Calls), "results, without which models refuse calls")
 		Expect(first.prompt()).To(And(
 			ContainSubstring("The phase Execute of the contract begins again."), ContainSubstring("lead-done"), ContainSubstring("completed"),
 			ContainSubstring("The parser has 42 rules."), ContainSubstring("lead-busy")), "what the model is told")
