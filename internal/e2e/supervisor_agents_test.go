@@ -38,17 +38,17 @@ func leadsByTools() script {
 		create("review", map[string]any{"depends_on": []string{"tests", "guide"}}),
 		phase(clewv1.PhaseExecute),
 		wait(all, "parser", "lexer", "tests", "guide", "wrong", "review"),
-		{Name: "task_history", Input: map[string]any{"task": "wrong"}, Until: "I have written nonsense"},
+		{Name: "task_history", Input: map[string]any{"task": "wrong", "limit": 5}, Until: "I have written nonsense"},
 		{Name: "task_rewind", Input: map[string]any{"task": "wrong", "checkpoint": 1, "prompt": "write docs"}},
 		wait(one, "wrong"),
-		{Name: "task_diff", Input: map[string]any{"task": "wrong"}, Until: `\+docs`},
+		{Name: "task_diff", Input: map[string]any{"task": "wrong", "path": "docs.txt"}, Until: `\+docs`},
 		{Name: "task_fork", Input: map[string]any{"task": "parser", "name": "ways", "variants": []map[string]any{
 			{"name": "fast", "prompt": "write fast"}, {"name": "small", "prompt": "write small"}, {"name": "other", "prompt": "write other"},
 		}}, Until: "go on: fast, small, other"},
 		wait(all, "fast", "small", "other"),
 		phase(clewv1.PhaseReview),
 		{Name: "task_diff", Input: map[string]any{"task": "fast"}, Until: `\+fast`},
-		{Name: "publish", Input: map[string]any{"task": "fast"}},
+		{Name: "publish", Input: map[string]any{"task": "fast", "call_id": "publish"}},
 	}
 	s := script{Steps: len(calls), Tools: map[int]served{}}
 	for i, call := range calls {
