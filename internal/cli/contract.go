@@ -42,7 +42,7 @@ type waitingTask struct {
 // viewOfContract returns how a contract stands.
 func viewOfContract(tasks []v1alpha1.Task, name string) *contractView {
 	v := &contractView{Name: name, States: map[string]int{}}
-	members := slices.DeleteFunc(slices.Clone(tasks), func(t v1alpha1.Task) bool { return t.Status.Contract == nil || t.Status.Contract.Name != name })
+	members := membersOf(tasks, name)
 	slices.SortStableFunc(members, func(a, b v1alpha1.Task) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -56,11 +56,37 @@ func viewOfContract(tasks []v1alpha1.Task, name string) *contractView {
 		}
 	}
 	if lead := leaderOf(members); lead != nil {
-		c := lead.Status.Contract
-		v.Supervisor, v.Phase, v.Since, v.Phases, v.Budget = lead.Name, c.Phase, c.Since, lead.Spec.PhasesOf(), budgetsOf(lead)
+		v.Supervisor, v.Phases, v.Budget = lead.Name, lead.Spec.PhasesOf(), budgetsOf(lead)
+		if c := lead.Status.Contract; c != nil {
+			v.Phase, v.Since = c.Phase, c.Since
+		}
 		v.Budget = slices.DeleteFunc(v.Budget, func(u budgetUse) bool { return u.Scope != "Contract" })
 	}
 	return v
+}
+
+// membersOf returns the tasks of a contract. One that waits for its place there is known by its spec, or by
+// the contract of its parent.
+func membersOf(tasks []v1alpha1.Task, name string) (members []v1alpha1.Task) {
+	byName := map[string]*v1alpha1.Task{}
+	for i := range tasks {
+		byName[tasks[i].Name] = &tasks[i]
+	}
+	for i := range tasks {
+		contract := ""
+		for t, depth := &tasks[i], 0; t != nil && contract == "" && depth <= v1alpha1.MaxTaskDepth; t, depth = byName[parentOf(t)], depth+1 {
+			switch {
+			case t.Status.Contract != nil:
+				contract = t.Status.Contract.Name
+			case t.Spec.Contract != nil:
+				contract = t.Spec.Contract.Name
+			}
+		}
+		if contract == name {
+			members = append(members, tasks[i])
+		}
+	}
+	return members
 }
 
 // leaderOf returns the supervisor that leads the contract, or else the newest one that has begun, or else
@@ -68,7 +94,7 @@ func viewOfContract(tasks []v1alpha1.Task, name string) *contractView {
 func leaderOf(members []v1alpha1.Task) (lead *v1alpha1.Task) {
 	rank := func(t *v1alpha1.Task) int {
 		switch {
-		case t.Status.Contract.LeadingSince != nil:
+		case t.Status.Contract != nil && t.Status.Contract.LeadingSince != nil:
 			return 2
 		case len(t.Status.Attempts) > 0:
 			return 1

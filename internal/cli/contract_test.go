@@ -30,21 +30,24 @@ func TestAContractShowsItsPhaseAndWhoWaitsAndWhy(t *testing.T) {
 	lead.Status.Contract.LeadingSince, lead.Status.Contract.Since = ptr.To(metav1.NewTime(noon)), ptr.To(metav1.NewTime(noon))
 	lead.Status.Contract.Spent = &v1alpha1.Spent{CostMicroUSD: 1_650_000, ToolCalls: 40}
 	b.try(server.Client.Status().Update(b.ctx, lead))
-	second := b.member("second", nil, v1alpha1.ReasonQueued)
-	second.Status.Contract.Phase = v1alpha1.PhasePlan
+	second := b.member("second", nil, v1alpha1.ReasonWaitingForContract)
+	second.Status.Contract = nil
 	b.because(second, "task lead leads the contract port")
 	b.member("lead-done", lead, v1alpha1.ReasonCompleted)
 	b.member("lead-works", lead, v1alpha1.ReasonRunning)
 	b.because(b.member("lead-next", lead, v1alpha1.ReasonWaitingForTasks), "waits for task lead-works to complete")
+	surplus := b.member("lead-surplus", lead, v1alpha1.ReasonChildLimitReached)
+	surplus.Status.Contract, surplus.Status.Parent = nil, nil
+	b.because(surplus, "the parent lead has 3 children")
 
 	out, _ := b.must("tree", "--contract", "port")
 	wantParts(t, "the contract", squeezed(out),
-		"contract port is in phase Execute since 2026-11-21 12:00:00 (Research, Specify, Plan, Execute, Review)\nled by lead\n5 tasks: 1 Completed, 1 Queued, 2 Running, 1 WaitingForTasks\nbudget: contract cost $1.65 of $2.00, contract tool calls 40 of 1k\n",
+		"contract port is in phase Execute since 2026-11-21 12:00:00 (Research, Specify, Plan, Execute, Review)\nled by lead\n6 tasks: 1 ChildLimitReached, 1 Completed, 2 Running, 1 WaitingForContract, 1 WaitingForTasks\nbudget: contract cost $1.65 of $2.00, contract tool calls 40 of 1k\n",
 		"COST BUDGET AGE", "- contract cost 82% ",
-		"WAITING STATE FOR WHY\n", "lead-next WaitingForTasks 5m waits for task lead-works to complete\n", "second Queued 5m task lead leads the contract port")
+		"WAITING STATE FOR WHY\n", "lead-next WaitingForTasks 5m waits for task lead-works to complete\n", "second WaitingForContract 5m task lead leads the contract port", "lead-surplus ChildLimitReached 5m the parent lead has 3 children")
 	out, _ = b.must("tree", "--contract", "port", "-o", "json")
 	found := decode[taskTree](t, out)
-	if c := found.Contract; c == nil || c.Supervisor != "lead" || c.Phase != "Execute" || len(c.Waiting) != 2 || len(c.Budget) != 2 || c.States["Running"] != 2 {
+	if c := found.Contract; c == nil || c.Supervisor != "lead" || c.Phase != "Execute" || len(c.Waiting) != 3 || len(c.Budget) != 2 || c.States["Running"] != 2 {
 		t.Errorf("the JSON is %s", out)
 	}
 	if found.Tasks[0].Budgets[0] != (budgetUse{Scope: "Contract", Limit: "costMicroUSD", Spent: 1_650_000, Maximum: 2_000_000}) {

@@ -139,6 +139,8 @@ func nodeOf(t *v1alpha1.Task) *taskNode {
 	}
 	if c := t.Status.Contract; c != nil {
 		n.Contract, n.Phase = c.Name, c.Phase
+	} else if c := t.Spec.Contract; c != nil { // it waits for its place there
+		n.Contract = c.Name
 	}
 	if from := t.Status.Source; from != nil {
 		n.Checkpoint, n.Position = from.Checkpoint, from.Position
