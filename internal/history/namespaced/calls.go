@@ -376,19 +376,6 @@ func (s *Store) GoneTask(ctx context.Context, namespace, name string) (history.G
 	return s.keyed.GoneTask(ctx, key, name)
 }
 
-// MadeBy returns the call that made a task.
-func (s *Store) MadeBy(ctx context.Context, task history.Key) (*history.MadeBy, error) {
-	keyed, err := s.keyOf(ctx, task)
-	if err != nil {
-		return nil, err
-	}
-	by, err := s.keyed.MadeBy(ctx, keyed)
-	if by != nil {
-		by.Task = named(by.Task)
-	}
-	return by, err
-}
-
 // Tasks returns a page of a namespace's tasks.
 func (s *Store) Tasks(ctx context.Context, query history.TaskQuery) (page history.TaskPage, err error) {
 	if query.Namespace, err = s.key(ctx, query.Namespace); err != nil {
