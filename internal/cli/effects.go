@@ -25,7 +25,11 @@ func effectText(e historyv1.Effect) string {
 	case historyv1.EffectResumed:
 		text = "resumed task " + name + outcome
 	case historyv1.EffectRewound:
-		text = fmt.Sprintf("took task %s back to checkpoint %d%s", name, e.Checkpoint, outcome)
+		text = "took task " + name + " back"
+		if e.Checkpoint > 0 {
+			text += fmt.Sprintf(" to checkpoint %d", e.Checkpoint)
+		}
+		text += outcome
 	case historyv1.EffectStopped:
 		text = "stopped task " + name + outcome
 	case historyv1.EffectPhaseSet:

@@ -50,6 +50,9 @@ A source whose object is deleted is drawn as well, with what the history says of
   # A contract: its phase, its supervisor with the workers, and why those wait that do
   kubectl clew tree --contract port-to-go
 
+  # What is spent of budgets, in figures
+  kubectl clew tree -o wide
+
   # The tasks of one Fork
   kubectl clew tree fork/approaches`,
 		Args:              atMost("TASK"),

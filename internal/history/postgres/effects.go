@@ -106,6 +106,10 @@ func addEffects(rows *sqlc.InsertCallEffectsParams, position int64, tool string,
 		tasks = done.Made
 	case v1alpha1.ToolPhaseSet:
 		tasks = []toolcall.Made{{}}
+	case v1alpha1.ToolPublish:
+		if done.Ref == "" {
+			return // it is yet to be published
+		}
 	}
 	for _, task := range tasks {
 		rows.Position = append(rows.Position, position)
