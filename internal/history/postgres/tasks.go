@@ -203,6 +203,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, Requests: l.row.Requests,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
 		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls,
+		ContractCostMicroUsd: l.row.ContractCostMicroUsd, SpentMonth: l.row.SpentMonth, MonthCostMicroUsd: l.row.MonthCostMicroUsd,
 		StoredAttempt: l.row.StoredAttempt, AgentAttempt: l.row.AgentAttempt, AgentSince: l.row.AgentSince,
 	})
 	if err != nil {
