@@ -271,6 +271,9 @@ func (b *batch) updateAgent(row *sqlc.Task) error {
 	if b.activeAt.After(row.ActiveAt.Time) {
 		row.ActiveAt = pgtype.Timestamptz{Time: b.activeAt, Valid: true}
 	}
+	if b.workedAt.After(row.WorkedAt.Time) {
+		row.WorkedAt = pgtype.Timestamptz{Time: b.workedAt, Valid: true}
+	}
 	if b.agentAttempt > row.AgentAttempt {
 		row.AgentAttempt, row.AgentSince = b.agentAttempt, pgtype.Timestamptz{Time: b.agentSince, Valid: true}
 	}

@@ -374,6 +374,7 @@ type Task struct {
 	ContractCostMicroUsd int64
 	SpentMonth           string
 	MonthCostMicroUsd    int64
+	WorkedAt             pgtype.Timestamptz
 }
 
 type TaskSpec struct {
