@@ -88,11 +88,8 @@ func (d *decision) idle(a *v1alpha1.Attempt, at time.Time) time.Duration {
 
 // leftToWait returns for how long calls of an attempt may still wait without counting.
 func (d *decision) leftToWait(a *v1alpha1.Attempt) time.Duration {
-	most := int64(defaultApprovalDeadline)
-	if p := d.task.Spec.CheckpointPolicy; p != nil && p.ApprovalDeadlineSeconds != nil {
-		most = int64(*p.ApprovalDeadlineSeconds)
-	}
-	return time.Duration(max(most-a.UnansweredSeconds, 0)) * time.Second
+	most := ptr.Deref(d.task.Spec.CheckpointPolicy.ApprovalDeadlineSeconds, defaultApprovalDeadline)
+	return time.Duration(max(int64(most)-a.UnansweredSeconds, 0)) * time.Second
 }
 
 // agentSeenOr returns when the agent of an attempt was last known to run; now if it has not started.

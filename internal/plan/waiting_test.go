@@ -14,7 +14,7 @@ import (
 // approvalDeadline sets how long a call waits.
 func approvalDeadline(seconds int32) builders.TaskOption {
 	return func(t *v1alpha1.Task) {
-		t.Spec.CheckpointPolicy = &v1alpha1.CheckpointPolicy{ApprovalDeadlineSeconds: ptr.To(seconds)}
+		t.Spec.CheckpointPolicy.ApprovalDeadlineSeconds = ptr.To(seconds)
 	}
 }
 
