@@ -22,6 +22,18 @@ func waitsFor(d time.Duration) func(*history.ToolRequest) {
 	return func(q *history.ToolRequest) { q.Deadline = q.Since.Add(d) }
 }
 
+// passesAfter expects that the deadline of a task, a call of which waits, passes after a time and not before.
+func (s *scene) passesAfter(d time.Duration) {
+	s.Helper()
+	s.runs(d - time.Second)
+	s.wantState(v1alpha1.ReasonWaitingForApproval)
+	if at := s.plans[len(s.plans)-1].RequeueAfter; at != time.Second {
+		s.Errorf("the deadline is looked at again after %s, want 1s", at)
+	}
+	s.runs(time.Second)
+	s.wantState(v1alpha1.ReasonStopping)
+}
+
 func TestAnAgentThatWorksWhileACallWaitsUsesItsTime(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*scene)
@@ -75,26 +87,14 @@ func TestWithoutAnAnswerNoMoreIsLeftOutThanOneCallMayWait(t *testing.T) {
 	s := running(t, builders.Deadline(3600), approvalDeadline(600)).asks("1-a", waitsFor(10*time.Minute)).runs(10 * time.Minute)
 	s.wantEntries(v1alpha1.EventTaskStarted, v1alpha1.EventApprovalRequested, v1alpha1.EventToolDenied)
 	s.waitsNoLonger("1-a").asks("1-b")
-	if at := s.plans[len(s.plans)-1].RequeueAfter; at != time.Hour {
-		t.Errorf("the deadline is looked at again after %s, want 1h", at)
-	}
-	s.runs(time.Hour - time.Second)
-	s.wantState(v1alpha1.ReasonWaitingForApproval)
-	s.runs(time.Second)
-	s.wantState(v1alpha1.ReasonStopping)
+	s.passesAfter(time.Hour)
 }
 
 func TestAPersonsAnswerMakesRoomForOtherWaits(t *testing.T) {
 	s := running(t, builders.Deadline(3600), approvalDeadline(600)).asks("1-a", waitsFor(10*time.Minute)).runs(10 * time.Minute)
 	s.waitsNoLonger("1-a").asks("1-b").runs(30 * time.Minute)
 	s.decides("1-b", v1alpha1.AnswerDeny, "").waitsNoLonger("1-b").asks("1-c")
-	if at := s.plans[len(s.plans)-1].RequeueAfter; at != 40*time.Minute {
-		t.Errorf("the deadline is looked at again after %s, want 40m", at)
-	}
-	s.runs(40*time.Minute - time.Second)
-	s.wantState(v1alpha1.ReasonWaitingForApproval)
-	s.runs(time.Second)
-	s.wantState(v1alpha1.ReasonStopping)
+	s.passesAfter(40 * time.Minute)
 }
 
 // A manager that was away learns of the call and of its answer at once.
