@@ -130,7 +130,7 @@ type Attempt struct {
 	// nothing else, which does not count as its time.
 	// +optional
 	WaitedSeconds int64 `json:"waitedSeconds,omitempty"`
-	// unansweredSeconds is how much of that was since a person last answered one.
+	// unansweredSeconds is how much of waitedSeconds was since a person last answered a call.
 	// +optional
 	UnansweredSeconds int64 `json:"unansweredSeconds,omitempty"`
 	// endTime is when its end was observed.
