@@ -325,9 +325,10 @@ type TaskSpec struct {
 	// deadlineSeconds is how long the agent may run, in all attempts together: neither rewinds, retries
 	// nor resumes give any of it back, and a new Task counts from zero, whatever it adopts or starts
 	// from. Only the time counts in which the agent's container runs, and not that in which the task is
-	// suspended, waits or is prepared, or in which a call of a tool waits for a person's answer
-	// (status.requests). status.activeSeconds has what was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the reason
-	// DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
+	// suspended, waits or is prepared, or in which it only waits for a person's answer (status.requests),
+	// for as long as checkpointPolicy.approvalDeadlineSeconds without one. status.activeSeconds has what
+	// was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the
+	// reason DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 31536000",message="deadlineSeconds must be from 1 to 31536000, which is a year: leave it out for no deadline"
 	DeadlineSeconds *int64 `json:"deadlineSeconds,omitempty"`

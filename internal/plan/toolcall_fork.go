@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/quote"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
@@ -106,7 +107,7 @@ func (d *calling) forked(in *toolcall.ForkInput) CallPlan {
 	case complete == nil || complete.Status != metav1.ConditionTrue && slices.Contains(soonOver(), complete.Reason):
 		return CallPlan{}
 	case complete.Status != metav1.ConditionTrue:
-		return answer(data, "the Fork %s waits (%s): %s", f.Name, complete.Reason, complete.Message)
+		return answer(data, "the Fork %s waits (%s): %s", f.Name, complete.Reason, quote.Line(complete.Message))
 	}
 	return answer(data, "from checkpoint %d of the task %s go on: %s", data.Checkpoint, in.Task, strings.Join(data.Tasks, ", "))
 }

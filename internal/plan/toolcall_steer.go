@@ -8,6 +8,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/quote"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
@@ -181,5 +182,5 @@ func (d *calling) followed(child *v1alpha1.Task, op *v1alpha1.OperationStatus, k
 		data.Checkpoint = op.ToCheckpoint
 		return answer(data, "the task %s %s: task_wait returns when it has stopped", name, does)
 	}
-	return refuse("the task %s stays as it is (%s): %s", name, op.Reason, op.Message)
+	return refuse("the task %s stays as it is (%s): %s", name, op.Reason, quote.Line(op.Message))
 }

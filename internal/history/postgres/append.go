@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -137,11 +138,11 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence, l.row.LastRecordID = last.Last(), int64(last.ID)
 	spent.Checkpoints = l.row.CheckpointCount - checkpoints
-	l.spend(spent)
+	together := l.spend(spent, time.Now())
 	if err := l.save(ctx, q); err != nil {
 		return err
 	}
-	return l.spendTogether(ctx, q, spent) // last, since others wait for these rows
+	return spendTogether(ctx, q, together) // last, since others wait for these rows
 }
 
 // ingestRun writes records that all belong to the active branch.
@@ -272,6 +273,9 @@ func (s *Store) updateCheckpoint(ctx context.Context, q *sqlc.Queries, task hist
 func (b *batch) updateAgent(row *sqlc.Task) error {
 	if b.activeAt.After(row.ActiveAt.Time) {
 		row.ActiveAt = pgtype.Timestamptz{Time: b.activeAt, Valid: true}
+	}
+	if b.workedAt.After(row.WorkedAt.Time) {
+		row.WorkedAt = pgtype.Timestamptz{Time: b.workedAt, Valid: true}
 	}
 	if b.agentAttempt > row.AgentAttempt {
 		row.AgentAttempt, row.AgentSince = b.agentAttempt, pgtype.Timestamptz{Time: b.agentSince, Valid: true}

@@ -60,9 +60,10 @@ type batch struct {
 	// requests are the records about requests, in order.
 	requests []history.Record
 
-	// end is how the agent last ended, activeAt when it was last active.
-	end      *history.AgentEnd
-	activeAt time.Time
+	// end is how the agent last ended, activeAt when it was last active, and workedAt when it last did what
+	// only an agent does.
+	end                *history.AgentEnd
+	activeAt, workedAt time.Time
 	// agentAttempt is the newest attempt whose agent was heard of, first at agentSince; storedAttempt
 	// the newest one that has everything stored, 0 for none of the batch.
 	agentAttempt, storedAttempt int64
@@ -93,6 +94,9 @@ func (b *batch) add(r history.Record) error {
 	}
 	if r.Message != nil || r.Usage != nil || r.Piece != nil {
 		b.activeAt = r.Time
+	}
+	if isWork(r) {
+		b.workedAt = r.Time
 	}
 	if r.Attempt > b.agentAttempt && byAgent(r) {
 		b.agentAttempt, b.agentSince = r.Attempt, r.Time
@@ -127,6 +131,15 @@ func (b *batch) add(r history.Record) error {
 // calls that were interrupted, are recorded before.
 func byAgent(r history.Record) bool {
 	return r.Usage != nil || r.Message != nil && (r.Message.Role == conversation.RoleAssistant || r.Message.Role == conversation.RoleOutput)
+}
+
+// isWork reports whether a record is of what the agent, its model or its tools have done. Other output may
+// be that of a program in the background, and other messages are Clew's.
+func isWork(r history.Record) bool {
+	if m := r.Message; m != nil {
+		return m.Role == conversation.RoleAssistant || m.ToolResult != nil && !m.ToolResult.Interrupted
+	}
+	return r.Usage != nil
 }
 
 func (b *batch) addMessage(r history.Record, m conversation.Message) {
