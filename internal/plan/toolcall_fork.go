@@ -73,7 +73,7 @@ func (d *calling) forkable(name string) (*v1alpha1.Task, *CallPlan) {
 	case by != d.owner():
 		return nil, ptr.To(refuse("the task %s was applied by %s, and a supervisor forks only the tasks that its own tools have made: "+instead, name, orSomebody(by), name))
 	case field != "":
-		return nil, ptr.To(refuse("spec.%s of the task %s was changed by %s, and its forks would have that as well: "+instead, field, name, orSomebody(other), name))
+		return nil, ptr.To(refuse("the spec.%s of the task %s was changed by %s, and its forks would have that as well: "+instead, field, name, orSomebody(other), name))
 	case task.Spec.Role == v1alpha1.RoleSupervisor:
 		return nil, ptr.To(refuse("the task %s is a supervisor, and a supervisor makes workers only: "+instead, name, name))
 	}

@@ -39,7 +39,7 @@ func (d *calling) steered(name string) (*v1alpha1.Task, *CallPlan) {
 		return nil, ptr.To(refuse("the task %s was applied by %s, and a supervisor steers only the tasks that its own tools have made: ask whoever applied it", name, orSomebody(by)))
 	}
 	if by, field := otherOwner(task, d.owner(), slices.Concat(operations(), limits())); field != "" {
-		return nil, ptr.To(refuse("spec.%s of the task %s was changed by %s, and a supervisor steers only what its own tools have made: ask them", field, name, orSomebody(by)))
+		return nil, ptr.To(refuse("the spec.%s of the task %s was changed by %s, and a supervisor steers only what its own tools have made: ask them", field, name, orSomebody(by)))
 	}
 	return task, nil
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // maxSpec bounds what the cache keeps of a Task's spec, in bytes of JSON: most of it are the names of 32
-// tasks that it waits for, and the ids of 64 decisions.
-const maxSpec = 24 << 10
+// tasks that it waits for, which a rule bounds further, and the ids of 64 decisions.
+const maxSpec = 28 << 10
 
 // filled returns a value of a schema in which each text is as long, and each list has as many items, as
 // can be. Templates are left empty.
