@@ -159,9 +159,9 @@ type TaskSpec struct {
 	// contract and its branch, and nothing else: task_create makes a child of what
 	// children.template says, task_list lists the children, task_wait waits for them, task_history
 	// and task_diff read what they have said and changed; task_stop, task_resume and task_rewind
-	// steer those that task_create and task_fork have made, and no child that somebody applied;
-	// task_fork makes new children that go on from a checkpoint of one; phase_set moves the
-	// contract to another phase; publish pushes the latest checkpoint of the task or of a child to the branch
+	// steer those that task_create and task_fork have made, and no child that somebody applied, or
+	// whose template, agent, tools or rules somebody has changed since; task_fork makes new children
+	// that go on from a checkpoint of one of those; phase_set moves the contract to another phase; publish pushes the latest checkpoint of the task or of a child to the branch
 	// in spec.publish, as that says. When left out, a worker's agent gets the four, and a
 	// supervisor's all, publish only if spec.publish is set; [] gives none. A change takes effect
 	// with the next attempt.

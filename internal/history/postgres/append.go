@@ -195,6 +195,11 @@ func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error
 		s.log.Info("a message refers to a missing piece; its text is stored without it",
 			"namespace", b.task.Namespace, "task", b.task.Name, "piece", missing)
 	}
+	if b.tellsOfCalls {
+		if err := q.LockTimeline(ctx, b.task.UID); err != nil {
+			return err
+		}
+	}
 	if len(b.events.ID) > 0 {
 		if _, err := q.InsertEvents(ctx, b.events); err != nil {
 			return err

@@ -49,6 +49,8 @@ type batch struct {
 	// lost counts the records lost in gaps.
 	lost   int64
 	events sqlc.InsertEventsParams
+	// tellsOfCalls is true if some of the events may be in the timeline already, as the manager tells them.
+	tellsOfCalls bool
 	// delivered are the ids of calls of tools whose answers have reached the agent, and calls where they
 	// were made.
 	delivered []string
@@ -247,7 +249,8 @@ func (b *batch) addDaemonEvent(r history.Record, note history.DaemonEvent) error
 	event := daemonEvent(note)
 	event.ID = history.RecordEventID(b.task.UID, r.Sequence)
 	if id := details[history.ToolCallAbout]; id != "" && event.Reason == v1alpha1.EventToolCalled {
-		event.ID = history.ToolCallEventID(b.task.UID, id) // the manager has an entry of it, and so may the daemon
+		event.ID = history.ToolCallEventID(b.task.UID, id) // the manager has an entry of it, which counts, and so may the daemon
+		b.tellsOfCalls = true
 		b.calls.add(b.log, id)
 	}
 	if !slices.Contains(b.events.ID, event.ID) {
