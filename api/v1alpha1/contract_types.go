@@ -41,7 +41,8 @@ const (
 
 // Contract is the group of tasks that a task belongs to: all tasks of the namespace that name it.
 type Contract struct {
-	// name of the contract. It is immutable.
+	// name of the contract. It is immutable. Whoever makes a Task that names a contract needs the right
+	// to patch the Tasks of the namespace, or, for a worker with parentRef, that Task.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63

@@ -44,6 +44,7 @@ func supervisors() []tool {
 			Title: "Try several ways",
 			Description: "Makes new tasks of yours that all begin where a task of yours was at a checkpoint, with its files and its conversation, each with its own prompt. " +
 				"Call it to try several ways at once from the same state, and go on with the best; the forked task itself is left as it is. " +
+				"It forks only tasks that your own tools have made: to go on with the files of another one, name it in start_from of task_create. " +
 				"The answer names the new tasks, for which task_wait waits. The same name with the same arguments makes nothing twice.",
 			Annotations: named(),
 		}, func(in *toolcall.ForkInput) (string, *string) { return in.Task, nil }),
