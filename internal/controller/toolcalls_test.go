@@ -212,6 +212,24 @@ var _ = Describe("A supervisor's agent", func() {
 			HaveKeyWithValue(v1alpha1.EventTaskSuspended, "task lead"), HaveKeyWithValue(v1alpha1.EventTaskResumed, "task lead")))
 	})
 
+	It("goes on with no child once the conversation in which it asked for that is taken back", func() {
+		w := newWorld()
+		w.running("lead", leads("port"))
+		w.answered("lead", "task_create", `{"name":"parser","prompt":"p"}`, ContainSubstring("was made"))
+		p := w.pod("lead-parser", 1)
+		w.start(p)
+		w.until("lead-parser", v1alpha1.ReasonRunning)
+		w.answered("lead", "task_stop", `{"task":"parser"}`, ContainSubstring("is being stopped"))
+		id := w.calls("lead", "task_resume", `{"task":"parser","prompt":"Go on."}`)
+		w.answered("lead", "task_stop", `{"task":"parser"}`, ContainSubstring("is being stopped")) // the resume, before it, waits by now
+		w.store.TakeBackCalls(w.id("lead"))
+		w.untilStopped(p)
+		w.record("lead-parser", v1alpha1.TriggerSuspend, 1)
+		w.until("lead-parser", v1alpha1.ReasonSuspended)
+		w.Consistently(w.current).WithArguments("lead-parser").WithTimeout(time.Second).Should(HaveField("Spec.OperatingMode", v1alpha1.OperatingModeSuspended))
+		w.Expect(w.store.Events(w.id("lead").UID)).NotTo(ContainElement(HaveField("ID", history.ToolCallEventID(w.id("lead").UID, id))))
+	})
+
 	It("takes a child that works back to a checkpoint, with another prompt", func() {
 		w := newWorld()
 		w.running("lead", leads("port"))

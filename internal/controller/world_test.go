@@ -420,9 +420,12 @@ func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 		spoil := r.spoil
 		r.mu.Unlock()
 		if spoil != nil {
-			if err := spoil(request); err != nil && !errors.Is(err, errAfterwards) {
+			switch err := spoil(request); {
+			case errors.Is(err, errFailing):
+				return failing(request), nil
+			case err != nil && !errors.Is(err, errAfterwards):
 				return nil, err
-			} else if err != nil {
+			case err != nil:
 				response, failed := next.RoundTrip(request)
 				if failed == nil {
 					response.Body.Close()

@@ -21,6 +21,7 @@ func Decide(o Observed, now time.Time) Plan {
 	case o.Task.DeletionTimestamp != nil:
 		d.delete()
 	case d.outboxFull():
+		d.plan.Held = true
 		d.requeue(o.Limits.RetryBase)
 	case !d.considerAdoption():
 		d.report()

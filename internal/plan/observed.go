@@ -100,7 +100,7 @@ type Observed struct {
 	// Joining is how many tasks may have become children of one that is being deleted, and are not
 	// among Children yet.
 	Joining int
-	// Results are what the children have come to, if RestartsPhase.
+	// Results are what the finished children have said. See Plan.InspectResults.
 	Results Results
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
@@ -220,8 +220,10 @@ type Source struct {
 type Results struct {
 	// Known is false while the history store cannot be asked.
 	Known bool
-	// Said are the texts by the children's UIDs; those that have said nothing are missing.
-	Said map[string]string
+	// Said are the texts by the children's UIDs; those that have said nothing are missing. Unread are the
+	// children whose texts could not be read in time.
+	Said   map[string]string
+	Unread map[string]bool
 }
 
 // RewindRecord is the recorded checkpoint that is the target of a rewind.
@@ -333,6 +335,8 @@ type Plan struct {
 	InspectVolume string
 	// InspectDurable asks for Observed.Durable.
 	InspectDurable bool
+	// InspectResults asks for Observed.Results, right before an attempt starts that needs them.
+	InspectResults bool
 	// Verify is the checkpoint to be verified soon, for a release of the volume; nil for none.
 	Verify *Verification
 	// GrowClaim is a larger size for the task's claim, after the status was written; nil for none.
@@ -373,6 +377,8 @@ type Plan struct {
 	// NeedsPlace is true when the next step is to start an agent in a place among the tasks that run
 	// at once, and Queued if the task waits for one.
 	NeedsPlace, Queued bool
+	// Held is true when a decision is put off: Status does not say yet what the task does next.
+	Held bool
 	// Entries are those added to Status.History.
 	Entries []v1alpha1.HistoryEntry
 	// Farewell is the last entry of a task that is being deleted and has no pod

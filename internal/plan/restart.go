@@ -28,13 +28,24 @@ func phaseStart(task *v1alpha1.Task, contract *v1alpha1.ContractStatus, r *v1alp
 	case contract == nil:
 		return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, "the task has not entered a phase yet: resume it with the mode Continue"}
 	}
-	i := contract.Find(r.Phase)
-	if i < 0 {
+	phase := cmp.Or(r.Phase, contract.Phase)
+	switch i := contract.Find(phase); {
+	case i >= 0:
+		return contract.Entered[i], nil
+	case phase == contract.Phase:
 		return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"the contract %s has not been in the phase %s: name one of %s, or set contract.phase to go there",
-			contract.Name, cmp.Or(r.Phase, contract.Phase), strings.Join(enteredPhases(contract), ", "))}
+			"the contract %s entered the phase %s before Clew noted where phases begin: resume the task with the mode FromCheckpoint, from a checkpoint of that time", contract.Name, phase)}
 	}
-	return contract.Entered[i], nil
+	return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+		"Clew has not noted that the contract %s was in the phase %s: %sset contract.phase to go there", contract.Name, phase, orOneOf(enteredPhases(contract)))}
+}
+
+// orOneOf returns the beginning of an advice that names phases; "" for none.
+func orOneOf(phases []string) string {
+	if len(phases) == 0 {
+		return ""
+	}
+	return "name one of " + strings.Join(phases, ", ") + ", or "
 }
 
 // enteredPhases returns the names of the phases that were entered, in that order.
@@ -99,14 +110,15 @@ func (d *decision) toPhaseStart(rewind *v1alpha1.Rewind, r *v1alpha1.Resume) (*v
 	return accepted, nil
 }
 
-// RestartsPhase reports whether a task has a resume that begins a phase again and has yet to be carried
-// out. Observed.Results is needed then.
-func RestartsPhase(task *v1alpha1.Task) bool {
-	r, s := task.Spec.Resume, task.Status.Resume
-	if r == nil || r.Mode != v1alpha1.ResumeRestartPhase {
-		return false
+// resultsBlocker returns why an attempt that begins a phase again cannot start now; nil if it can. It is
+// asked last: to find out what many children have said takes long.
+func (d *decision) resultsBlocker() *Blocker {
+	r := d.task.Spec.Resume
+	if d.rewinding() || !d.resuming() || r == nil || r.ID != d.s.Resume.ID || r.Mode != v1alpha1.ResumeRestartPhase || d.o.Results.Known {
+		return nil
 	}
-	return NewResume(task) != nil || s != nil && s.ID == r.ID && s.State == v1alpha1.OperationInProgress
+	d.plan.InspectResults = true
+	return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which has what the children have said"}
 }
 
 // restartPrompt returns what the agent is asked to do when a phase begins again, unless the resume says
@@ -253,7 +265,9 @@ func (d *decision) resultOf(child *v1alpha1.Task) string {
 	if why != "" {
 		text += "\nWhy:\n" + quote.Lines(clip.Marked(quote.Line(why), maxResult/4))
 	}
-	if said := strings.TrimSpace(d.o.Results.Said[string(child.UID)]); said != "" {
+	if d.o.Results.Unread[string(child.UID)] {
+		text += "\nWhat it said last could not be read: task_history has it."
+	} else if said := strings.TrimSpace(d.o.Results.Said[string(child.UID)]); said != "" {
 		text += "\nIt said last:\n" + quote.Lines(clip.Marked(said, maxResult))
 	}
 	return text

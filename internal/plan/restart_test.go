@@ -56,7 +56,7 @@ func supervising(t *testing.T) *scene {
 func (s *scene) knows(number int64) *scene {
 	s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{
 		Number: number, Commit: fmt.Sprintf("c%d", number), Position: history.Position{Position: 10 * number}, Durable: true}}
-	s.o.Results = Results{Known: true, Said: map[string]string{"uid-done": "The table is written."}}
+	s.results = Results{Known: true, Said: map[string]string{"uid-done": "The table is written."}}
 	return s
 }
 
@@ -138,11 +138,35 @@ func TestWhatARestartSaysItself(t *testing.T) {
 func TestARestartWaitsForWhatTheChildrenHaveSaid(t *testing.T) {
 	s := supervising(t)
 	s.knows(2)
-	s.o.Results = Results{}
+	s.results = Results{}
 	s.change(restart("again", "")).step()
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPending, "what the children have said")
 	s.knows(2).step()
 	s.wantStarted(2)
+}
+
+// TestWhatTheChildrenHaveSaidIsReadOnlyWhenTheSupervisorStarts: a supervisor that waits for a place decides
+// again with each change of a child.
+func TestWhatTheChildrenHaveSaidIsReadOnlyWhenTheSupervisorStarts(t *testing.T) {
+	s := supervising(t)
+	s.o.Children = []v1alpha1.Task{childIn("done", metav1.ConditionTrue, v1alpha1.ReasonCompleted), childIn("slow", metav1.ConditionTrue, v1alpha1.ReasonCompleted)}
+	s.o.Queue = Queue{Waits: true, Limited: true, Maximum: 1}
+	s.knows(2)
+	s.results.Unread = map[string]bool{"uid-slow": true}
+	s.change(restart("again", "")).step()
+	s.wantState(v1alpha1.ReasonQueued)
+	if s.asked > 0 {
+		t.Fatal("it asks for what the children have said while it waits for a place")
+	}
+	s.o.Queue = Queue{}
+	s.step()
+	s.wantMessage(s.startedOperation().AdditionalContext, "The table is written.", "slow completed", "What it said last could not be read")
+	asked := s.asked
+	s.step()
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "again", ToCheckpoint: 2, FromCheckpoint: 3})
+	if s.asked != asked {
+		t.Error("it asks again once its pod is there")
+	}
 }
 
 func TestWhichRestartsAreRefused(t *testing.T) {
@@ -154,6 +178,16 @@ func TestWhichRestartsAreRefused(t *testing.T) {
 	}{
 		"of a worker":                   {atRestTask, "", v1alpha1.ReasonInvalidOperation, "only a supervisor leads"},
 		"to a phase that has not begun": {supervising, v1alpha1.PhaseReview, v1alpha1.ReasonInvalidState, "name one of Research, Specify"},
+		"to a phase that an older Clew has noted nothing of": {func(t *testing.T) *scene {
+			s := supervising(t)
+			s.status().Contract.Entered = nil
+			return s
+		}, "", v1alpha1.ReasonInvalidState, "entered the phase Specify before Clew noted where phases begin: resume the task with the mode FromCheckpoint"},
+		"to one before that": {func(t *testing.T) *scene {
+			s := supervising(t)
+			s.status().Contract.Entered = nil
+			return s
+		}, v1alpha1.PhaseResearch, v1alpha1.ReasonInvalidState, "was in the phase Research: set contract.phase to go there"},
 		"to a checkpoint that is gone for good": {func(t *testing.T) *scene {
 			s := supervising(t)
 			s.o.ResumeRecord = RewindRecord{Known: true}
@@ -226,6 +260,27 @@ func TestAnUnchildInStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
 	s.wantState(v1alpha1.ReasonSuspending)
 }
 
+// TestAStoppedChildStaysStoppedWhenItsParentIsAppliedAnew: the new one has begun no phase again.
+func TestAStoppedChildStaysStoppedWhenItsParentIsAppliedAnew(t *testing.T) {
+	s := runningChild(t)
+	s.after(time.Minute)
+	s.o.Parent.Task = parentRestarts("again", s.now)
+	s.step()
+	s.record(v1alpha1.TriggerSuspend)
+	s.podGone()
+	s.wantState(v1alpha1.ReasonPhaseRestarted)
+	s.o.Parent.Task = leading("lead", v1alpha1.PhaseExecute, builders.WithUID("uid-anew"))
+	s.o.Parent.Task.Status.Adoption = &v1alpha1.AdoptionStatus{TaskUID: "uid-lead"}
+	s.after(time.Minute).step()
+	if p := s.status().Parent; p.UID != "uid-anew" || p.FollowedRestart != "again" || p.StoppedBy != "again" {
+		t.Errorf("the parent is %+v", p)
+	}
+	s.wantState(v1alpha1.ReasonPhaseRestarted)
+	if s.started() != nil {
+		t.Error("it started again by itself")
+	}
+}
+
 func TestAChildThatWaitsStopsToo(t *testing.T) {
 	s := newScene(t, childOf("lead"))
 	s.o.Task.CreationTimestamp = metav1.NewTime(s.now)
@@ -276,7 +331,7 @@ func TestTheContextOfARestartIsBounded(t *testing.T) {
 		s.o.Children, said[string(c.UID)] = append(s.o.Children, c), strings.Repeat("long ", 1000)
 	}
 	s.knows(2)
-	s.o.Results.Said = said
+	s.results.Said = said
 	s.change(restart("again", "")).step()
 	context := s.startedOperation().AdditionalContext
 	if len(context) > maxRestartContext+len("…") || !strings.Contains(context, "worker-099") || strings.Contains(context, "worker-067") {

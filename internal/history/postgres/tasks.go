@@ -24,6 +24,8 @@ type locked struct {
 	branch sqlc.Branch
 	// preface is a system message to add before the next record; empty for none.
 	preface string
+	// withdrawn are the tools of the calls that a move has taken back before they were answered.
+	withdrawn []string
 }
 
 // lockTask locks the task's row. It returns history.ErrNotFound if the UID belongs to a

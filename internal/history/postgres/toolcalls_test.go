@@ -146,14 +146,16 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 
 			By("moving the conversation")
 			w.moveTo("all", history.MoveOperation{Checkpoint: 1})
+			Expect(pending(ctx)).To(BeEmpty(), "what was called before takes effect no more")
+			Expect(store.ToolCall(ctx, w.task.UID, waiting.ID)).Error().To(MatchError(history.ErrNotFound))
+			Expect(store.NoteToolCall(ctx, waiting.ID, "it")).To(MatchError(history.ErrNotFound))
+			page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 100})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(page.Events).To(ContainElement(HaveField("Message", HaveSuffix("; the 2 calls of tools that had no answer are withdrawn: task_create, task_create"))))
+
 			Expect(made(ctx, create("a"))).To(And(HaveField("ID", Not(Equal(answered.ID))), HaveField("Answer", BeNil())))
 			Expect(made(ctx, create("b")).ID).NotTo(Equal(waiting.ID))
 			Expect(made(ctx, keyed).ID).To(Equal(mine.ID), "an id is good for ever")
-
-			By("carrying out what was called before")
-			Expect(pending(ctx)).To(ContainElement(waiting.ID))
-			answer(ctx, waiting.ID, "it is made")
-			Expect(store.ToolCall(ctx, w.task.UID, waiting.ID)).To(HaveField("Answer.Text", "it is made"))
 		})
 
 		It("have the same id again with an agent's id that was lost, but not without", func(ctx SpecContext) {
@@ -271,7 +273,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		Expect(made(ctx, create("a")).ID).NotTo(Equal(call.ID))
 	})
 
-	It("are announced when they are made and when they are answered, and no more often", func(ctx SpecContext) {
+	It("are announced each time when they are made, and once when they are answered or taken back", func(ctx SpecContext) {
 		listening, cancel := context.WithCancel(ctx)
 		notified, ended := make(chan history.ToolCallNotification, 10), make(chan error, 1)
 		go func() {
@@ -285,11 +287,15 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		call := made(ctx, create("a"))
 		expect(history.ToolCallNotification{Task: w.task, ID: call.ID})
 		made(ctx, create("a"))
+		expect(history.ToolCallNotification{Task: w.task, ID: call.ID}) // whoever has missed it learns of it
 		answer(ctx, call.ID, "it is made")
 		expect(history.ToolCallNotification{Task: w.task, ID: call.ID, Answered: true})
 		answer(ctx, call.ID, "another answer")
+		made(ctx, create("a"))
 		next := made(ctx, create("b"))
 		expect(history.ToolCallNotification{Task: w.task, ID: next.ID})
+		w.moveTo("back", history.MoveOperation{})
+		expect(history.ToolCallNotification{Task: w.task, ID: next.ID, Answered: true})
 		cancel()
 		Eventually(ended).WithTimeout(20 * time.Second).Should(Receive(MatchError(context.Canceled)))
 	})

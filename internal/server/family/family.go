@@ -86,16 +86,28 @@ func (f *Family) Watch(ctx context.Context, informers cache.Informers) error {
 	if err != nil {
 		return fmt.Errorf("watch Tasks: %w", err)
 	}
-	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { f.set(object) },
-		UpdateFunc: func(_, object any) { f.set(object) },
-		DeleteFunc: f.remove,
-	})
+	registration, err := informer.AddEventHandler(f.handler())
 	if err != nil {
 		return fmt.Errorf("watch Tasks: %w", err)
 	}
 	f.Known(registration.HasSynced)
 	return nil
+}
+
+// handler returns the handler of the events of Tasks. One that was replaced under its name while the watch
+// was away is told of as an update.
+func (f *Family) handler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: f.set,
+		UpdateFunc: func(old, object any) {
+			was, isTask := old.(*v1alpha1.Task)
+			if is, ok := object.(*v1alpha1.Task); ok && isTask && is.UID != was.UID {
+				f.Remove(was)
+			}
+			f.set(object)
+		},
+		DeleteFunc: f.remove,
+	}
 }
 
 // Known says how the family finds out whether it knows all tasks. Before that, it answers that it does
