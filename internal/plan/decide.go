@@ -33,6 +33,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.noteStarted()
 		d.followParent()
 		d.followRestart()
+		d.dropStoppedResume()
 		d.followPhase()
 		d.followPhaseCall()
 		d.followChildren()

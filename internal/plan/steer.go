@@ -39,11 +39,11 @@ func (d *decision) want() want {
 		return wantRewindOnly
 	case d.rewinding():
 		return wantRewind
-	case d.suspended():
+	case d.suspended(), d.stoppedByParent():
 		return wantNothing
 	case d.resuming() && !limited:
 		return wantAgent
-	case d.settled() != nil, d.heldBack() != "", d.stoppedByParent():
+	case d.settled() != nil, d.heldBack() != "":
 		return wantNothing
 	}
 	return wantAgent
