@@ -309,12 +309,17 @@ func (d *decision) approvalMessage(open []v1alpha1.ToolRequest) string {
 		first.Tool, first.ID, more, d.task.Name, first.ID, first.Deadline.UTC().Format(time.RFC3339))
 }
 
-// withdrawRewound withdraws the requests for which the agent was stopped when the task is rewound: the
-// rewind takes their calls back.
+// withdrawRewound withdraws the requests for which the agent was stopped when the task is rewound.
 func (d *decision) withdrawRewound() {
 	if d.rewinding() {
-		d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask })
+		d.withdrawStopped()
 	}
+}
+
+// withdrawStopped withdraws the requests for which the agent was stopped, also those that have their
+// answer: the task goes back, which takes their calls back.
+func (d *decision) withdrawStopped() {
+	d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask })
 }
 
 // forgetTold forgets the answers that the agent of the active attempt was told when it started.
