@@ -322,13 +322,26 @@ func (d *decision) withdrawStopped() {
 	d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask })
 }
 
-// forgetTold forgets the answers that the agent of the active attempt was told when it started.
-func (d *decision) forgetTold(a *v1alpha1.Attempt) {
-	if a.AgentStartTime != nil {
-		d.dropRequests(func(r v1alpha1.ToolRequest) bool {
-			return r.Answer != nil && r.Waits == v1alpha1.WaitTask && r.Attempt < a.Number
-		})
+// forgetTold forgets the requests for which an agent was stopped before one that has begun since, as status
+// or history show: that one was told the answers, which are good for it alone. Nobody may have seen its
+// pod, and a status that was restored from an older copy may not even have the answers.
+func (d *decision) forgetTold() {
+	begun := d.o.History.State.AgentAttempt
+	for _, a := range d.s.Attempts {
+		if a.AgentStartTime != nil {
+			begun = max(begun, a.Number)
+		}
 	}
+	d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask && r.Attempt < begun })
+}
+
+// answersBlocker returns why no agent can be told the answers that there are; nil if it can. Waiting costs
+// nothing: without the history store no pod can be prepared either.
+func (d *decision) answersBlocker() *Blocker {
+	if d.o.History.Known || len(d.answers()) == 0 {
+		return nil
+	}
+	return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which knows whether an agent was told the answers to its calls"}
 }
 
 // answers returns what the agent of the next pod is told about calls for which it was stopped.

@@ -351,51 +351,6 @@ func TestARewindTakesACallBack(t *testing.T) {
 	}
 }
 
-// Nothing waits for an answer to a call that a resume takes back, and the agent hears nothing of it.
-func TestAResumeThatGoesBackTakesACallBack(t *testing.T) {
-	for name, mode := range map[string]builders.TaskOption{
-		"to a checkpoint": fromNumber(1),
-		"to the start":    func(t *v1alpha1.Task) { t.Spec.Resume.Mode = v1alpha1.ResumeClean },
-	} {
-		for state, answered := range map[string]bool{"open": false, "answered": true} {
-			t.Run(name+", "+state, func(t *testing.T) {
-				s := running(t)
-				s.record(v1alpha1.TriggerInterval)
-				s.step()
-				s.asks("1-a", stopsAgent).agentIsStopped().change(builders.Suspended).step()
-				withdrawn := 1
-				if answered {
-					withdrawn = 0
-					s.decides("1-a", v1alpha1.AnswerDeny, "not that way")
-				}
-				s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
-				s.after(time.Minute).change(builders.Running, builders.Resume("anew"), mode).step()
-				if pod := s.wantStarted(2); pod.Answers != nil || pod.Prompt != "" {
-					t.Errorf("the pod is told %+v, and its prompt is %q", pod.Answers, pod.Prompt)
-				}
-				if s.status().Requests != nil {
-					t.Errorf("the status still lists %+v", s.status().Requests)
-				}
-				if n := len(s.entries(v1alpha1.EventRequestWithdrawn)); n != withdrawn {
-					t.Errorf("%d requests are withdrawn, want %d", n, withdrawn)
-				}
-			})
-		}
-	}
-}
-
-// A resume that goes on from where the task is leaves the call where it was.
-func TestAResumeThatGoesOnWaitsForTheAnswer(t *testing.T) {
-	s := running(t).asks("1-a", stopsAgent).agentIsStopped()
-	s.change(builders.Suspended).step()
-	s.change(builders.Running, builders.Resume("on")).step()
-	s.wantState(v1alpha1.ReasonWaitingForApproval)
-	s.decides("1-a", v1alpha1.AnswerApprove, "")
-	if pod := s.wantStarted(2); len(pod.Answers) != 1 {
-		t.Errorf("the pod is told %+v", pod.Answers)
-	}
-}
-
 // However many calls begin to wait or are answered at once, the outbox is not filled by one decision.
 func TestManyRequestsAreFollowedInSteps(t *testing.T) {
 	s := running(t)

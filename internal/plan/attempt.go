@@ -63,7 +63,6 @@ func (d *decision) followAttempt() {
 		d.markPrepared(a, v)
 	}
 	d.noteAgentStart(a, v)
-	d.forgetTold(a)
 	e, deadline := d.ending(a, v)
 	if e == nil {
 		e = d.nodeEnding(a, v)

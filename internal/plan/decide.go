@@ -30,6 +30,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followRequests()
 		d.warnOfBudgets()
 		d.followAttempt()
+		d.forgetTold()
 		d.noteStarted()
 		d.followParent()
 		d.followRestart()

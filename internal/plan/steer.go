@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -375,7 +376,7 @@ func (d *decision) resolveInputs() *Blocker {
 	if d.resuming() && RestartsPhase(d.task) && !d.o.Results.Known {
 		return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which has what the children have said"}
 	}
-	if b := d.resolveSource(); b != nil {
+	if b := cmp.Or(d.answersBlocker(), d.resolveSource()); b != nil {
 		return b
 	}
 	return d.claimBlocker()

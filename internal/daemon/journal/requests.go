@@ -18,7 +18,7 @@ type Requests struct {
 	// List has those that wait, and the newest others, oldest first.
 	List []Request `json:"list,omitempty"`
 	// Passed are the ids of requests of earlier attempts that were approved, and whose call was made
-	// again.
+	// again. They outlive the pod: each lets one call pass in all.
 	Passed []string `json:"passed,omitempty"`
 }
 
@@ -48,12 +48,18 @@ type RequestAnswer struct {
 // Waits reports whether the call still waits for an answer.
 func (r Request) Waits() bool { return !r.Ended && r.Answer == nil }
 
-// RequestsOf returns the requests of a pod, none if those in the journal are another pod's.
+// RequestsOf returns the requests of a pod. If those in the journal are another pod's, it has none yet, and
+// Passed alone is the task's.
 func (s *State) RequestsOf(attempt int64, podUID string) Requests {
-	if r := s.Requests; r != nil && r.Attempt == attempt && r.PodUID == podUID {
+	of := Requests{Attempt: attempt, PodUID: podUID}
+	switch r := s.Requests; {
+	case r == nil:
+	case r.Attempt == attempt && r.PodUID == podUID:
 		return *r
+	default:
+		of.Passed = r.Passed
 	}
-	return Requests{Attempt: attempt, PodUID: podUID}
+	return of
 }
 
 // Add adds a request.
