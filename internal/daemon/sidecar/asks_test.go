@@ -3,6 +3,7 @@ package sidecar_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -205,6 +206,34 @@ func TestARefusedCallIsAnsweredAtOnce(t *testing.T) {
 	if all, _ := requestsOf(w); all != nil {
 		t.Errorf("somebody is asked: %v", all)
 	}
+}
+
+// A person may take hours. A server that has lost the request since has it again, although its record has
+// left the spool.
+func TestARequestOutlivesTheLossOfItsRecord(t *testing.T) {
+	w := askWorld(t, "ClaudeCode")
+	w.Margin = daemonapi.SpoolMargin{Bytes: 1, Seconds: 1}
+	d := w.Start(1)
+	a := w.Dial("s")
+	before := int64(0)
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { before = k.Last() })
+	hook := pushHook(t.Context(), w, "t-1")
+	q := awaitRequest(t, w, 1)
+	long := strings.Repeat("x", 900<<10)
+	for range 12 {
+		a.Say(long)
+	}
+	a.Recorded()
+	gomega.NewWithT(t).Eventually(func() ([]string, error) { return filepath.Glob(filepath.Join(w.Root, "clew", "spool", "*.kept")) }, 20*time.Second, 5*time.Millisecond).
+		ShouldNot(gomega.BeEmpty())
+	w.Server.RollBack(w.UID, before)
+	a.Say(long)
+	if again := awaitRequest(t, w, 1); again.GetId() != q.GetId() {
+		t.Errorf("the server has the request %s, want %s", again.GetId(), q.GetId())
+	}
+	w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), By: "alice"})
+	expectHookAnswer(t, hook, "The call of Bash was denied by alice. Do not make it again; go on without it.")
+	finish(a, d, 0)
 }
 
 // More calls than may wait are refused, so that the hooks of other tools have room.
