@@ -29,6 +29,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.catchUp()
 		d.followRequests()
 		d.warnOfBudgets()
+		d.recallSpending()
 		d.followAttempt()
 		d.forgetTold()
 		d.noteStarted()

@@ -200,6 +200,7 @@ func (s *scene) carryOut(p Plan) {
 		s.o.Task.Status = p.Status
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
 	}
+	s.recall(p.LostSpending)
 	for _, ref := range p.DropClaims {
 		s.o.FormerClaims = slices.DeleteFunc(s.o.FormerClaims, func(c corev1.PersistentVolumeClaim) bool { return string(c.UID) == ref.UID })
 	}
