@@ -122,8 +122,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return v1alpha1.ReasonNodeUnreachable, d.awayMessage(a, v)
 	case v != nil && v.pod.Spec.NodeName == "" && d.waiting != nil:
 		return d.waiting.Reason, d.waiting.Message
-	case a.Reason == v1alpha1.ReasonSuspending:
-		return a.Reason, "the agent is being stopped with a checkpoint"
+	case isSuspension(a.Reason):
+		return v1alpha1.ReasonSuspending, "the agent is being stopped with a checkpoint"
 	case a.Reason == v1alpha1.ReasonRewinding:
 		return a.Reason, "the agent is being stopped before the rewind"
 	case isLimit(a.Reason):
@@ -171,7 +171,7 @@ func (d *decision) graceEnd(v *podView) time.Time {
 // requeueAfterGrace requeues for the end of the grace period of a new pod with a problem.
 func (d *decision) requeueAfterGrace() {
 	a := d.active()
-	if a == nil || a.Reason == v1alpha1.ReasonSuspending || a.Reason == v1alpha1.ReasonRewinding || isLimit(a.Reason) {
+	if a == nil || isSuspension(a.Reason) || a.Reason == v1alpha1.ReasonRewinding || isLimit(a.Reason) {
 		return
 	}
 	if v := d.views[a.Number]; v != nil && v.problem != nil && d.now.Before(d.graceEnd(v)) {

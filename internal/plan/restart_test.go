@@ -173,7 +173,8 @@ func runningChild(t *testing.T) *scene {
 
 func TestAnUnchildInStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
 	s := runningChild(t)
-	s.after(time.Minute)
+	s.o.Stamped = true
+	s.after(time.Minute).change(func(t *v1alpha1.Task) { t.Spec.RequestedBy = &v1alpha1.TaskRequesters{OperatingMode: "grace"} })
 	s.o.Parent.Task = parentRestarts("again", s.now)
 	s.step()
 	s.wantState(v1alpha1.ReasonSuspending)
@@ -182,6 +183,12 @@ func TestAnUnchildInStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPhaseRestarted, "lead", "resume it")
 	if e := s.lastEntry(v1alpha1.EventStoppedByParent); e.Actor != "ada" {
 		t.Errorf("the entry is %+v", e)
+	}
+	if e := s.lastEntry(v1alpha1.EventTaskSuspended); e.Actor != Clew || !strings.Contains(e.Message, "its parent has begun its phase again") {
+		t.Errorf("the entry about its end is %+v", e)
+	}
+	if got := s.lastAttempt(); got.Outcome != v1alpha1.AttemptSuspended || got.Reason != v1alpha1.ReasonPhaseRestarted {
+		t.Errorf("its attempt has ended with %s, %s", got.Outcome, got.Reason)
 	}
 	if s.o.Task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
 		t.Error("the spec was changed")

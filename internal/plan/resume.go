@@ -37,7 +37,7 @@ func (d *decision) considerResume() {
 		d.waitForRewind(r)
 		return
 	}
-	if a := d.active(); a != nil && (a.Reason == v1alpha1.ReasonSuspending || isLimit(a.Reason)) {
+	if a := d.active(); a != nil && (isSuspension(a.Reason) || isLimit(a.Reason)) {
 		return
 	}
 	var accepted *v1alpha1.OperationStatus

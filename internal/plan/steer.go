@@ -129,6 +129,9 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 		if prepareOnly {
 			return ""
 		}
+		if d.stoppedByParent() && !d.suspended() {
+			return v1alpha1.ReasonPhaseRestarted
+		}
 		return v1alpha1.ReasonSuspending
 	case wantRewind, wantRewindOnly:
 		switch {
