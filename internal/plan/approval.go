@@ -53,17 +53,20 @@ func (d *decision) followRequests() {
 // that the daemon reports no longer was answered, or its call was given up. While the list is full,
 // further ones wait unlisted: taking one off that waits would lose its answer.
 func (d *decision) noteRequests(steps *int) {
-	a, state := d.active(), d.o.History.State
-	if a == nil || !d.o.History.Known || state.Attempt != a.Number || d.behind() {
+	a, state, behind := d.active(), d.o.History.State, d.behind()
+	if a == nil || !d.o.History.Known || state.Attempt != a.Number {
 		return
 	}
 	d.dropRequests(func(r v1alpha1.ToolRequest) bool {
-		return r.Attempt == a.Number && r.Waits == v1alpha1.WaitCall &&
+		return !behind && r.Attempt == a.Number && r.Waits == v1alpha1.WaitCall &&
 			!slices.ContainsFunc(state.Requests, func(q history.ToolRequest) bool { return q.ID == r.ID })
 	})
 	for _, q := range state.Requests {
 		if *steps == 0 || len(d.s.Requests) >= v1alpha1.MaxRequests {
 			return
+		}
+		if behind && !q.StopsAgent {
+			continue // it may have ended since
 		}
 		if q.Attempt == a.Number && requestID.MatchString(q.ID) && findRequest(d.s.Requests, q.ID) == nil {
 			d.addRequest(q)

@@ -105,3 +105,61 @@ func TestAResumeThatGoesOnWaitsForTheAnswer(t *testing.T) {
 		t.Errorf("the pod is told %+v", pod.Answers)
 	}
 }
+
+// stopsAtPushes has an agent stopped at its pushes, about which a person is asked.
+func stopsAtPushes(t *v1alpha1.Task) {
+	t.Spec.CheckpointPolicy.BeforeRiskyTools = []v1alpha1.RiskyToolPattern{{Tool: "^Bash$", Input: "git push", Action: v1alpha1.RiskyToolAsk}}
+}
+
+// That an agent was stopped is no failure. Only the history knows it, and may be away for longer than
+// anybody waits for the cause of a failure.
+func TestAnAgentThatMayHaveBeenStoppedHasNotFailedBeforeThatIsKnown(t *testing.T) {
+	ended := func(t *testing.T, h History) *scene {
+		s := running(t, builders.BackoffLimit(0), stopsAtPushes)
+		s.o.Task.Status.RecordSequence = 9
+		s.o.History = h
+		s.agentExits(137)
+		s.podFinishes()
+		s.after(s.o.Limits.RecordWait - time.Second).step()
+		if a := s.lastAttempt(); a.Outcome != "" {
+			t.Fatalf("the attempt has ended: %+v", a)
+		}
+		s.after(time.Hour).step()
+		return s
+	}
+	request := history.ToolRequest{ID: "1-a", Attempt: 1, Tool: "Bash", StopsAgent: true, Since: s0, Deadline: s0.Add(24 * time.Hour)}
+	t.Run("while the history is away", func(t *testing.T) {
+		s := ended(t, History{})
+		s.wantState(v1alpha1.ReasonHistoryUnavailable)
+		s.o.History = History{Known: true, State: history.TaskState{Attempt: 1, LastSequence: 9, Requests: []history.ToolRequest{request}}}
+		s.step()
+		s.wantState(v1alpha1.ReasonWaitingForApproval)
+		if n := s.status().Failures; n != 0 {
+			t.Errorf("%d failures are counted", n)
+		}
+	})
+	t.Run("in an older copy that knows it", func(t *testing.T) {
+		s := running(t, builders.BackoffLimit(0), stopsAtPushes)
+		s.o.Task.Status.RecordSequence = 9
+		s.o.History.State = history.TaskState{Attempt: 1, LastSequence: 3, Requests: []history.ToolRequest{request}}
+		s.agentExits(137)
+		s.podFinishes()
+		s.after(time.Hour).step()
+		s.wantState(v1alpha1.ReasonWaitingForApproval)
+	})
+	t.Run("in an older copy that does not", func(t *testing.T) {
+		s := ended(t, History{Known: true, State: history.TaskState{Attempt: 1, LastSequence: 3}})
+		s.wantOutcomes(v1alpha1.AttemptPodLost, "")
+		if n := s.status().Failures; n != 0 {
+			t.Errorf("%d failures are counted", n)
+		}
+	})
+	t.Run("but without such a rule", func(t *testing.T) {
+		s := running(t, builders.BackoffLimit(0))
+		s.o.History = History{}
+		s.agentExits(137)
+		s.podFinishes()
+		s.after(time.Hour).step()
+		s.wantState(v1alpha1.ReasonAgentFailed)
+	})
+}

@@ -158,6 +158,8 @@ func (d *decision) agentActivity(v *podView) (reason, message string) {
 		return v1alpha1.ReasonWaitingForApproval, d.approvalMessage(d.openRequests())
 	case v.agentRuns:
 		return v1alpha1.ReasonRunning, "the agent is running"
+	case v.agent != nil && !d.o.History.Known:
+		return v1alpha1.ReasonHistoryUnavailable, "the agent has ended: what follows is decided when the history store, which knows why, can be reached"
 	}
 	return v1alpha1.ReasonPreparing, workspaceIsPrepared
 }
