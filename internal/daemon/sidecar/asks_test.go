@@ -2,7 +2,9 @@ package sidecar_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/mask"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -257,6 +260,57 @@ func TestFewCallsWaitAtATime(t *testing.T) {
 		<-hook
 	}
 	finish(a, d, 0)
+}
+
+// A hook may be gone before there is room on the volume for the record of its call. Nobody is asked about it
+// then, and another call may be.
+func TestARequestThatCannotBeRecordedHoldsNoPlace(t *testing.T) {
+	w := askWorld(t, "ClaudeCode")
+	d := w.Start(1)
+	a := w.Dial("s")
+	spool := filepath.Join(w.Root, "clew", "spool")
+	for full := false; !full; {
+		a.Say(strings.Repeat("x", 900<<10))
+		a.Recorded()
+		segments, _ := filepath.Glob(filepath.Join(spool, "*.log"))
+		info, err := os.Stat(segments[len(segments)-1])
+		full = err == nil && info.Size() >= 4<<20
+	}
+	var inTheWay []string // of the next segment
+	for n := range 100 {
+		path := filepath.Join(spool, fmt.Sprintf("%020d.log.new", n))
+		if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		inTheWay = append(inTheWay, path)
+	}
+	// ended lists whether each request has ended.
+	ended := func() (all []bool) {
+		state := journal.State{}
+		if raw, err := os.ReadFile(filepath.Join(w.Root, "clew", "journal.json")); err != nil || json.Unmarshal(raw, &state) != nil || state.Requests == nil {
+			return nil
+		}
+		for _, r := range state.Requests.List {
+			all = append(all, r.Ended)
+		}
+		return all
+	}
+	g := gomega.NewWithT(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	hook := pushHook(ctx, w, "t-1")
+	g.Eventually(ended, 20*time.Second, 5*time.Millisecond).Should(gomega.Equal([]bool{false}))
+	cancel()
+	<-hook
+	g.Eventually(ended, 20*time.Second, 5*time.Millisecond).Should(gomega.Equal([]bool{true}))
+	for _, path := range inTheWay {
+		if err := os.RemoveAll(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish(a, d, 0)
+	if all, _ := requestsOf(w); all != nil {
+		t.Errorf("somebody is asked: %v", all)
+	}
 }
 
 // Whoever is asked sees the call without the values of Secrets, and not all of a long one.
