@@ -81,7 +81,7 @@ var _ = Describe("A supervisor's agent", func() {
 		w.running("lead", leads("port"))
 		id := w.calls("lead", "task_create", `{"name":"parser","prompt":"Write a parser."}`)
 		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("The task parser was made (Task lead-parser)")),
-			HaveField("Data", MatchJSON(fmt.Sprintf(`{"task":"parser","object":"lead-parser","uid":%q}`, w.id("lead-parser").UID)))))
+			HaveField("Data", MatchJSON(fmt.Sprintf(`{"task":"parser","object":"lead-parser","uid":%q,"contract":"port","phase":"Research"}`, w.id("lead-parser").UID)))))
 		child := w.task("lead-parser")
 		w.Expect(*child.Spec.Prompt).To(Equal("Write a parser."))
 		w.Expect(child.Spec.Template).To(Equal(w.task("lead").Spec.Template))

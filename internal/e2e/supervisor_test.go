@@ -113,13 +113,16 @@ var _ = Describe("a supervisor", func() {
 			HaveKeyWithValue("task_create", 4), HaveKeyWithValue("refused task_create", 2), HaveKeyWithValue("refused task_stop", 1),
 			HaveKeyWithValue("task_rewind", 1), HaveKeyWithValue("task_fork", 1), HaveKeyWithValue("publish", 1),
 		), "each call is one entry")
+
+		By("looking at what is told of its calls")
+		w.expectCallsToldOf(ctx)
 	})
 })
 
 // reportContract adds to the spec's report what is told of a contract.
 func (w *world) reportContract(ctx context.Context, contract, supervisor string) {
 	GinkgoHelper()
-	for _, args := range [][]string{{"timeline", "--contract", contract}, {"tree"}, {"task", "history", supervisor}} {
+	for _, args := range [][]string{{"timeline", "--contract", contract}, {"tree", "--contract", contract}, {"task", "history", supervisor}} {
 		out, err := exec.CommandContext(ctx, "kubectl", append([]string{"clew", "--namespace", w.namespace}, args...)...).CombinedOutput()
 		AddReportEntry("kubectl clew "+strings.Join(args, " "), fmt.Sprintf("%s%v", out, err), ReportEntryVisibilityFailureOrVerbose)
 	}

@@ -97,6 +97,7 @@ func (d *calling) forked(in *toolcall.ForkInput) CallPlan {
 	data := called{Task: in.Task, Object: f.Name, UID: string(f.UID)}
 	for _, t := range f.Status.Tasks {
 		data.Tasks = append(data.Tasks, d.short(t.Name))
+		data.Made = append(data.Made, toolcall.Made{Object: t.Name, UID: t.UID})
 	}
 	if f.Status.Source != nil {
 		data.Checkpoint = f.Status.Source.Checkpoint

@@ -88,9 +88,9 @@ func TestWhatComesOfAFork(t *testing.T) {
 	c.wantAnswer("the Fork lead-ways waits (TaskExists): a Task lead-y exists already")
 	state(metav1.ConditionTrue, v1alpha1.ReasonForked, "")
 	c.Fork.Status.Source = &v1alpha1.SourceStatus{Checkpoint: 3}
-	c.Fork.Status.Tasks = []v1alpha1.ForkedTask{{Name: "lead-x"}, {Name: "lead-y"}}
+	c.Fork.Status.Tasks = []v1alpha1.ForkedTask{{Name: "lead-x", UID: "uid-x"}, {Name: "lead-y", UID: "uid-y"}}
 	got := c.wantAnswer("from checkpoint 3 of the task a go on: x, y")
-	if string(got.Data) != `{"task":"a","object":"lead-ways","uid":"uid-ways","tasks":["x","y"],"checkpoint":3}` {
+	if string(got.Data) != `{"task":"a","object":"lead-ways","uid":"uid-ways","tasks":["x","y"],"made":[{"object":"lead-x","uid":"uid-x"},{"object":"lead-y","uid":"uid-y"}],"checkpoint":3}` {
 		t.Errorf("the answer for programs is %s", got.Data)
 	}
 

@@ -102,7 +102,7 @@ func ofTimeline() []Reason {
 	checkpoint := append(timeline(), Place{"Checkpoint", Timeline})
 	return []Reason{
 		{Name: v1alpha1.EventTaskStarted, On: timeline(), Meaning: "The task's first attempt was started."},
-		{Name: v1alpha1.EventTaskWaiting, On: timeline(), Meaning: "The task began to wait for other tasks before it starts."},
+		{Name: v1alpha1.EventTaskWaiting, On: timeline(), Meaning: "The task began to wait for other tasks before it starts: for those in `spec.dependsOn`, for its parent, or for the supervisor that leads its contract."},
 		{Name: v1alpha1.EventTaskQueued, On: timeline(), Meaning: "The task began to wait for a place among those that run at once."},
 		{Name: v1alpha1.EventPodGated, On: timeline(), Meaning: "The pod of an attempt began to wait for a scheduling gate that somebody has set, such as the cluster's own queue."},
 		{Name: v1alpha1.EventTaskCompleted, On: timeline(), Meaning: "The agent exited with 0."},

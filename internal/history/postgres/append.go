@@ -164,6 +164,9 @@ func (s *Store) ingestRun(ctx context.Context, q *sqlc.Queries, l *locked, attem
 	if err := s.writeCheckpoints(ctx, q, l, b); err != nil {
 		return err
 	}
+	if err := b.writeEffects(ctx, q); err != nil {
+		return err
+	}
 	if err := deliver(ctx, q, l.row.ID, b.delivered); err != nil {
 		return err
 	}

@@ -49,8 +49,10 @@ type batch struct {
 	// lost counts the records lost in gaps.
 	lost   int64
 	events sqlc.InsertEventsParams
-	// delivered are the ids of calls of tools whose answers have reached the agent.
+	// delivered are the ids of calls of tools whose answers have reached the agent, and calls where they
+	// were made.
 	delivered []string
+	calls     callPlaces
 
 	// preface is a system message to add before the next record; empty for none.
 	preface string
@@ -137,6 +139,7 @@ func (b *batch) addMessage(r history.Record, m conversation.Message) {
 	if m.ToolCall != nil && m.ToolCall.Name != "" {
 		b.tools[clip.Marked(m.ToolCall.Name, maxToolName)] = true
 	}
+	b.calls.next(b.log, m)
 	m = b.cut(m)
 	hash := m.Hash(b.task.Namespace)
 	b.messages[hash] = m
@@ -232,6 +235,7 @@ func (b *batch) addDaemonEvent(r history.Record, note history.DaemonEvent) error
 	event.ID = history.RecordEventID(b.task.UID, r.Sequence)
 	if id := details[history.ToolCallAbout]; id != "" && event.Reason == v1alpha1.EventToolCalled {
 		event.ID = history.ToolCallEventID(b.task.UID, id) // the manager has an entry of it, and so may the daemon
+		b.calls.add(b.log, id)
 	}
 	if !slices.Contains(b.events.ID, event.ID) {
 		b.addEventAs(r, event, encoded)

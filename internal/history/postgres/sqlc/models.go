@@ -66,6 +66,17 @@ type Budget struct {
 	SpentCheckpoints  int64
 }
 
+type CallEffect struct {
+	BranchID   int64
+	Position   int64
+	Ordinal    int64
+	Checkpoint int64
+	Tool       string
+	TaskUid    string
+	TaskName   string
+	Phase      string
+}
+
 type Checkpoint struct {
 	Time            time.Time
 	BranchID        int64
