@@ -222,8 +222,8 @@ func TestARequestOutlivesTheLossOfItsRecord(t *testing.T) {
 	w.Server.Inspect(w.UID, func(k *daemontest.Task) { before = k.Last() })
 	hook := pushHook(t.Context(), w, "t-1")
 	q := awaitRequest(t, w, 1)
-	long := strings.Repeat("x", 900<<10)
-	for range 12 {
+	long := strings.Repeat("x", wire.MaxChunk)
+	for range (9 << 20) / wire.MaxChunk {
 		a.Say(long)
 	}
 	a.Recorded()
@@ -270,7 +270,7 @@ func TestARequestThatCannotBeRecordedHoldsNoPlace(t *testing.T) {
 	a := w.Dial("s")
 	spool := filepath.Join(w.Root, "clew", "spool")
 	for full := false; !full; {
-		a.Say(strings.Repeat("x", 900<<10))
+		a.Say(strings.Repeat("x", wire.MaxChunk))
 		a.Recorded()
 		segments, _ := filepath.Glob(filepath.Join(spool, "*.log"))
 		info, err := os.Stat(segments[len(segments)-1])
