@@ -53,18 +53,24 @@ func TestAPhaseThatBeginsAgain(t *testing.T) {
 
 func TestWhichPhasesCannotBeginAgain(t *testing.T) {
 	b := newBench(t)
-	b.leader()
+	lead := b.leader()
 	b.task("worker", v1alpha1.ReasonSuspended)
 	for _, test := range []struct {
 		args []string
 		err  string
 	}{
 		{[]string{"worker", "--mode", "RestartPhase"}, "task worker leads no contract"},
-		{[]string{"lead", "--mode", "RestartPhase", "--phase", "Review"}, "has not been in the phase Review; it is in Specify"},
+		{[]string{"lead", "--mode", "RestartPhase", "--phase", "Review"}, "was in the phase Review; it is in Specify"},
 		{[]string{"lead", "--phase", "Research"}, "--phase goes with --mode RestartPhase only"},
 		{[]string{"lead", "--mode", "RestartPhase"}, "a confirmation is needed"},
 	} {
 		_, _, err := b.clew("", append([]string{"resume"}, test.args...)...)
 		wantError(t, err, test.err)
 	}
+
+	b.get(lead)
+	lead.Status.Contract.Entered = nil // as with a manager of an older version
+	b.try(server.Client.Status().Update(b.ctx, lead))
+	_, _, err := b.clew("", "resume", "lead", "--mode", "RestartPhase")
+	wantError(t, err, "entered the phase Specify before Clew noted where phases begin")
 }

@@ -82,11 +82,13 @@ func (o *resume) phaseStart(task *v1alpha1.Task) (v1alpha1.EnteredPhase, error) 
 	if task.Spec.Role != v1alpha1.RoleSupervisor || contract == nil {
 		return v1alpha1.EnteredPhase{}, fmt.Errorf("task %s leads no contract, so no phase can begin again; leave out --mode RestartPhase", task.Name)
 	}
-	i := contract.Find(o.phase)
-	if i < 0 {
-		return v1alpha1.EnteredPhase{}, fmt.Errorf("the contract %s has not been in the phase %s; it is in %s, and --phase names one that it has been in", contract.Name, o.phase, contract.Phase)
+	switch i := contract.Find(o.phase); {
+	case i >= 0:
+		return contract.Entered[i], nil
+	case o.phase == "" || o.phase == contract.Phase:
+		return v1alpha1.EnteredPhase{}, fmt.Errorf("the contract %s entered the phase %s before Clew noted where phases begin; use --from-checkpoint with one of that time", contract.Name, contract.Phase)
 	}
-	return contract.Entered[i], nil
+	return v1alpha1.EnteredPhase{}, fmt.Errorf("Clew has not noted that the contract %s was in the phase %s; it is in %s, and --phase names one that it has been in", contract.Name, o.phase, contract.Phase)
 }
 
 // phaseRows say what begins again, and what becomes of the children that have not finished.

@@ -11,7 +11,9 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/resources"
+	. "github.com/clew-dev/clew/internal/testing/matchers"
 )
 
 // pushedTo sets the branches of a Checkpoint that are pushed to the repository.
@@ -96,6 +98,26 @@ var _ = Describe("branches at the repository", func() {
 		pod, config := w.branchPublisher("fix-1", "clew/one", 2)
 		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: config.Ref, Commit: commit})
 		w.Expect(w.eventuallyAtOrigin("fix-1", v1alpha1.ReasonPublished).Commit).To(Equal(commit))
+	})
+
+	It("have a number of their own each, also after the checkpoint was verified", func() {
+		w := newWorld()
+		w.running("fix", cloned)
+		w.recordMany("fix", 1)
+		w.pushedTo("fix-1", origin(v1alpha1.CheckpointBranch{Name: "clew/one"}))
+		pod, config := w.branchPublisher("fix-1", "clew/one", 1)
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: config.Ref, Commit: commit})
+		w.eventuallyAtOrigin("fix-1", v1alpha1.ReasonPublished)
+		w.untilGone(pod)
+		w.store.SetIntegrity(w.id("fix"), 1, history.Integrity{Verified: time.Now()})
+		w.Eventually(w.objects.Object(w.checkpoint("fix-1"))).Should(HaveCondition(v1alpha1.CheckpointIntact, metav1.ConditionTrue))
+		w.Expect(w.checkpoint("fix-1").Status.BranchPushes).To(BeEquivalentTo(1))
+
+		By("taking the branch out, and asking for it again")
+		w.pushedTo("fix-1")
+		w.eventuallyBranches("fix-1", BeEmpty())
+		w.pushedTo("fix-1", origin(v1alpha1.CheckpointBranch{Name: "clew/one"}))
+		w.branchPublisher("fix-1", "clew/one", 2)
 	})
 
 	It("are not pushed any more once the entry is gone", func() {

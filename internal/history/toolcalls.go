@@ -74,10 +74,11 @@ type MadeBy struct {
 	TakenBack bool
 }
 
-// ToolCallNotification says that a call was stored, or answered. An empty one means that any call may
-// have been.
+// ToolCallNotification says that a call was made, for the first time or again, or that it has ended. An
+// empty one means that any call may have.
 type ToolCallNotification struct {
-	Task     Task
-	ID       string
+	Task Task
+	ID   string
+	// Answered is true if the call has an answer, or was taken back with its conversation.
 	Answered bool
 }

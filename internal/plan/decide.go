@@ -21,6 +21,7 @@ func Decide(o Observed, now time.Time) Plan {
 	case o.Task.DeletionTimestamp != nil:
 		d.delete()
 	case d.outboxFull():
+		d.plan.Held = true
 		d.requeue(o.Limits.RetryBase)
 	case !d.considerAdoption():
 		d.report()
@@ -37,7 +38,6 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followRestart()
 		d.dropStoppedResume()
 		d.followPhase()
-		d.followPhaseCall()
 		d.followChildren()
 		d.awaitTasks()
 		d.considerRewind()

@@ -12,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // A task with spec.dependsOn waits for other tasks before it first starts. What it has found met
@@ -246,8 +247,36 @@ func Circle(name string, awaiting map[string][]string) []string {
 	return nil
 }
 
-// maxWaiters is how many of the tasks that wait for a failed one its message names.
-const maxWaiters = 5
+const (
+	// maxWaiters is how many of the tasks that wait for a failed one its message names.
+	maxWaiters = 5
+	// waitersBegin is what the end of that message begins with.
+	waitersBegin = "; task"
+)
+
+// withWaiters adds to the message of a task that has failed who waits for it. Each of many begins to: if
+// nothing else is new, that is told not more often than RefreshEvery.
+func (d *decision) withWaiters(reason, message string) string {
+	next := withEnd(message, d.waiters())
+	was, due := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded), d.o.LastWrite.Add(d.o.Limits.RefreshEvery)
+	if was == nil || was.Reason != reason || was.Message == next || !d.now.Before(due) {
+		return next
+	}
+	told := ""
+	if i := strings.LastIndex(was.Message, waitersBegin); i >= 0 {
+		told = was.Message[i:]
+	}
+	if was.Message != withEnd(message, told) {
+		return next
+	}
+	d.requeueAt(due)
+	return was.Message
+}
+
+// withEnd returns a message with an end that it does not push out, however long it is.
+func withEnd(message, end string) string {
+	return resources.PlainText(message, maxMessage-len(end)) + end
+}
 
 // waiters returns the end of a sentence about the tasks that wait for this one to complete; "" if none
 // does.
@@ -257,11 +286,11 @@ func (d *decision) waiters() string {
 	case n == 0:
 		return ""
 	case n == 1:
-		return fmt.Sprintf("; task %s waits for it", names[0])
+		return fmt.Sprintf(waitersBegin+" %s waits for it", names[0])
 	case n > maxWaiters:
-		return fmt.Sprintf("; tasks %s and %d more wait for it", strings.Join(names[:maxWaiters], ", "), n-maxWaiters)
+		return fmt.Sprintf(waitersBegin+"s %s and %d more wait for it", strings.Join(names[:maxWaiters], ", "), n-maxWaiters)
 	default:
-		return fmt.Sprintf("; tasks %s and %s wait for it", strings.Join(names[:n-1], ", "), names[n-1])
+		return fmt.Sprintf(waitersBegin+"s %s and %s wait for it", strings.Join(names[:n-1], ", "), names[n-1])
 	}
 }
 

@@ -360,9 +360,34 @@ func TestAFailedTaskSaysWhoWaitsForIt(t *testing.T) {
 				t.Errorf("the message %q does not end with %q", message, c.want)
 			}
 			s.o.Waiters = nil
-			s.step()
+			s.after(s.o.Limits.RefreshEvery).step()
 			if message := s.wantCondition(v1alpha1.TaskSucceeded).Message; strings.Contains(message, "wait") {
 				t.Errorf("none waits any more, and the message is %q", message)
+			}
+		})
+	}
+}
+
+// TestAFailedTaskIsNotWrittenForEachThatBeginsToWaitForIt: a pipeline applies a thousand at once.
+func TestAFailedTaskIsNotWrittenForEachThatBeginsToWaitForIt(t *testing.T) {
+	for name, said := range map[string]string{"with few words": "it broke", "with many": strings.Repeat("x", 2000)} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t, builders.BackoffLimit(0))
+			s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 1, ExitCode: 3, Message: said}
+			s.agentExits(3)
+			s.podFinishes()
+			before := s.writes
+			for n := range 100 {
+				s.o.Waiters = append(s.o.Waiters, fmt.Sprintf("w%02d", n))
+				s.after(10 * time.Millisecond).step()
+			}
+			last := s.plans[len(s.plans)-1]
+			if s.writes != before || last.RequeueAfter <= 0 || last.RequeueAfter > s.o.Limits.RefreshEvery {
+				t.Errorf("it is written %d times within a second, and looks again after %s", s.writes-before, last.RequeueAfter)
+			}
+			s.after(last.RequeueAfter).step()
+			if message := s.wantCondition(v1alpha1.TaskSucceeded).Message; s.writes != before+1 || !strings.HasSuffix(message, "w04 and 95 more wait for it") {
+				t.Errorf("after %d writes, the message is %q", s.writes-before, message)
 			}
 		})
 	}

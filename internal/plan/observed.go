@@ -92,12 +92,15 @@ type Observed struct {
 	// PhaseCall is the oldest call of the tool phase_set that the agent of a supervisor has made and that
 	// has no answer yet; nil for none.
 	PhaseCall *PhaseCall
+	// PhaseStart is the Checkpoint with which the contract's next phase is to begin; nil if it does not
+	// exist. See PhaseStartName.
+	PhaseStart *v1alpha1.Checkpoint
 	// Children are the tasks whose parent this one is, as their status says. They are only read.
 	Children []v1alpha1.Task
 	// Joining is how many tasks may have become children of one that is being deleted, and are not
 	// among Children yet.
 	Joining int
-	// Results are what the children have come to, if RestartsPhase.
+	// Results are what the finished children have said. See Plan.InspectResults.
 	Results Results
 	// Stamped is true when spec.requestedBy was written by admission, and holds
 	// nothing sent by a client.
@@ -217,8 +220,10 @@ type Source struct {
 type Results struct {
 	// Known is false while the history store cannot be asked.
 	Known bool
-	// Said are the texts by the children's UIDs; those that have said nothing are missing.
-	Said map[string]string
+	// Said are the texts by the children's UIDs; those that have said nothing are missing. Unread are the
+	// children whose texts could not be read in time.
+	Said   map[string]string
+	Unread map[string]bool
 }
 
 // RewindRecord is the recorded checkpoint that is the target of a rewind.
@@ -330,6 +335,8 @@ type Plan struct {
 	InspectVolume string
 	// InspectDurable asks for Observed.Durable.
 	InspectDurable bool
+	// InspectResults asks for Observed.Results, right before an attempt starts that needs them.
+	InspectResults bool
 	// LostSpending is what the history is to count again; nil for nothing.
 	LostSpending *LostSpending
 	// Verify is the checkpoint to be verified soon, for a release of the volume; nil for none.
@@ -347,6 +354,8 @@ type Plan struct {
 	// StopPods are the pods to delete, with their grace period, after the status was written:
 	// it says why. They are planned again for as long as they are there.
 	StopPods []PodRef
+	// RequestStart is the Checkpoint to create with which a phase is to begin; nil for none.
+	RequestStart *v1alpha1.Checkpoint
 	// Checkpoints are the recorded checkpoints to create objects for; nil for none.
 	// The number created at a time for one task is limited. The newest is always
 	// among them, and its name is set in Status.LatestCheckpoint; if some are left,
@@ -370,6 +379,8 @@ type Plan struct {
 	// NeedsPlace is true when the next step is to start an agent in a place among the tasks that run
 	// at once, and Queued if the task waits for one.
 	NeedsPlace, Queued bool
+	// Held is true when a decision is put off: Status does not say yet what the task does next.
+	Held bool
 	// Entries are those added to Status.History.
 	Entries []v1alpha1.HistoryEntry
 	// Farewell is the last entry of a task that is being deleted and has no pod
@@ -382,7 +393,7 @@ type Plan struct {
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
 	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil ||
-		p.LostSpending != nil || p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask
+		p.LostSpending != nil || p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask || p.RequestStart != nil
 }
 
 // LostSpending is what a task has spent by its records through a sequence, some of which the history has

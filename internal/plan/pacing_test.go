@@ -31,8 +31,10 @@ func TestTransitionsThatCostNothingArePaced(t *testing.T) {
 	}
 	g.Expect(s.writes-before).To(gomega.Equal(cheapBurst), "all at once, and the rest later")
 	held := s.plans[len(s.plans)-1]
+	g.Expect(held.Held).To(gomega.BeTrue())
 	g.Expect(held.RequeueAfter).To(gomega.And(gomega.BeNumerically(">", 0), gomega.BeNumerically("<=", cheapEvery)))
 	s.after(held.RequeueAfter).step()
+	g.Expect(s.plans[len(s.plans)-1].Held).To(gomega.BeFalse())
 	s.wantOperation(s.status().Rewind, "r39", v1alpha1.OperationRefused, v1alpha1.ReasonCheckpointNotFound)
 	g.Expect(s.writes - before).To(gomega.Equal(cheapBurst + 1))
 

@@ -57,7 +57,9 @@ func (d *decision) followParent() {
 		return
 	}
 	if slices.Contains(parent.Status.Adoption.FormerUIDs(), was.UID) {
-		d.s.Parent = &v1alpha1.ParentStatus{Name: was.Name, UID: string(parent.UID), Depth: was.Depth}
+		next := *was
+		next.UID = string(parent.UID)
+		d.s.Parent = &next
 	}
 }
 

@@ -35,10 +35,7 @@ func (d *decision) report() {
 	status, reason, message := d.succeededCondition()
 	d.requeueAfterGrace()
 	if status == metav1.ConditionFalse {
-		if waiters := d.waiters(); waiters != "" {
-			// A long message must not push out who waits.
-			message = resources.PlainText(message, maxMessage-len(waiters)) + waiters
-		}
+		message = d.withWaiters(reason, message)
 	}
 	d.addProblemEntry(reason, message)
 	d.addWaitEntry(reason, message)
@@ -234,7 +231,7 @@ func (d *decision) finish() Plan {
 		due, unmarked = false, false
 	}
 	if d.hold() {
-		transition, due, unmarked, d.plan.Entries = false, false, false, nil
+		transition, due, unmarked, d.plan.Entries, d.plan.Held = false, false, false, nil, true
 	}
 	if transition || due || unmarked {
 		d.updateStatus()

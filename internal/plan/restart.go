@@ -12,6 +12,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/quote"
 )
 
 // A resume with the mode RestartPhase takes a supervisor back to where a phase of its contract began. It
@@ -28,13 +29,24 @@ func phaseStart(task *v1alpha1.Task, contract *v1alpha1.ContractStatus, r *v1alp
 	case contract == nil:
 		return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, "the task has not entered a phase yet: resume it with the mode Continue"}
 	}
-	i := contract.Find(r.Phase)
-	if i < 0 {
+	phase := cmp.Or(r.Phase, contract.Phase)
+	switch i := contract.Find(phase); {
+	case i >= 0:
+		return contract.Entered[i], nil
+	case phase == contract.Phase:
 		return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
-			"the contract %s has not been in the phase %s: name one of %s, or set contract.phase to go there",
-			contract.Name, cmp.Or(r.Phase, contract.Phase), strings.Join(enteredPhases(contract), ", "))}
+			"the contract %s entered the phase %s before Clew noted where phases begin: resume the task with the mode FromCheckpoint, from a checkpoint of that time", contract.Name, phase)}
 	}
-	return contract.Entered[i], nil
+	return v1alpha1.EnteredPhase{}, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+		"Clew has not noted that the contract %s was in the phase %s: %sset contract.phase to go there", contract.Name, phase, orOneOf(enteredPhases(contract)))}
+}
+
+// orOneOf returns the beginning of an advice that names phases; "" for none.
+func orOneOf(phases []string) string {
+	if len(phases) == 0 {
+		return ""
+	}
+	return "name one of " + strings.Join(phases, ", ") + ", or "
 }
 
 // enteredPhases returns the names of the phases that were entered, in that order.
@@ -45,10 +57,10 @@ func enteredPhases(contract *v1alpha1.ContractStatus) (names []string) {
 	return names
 }
 
-// noteEntered notes in a contract's new status where a phase that is entered begins.
-func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string) {
+// noteEntered notes in a contract's new status with which checkpoint a phase that is entered begins.
+func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string, checkpoint int64) {
 	entered := slices.DeleteFunc(slices.Clone(contract.Entered), func(e v1alpha1.EnteredPhase) bool { return e.Phase == phase })
-	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: d.newestCheckpoint()})
+	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: checkpoint})
 	contract.Entered = entered[max(0, len(entered)-maxEntered):]
 }
 
@@ -99,14 +111,15 @@ func (d *decision) toPhaseStart(rewind *v1alpha1.Rewind, r *v1alpha1.Resume) (*v
 	return accepted, nil
 }
 
-// RestartsPhase reports whether a task has a resume that begins a phase again and has yet to be carried
-// out. Observed.Results is needed then.
-func RestartsPhase(task *v1alpha1.Task) bool {
-	r, s := task.Spec.Resume, task.Status.Resume
-	if r == nil || r.Mode != v1alpha1.ResumeRestartPhase {
-		return false
+// resultsBlocker returns why an attempt that begins a phase again cannot start now; nil if it can. It is
+// asked last: to find out what many children have said takes long.
+func (d *decision) resultsBlocker() *Blocker {
+	r := d.task.Spec.Resume
+	if d.rewinding() || !d.resuming() || r == nil || r.ID != d.s.Resume.ID || r.Mode != v1alpha1.ResumeRestartPhase || d.o.Results.Known {
+		return nil
 	}
-	return NewResume(task) != nil || s != nil && s.ID == r.ID && s.State == v1alpha1.OperationInProgress
+	d.plan.InspectResults = true
+	return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which has what the children have said"}
 }
 
 // restartPrompt returns what the agent is asked to do when a phase begins again, unless the resume says
@@ -253,7 +266,7 @@ func (d *decision) restartContext() string {
 	}
 	finished := Finished(d.o.Children)
 	if len(finished) > 0 {
-		b.WriteString("These tasks of yours had finished before; their work is kept:\n")
+		b.WriteString("These tasks of yours had finished before; their work is kept. " + quote.Notice + "\n")
 	}
 	for _, child := range slices.Backward(finished) {
 		fmt.Fprintf(&b, "\n- %s\n", d.resultOf(child))
@@ -267,16 +280,23 @@ func (d *decision) resultOf(child *v1alpha1.Task) string {
 	if c := child.Status.Contract; c != nil {
 		text += inPhase(c.Phase)
 	}
-	if c := succeededOf(child); c.Status == metav1.ConditionTrue {
+	c, why := succeededOf(child), ""
+	if c.Status == metav1.ConditionTrue {
 		text += " completed"
 	} else {
-		text += fmt.Sprintf(" failed (%s: %s)", c.Reason, clip.Marked(c.Message, maxResult/4))
+		text += fmt.Sprintf(" failed (%s)", c.Reason)
+		why = c.Message
 	}
 	if latest := child.Status.LatestCheckpoint; latest != nil {
 		text += fmt.Sprintf(" with checkpoint %d", latest.Number)
 	}
-	if said := strings.TrimSpace(d.o.Results.Said[string(child.UID)]); said != "" {
-		text += ". It said last:\n  " + strings.ReplaceAll(clip.Marked(said, maxResult), "\n", "\n  ")
+	if why != "" {
+		text += "\nWhy:\n" + quote.Lines(clip.Marked(quote.Line(why), maxResult/4))
+	}
+	if d.o.Results.Unread[string(child.UID)] {
+		text += "\nWhat it said last could not be read: task_history has it."
+	} else if said := strings.TrimSpace(d.o.Results.Said[string(child.UID)]); said != "" {
+		text += "\nIt said last:\n" + quote.Lines(clip.Marked(said, maxResult))
 	}
 	return text
 }

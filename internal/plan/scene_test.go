@@ -42,6 +42,9 @@ type scene struct {
 	// volume is the PersistentVolume of each claim, and durable the last durable checkpoint.
 	volume  Volume
 	durable Durable
+	// results are what the children have said, and asked is how often that was asked for.
+	results Results
+	asked   int
 	// deleted is set once the Task is being deleted because it has finished.
 	deleted bool
 }
@@ -100,13 +103,13 @@ func (s *scene) step() *scene {
 // decide decides, and once more with what the decision depends on.
 func (s *scene) decide() Plan {
 	s.o.Stored, s.o.StorageClass, s.o.Volume, s.o.Durable = Stored{}, StorageClass{}, Volume{}, Durable{}
-	s.o.PodDigest = ""
+	s.o.PodDigest, s.o.Results = "", Results{}
 	if s.o.TemplateProblem == "" {
 		s.o.PodDigest, _ = resources.PodDigest(s.o.Task)
 	}
 	p := Decide(s.o, s.now)
-	for range 2 {
-		if p.Inspect == 0 && p.InspectClass == "" && p.InspectVolume == "" && !p.InspectDurable {
+	for range 3 {
+		if p.Inspect == 0 && p.InspectClass == "" && p.InspectVolume == "" && !p.InspectDurable && !p.InspectResults {
 			break
 		}
 		s.inspect(p)
@@ -123,6 +126,10 @@ func (s *scene) inspect(p Plan) {
 	}
 	if p.InspectDurable {
 		s.o.Durable = s.durable
+	}
+	if p.InspectResults {
+		s.asked++
+		s.o.Results = s.results
 	}
 	if p.Inspect != 0 && s.stored.Known {
 		s.o.Stored = s.stored
@@ -201,6 +208,10 @@ func (s *scene) carryOut(p Plan) {
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
 	}
 	s.recall(p.LostSpending)
+	if p.RequestStart != nil {
+		s.o.PhaseStart = p.RequestStart
+		s.o.PhaseStart.CreationTimestamp = metav1.NewTime(s.now)
+	}
 	for _, ref := range p.DropClaims {
 		s.o.FormerClaims = slices.DeleteFunc(s.o.FormerClaims, func(c corev1.PersistentVolumeClaim) bool { return string(c.UID) == ref.UID })
 	}

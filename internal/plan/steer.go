@@ -197,6 +197,10 @@ func (d *decision) start(want want) {
 	if d.claimRefused() {
 		return
 	}
+	if b := d.resultsBlocker(); b != nil {
+		d.waitFor(b)
+		return
+	}
 	d.ensureClaim()
 	if d.rewinding() && d.resuming() {
 		d.closeOvertakenResume()
@@ -376,9 +380,6 @@ func (d *decision) resolveInputs() *Blocker {
 	if d.awaited != nil {
 		return d.awaited
 	}
-	if d.resuming() && RestartsPhase(d.task) && !d.o.Results.Known {
-		return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which has what the children have said"}
-	}
 	if b := cmp.Or(d.answersBlocker(), d.resolveSource()); b != nil {
 		return b
 	}
@@ -449,6 +450,10 @@ func (d *decision) makePod(a *v1alpha1.Attempt) {
 		return
 	}
 	if d.claimRefused() {
+		return
+	}
+	if b := d.resultsBlocker(); b != nil {
+		d.waitFor(b)
 		return
 	}
 	d.ensureClaim()

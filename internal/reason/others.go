@@ -120,6 +120,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventTaskJoined, On: timeline(), Meaning: "The task has its place in its contract, or below its parent."},
 		{Name: v1alpha1.EventStoppedByParent, On: timeline(), Meaning: "The parent has begun its phase again, and the task, which had not finished, stops."},
 		{Name: v1alpha1.EventPhaseChanged, On: timeline(), Meaning: "The contract that the task leads entered a phase."},
+		{Name: v1alpha1.EventPhaseStartMissing, On: timeline(), AboutCheckpoint: true, Meaning: "A phase that the spec asks for was entered, and no checkpoint could be taken with which it would have begun: to begin it again goes back to an earlier one."},
 		{Name: v1alpha1.EventPodLost, On: timeline(), Meaning: "An attempt's pod is gone; another attempt follows."},
 		{Name: v1alpha1.EventVolumeLost, On: timeline(), Meaning: "The task's volume was lost, or left behind on a node that cannot be reached; the work is restored from the gitstore to a new one."},
 		{Name: v1alpha1.EventVolumeReleased, On: timeline(), Meaning: "The volume of a suspended task was released, as `workspace.whenSuspended` says, or that of a task whose parent is to be deleted with its children, as its `onFinish` says."},

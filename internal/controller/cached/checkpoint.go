@@ -9,13 +9,14 @@ func checkpoint(c *v1alpha1.Checkpoint) {
 	c.Status = Slim(c).Status
 }
 
-// Slim returns a Checkpoint without the contents of its record, on which no decision depends.
+// Slim returns a Checkpoint without the contents of its record, on which no decision depends. It keeps all
+// that follows from no record: whoever fills a status from one writes the whole.
 func Slim(c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
 	kept := *c
 	s := c.Status
 	kept.Status = v1alpha1.CheckpointStatus{
 		ObservedGeneration: s.ObservedGeneration, Conditions: s.Conditions, TaskUID: s.TaskUID, RequestedBy: s.RequestedBy,
-		Number: s.Number, Trigger: s.Trigger, Branches: s.Branches,
+		Number: s.Number, Trigger: s.Trigger, Branches: s.Branches, BranchPushes: s.BranchPushes,
 	}
 	return &kept
 }

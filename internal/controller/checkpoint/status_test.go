@@ -41,13 +41,17 @@ func objectOf(t *testing.T, files int, path string) (*v1alpha1.Checkpoint, int) 
 	return object, len(encoded)
 }
 
-// TestTheStatusHasEveryFieldOfTheRecord: a new field must not be forgotten here.
-func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
-	var row history.Checkpoint
+// recorded returns a record all of whose fields are filled.
+func recorded() (row history.Checkpoint) {
 	filled.In(&row)
 	row.Consistency, row.Changes[0].Action = string(v1alpha1.ConsistencyAgentThawed), string(v1alpha1.FileDeleted)
+	return row
+}
+
+// TestTheStatusHasEveryFieldOfTheRecord: a new field must not be forgotten here.
+func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
 	status := v1alpha1.CheckpointStatus{BranchPushes: 3}
-	fill(&status, row, 1, "Recorded", "it was taken")
+	fill(&status, recorded(), 1, "Recorded", "it was taken")
 	if status.BranchPushes != 3 {
 		t.Errorf("the numbers of a branch's pushes begin anew at %d", status.BranchPushes)
 	}
@@ -59,6 +63,18 @@ func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
 	}
 	if len(conditions) != 2 {
 		t.Errorf("conditions: %v", conditions)
+	}
+}
+
+// TestNothingIsLostWhenAStatusIsFilledFromWhatTheCacheKeeps: the whole status is written then, and what
+// follows from no record is nowhere else.
+func TestNothingIsLostWhenAStatusIsFilledFromWhatTheCacheKeeps(t *testing.T) {
+	stored := &v1alpha1.Checkpoint{}
+	filled.In(&stored.Status)
+	status := cached.Slim(stored).Status
+	fill(&status, recorded(), 1, "Recorded", "it was taken")
+	if empty := filled.Empty(status, "RequestedBy"); empty != nil { // it is determined from the object
+		t.Errorf("these fields are lost: %v", empty)
 	}
 }
 

@@ -28,7 +28,8 @@ const (
 	ofSource   = "source"
 )
 
-// gather is how long the changes of a parent's children are gathered before it counts them.
+// gather is how long the changes of a parent's children are gathered before it counts them, and those of
+// the tasks that wait for a failed one before it says who they are.
 const gather = 100 * time.Millisecond
 
 // stand puts a task behind its subjects, and behind no others. The caller holds mu.
@@ -92,8 +93,8 @@ func (a *Account) tell(name types.NamespacedName, was, now plan.Relations) {
 
 // tellParent wakes the parent of a child, which counts it. The caller holds mu.
 func (a *Account) tellParent(namespace string, child plan.Relations) {
-	if child.ParentUID != "" && a.queue != nil {
-		a.queue.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: child.ParentName}}, gather)
+	if child.ParentUID != "" {
+		a.wakeLater(types.NamespacedName{Namespace: namespace, Name: child.ParentName})
 	}
 }
 
@@ -103,7 +104,7 @@ func (a *Account) tellFailed(namespace string, awaits []v1alpha1.Dependency) {
 	for _, dep := range awaits {
 		name := types.NamespacedName{Namespace: namespace, Name: dep.TaskRef.Name}
 		if e := a.tasks[name]; e != nil && e.is.Failed() {
-			a.wake(name)
+			a.wakeLater(name)
 		}
 	}
 }
@@ -112,6 +113,13 @@ func (a *Account) tellFailed(namespace string, awaits []v1alpha1.Dependency) {
 func (a *Account) lookUp(kind string, of types.NamespacedName) {
 	if len(a.behind[subject{kind, of.Namespace, of.Name}]) > 0 && a.ready && a.queue != nil {
 		a.queue.Add(lookup.Request(kind, of.Namespace, of.Name))
+	}
+}
+
+// wakeLater has a task reconciled that many others may concern at once. The caller holds mu.
+func (a *Account) wakeLater(name types.NamespacedName) {
+	if a.queue != nil {
+		a.queue.AddAfter(reconcile.Request{NamespacedName: name}, gather)
 	}
 }
 

@@ -26,14 +26,18 @@ type bench struct {
 	cache  map[string]*v1alpha1.Task
 }
 
-// queue notes what is added.
+// queue notes what is added, and what of that is gathered for a while.
 type queue struct {
 	Queue
-	names []string
+	names, gathered []string
 }
 
-func (q *queue) Add(r reconcile.Request)                       { q.names = append(q.names, r.Name) }
-func (q *queue) AddAfter(r reconcile.Request, _ time.Duration) { q.Add(r) }
+func (q *queue) Add(r reconcile.Request) { q.names = append(q.names, r.Name) }
+
+func (q *queue) AddAfter(r reconcile.Request, _ time.Duration) {
+	q.Add(r)
+	q.gathered = append(q.gathered, r.Name)
+}
 
 func newBench(t *testing.T, tasks ...*v1alpha1.Task) *bench {
 	t.Helper()
@@ -388,6 +392,15 @@ func TestWhoWaitsForWhom(t *testing.T) {
 	}
 	if got := circle.ParentCircle(circle.cache["d"]); got != nil {
 		t.Errorf("d, which is in no circle, is in %v", got)
+	}
+}
+
+// TestThoseThatWaitForAFailedTaskAreGatheredBeforeItSaysWhoTheyAre: its status is written for that.
+func TestThoseThatWaitForAFailedTaskAreGatheredBeforeItSaysWhoTheyAre(t *testing.T) {
+	b := newBench(t, task("a", is(metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)))
+	b.see(task("w", after("a")))
+	if !slices.Contains(b.queued.gathered, "a") {
+		t.Errorf("%v are woken at once, and %v after a while", b.queued.names, b.queued.gathered)
 	}
 }
 

@@ -175,13 +175,17 @@ func (r *Reconciler) reconcile(ctx context.Context, request ctrl.Request) (time.
 		return 0, err
 	}
 	p := r.decide(ctx, &observed, m)
-	live := p.Acts() || r.relations.Owes(task)
+	live := p.Acts() || p.InspectResults || r.relations.Owes(task)
 	if live {
 		if p, task, err = r.decideLive(ctx, task, m); err != nil {
 			return 0, err
 		}
-		if err := r.applyOrGiveBack(ctx, task, p, m); err != nil {
-			return 0, err
+		if p.Acts() {
+			// The places of one that fails stay kept for it, and are settled when it is tried again: an API
+			// server that refuses every write would have them go round, as fast as it refuses.
+			if err := r.apply(ctx, task, p, m); err != nil {
+				return 0, err
+			}
 		}
 	}
 	r.settlePlaces(task, p, live)
@@ -202,27 +206,12 @@ func next(p plan.Plan, observed plan.Observed, m *known) time.Duration {
 	if was := observed.Blocker; (was == nil) != (m.blocker == nil) || was != nil && was.Reason != m.blocker.Reason {
 		return time.Millisecond
 	}
-	unanswered := p.Inspect != 0 || p.InspectClass != "" // what the decision depends on could not be found out
+	unanswered := p.Inspect != 0 || p.InspectClass != "" || p.InspectResults // what the decision depends on could not be found out
 	waits := m.blocker != nil || m.recordProblem != "" || !observed.History.Known || unanswered
 	if waits && (after == 0 || after > requeue.AfterOutage) {
 		after = requeue.AfterOutage
 	}
 	return after
-}
-
-// applyOrGiveBack carries out a plan, if it acts. If that fails before the status is written, the places
-// that it would have shown are given back.
-func (r *Reconciler) applyOrGiveBack(ctx context.Context, task *v1alpha1.Task, p plan.Plan, m *known) error {
-	if !p.Acts() {
-		return nil
-	}
-	stored, version := task.Status, task.ResourceVersion
-	err := r.apply(ctx, task, p, m)
-	if err != nil && task.ResourceVersion == version && !requeue.Unanswered(err) {
-		task.Status = stored
-		r.relations.Settle(task, true)
-	}
-	return err
 }
 
 // decideLive decides again, from live reads of the API server.
@@ -241,6 +230,10 @@ func (r *Reconciler) decideLive(ctx context.Context, cached *v1alpha1.Task, m *k
 	p := r.decide(ctx, &observed, m)
 	if p.NeedsPlace {
 		observed.Queue = r.Places.Ask(task)
+		p = plan.Decide(observed, r.Clock.Now())
+	}
+	if p.InspectResults {
+		observed.Results = r.results(ctx, observed.Children)
 		p = plan.Decide(observed, r.Clock.Now())
 	}
 	if p.StartPublisher != nil {
@@ -305,7 +298,6 @@ func (r *Reconciler) observe(ctx context.Context, task *v1alpha1.Task, m *known,
 	if err := r.observeResume(ctx, task, &o); err != nil {
 		return o, err
 	}
-	o.Results = r.results(ctx, task, o.Children)
 	return o, r.observeRewind(ctx, task, &o)
 }
 

@@ -49,6 +49,12 @@ func (r *Reconciler) observeFamily(ctx context.Context, task *v1alpha1.Task, rea
 		if r.PhaseCalls != nil {
 			o.PhaseCall = r.PhaseCalls.Of(task.UID)
 		}
+		o.PhaseStart = nil
+		if name := plan.PhaseStartName(task, o.PhaseCall); name != "" {
+			if o.PhaseStart, err = read[v1alpha1.Checkpoint](ctx, reader, task.Namespace, name); err != nil {
+				return err
+			}
+		}
 	}
 	if err := r.observeParent(ctx, task, reader, o); err != nil {
 		return err
@@ -136,10 +142,13 @@ func (r *Reconciler) takePlaces(ctx context.Context, task *v1alpha1.Task, o *pla
 }
 
 // settlePlaces gives back the places that a task has been given and does not use, and those that it has
-// asked for. live is false if that was decided on what the cache has.
+// asked for. live is false if that was decided on what the cache has. While a decision is put off, the task
+// keeps those of the family: its status still says that it waits for one.
 func (r *Reconciler) settlePlaces(task *v1alpha1.Task, p plan.Plan, live bool) {
 	r.settlePlace(task, p)
-	r.relations.Settle(task, live)
+	if !p.Held {
+		r.relations.Settle(task, live)
+	}
 }
 
 // deleteChildren deletes the children of a task that is being deleted, with their own.

@@ -14,17 +14,23 @@ import (
 	"github.com/clew-dev/clew/internal/plan"
 )
 
-// lastMessages is how many of a child's newest messages are read to find the last one of its agent.
-const lastMessages = 10
+const (
+	// lastMessages is how many of a child's newest messages are read to find the last one of its agent.
+	lastMessages = 10
+	// maxUnread is after how many children whose conversations take too long no other one is read: a worker
+	// waits for each.
+	maxUnread = 3
+)
 
-// results reads what the finished children of a supervisor that begins a phase again have said last. It
-// reads nothing for any other task.
-func (r *Reconciler) results(ctx context.Context, task *v1alpha1.Task, children []v1alpha1.Task) plan.Results {
-	if !plan.RestartsPhase(task) {
-		return plan.Results{}
-	}
-	results := plan.Results{Known: true, Said: map[string]string{}}
-	for _, child := range plan.Finished(children) {
+// results reads what the finished children of a supervisor that begins a phase again have said last. One
+// of which the conversation cannot be read in time keeps no supervisor from starting.
+func (r *Reconciler) results(ctx context.Context, children []v1alpha1.Task) plan.Results {
+	results := plan.Results{Known: true, Said: map[string]string{}, Unread: map[string]bool{}}
+	for _, child := range slices.Backward(plan.Finished(children)) { // the newest ones first
+		if len(results.Unread) >= maxUnread {
+			results.Unread[string(child.UID)] = true
+			continue
+		}
 		page, err := r.Store.TaskConversation(ctx, history.ConversationQuery{
 			Namespace: child.Namespace, UID: string(child.UID), Last: lastMessages, Limit: lastMessages,
 		})
@@ -33,7 +39,11 @@ func (r *Reconciler) results(ctx context.Context, task *v1alpha1.Task, children 
 			continue // it has said nothing
 		case err != nil:
 			logf.FromContext(ctx).Info("could not read what a child has said", "child", child.Name, "error", err.Error())
-			return plan.Results{}
+			if errors.Is(err, history.ErrUnavailable) && !errors.Is(err, history.ErrSlow) {
+				return plan.Results{}
+			}
+			results.Unread[string(child.UID)] = true
+			continue
 		}
 		if said := lastSaid(page.Entries); said != "" {
 			results.Said[string(child.UID)] = said

@@ -1,11 +1,11 @@
 // Package toolcall is the controller of the calls of supervisors' tools: it carries out those that change
 // something, which the server has stored, and answers them.
 //
-// It promises that a call takes effect once, however often a manager is killed; that it changes no
-// spec that somebody has applied; that whoever looks at what it has made or changed sees which task's
-// agent has asked for it; and that each call is an entry of the supervisor's timeline before it has an
-// answer. It polls nothing: a call is looked at when it is made, and when something changes that it
-// waits for.
+// It promises that a call takes effect once, however often a manager is killed, and no more once the
+// conversation in which it was called is taken back; that it changes no spec that somebody has applied;
+// that whoever looks at what it has made or changed sees which task's agent has asked for it; and that
+// each call is an entry of the supervisor's timeline before it has an answer. It polls nothing: a call
+// is looked at when it is made, and when something changes that it waits for.
 package toolcall
 
 import (
@@ -31,7 +31,8 @@ import (
 
 // Store is the part of the history store that keeps calls. Its errors wrap those of package history.
 type Store interface {
-	// ToolCall returns a call of a task.
+	// ToolCall returns a call of a task; an error that wraps history.ErrNotFound once it was taken back with
+	// its conversation.
 	ToolCall(ctx context.Context, taskUID, id string) (history.ToolCall, error)
 	// PendingToolCalls returns the first calls without an answer, oldest first, after a place: 0, or what
 	// the previous page returned as next.
@@ -40,8 +41,9 @@ type Store interface {
 	NoteToolCall(ctx context.Context, id, note string) error
 	// AnswerToolCall answers a call, and drops its arguments. One that has an answer keeps it.
 	AnswerToolCall(ctx context.Context, id string, answer toolcall.Answer) error
-	// ListenToolCalls calls back for each call that is made or answered, until ctx ends, and returns
-	// ctx's error. An empty notification means that any call may have been missed.
+	// ListenToolCalls calls back for each call that is made, again or for the first time, and for each that
+	// is answered or taken back, until ctx ends, and returns ctx's error. An empty notification means that
+	// any call may have been missed.
 	ListenToolCalls(ctx context.Context, callback func(history.ToolCallNotification)) error
 	// TaskState returns what the store knows about a task.
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
@@ -65,6 +67,7 @@ type Reconciler struct {
 	Stamped bool
 
 	waits waits
+	made  made
 }
 
 // maxWrites is how many writes one call needs at most: a child that is taken back is suspended, which is
@@ -77,7 +80,7 @@ func requestOf(namespace, taskUID, id string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: taskUID + "/" + id}}
 }
 
-// Reconcile carries out one call, as far as it can be now. A call is gone with its task's history.
+// Reconcile carries out one call, as far as it can be now.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	err := r.reconcile(ctx, request)
 	if errors.Is(err, history.ErrNotFound) {
@@ -89,14 +92,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 }
 
 func (r *Reconciler) reconcile(ctx context.Context, request reconcile.Request) error {
-	taskUID, id, _ := strings.Cut(request.Name, "/")
-	call, err := r.Store.ToolCall(ctx, taskUID, id)
+	call, err := r.pending(ctx, request)
 	if err != nil {
-		return fmt.Errorf("read a call of the task %s: %w", taskUID, err)
-	}
-	if call.Answer != nil {
-		r.forget(request, taskUID, id)
-		return nil
+		return err
 	}
 	wish, err := plan.ReadWish(call)
 	if err != nil {
@@ -108,11 +106,15 @@ func (r *Reconciler) reconcile(ctx context.Context, request reconcile.Request) e
 		if err != nil {
 			return err
 		}
+		if call, err = r.pending(ctx, request); err != nil { // it may have been taken back meanwhile
+			return err
+		}
+		observed.Call = call
 		p := plan.DecideCall(observed)
 		if p.Answer != nil {
 			return r.answer(ctx, request, call, *p.Answer)
 		}
-		wrote, err := r.apply(ctx, observed.Task, &call, p)
+		wrote, err := r.apply(ctx, observed.Task, call, p)
 		if requeue.Refused(err) || apierrors.IsRequestEntityTooLargeError(err) {
 			return r.answer(ctx, request, call, plan.CallRefused(err))
 		}
@@ -123,15 +125,30 @@ func (r *Reconciler) reconcile(ctx context.Context, request reconcile.Request) e
 	return nil // what was written wakes it
 }
 
+// pending returns the call of a request; an error that wraps history.ErrNotFound once it has ended: it was
+// answered, or taken back with its conversation, or its task's history is gone.
+func (r *Reconciler) pending(ctx context.Context, request reconcile.Request) (history.ToolCall, error) {
+	taskUID, id, _ := strings.Cut(request.Name, "/")
+	call, err := r.Store.ToolCall(ctx, taskUID, id)
+	if err == nil && call.Answer != nil {
+		err = fmt.Errorf("%w: it has an answer", history.ErrNotFound)
+	}
+	if err != nil {
+		return call, fmt.Errorf("read a call of the task %s: %w", taskUID, err)
+	}
+	return call, nil
+}
+
 // forget ends the waiting of a call.
 func (r *Reconciler) forget(request reconcile.Request, taskUID, id string) {
 	r.waits.end(request)
+	r.made.answered(types.UID(taskUID), id)
 	r.Phases.drop(types.UID(taskUID), id)
 }
 
 // apply carries out the one write that a plan asks for, if any. What exists already was written before, or
 // by somebody else: the next decision tells which.
-func (r *Reconciler) apply(ctx context.Context, lead *v1alpha1.Task, call *history.ToolCall, p plan.CallPlan) (wrote bool, err error) {
+func (r *Reconciler) apply(ctx context.Context, lead *v1alpha1.Task, call history.ToolCall, p plan.CallPlan) (wrote bool, err error) {
 	if lead == nil {
 		return false, nil
 	}
@@ -139,10 +156,13 @@ func (r *Reconciler) apply(ctx context.Context, lead *v1alpha1.Task, call *histo
 	switch {
 	case p.Note != "":
 		err = r.Store.NoteToolCall(ctx, call.ID, p.Note)
-		call.Noted = p.Note
 	case p.CreateTask != nil:
+		r.made.add(lead.UID, call.ID, p.CreateTask.Name)
 		err = r.Client.Create(ctx, p.CreateTask, owner)
 	case p.CreateFork != nil:
+		for _, v := range p.CreateFork.Spec.Variants {
+			r.made.add(lead.UID, call.ID, v.Name)
+		}
 		err = r.Client.Create(ctx, p.CreateFork, owner)
 	case p.ChangeTask != nil:
 		err = r.change(ctx, p.ChangeTask.From, p.ChangeTask.To, owner)

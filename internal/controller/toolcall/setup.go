@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/backoff"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
@@ -52,7 +55,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	calls := &callSource{store: r.Store, started: make(chan struct{})}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, checkpointsByUse, usesOf); err != nil {
+		return err
+	}
+	calls := &callSource{store: r.Store, waits: r.waits.has, started: make(chan struct{})}
 	if err := mgr.Add(calls); err != nil {
 		return err
 	}
@@ -60,11 +66,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("toolcall").
 		Watches(&v1alpha1.Task{}, waiting).
+		Watches(&v1alpha1.Task{}, handler.Funcs{DeleteFunc: r.deleted}).
 		Watches(&v1alpha1.Fork{}, waiting).
 		Watches(&v1alpha1.Checkpoint{}, waiting).
 		WatchesRawSource(calls.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Serial()}).
 		Complete(r)
+}
+
+// deleted forgets what the calls of a supervisor have made that is gone.
+func (r *Reconciler) deleted(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	r.made.gone(e.Object.GetUID())
 }
 
 // parentName returns the name of a task's parent; "" for none.
@@ -75,10 +87,13 @@ func parentName(t *v1alpha1.Task) string {
 	return ""
 }
 
-// callSource enqueues the calls that are made, and all that have no answer whenever some may have been
-// missed. It is a runnable of the manager that runs only while the manager leads.
+// callSource enqueues the calls that are made, those that wait for something and have ended, and all that
+// have no answer whenever some may have been missed. It is a runnable of the manager that runs only while
+// the manager leads.
 type callSource struct {
 	store Store
+	// waits reports whether a call waits for something.
+	waits func(reconcile.Request) bool
 	// started is closed when queue is set.
 	started chan struct{}
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -105,21 +120,46 @@ func (s *callSource) Start(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	missed, listing := make(chan struct{}, 1), sync.WaitGroup{}
+	listing.Go(func() { s.list(ctx, missed) })
+	defer listing.Wait()
+	defer cancel()
 	err := s.store.ListenToolCalls(ctx, func(n history.ToolCallNotification) {
+		request := requestOf(n.Task.Namespace, n.Task.UID, n.ID)
 		switch {
-		case n.Answered:
-		case n.ID != "":
-			s.queue.Add(requestOf(n.Task.Namespace, n.Task.UID, n.ID))
-		default:
-			if err := s.addPending(ctx); err != nil && ctx.Err() == nil {
-				logf.FromContext(ctx).Error(err, "could not list the calls that wait for an answer; they are looked at when the connection to the history store is made again, or when they are made again")
+		case n.ID == "":
+			select {
+			case missed <- struct{}{}:
+			default: // they are about to be listed
 			}
+		case !n.Answered, s.waits(request):
+			s.queue.Add(request)
 		}
 	})
 	if err != nil && !errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return fmt.Errorf("listen for calls of tools: %w", err)
 	}
 	return nil
+}
+
+// list enqueues all calls without an answer each time when some may have been missed, until ctx ends. It
+// tries until it has succeeded: nobody else looks for them.
+func (s *callSource) list(ctx context.Context, missed <-chan struct{}) {
+	for {
+		select {
+		case <-missed:
+		case <-ctx.Done():
+			return
+		}
+		retry := backoff.Backoff{}
+		for err := s.addPending(ctx); err != nil; err = s.addPending(ctx) {
+			logf.FromContext(ctx).Info("could not list the calls of tools that wait for an answer; trying again", "error", err.Error())
+			if retry.Wait(ctx) != nil {
+				return
+			}
+		}
+	}
 }
 
 // addPending enqueues all calls without an answer.

@@ -69,6 +69,13 @@ func (w *waits) add(request reconcile.Request, o object) {
 	w.call[request].Insert(o)
 }
 
+// has reports whether a call waits for anything.
+func (w *waits) has(request reconcile.Request) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.call[request].Len() > 0
+}
+
 // of returns the calls that wait for a changed object.
 func (w *waits) of(changed client.Object) []reconcile.Request {
 	w.mu.Lock()

@@ -2,9 +2,8 @@ package sidecar_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,8 +13,8 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
-	"github.com/clew-dev/clew/internal/daemon/journal"
 	"github.com/clew-dev/clew/internal/daemon/mask"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -168,6 +167,59 @@ func TestTheSameCallLaterIsAskedAboutAnew(t *testing.T) {
 	}
 }
 
+// hookWithKey asks about a call as a process of the agent can: with a key of its own choice.
+func hookWithKey(t *testing.T, w *daemontest.World, key, input string) <-chan hookResult {
+	t.Helper()
+	conn, err := net.Dial("unix", filepath.Join(w.RunDir, socket.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := wire.WriteBeforeTool(conn, wire.BeforeTool{Key: key, ID: "t-1", Name: "Bash", Input: input}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan hookResult, 1)
+	go func() {
+		var answer wire.Proceed
+		f, err := wire.Read(conn)
+		if err == nil {
+			err = f.Decode(&answer)
+		}
+		done <- hookResult{answer.Refused, err}
+	}()
+	return done
+}
+
+// TestAnAnswerIsGoodForOneCall: whatever says the same key asks about a call of its own.
+func TestAnAnswerIsGoodForOneCall(t *testing.T) {
+	w := askWorld(t, "ClaudeCode")
+	d := w.Start(1)
+	a := w.Dial("s")
+	a.Say(claudeInit, strings.Replace(claudeCall, "rm -rf src", "git push", 1))
+	a.Recorded()
+	w.Write("new", "n")
+	first := hookWithKey(t, w, "key", push)
+	q := awaitRequest(t, w, 1)
+	other := hookWithKey(t, w, "key", `{"command":"git push elsewhere"}`)
+	if asked := awaitRequest(t, w, 2); asked.GetInput() != `{"command":"git push elsewhere"}` || asked.GetId() == q.GetId() {
+		t.Errorf("a call with the key of another one is asked about as %v", asked)
+	}
+	w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), Approved: true, By: "alice"})
+	a.Next(wire.TypeThaw) // the checkpoint before the tool runs
+	expectHookAnswer(t, first, "")
+	gomega.NewWithT(t).Consistently(other).WithTimeout(50 * time.Millisecond).ShouldNot(gomega.Receive())
+
+	again := hookWithKey(t, w, "key", push)
+	if asked := awaitRequest(t, w, 3); asked.GetId() == q.GetId() {
+		t.Error("an approval is good for a second call")
+	}
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	expectHookAnswer(t, other, "This run of the agent is ending: the call is not carried out.")
+	expectHookAnswer(t, again, "This run of the agent is ending: the call is not carried out.")
+	a.Next(wire.TypeRelease)
+	d.End()
+}
+
 func TestACallThatIsGivenUpWaitsNoLonger(t *testing.T) {
 	w := askWorld(t, "ClaudeCode")
 	w.ReturnWait = 20 * time.Millisecond
@@ -211,34 +263,6 @@ func TestARefusedCallIsAnsweredAtOnce(t *testing.T) {
 	}
 }
 
-// A person may take hours. A server that has lost the request since has it again, although its record has
-// left the spool.
-func TestARequestOutlivesTheLossOfItsRecord(t *testing.T) {
-	w := askWorld(t, "ClaudeCode")
-	w.Margin = daemonapi.SpoolMargin{Bytes: 1, Seconds: 1}
-	d := w.Start(1)
-	a := w.Dial("s")
-	before := int64(0)
-	w.Server.Inspect(w.UID, func(k *daemontest.Task) { before = k.Last() })
-	hook := pushHook(t.Context(), w, "t-1")
-	q := awaitRequest(t, w, 1)
-	long := strings.Repeat("x", wire.MaxChunk)
-	for range (9 << 20) / wire.MaxChunk {
-		a.Say(long)
-	}
-	a.Recorded()
-	gomega.NewWithT(t).Eventually(func() ([]string, error) { return filepath.Glob(filepath.Join(w.Root, "clew", "spool", "*.kept")) }, 20*time.Second, 5*time.Millisecond).
-		ShouldNot(gomega.BeEmpty())
-	w.Server.RollBack(w.UID, before)
-	a.Say(long)
-	if again := awaitRequest(t, w, 1); again.GetId() != q.GetId() {
-		t.Errorf("the server has the request %s, want %s", again.GetId(), q.GetId())
-	}
-	w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), By: "alice"})
-	expectHookAnswer(t, hook, "The call of Bash was denied by alice. Do not make it again; go on without it.")
-	finish(a, d, 0)
-}
-
 // More calls than may wait are refused, so that the hooks of other tools have room.
 func TestFewCallsWaitAtATime(t *testing.T) {
 	w := askWorld(t, "ClaudeCode")
@@ -260,57 +284,6 @@ func TestFewCallsWaitAtATime(t *testing.T) {
 		<-hook
 	}
 	finish(a, d, 0)
-}
-
-// A hook may be gone before there is room on the volume for the record of its call. Nobody is asked about it
-// then, and another call may be.
-func TestARequestThatCannotBeRecordedHoldsNoPlace(t *testing.T) {
-	w := askWorld(t, "ClaudeCode")
-	d := w.Start(1)
-	a := w.Dial("s")
-	spool := filepath.Join(w.Root, "clew", "spool")
-	for full := false; !full; {
-		a.Say(strings.Repeat("x", wire.MaxChunk))
-		a.Recorded()
-		segments, _ := filepath.Glob(filepath.Join(spool, "*.log"))
-		info, err := os.Stat(segments[len(segments)-1])
-		full = err == nil && info.Size() >= 4<<20
-	}
-	var inTheWay []string // of the next segment
-	for n := range 100 {
-		path := filepath.Join(spool, fmt.Sprintf("%020d.log.new", n))
-		if err := os.MkdirAll(filepath.Join(path, "x"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		inTheWay = append(inTheWay, path)
-	}
-	// ended lists whether each request has ended.
-	ended := func() (all []bool) {
-		state := journal.State{}
-		if raw, err := os.ReadFile(filepath.Join(w.Root, "clew", "journal.json")); err != nil || json.Unmarshal(raw, &state) != nil || state.Requests == nil {
-			return nil
-		}
-		for _, r := range state.Requests.List {
-			all = append(all, r.Ended)
-		}
-		return all
-	}
-	g := gomega.NewWithT(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	hook := pushHook(ctx, w, "t-1")
-	g.Eventually(ended, 20*time.Second, 5*time.Millisecond).Should(gomega.Equal([]bool{false}))
-	cancel()
-	<-hook
-	g.Eventually(ended, 20*time.Second, 5*time.Millisecond).Should(gomega.Equal([]bool{true}))
-	for _, path := range inTheWay {
-		if err := os.RemoveAll(path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	finish(a, d, 0)
-	if all, _ := requestsOf(w); all != nil {
-		t.Errorf("somebody is asked: %v", all)
-	}
 }
 
 // Whoever is asked sees the call without the values of Secrets, and not all of a long one.

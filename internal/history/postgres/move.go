@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,8 +22,9 @@ import (
 // there, makes it the active one and records the operation. Checkpoint 0 is the beginning
 // of the task's first branch: before the first message, including the prompt, or, for a
 // task forked with its conversation, after the last inherited message. After a move
-// there, the prompt is said again. Anew, the branch begins with no message at all. A completed operation is not repeated; its position is
-// returned. Errors: history.ErrNotFound if the task, the checkpoint or the position is
+// there, the prompt is said again. Anew, the branch begins with no message at all. Calls of tools that
+// have no answer are taken back with the conversation. A completed operation is not repeated; its
+// position is returned. Errors: history.ErrNotFound if the task, the checkpoint or the position is
 // unknown, history.ErrFenced, history.ErrLimitReached, history.ErrUnavailable.
 func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt int64, op history.MoveOperation) (history.Position, error) {
 	var result history.Position
@@ -139,8 +141,7 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 		return history.Position{}, err
 	}
 	l.branch, l.row.ActiveBranch = b, b.ID
-	// Whoever calls a tool from here on has not called it before.
-	if err := q.EndToolCalls(ctx, l.row.ID); err != nil {
+	if err := l.endToolCalls(ctx, q); err != nil {
 		return history.Position{}, err
 	}
 	after, err := logOf(b)
@@ -260,11 +261,11 @@ func (l *locked) recordOperation(ctx context.Context, q *sqlc.Queries, attempt i
 	if op.KeepPosition {
 		return nil
 	}
-	_, err = q.InsertEvents(ctx, moveEvent(l.task, attempt, op, to, at))
+	_, err = q.InsertEvents(ctx, moveEvent(l.task, attempt, op, to, at, l.withdrawn))
 	return err
 }
 
-func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position, at time.Time) sqlc.InsertEventsParams {
+func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to history.Position, at time.Time, withdrawn []string) sqlc.InsertEventsParams {
 	var row sqlc.InsertEventsParams
 	message := fmt.Sprintf("the conversation continues from message %d, on %s (%s)", to.Position, to.Branch, clean(op.Reason))
 	if to.Position == 0 {
@@ -273,7 +274,19 @@ func moveEvent(task history.Task, attempt int64, op history.MoveOperation, to hi
 	appendEvent(&row, history.Event{
 		ID: history.OperationEventID(task.UID, op.ID), Task: task, Time: at,
 		Type: history.EventTypeRewind, Reason: reasonConversationMoved, Actor: "clew",
-		Message: message, Attempt: attempt, Checkpoint: op.Checkpoint,
+		Message: message + withdrawal(withdrawn), Attempt: attempt, Checkpoint: op.Checkpoint,
 	}, nil)
 	return row
+}
+
+// withdrawal returns the end of a sentence about calls of these tools that were taken back; "" for none.
+func withdrawal(tools []string) string {
+	switch n := len(tools); n {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; the call of %s that had no answer is withdrawn", tools[0])
+	default:
+		return fmt.Sprintf("; the %d calls of tools that had no answer are withdrawn: %s", n, strings.Join(tools, ", "))
+	}
 }

@@ -20,10 +20,11 @@ import (
 )
 
 // toolCallChannel is the LISTEN/NOTIFY channel for calls of tools. The payload is the call's id, its
-// task's UID, namespace and name, and whether it was made or answered, separated by spaces.
+// task's UID, namespace and name, and whether it was made or has ended, separated by spaces.
 const toolCallChannel = "clew_tool_calls"
 
-// What the payload of a notification ends with.
+// What the payload of a notification ends with. A call that was taken back has ended as one that was
+// answered.
 const (
 	callMade     = "made"
 	callAnswered = "answered"
@@ -46,7 +47,8 @@ const lostAnswer = "The call was carried out before, and you have had the answer
 
 // CallTool returns the stored call that a wish of an agent is: the one with its key, or, without a key,
 // one with the same tool and arguments whose answer is not known to have reached the agent, and that was
-// made in the conversation as it stands, or else a new one, of which listeners are notified. It notes which answers have reached the agent before that.
+// made in the conversation as it stands, or else a new one. Listeners are notified of one that has no
+// answer, each time. It notes which answers have reached the agent before that.
 // Errors: history.ErrFenced; history.ErrNotFound if no attempt has begun; history.ErrExists if the key
 // is that of a call of another tool, or with other arguments; history.ErrUnanswered if too many calls of
 // the task are; history.ErrLimitReached if a new one exceeds a limit of the task or its namespace (see
@@ -70,8 +72,11 @@ func (s *Store) CallTool(ctx context.Context, task history.Task, attempt int64, 
 		}
 		digest := toolcall.Digest(v1alpha1.AgentTool(call.Tool), call.Arguments)
 		row, err := sameCall(ctx, q, l.row.ID, call.Key, digest)
-		if errors.Is(err, pgx.ErrNoRows) {
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
 			row, err = s.addToolCall(ctx, q, l, attempt, call, digest)
+		case err == nil && !row.Answered.Valid: // whoever carries it out may have missed it, or rest after a failure
+			err = notifyToolCall(ctx, q, row.ID, l.task, callMade)
 		}
 		if err != nil {
 			return err
@@ -100,6 +105,30 @@ func sameCall(ctx context.Context, q *sqlc.Queries, taskID int32, key, digest st
 		err = fmt.Errorf("%w: a call of %s with the id %q and other arguments", history.ErrExists, row.Tool, key)
 	}
 	return row, err
+}
+
+// endToolCalls takes back the calls of a conversation that is taken back: what was called there and has no
+// answer takes effect no more, and whoever calls a tool from here on has not called it before. One with
+// a key may be made again, under the same id.
+func (l *locked) endToolCalls(ctx context.Context, q *sqlc.Queries) error {
+	withdrawn, err := q.WithdrawToolCalls(ctx, l.row.ID)
+	if err != nil {
+		return err
+	}
+	l.withdrawn = nil
+	for _, call := range withdrawn {
+		l.withdrawn = append(l.withdrawn, call.Tool)
+		if err := notifyToolCall(ctx, q, call.ID, l.task, callAnswered); err != nil {
+			return err
+		}
+	}
+	slices.Sort(l.withdrawn)
+	if len(withdrawn) > 0 {
+		if err := q.ChargeToolCalls(ctx, l.row.ID); err != nil {
+			return err
+		}
+	}
+	return q.EndToolCalls(ctx, l.row.ID)
 }
 
 // addToolCall stores a new call of a task whose row is locked, and drops old ones.

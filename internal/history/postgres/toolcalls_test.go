@@ -146,14 +146,16 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 
 			By("moving the conversation")
 			w.moveTo("all", history.MoveOperation{Checkpoint: 1})
+			Expect(pending(ctx)).To(BeEmpty(), "what was called before takes effect no more")
+			Expect(store.ToolCall(ctx, w.task.UID, waiting.ID)).Error().To(MatchError(history.ErrNotFound))
+			Expect(store.NoteToolCall(ctx, waiting.ID, "it")).To(MatchError(history.ErrNotFound))
+			page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 100})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(page.Events).To(ContainElement(HaveField("Message", HaveSuffix("; the 2 calls of tools that had no answer are withdrawn: task_create, task_create"))))
+
 			Expect(made(ctx, create("a"))).To(And(HaveField("ID", Not(Equal(answered.ID))), HaveField("Answer", BeNil())))
 			Expect(made(ctx, create("b")).ID).NotTo(Equal(waiting.ID))
 			Expect(made(ctx, keyed).ID).To(Equal(mine.ID), "an id is good for ever")
-
-			By("carrying out what was called before")
-			Expect(pending(ctx)).To(ContainElement(waiting.ID))
-			answer(ctx, waiting.ID, "it is made")
-			Expect(store.ToolCall(ctx, w.task.UID, waiting.ID)).To(HaveField("Answer.Text", "it is made"))
 		})
 
 		It("have the same id again after they were lost, with the agent's id or that of the wish, but not without", func(ctx SpecContext) {
@@ -201,7 +203,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		Expect(store.NoteToolCall(ctx, call.ID, "it")).To(MatchError(history.ErrNotFound))
 	})
 
-	It("are one entry of the timeline each, whoever tells of them first", func(ctx SpecContext) {
+	It("are one entry of the timeline each, as the manager tells it, whoever tells of them first", func(ctx SpecContext) {
 		tells := func(id, message, delivered string) history.Record {
 			details := map[string]string{history.ToolCallAbout: id}
 			if delivered != "" {
@@ -216,8 +218,11 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		}
 		answered("one")
 		w.append(tells("one", "not delivered", ""), tells("one", "delivered", "one"))
-		w.append(tells("two", "the daemon tells of two", ""), tells("two", "delivered", "two"))
+		w.append(tells("two", "the agent called task_list, and nothing else", ""), tells("two", "delivered", "two"))
 		answered("two")
+		answered("two")
+		w.append(tells("two", "the agent called task_list once more", ""))
+		w.append(tells("three", "what the manager told of three was lost", ""))
 		w.append(history.Record{Event: &history.DaemonEvent{Reason: "ToolCalled", Message: "of no call"}}, history.Record{Event: &history.DaemonEvent{Reason: "ToolCalled", Message: "of no call"}})
 		w.append(history.Record{Event: &history.DaemonEvent{Reason: "RiskyToolCalled", Message: "another event", Details: map[string]string{history.ToolCallAbout: "one"}}})
 		page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 100})
@@ -226,7 +231,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		for _, e := range page.Events {
 			messages = append(messages, e.Message)
 		}
-		Expect(messages).To(ConsistOf("the manager tells of one", "the daemon tells of two", "of no call", "of no call", "another event"))
+		Expect(messages).To(ConsistOf("the manager tells of one", "the manager tells of two", "what the manager told of three was lost", "of no call", "of no call", "another event"))
 	})
 
 	It("are refused to attempts that are over, and to tasks that have not begun", func(ctx SpecContext) {
@@ -283,7 +288,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		Expect(made(ctx, create("a")).ID).NotTo(Equal(call.ID))
 	})
 
-	It("are announced when they are made and when they are answered, and no more often", func(ctx SpecContext) {
+	It("are announced each time when they are made, and once when they are answered or taken back", func(ctx SpecContext) {
 		listening, cancel := context.WithCancel(ctx)
 		notified, ended := make(chan history.ToolCallNotification, 10), make(chan error, 1)
 		go func() {
@@ -297,11 +302,15 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		call := made(ctx, create("a"))
 		expect(history.ToolCallNotification{Task: w.task, ID: call.ID})
 		made(ctx, create("a"))
+		expect(history.ToolCallNotification{Task: w.task, ID: call.ID}) // whoever has missed it learns of it
 		answer(ctx, call.ID, "it is made")
 		expect(history.ToolCallNotification{Task: w.task, ID: call.ID, Answered: true})
 		answer(ctx, call.ID, "another answer")
+		made(ctx, create("a"))
 		next := made(ctx, create("b"))
 		expect(history.ToolCallNotification{Task: w.task, ID: next.ID})
+		w.moveTo("back", history.MoveOperation{})
+		expect(history.ToolCallNotification{Task: w.task, ID: next.ID, Answered: true})
 		cancel()
 		Eventually(ended).WithTimeout(20 * time.Second).Should(Receive(MatchError(context.Canceled)))
 	})

@@ -105,16 +105,28 @@ func (b *Board) put(uid types.UID, answers []gateway.Answer) {
 func (b *Board) Watch(ctx context.Context, informers cache.Informers) error {
 	informer, err := informers.GetInformer(ctx, &v1alpha1.Task{}, cache.BlockUntilSynced(false))
 	if err == nil {
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(object any) { b.handle(object, b.Set) },
-			UpdateFunc: func(_, object any) { b.handle(object, b.Set) },
-			DeleteFunc: func(object any) { b.handle(object, b.Remove) },
-		})
+		_, err = informer.AddEventHandler(b.Handler())
 	}
 	if err != nil {
 		return fmt.Errorf("watch the Tasks' answers to requests: %w", err)
 	}
 	return nil
+}
+
+// Handler returns the handler of the events of Tasks. One that was replaced under its name while the watch
+// was away is told of as an update.
+func (b *Board) Handler() toolscache.ResourceEventHandler {
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(object any) { b.handle(object, b.Set) },
+		UpdateFunc: func(old, object any) {
+			was, isTask := old.(*v1alpha1.Task)
+			if is, ok := object.(*v1alpha1.Task); ok && isTask && is.UID != was.UID {
+				b.Remove(was)
+			}
+			b.handle(object, b.Set)
+		},
+		DeleteFunc: func(object any) { b.handle(object, b.Remove) },
+	}
 }
 
 func (b *Board) handle(object any, what func(*v1alpha1.Task)) {

@@ -48,6 +48,22 @@ func TestAnswersOfCallsThatWait(t *testing.T) {
 	}
 }
 
+// TestATaskThatWasReplacedHasNoAnswers: while the watch was away, nobody tells of its deletion.
+func TestATaskThatWasReplacedHasNoAnswers(t *testing.T) {
+	board := approvals.New()
+	was := task(request("approved", v1alpha1.WaitCall, v1alpha1.AnswerApprove))
+	board.Handler().OnAdd(was, false)
+	if got := board.Answers("uid-of-a"); len(got) != 1 {
+		t.Fatalf("answers: %v", got)
+	}
+	next := task()
+	next.UID = "another"
+	board.Handler().OnUpdate(was, next)
+	if left := board.Answers("uid-of-a"); len(left) != 0 {
+		t.Errorf("answers of a task that is gone: %v", left)
+	}
+}
+
 func TestOnlyAnswersAreAnnounced(t *testing.T) {
 	board := approvals.New()
 	announced := func(change *v1alpha1.Task) bool {

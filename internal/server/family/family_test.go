@@ -189,6 +189,19 @@ func TestAnAgentLearnsOfItsOwnTasksOnly(t *testing.T) {
 	}
 }
 
+// TestATaskThatWasReplacedUnderItsNameIsGone: while the watch was away, nobody tells of its deletion.
+func TestATaskThatWasReplacedUnderItsNameIsGone(t *testing.T) {
+	was := child("x", works)
+	w := newWorld(t, was)
+	next := child("x", completes)
+	next.UID = "another"
+	w.handler().OnUpdate(was, next)
+	var data struct{ Tasks []item }
+	w.g.Expect(json.Unmarshal(w.ask(t.Context(), v1alpha1.ToolTaskList, toolcall.ListInput{}).Data, &data)).To(gomega.Succeed())
+	w.g.Expect(data.Tasks).To(gomega.HaveLen(1))
+	w.tells(w.ask(t.Context(), v1alpha1.ToolTaskWait, toolcall.WaitInput{}), "of 1, 1 completed")
+}
+
 func TestNothingIsSaidBeforeAllTasksAreKnown(t *testing.T) {
 	w := newWorld(t)
 	w.Known(func() bool { return false })

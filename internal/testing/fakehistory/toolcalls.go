@@ -15,6 +15,31 @@ func (s *Store) Call(task history.Task, tool, arguments string) string {
 	s.mu.Lock()
 	id := fmt.Sprintf("call-%04d", len(s.calls)+1)
 	s.calls = append(s.calls, history.ToolCall{ID: id, Task: task, Attempt: 1, Tool: tool, Arguments: []byte(arguments), Made: time.Now()})
+	s.mu.Unlock()
+	s.tell(history.ToolCallNotification{Task: task, ID: id})
+	return id
+}
+
+// TakeBackCalls removes the calls of a task that have no answer, as when its conversation is taken back,
+// and tells those who listen.
+func (s *Store) TakeBackCalls(task history.Task) {
+	s.mu.Lock()
+	var ended []string
+	for i := range s.calls {
+		if c := &s.calls[i]; c.Task == task && c.Answer == nil {
+			ended = append(ended, c.ID)
+			c.ID, c.Answer = "", &toolcall.Answer{} // the others keep their places
+		}
+	}
+	s.mu.Unlock()
+	for _, id := range ended {
+		s.tell(history.ToolCallNotification{Task: task, ID: id, Answered: true})
+	}
+}
+
+// tell notifies those who listen, unless the store is down.
+func (s *Store) tell(n history.ToolCallNotification) {
+	s.mu.Lock()
 	var listeners []func(history.ToolCallNotification)
 	if !s.down {
 		for _, l := range s.callListeners {
@@ -23,9 +48,8 @@ func (s *Store) Call(task history.Task, tool, arguments string) string {
 	}
 	s.mu.Unlock()
 	for _, l := range listeners {
-		l(history.ToolCallNotification{Task: task, ID: id})
+		l(n)
 	}
-	return id
 }
 
 // ToolCall implements the controllers' stores.

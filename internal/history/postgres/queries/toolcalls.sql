@@ -5,6 +5,10 @@ UPDATE tool_calls SET delivered = now(), arguments = '',
     answer = CASE WHEN answered IS NULL THEN @lost::text ELSE answer END, answered = coalesce(answered, now())
 WHERE task_id = @task_id AND id = ANY (@ids::text[]) AND delivered IS NULL;
 
+-- name: WithdrawToolCalls :many
+-- The conversation in which they were made is taken back before they were answered.
+DELETE FROM tool_calls WHERE task_id = @task_id AND answered IS NULL RETURNING id, tool;
+
 -- name: EndToolCalls :exec
 -- The conversation in which they were made is taken back.
 UPDATE tool_calls SET delivered = now() WHERE task_id = @task_id AND delivered IS NULL;

@@ -375,3 +375,33 @@ func (q *Queries) UndeliveredToolCall(ctx context.Context, arg UndeliveredToolCa
 	)
 	return i, err
 }
+
+const withdrawToolCalls = `-- name: WithdrawToolCalls :many
+DELETE FROM tool_calls WHERE task_id = $1 AND answered IS NULL RETURNING id, tool
+`
+
+type WithdrawToolCallsRow struct {
+	ID   string
+	Tool string
+}
+
+// The conversation in which they were made is taken back before they were answered.
+func (q *Queries) WithdrawToolCalls(ctx context.Context, taskID int32) ([]WithdrawToolCallsRow, error) {
+	rows, err := q.db.Query(ctx, withdrawToolCalls, taskID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []WithdrawToolCallsRow
+	for rows.Next() {
+		var i WithdrawToolCallsRow
+		if err := rows.Scan(&i.ID, &i.Tool); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
