@@ -13,7 +13,8 @@ const (
 	AttemptCompleted AttemptOutcome = "Completed"
 	// AttemptAgentFailed: the agent ended with an exit code other than 0.
 	AttemptAgentFailed AttemptOutcome = "AgentFailed"
-	// AttemptSuspended: stopped because operatingMode was set to Suspended.
+	// AttemptSuspended: stopped because operatingMode was set to Suspended, or because the parent has begun
+	// its phase again.
 	AttemptSuspended AttemptOutcome = "Suspended"
 	// AttemptLimitReached: the agent was stopped, since a limit of the spec was reached. The attempt's
 	// reason says which.

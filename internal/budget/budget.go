@@ -75,6 +75,21 @@ func (a Amounts) AtLeast(b Amounts) Amounts {
 	}
 }
 
+// Beyond returns by how much each amount exceeds another one; 0 for one that does not.
+func (a Amounts) Beyond(b Amounts) Amounts {
+	more := func(x, y int64) int64 { return max(within(x)-within(y), 0) }
+	return Amounts{
+		more(a.InputTokens, b.InputTokens), more(a.OutputTokens, b.OutputTokens), more(a.CostMicroUSD, b.CostMicroUSD),
+		more(a.ToolCalls, b.ToolCalls), more(a.Checkpoints, b.Checkpoints),
+	}
+}
+
+// Lacks reports whether a sum lacks something that it had when it was b. An agent may correct a cost, and
+// nothing else ever falls.
+func (a Amounts) Lacks(b Amounts) bool {
+	return a.InputTokens < b.InputTokens || a.OutputTokens < b.OutputTokens || a.ToolCalls < b.ToolCalls || a.Checkpoints < b.Checkpoints
+}
+
 // Used returns what one report says that a model was used for: no negative tokens, and no more than one
 // can be of. Whoever writes a report may have made it up.
 func Used(inputTokens, outputTokens, costMicroUSD int64) Amounts {

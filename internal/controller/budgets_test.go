@@ -75,6 +75,17 @@ var _ = Describe("a task with a budget", func() {
 		}))
 	})
 
+	It("has spent what it had when the history goes back to an older copy", func() {
+		w := newWorld()
+		w.running("work", builders.ToolCallBudget(10))
+		w.store.Begin(w.id("work"), 1)
+		w.store.SetSpent(w.id("work"), budget.Amounts{ToolCalls: 8})
+		w.Eventually(w.current).WithArguments("work").Should(HaveField("Status.Spent", HaveValue(HaveField("ToolCalls", int64(8)))))
+		w.store.SetSpent(w.id("work"), budget.Amounts{ToolCalls: 3})
+		w.Eventually(func() (history.Spending, error) { return w.store.Spending(w.ctx, w.id("work"), "") }).Should(HaveField("Spent.ToolCalls", int64(8)))
+		w.Expect(w.task("work").Status.Spent.ToolCalls).To(Equal(int64(8)))
+	})
+
 	It("is stopped by the manager if its daemon does not do it, also when the budget is lowered", func() {
 		w := newWorld()
 		w.budgetGrace = 300 * time.Millisecond

@@ -22,6 +22,8 @@ type NewToolCall struct {
 	Arguments []byte
 	// Key was given by the agent; empty for none.
 	Key string
+	// WishID makes the id of a call without a key the same again after it was lost; empty if nothing does.
+	WishID string
 	// Delivered are ids of calls whose answers have reached the agent.
 	Delivered []string
 }

@@ -54,17 +54,20 @@ func (d *decision) followRequests() {
 // that the daemon reports no longer was answered, or its call was given up. While the list is full,
 // further ones wait unlisted: taking one off that waits would lose its answer.
 func (d *decision) noteRequests(steps *int) {
-	a, state := d.active(), d.o.History.State
-	if a == nil || !d.o.History.Known || state.Attempt != a.Number || d.behind() {
+	a, state, behind := d.active(), d.o.History.State, d.behind()
+	if a == nil || !d.o.History.Known || state.Attempt != a.Number {
 		return
 	}
 	d.dropRequests(func(r v1alpha1.ToolRequest) bool {
-		return r.Attempt == a.Number && r.Waits == v1alpha1.WaitCall &&
+		return !behind && r.Attempt == a.Number && r.Waits == v1alpha1.WaitCall &&
 			!slices.ContainsFunc(state.Requests, func(q history.ToolRequest) bool { return q.ID == r.ID })
 	})
 	for _, q := range state.Requests {
 		if *steps == 0 || len(d.s.Requests) >= v1alpha1.MaxRequests {
 			return
+		}
+		if behind && !q.StopsAgent {
+			continue // it may have ended since
 		}
 		if q.Attempt == a.Number && requestID.MatchString(q.ID) && findRequest(d.s.Requests, q.ID) == nil {
 			d.addRequest(q)
@@ -265,21 +268,39 @@ func (d *decision) approvalMessage(open []v1alpha1.ToolRequest) string {
 		first.Tool, first.ID, more, d.task.Name, first.ID, first.Deadline.UTC().Format(time.RFC3339))
 }
 
-// withdrawRewound withdraws the requests for which the agent was stopped when the task is rewound: the
-// rewind takes their calls back.
+// withdrawRewound withdraws the requests for which the agent was stopped when the task is rewound.
 func (d *decision) withdrawRewound() {
 	if d.rewinding() {
-		d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask })
+		d.withdrawStopped()
 	}
 }
 
-// forgetTold forgets the answers that the agent of the active attempt was told when it started.
-func (d *decision) forgetTold(a *v1alpha1.Attempt) {
-	if a.AgentStartTime != nil {
-		d.dropRequests(func(r v1alpha1.ToolRequest) bool {
-			return r.Answer != nil && r.Waits == v1alpha1.WaitTask && r.Attempt < a.Number
-		})
+// withdrawStopped withdraws the requests for which the agent was stopped, also those that have their
+// answer: the task goes back, which takes their calls back.
+func (d *decision) withdrawStopped() {
+	d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask })
+}
+
+// forgetTold forgets the requests for which an agent was stopped before one that has begun since, as status
+// or history show: that one was told the answers, which are good for it alone. Nobody may have seen its
+// pod, and a status that was restored from an older copy may not even have the answers.
+func (d *decision) forgetTold() {
+	begun := d.o.History.State.AgentAttempt
+	for _, a := range d.s.Attempts {
+		if a.AgentStartTime != nil {
+			begun = max(begun, a.Number)
+		}
 	}
+	d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask && r.Attempt < begun })
+}
+
+// answersBlocker returns why no agent can be told the answers that there are; nil if it can. Waiting costs
+// nothing: without the history store no pod can be prepared either.
+func (d *decision) answersBlocker() *Blocker {
+	if d.o.History.Known || len(d.answers()) == 0 {
+		return nil
+	}
+	return &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which knows whether an agent was told the answers to its calls"}
 }
 
 // answers returns what the agent of the next pod is told about calls for which it was stopped.

@@ -63,7 +63,6 @@ func (d *decision) followAttempt() {
 		d.markPrepared(a, v)
 	}
 	d.noteAgentStart(a, v)
-	d.forgetTold(a)
 	e, deadline := d.ending(a, v)
 	if e == nil {
 		e = d.nodeEnding(a, v)
@@ -159,6 +158,8 @@ func (d *decision) goneEnding(a *v1alpha1.Attempt) ending {
 // missed.
 func (d *decision) lostEnding(a *v1alpha1.Attempt, message string) ending {
 	switch {
+	case a.Reason == v1alpha1.ReasonPhaseRestarted:
+		return ending{outcome: v1alpha1.AttemptSuspended, reason: a.Reason}
 	case a.Reason == v1alpha1.ReasonSuspending, a.Reason == "" && d.suspended() && !d.rewinding():
 		return ending{outcome: v1alpha1.AttemptSuspended, reason: v1alpha1.ReasonSuspending}
 	case isLimit(a.Reason) && a.AgentStartTime != nil:
@@ -251,6 +252,10 @@ func (d *decision) end(a *v1alpha1.Attempt, e ending) {
 		d.s.RateLimit = nil
 		d.addEntry(v1alpha1.EventTaskCompleted, clew, e.message)
 	case v1alpha1.AttemptSuspended:
+		if e.reason == v1alpha1.ReasonPhaseRestarted { // whoever has begun the phase again is in the entry before
+			d.addEntry(v1alpha1.EventTaskSuspended, clew, "the task has stopped, since its parent has begun its phase again; its work is kept")
+			break
+		}
 		d.addEntry(v1alpha1.EventTaskSuspended, actorOf(d.modeRequester()), suspendedMessage)
 	case v1alpha1.AttemptLimitReached:
 		entry, _ := limitEntry(e.reason)

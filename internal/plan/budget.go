@@ -83,12 +83,30 @@ func ownBudgetExceeded(task *v1alpha1.Task) *budget.Use {
 }
 
 // spent returns what the task has spent: by the history or, while that cannot be asked or was put back to
-// an older copy, by the status.
+// an older copy, by the status. What a history has lost for good is still spent.
 func (d *decision) spent() budget.Amounts {
-	if h := d.o.History; h.Known && !h.Deleted && !d.behind() {
+	known := budget.Amounts(ptr.Deref(d.s.Spent, v1alpha1.Spent{}))
+	switch h := d.o.History; {
+	case !h.Known, h.Deleted, d.behind():
+		return known
+	case h.State.Spent.Lacks(known):
+		return h.State.Spent.AtLeast(known)
+	default:
 		return h.State.Spent
 	}
-	return budget.Amounts(ptr.Deref(d.s.Spent, v1alpha1.Spent{}))
+}
+
+// recallSpending has the history count what the status knows to be spent, if it was put back to an older
+// copy and has lost some of that: daemons, and the task's contract and namespace, go by the history. It is told
+// at once, since no pod may ever send that again; what is sent again then counts no more.
+func (d *decision) recallSpending() {
+	h, known := d.o.History, budget.Amounts(ptr.Deref(d.old.Spent, v1alpha1.Spent{}))
+	known.Checkpoints = 0 // the history counts those that it has
+	if !h.Known || h.Deleted || h.ContinuedBy != "" || h.State.Attempt == 0 || !h.State.Spent.Lacks(known) {
+		return
+	}
+	d.plan.LostSpending = &LostSpending{Spent: known, Through: d.old.RecordSequence}
+	d.requeue(d.o.Limits.ProblemGrace)
 }
 
 // budgetGraceOver notes since when a budget is known to be spent while the agent of the active attempt

@@ -195,6 +195,63 @@ func TestWhatWasSpentStaysSpentWhenTheHistoryGoesBack(t *testing.T) {
 	}
 }
 
+// recall makes the history count what it has lost.
+func (s *scene) recall(lost *LostSpending) {
+	if lost != nil {
+		s.o.History.State.Spent = s.o.History.State.Spent.AtLeast(lost.Spent)
+	}
+}
+
+// It is so as well once the history has got as far again, with gaps where it has lost records for good.
+func TestWhatWasSpentStaysSpentWhenTheHistoryHasLostRecords(t *testing.T) {
+	lost := func(t *testing.T, through int64) *scene {
+		s := spentTask(t)
+		s.o.History.State.Attempt, s.o.History.State.LastSequence = 1, 50
+		s.record(v1alpha1.TriggerInterval)
+		s.after(time.Minute).change(builders.BackoffLimit(4)).step()
+		s.o.History.State.LastSequence, s.o.History.State.Spent = through, budget.Amounts{ToolCalls: 3}
+		return s
+	}
+	for name, through := range map[string]int64{"behind": 20, "as far as the status": 50, "further": 60} {
+		t.Run(name, func(t *testing.T) {
+			s := lost(t, through)
+			want := LostSpending{Spent: budget.Amounts{ToolCalls: 10}, Through: 50}
+			if got := Decide(s.o, s.now).LostSpending; got == nil || *got != want {
+				t.Errorf("the history is to count %+v again, want %+v", got, want)
+			}
+			s.change(builders.Resume("on")).step()
+			s.wantOperation(s.status().Resume, "on", v1alpha1.OperationRefused, v1alpha1.ReasonInvalidOperation)
+			if got := s.status().Spent.ToolCalls; got != 10 {
+				t.Errorf("%d calls are spent, want 10", got)
+			}
+			if again := Decide(s.o, s.now).LostSpending; again != nil {
+				t.Errorf("the history is to count %+v once more", again)
+			}
+		})
+	}
+	t.Run("which had not begun the task", func(t *testing.T) {
+		s := lost(t, 0)
+		s.o.History.State.Attempt = 0
+		if got := Decide(s.o, s.now).LostSpending; got != nil {
+			t.Errorf("the history is to count %+v of a task that it does not know", got)
+		}
+	})
+}
+
+// An agent corrects an estimate of its own.
+func TestACostThatIsCorrectedIsNotLost(t *testing.T) {
+	s := running(t)
+	s.o.History.State.Attempt, s.o.History.State.Spent = 1, budget.Amounts{InputTokens: 5, CostMicroUSD: 70}
+	s.record(v1alpha1.TriggerInterval)
+	s.after(time.Minute).step()
+	s.o.History.State.Spent.CostMicroUSD = 40
+	s.record(v1alpha1.TriggerInterval)
+	s.after(time.Minute).step()
+	if got := s.status().Spent.CostMicroUSD; got != 40 {
+		t.Errorf("the cost is %d, want 40", got)
+	}
+}
+
 func TestATaskThatHasYetToStartWaitsForItsContractsBudget(t *testing.T) {
 	s := newScene(t).shares(budget.OfContract, 100, 100)
 	s.step()

@@ -23,9 +23,16 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) (e *ending, dead
 		d.applyPolicy(e, v1alpha1.AgentFailureReason(e.reason))
 		return e, time.Time{}
 	}
-	if !d.o.History.Known {
-		if deadline := v.agent.FinishedAt.Add(d.o.Limits.RecordWait); d.now.Before(deadline) {
+	known, stops := d.o.History.Known, d.stopsAtCalls()
+	if !known || stops && d.behind() {
+		switch deadline := v.agent.FinishedAt.Add(d.o.Limits.RecordWait); {
+		case d.now.Before(deadline):
 			return nil, deadline
+		case !stops:
+		case !known: // no other attempt could start either
+			return nil, time.Time{}
+		default: // the next pod sends again what the store lacks
+			return ptr.To(d.lostEnding(a, "the history store was restored from an older copy, and it is not known whether the agent was stopped at a call")), time.Time{}
 		}
 	}
 	if why := d.endedByDaemon(a); why != "" {
@@ -39,6 +46,15 @@ func (d *decision) agentEnding(a *v1alpha1.Attempt, v *podView) (e *ending, dead
 		return &ending{outcome: v1alpha1.AttemptLimitReached, reason: v1alpha1.ReasonBudgetExceeded, message: end.Message}, time.Time{}
 	}
 	return d.reportedEnding(code, v.agent.Reason, end), time.Time{}
+}
+
+// stopsAtCalls reports whether rules of the task have its agent stopped at some calls, as they do with one
+// that has no hooks. That it was is no failure, and only the history knows it.
+func (d *decision) stopsAtCalls() bool {
+	adapter, err := agent.For(d.task.Spec.Agent.Type)
+	return err == nil && !adapter.AsksBeforeTools() && slices.ContainsFunc(d.task.Spec.CheckpointPolicy.BeforeRiskyTools, func(r v1alpha1.RiskyToolPattern) bool {
+		return r.Action == v1alpha1.RiskyToolAsk || r.Action == v1alpha1.RiskyToolDeny
+	})
 }
 
 // endedByDaemon returns why the sidecar itself ended the agent of this attempt, which is

@@ -337,6 +337,8 @@ type Plan struct {
 	InspectDurable bool
 	// InspectResults asks for Observed.Results, right before an attempt starts that needs them.
 	InspectResults bool
+	// LostSpending is what the history is to count again; nil for nothing.
+	LostSpending *LostSpending
 	// Verify is the checkpoint to be verified soon, for a release of the volume; nil for none.
 	Verify *Verification
 	// GrowClaim is a larger size for the task's claim, after the status was written; nil for none.
@@ -391,7 +393,14 @@ type Plan struct {
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
 	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil ||
-		p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask || p.RequestStart != nil
+		p.LostSpending != nil || p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask || p.RequestStart != nil
+}
+
+// LostSpending is what a task has spent by its records through a sequence, some of which the history has
+// lost.
+type LostSpending struct {
+	Spent   budget.Amounts
+	Through int64
 }
 
 // Verification asks for a checkpoint to be verified.

@@ -109,10 +109,25 @@ func (d *decision) catchUpResume(attempt int64) {
 	case r != nil && !handled(d.s, daemonapi.OperationResume, r.ID) && d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
 		d.markHandled(daemonapi.OperationResume, r.ID)
 		d.s.Resume = d.newOperation(r.ID, d.resumeRequester())
+		d.recallPhase(r)
 	default:
 		return
 	}
 	d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", endedUnlisted(attempt))
+	if d.s.Resume.Phase != "" {
+		d.restarted(d.s.Resume)
+	}
+}
+
+// recallPhase notes in the status of a resume that was carried out which phase it has begun again, so that
+// contract and children follow it.
+func (d *decision) recallPhase(r *v1alpha1.Resume) {
+	if r.Mode != v1alpha1.ResumeRestartPhase {
+		return
+	}
+	if start, b := phaseStart(d.task, d.s.Contract, r); b == nil {
+		d.s.Resume.Phase, d.s.Resume.ToCheckpoint = start.Phase, start.Start()
+	}
 }
 
 // newOperation returns the status of an operation that the status does not list yet.

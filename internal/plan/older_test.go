@@ -142,6 +142,38 @@ func TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed(t *testin
 	})
 }
 
+// TestAPhaseThatBeganAgainAfterTheBackupOfTheStatusIsFollowed: the supervisor's conversation and files are
+// back at its start, so its contract is in that phase and its children stop, as if nothing had been put back.
+func TestAPhaseThatBeganAgainAfterTheBackupOfTheStatusIsFollowed(t *testing.T) {
+	for name, accepted := range map[string]bool{"a resume that had not been accepted": false, "a resume that was in progress": true} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := supervising(t)
+			s.o.Children = []v1alpha1.Task{childIn("busy", metav1.ConditionUnknown, v1alpha1.ReasonRunning)}
+			s.knows(1).after(time.Minute).change(restart("again", v1alpha1.PhaseResearch))
+			if accepted {
+				s.step()
+				s.wantStarted(2)
+			}
+			s.o.History.State.Attempt = 2
+			s.o.History.State.CompletedOperations = []string{daemonapi.OperationKey(daemonapi.OperationResume, "again")}
+			s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 2, ExitCode: 3, Message: "the model is away"}
+			if accepted { // the copy is of before the attempt, and has the resume in progress
+				s.o.Task.Status.Attempts, s.o.Task.Status.Resume.Attempt = s.o.Task.Status.Attempts[:1], 0
+			}
+			s.o.Pods = nil
+			s.managerRestarts().step()
+			s.wantOperation(s.status().Resume, "again", v1alpha1.OperationCompleted, "")
+			contract := s.status().Contract
+			g.Expect(contract.Restart).NotTo(gomega.BeNil(), "the children are not told")
+			g.Expect(contract.Restart.ID).To(gomega.Equal("again"))
+			g.Expect(contract.Phase).To(gomega.Equal(v1alpha1.PhaseResearch))
+			g.Expect(enteredPhases(contract)).To(gomega.Equal([]string{v1alpha1.PhaseResearch}))
+			s.wantMessage(s.lastEntry(v1alpha1.EventPhaseChanged).Message, "begins phase Research again, from checkpoint 1", "its child busy")
+		})
+	}
+}
+
 // TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused: the volume has the id as
 // completed, so its prompt would be ignored.
 func TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused(t *testing.T) {

@@ -49,6 +49,12 @@ func (d *decision) rewindPending() bool {
 	return d.s.Rewind != nil && d.s.Rewind.State == v1alpha1.OperationPending && !d.behind()
 }
 
+// resumePending reports whether the resume in the spec was seen, and waits until it can be decided on.
+func (d *decision) resumePending() bool {
+	r, s := d.task.Spec.Resume, d.s.Resume
+	return r != nil && s != nil && r.ID == s.ID && s.State == v1alpha1.OperationPending
+}
+
 // overtakeBlocker returns why a rewind cannot begin yet that overtakes a resume; nil if it can.
 // Waiting costs nothing: without the history store no pod can be prepared either.
 func (d *decision) overtakeBlocker() *Blocker {

@@ -119,8 +119,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return v1alpha1.ReasonNodeUnreachable, d.awayMessage(a, v)
 	case v != nil && v.pod.Spec.NodeName == "" && d.waiting != nil:
 		return d.waiting.Reason, d.waiting.Message
-	case a.Reason == v1alpha1.ReasonSuspending:
-		return a.Reason, "the agent is being stopped with a checkpoint"
+	case isSuspension(a.Reason):
+		return v1alpha1.ReasonSuspending, "the agent is being stopped with a checkpoint"
 	case a.Reason == v1alpha1.ReasonRewinding:
 		return a.Reason, "the agent is being stopped before the rewind"
 	case isLimit(a.Reason):
@@ -155,6 +155,8 @@ func (d *decision) agentActivity(v *podView) (reason, message string) {
 		return v1alpha1.ReasonWaitingForApproval, d.approvalMessage(d.openRequests())
 	case v.agentRuns:
 		return v1alpha1.ReasonRunning, "the agent is running"
+	case v.agent != nil && !d.o.History.Known:
+		return v1alpha1.ReasonHistoryUnavailable, "the agent has ended: what follows is decided when the history store, which knows why, can be reached"
 	}
 	return v1alpha1.ReasonPreparing, workspaceIsPrepared
 }
@@ -168,7 +170,7 @@ func (d *decision) graceEnd(v *podView) time.Time {
 // requeueAfterGrace requeues for the end of the grace period of a new pod with a problem.
 func (d *decision) requeueAfterGrace() {
 	a := d.active()
-	if a == nil || a.Reason == v1alpha1.ReasonSuspending || a.Reason == v1alpha1.ReasonRewinding || isLimit(a.Reason) {
+	if a == nil || isSuspension(a.Reason) || a.Reason == v1alpha1.ReasonRewinding || isLimit(a.Reason) {
 		return
 	}
 	if v := d.views[a.Number]; v != nil && v.problem != nil && d.now.Before(d.graceEnd(v)) {

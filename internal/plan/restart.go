@@ -11,6 +11,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/quote"
 )
 
@@ -175,11 +176,38 @@ func (d *decision) followRestart() {
 	next.FollowedRestart = restart.ID
 	d.s.Parent = &next
 	made := d.task.CreationTimestamp
-	if restart.Time == nil || restart.Time.Before(&made) || d.settled() != nil {
+	if restart.Time == nil || restart.Time.Before(&made) || d.settled() != nil && !d.continues() {
 		return
 	}
 	next.StoppedBy = restart.ID
 	d.addEntry(v1alpha1.EventStoppedByParent, actorOf(restart.RequestedBy), d.stoppedMessage())
+	if r := d.task.Spec.Resume; d.resumePending() {
+		d.markHandled(daemonapi.OperationResume, r.ID)
+		d.failStoppedResume()
+	}
+}
+
+// continues reports whether a resume is to be carried out, whatever the task has come to before.
+func (d *decision) continues() bool { return d.resuming() || d.resumePending() }
+
+// dropStoppedResume closes the resume in progress of a task that its parent has stopped: it was requested
+// in the try that was given up. Its last pod, which is gone, may have carried it out unseen.
+func (d *decision) dropStoppedResume() {
+	if !d.stoppedByParent() || !d.resuming() || d.active() != nil || !d.o.History.Known {
+		return
+	}
+	if d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, d.s.Resume.ID)) {
+		d.completeResume(daemonapi.PrepareResult{})
+		return
+	}
+	d.failStoppedResume()
+}
+
+// failStoppedResume closes a resume that is not carried out since the parent has stopped the task.
+func (d *decision) failStoppedResume() {
+	message := fmt.Sprintf("the parent %s has begun its phase again before it was carried out: request it again with a new id", d.s.Parent.Name)
+	d.closeOperation(d.s.Resume, v1alpha1.OperationFailed, v1alpha1.ReasonPhaseRestarted, message)
+	d.addEntry(v1alpha1.EventOperationFailed, clew, fmt.Sprintf("resume %s failed (%s): %s", d.s.Resume.ID, v1alpha1.ReasonPhaseRestarted, message))
 }
 
 // stoppedByParent reports whether a resume of the parent has stopped the task.

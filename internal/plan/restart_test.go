@@ -230,7 +230,8 @@ func runningChild(t *testing.T) *scene {
 
 func TestAnUnchildInStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
 	s := runningChild(t)
-	s.after(time.Minute)
+	s.o.Stamped = true
+	s.after(time.Minute).change(func(t *v1alpha1.Task) { t.Spec.RequestedBy = &v1alpha1.TaskRequesters{OperatingMode: "grace"} })
 	s.o.Parent.Task = parentRestarts("again", s.now)
 	s.step()
 	s.wantState(v1alpha1.ReasonSuspending)
@@ -239,6 +240,12 @@ func TestAnUnchildInStopsWhenItsParentsPhaseBeginsAgain(t *testing.T) {
 	s.wantStatus(v1alpha1.TaskSucceeded, metav1.ConditionUnknown, v1alpha1.ReasonPhaseRestarted, "lead", "resume it")
 	if e := s.lastEntry(v1alpha1.EventStoppedByParent); e.Actor != "ada" {
 		t.Errorf("the entry is %+v", e)
+	}
+	if e := s.lastEntry(v1alpha1.EventTaskSuspended); e.Actor != Clew || !strings.Contains(e.Message, "its parent has begun its phase again") {
+		t.Errorf("the entry about its end is %+v", e)
+	}
+	if got := s.lastAttempt(); got.Outcome != v1alpha1.AttemptSuspended || got.Reason != v1alpha1.ReasonPhaseRestarted {
+		t.Errorf("its attempt has ended with %s, %s", got.Outcome, got.Reason)
 	}
 	if s.o.Task.Spec.OperatingMode == v1alpha1.OperatingModeSuspended {
 		t.Error("the spec was changed")
@@ -292,6 +299,94 @@ func TestAChildThatWaitsStopsToo(t *testing.T) {
 	s.wantState(v1alpha1.ReasonPhaseRestarted)
 	s.change(builders.Resume("go-on")).step()
 	s.wantStarted(1)
+}
+
+// resumedWith requests that a task goes on with a prompt.
+func resumedWith(id, prompt string) builders.TaskOption {
+	return func(t *v1alpha1.Task) {
+		builders.Resume(id)(t)
+		t.Spec.Resume.Prompt = prompt
+	}
+}
+
+// A resume of the try that was given up must not be carried out once there is a place for it.
+func TestAChildWhoseResumeWaitsStops(t *testing.T) {
+	ended := func(t *testing.T) *scene {
+		s := runningChild(t)
+		s.record(v1alpha1.TriggerCompletion)
+		s.agentExits(0)
+		s.podFinishes()
+		return s
+	}
+	suspended := func(t *testing.T) *scene {
+		s := runningChild(t)
+		s.change(builders.Suspended).step()
+		s.podGone()
+		return s.change(builders.Running)
+	}
+	full := func(s *scene) {
+		s.o.Queue = Queue{Waits: true, Limited: true, OfParent: true, MaximumOfParent: 1, Parent: "lead"}
+	}
+	unknown := func(s *scene) { s.o.History.Known = false }
+	for name, c := range map[string]struct {
+		scene      func(*testing.T) *scene
+		inTheWay   func(*scene)
+		checkpoint *int64
+		waits      v1alpha1.OperationState
+		state      string
+	}{
+		"for a place, after it had completed":     {ended, full, nil, v1alpha1.OperationInProgress, v1alpha1.ReasonCompleted},
+		"for a place, after a suspension":         {suspended, full, nil, v1alpha1.OperationInProgress, v1alpha1.ReasonPhaseRestarted},
+		"for the history, after it had completed": {ended, unknown, ptr.To[int64](1), v1alpha1.OperationPending, v1alpha1.ReasonCompleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := c.scene(t)
+			c.inTheWay(s)
+			s.change(resumedWith("more", "Do more."), func(t *v1alpha1.Task) {
+				if c.checkpoint != nil {
+					t.Spec.Resume.Mode, t.Spec.Resume.CheckpointNumber = v1alpha1.ResumeFromCheckpoint, c.checkpoint
+				}
+			}).step()
+			if r := s.status().Resume; r == nil || r.State != c.waits {
+				t.Fatalf("the resume is %+v, want it %s", r, c.waits)
+			}
+			s.after(time.Minute)
+			s.o.Parent.Task = parentRestarts("again", s.now)
+			s.step()
+			s.o.Queue, s.o.History.Known = Queue{}, true
+			s.o.ResumeRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 1, Commit: "c1"}}
+			s.managerRestarts().after(time.Minute).step()
+			if p := s.started(); p != nil {
+				t.Fatalf("attempt %d starts for the try that was given up", p.Attempt)
+			}
+			s.wantState(c.state)
+			s.wantOperation(s.status().Resume, "more", v1alpha1.OperationFailed, v1alpha1.ReasonPhaseRestarted)
+			s.wantMessage(s.lastEntry(v1alpha1.EventOperationFailed).Message, "resume more", "lead has begun its phase again")
+			s.change(resumedWith("anew", "Do this instead.")).step()
+			s.wantStarted(2)
+		})
+	}
+}
+
+func TestAChildWhoseResumeIsBeingCarriedOutStops(t *testing.T) {
+	s := runningChild(t)
+	s.record(v1alpha1.TriggerCompletion)
+	s.agentExits(0)
+	s.podFinishes()
+	s.change(resumedWith("more", "Do more.")).step()
+	s.wantStarted(2)
+	s.after(time.Minute)
+	s.o.Parent.Task = parentRestarts("again", s.now)
+	s.step()
+	if s.pod().DeletionTimestamp == nil {
+		t.Fatal("its pod is not stopped")
+	}
+	s.podGone()
+	s.after(time.Minute).step()
+	if p := s.started(); p != nil {
+		t.Fatalf("attempt %d starts for the try that was given up", p.Attempt)
+	}
+	s.wantOperation(s.status().Resume, "more", v1alpha1.OperationFailed, v1alpha1.ReasonPhaseRestarted)
 }
 
 func TestWhichChildrenGoOn(t *testing.T) {

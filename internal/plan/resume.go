@@ -37,7 +37,7 @@ func (d *decision) considerResume() {
 		d.waitForRewind(r)
 		return
 	}
-	if a := d.active(); a != nil && (a.Reason == v1alpha1.ReasonSuspending || isLimit(a.Reason)) {
+	if a := d.active(); a != nil && (isSuspension(a.Reason) || isLimit(a.Reason)) {
 		return
 	}
 	var accepted *v1alpha1.OperationStatus
@@ -61,6 +61,9 @@ func (d *decision) considerResume() {
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Failures, d.s.RateLimit, d.s.Resume = 0, nil, accepted
 		d.goOnByParent()
+		if r.Mode.GoesBack() || r.Mode == v1alpha1.ResumeClean {
+			d.withdrawStopped()
+		}
 	}
 }
 

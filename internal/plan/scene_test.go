@@ -207,6 +207,7 @@ func (s *scene) carryOut(p Plan) {
 		s.o.Task.Status = p.Status
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
 	}
+	s.recall(p.LostSpending)
 	if p.RequestStart != nil {
 		s.o.PhaseStart = p.RequestStart
 		s.o.PhaseStart.CreationTimestamp = metav1.NewTime(s.now)

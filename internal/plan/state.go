@@ -25,6 +25,11 @@ const (
 // suspendedMessage is the message of the entry for a suspension.
 const suspendedMessage = "the task is suspended; its work is kept"
 
+// isSuspension reports whether an attempt that stops for a reason leaves the task to be resumed.
+func isSuspension(reason string) bool {
+	return reason == v1alpha1.ReasonSuspending || reason == v1alpha1.ReasonPhaseRestarted
+}
+
 // StateAfter returns the state of the task after a transition; "" if the transition
 // does not change it. How a rewind ended is read from the attempts in the status, so
 // that the same entry has the same state when it is recorded later, or again.

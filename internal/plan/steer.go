@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -39,11 +40,11 @@ func (d *decision) want() want {
 		return wantRewindOnly
 	case d.rewinding():
 		return wantRewind
-	case d.suspended():
+	case d.suspended(), d.stoppedByParent():
 		return wantNothing
 	case d.resuming() && !limited:
 		return wantAgent
-	case d.settled() != nil, d.heldBack() != "", d.stoppedByParent():
+	case d.settled() != nil, d.heldBack() != "":
 		return wantNothing
 	}
 	return wantAgent
@@ -127,6 +128,9 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 	case wantNothing:
 		if prepareOnly {
 			return ""
+		}
+		if d.stoppedByParent() && !d.suspended() {
+			return v1alpha1.ReasonPhaseRestarted
 		}
 		return v1alpha1.ReasonSuspending
 	case wantRewind, wantRewindOnly:
@@ -376,7 +380,7 @@ func (d *decision) resolveInputs() *Blocker {
 	if d.awaited != nil {
 		return d.awaited
 	}
-	if b := d.resolveSource(); b != nil {
+	if b := cmp.Or(d.answersBlocker(), d.resolveSource()); b != nil {
 		return b
 	}
 	return d.claimBlocker()

@@ -39,7 +39,7 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonSuspended, On: succeeded(), Standing: Resting, Meaning: "The task was suspended, and its last checkpoint is its state.", Todo: "Set `operatingMode: Running`, or run `kubectl clew resume`."},
 		{Name: v1alpha1.ReasonRewinding, On: succeeded(), Standing: Active, Meaning: "The task is being rewound to an earlier moment."},
 		{Name: v1alpha1.ReasonRewound, On: succeeded(), Standing: Resting, Meaning: "The task was rewound, and waits for a resume.", Todo: "Check the result, then run `kubectl clew resume`."},
-		{Name: v1alpha1.ReasonPhaseRestarted, On: succeeded(), Standing: Resting, Meaning: "The task's parent was resumed with the mode RestartPhase, which has stopped the children that had not finished.", Todo: "To continue the task, run `kubectl clew resume`."},
+		{Name: v1alpha1.ReasonPhaseRestarted, On: append(append(succeeded(), operation()...), Place{"Task", "status.attempts"}), Standing: Resting, Meaning: "The task's parent was resumed with the mode RestartPhase, which has stopped the children that had not finished, and closed what they were to be resumed for.", Todo: "To continue the task, run `kubectl clew resume`."},
 		{Name: v1alpha1.ReasonRetrying, On: succeeded(), Standing: Active, Meaning: "The last attempt failed or was lost; another one follows."},
 		{Name: v1alpha1.ReasonCompleting, On: succeeded(), Standing: Active, Meaning: "The agent exited with 0; its last checkpoint is being pushed to the gitstore."},
 		{Name: v1alpha1.ReasonCompleted, On: succeeded(), Standing: Done, Meaning: "The agent exited with 0, and its last checkpoint is safe."},

@@ -70,6 +70,7 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 	if err := r.changeClaim(ctx, task, p, m); err != nil {
 		return err
 	}
+	r.recallSpending(ctx, task, p.LostSpending)
 	if p.StartPod != nil {
 		r.keepBudgets(ctx, task, m) // before its daemon asks
 		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {

@@ -87,6 +87,17 @@ func (r *Reconciler) keepBudgets(ctx context.Context, task *v1alpha1.Task, m *kn
 	m.keptBudgets, m.keptBudgetsFor, m.keptBudgetsIn = set, newest, copies
 }
 
+// recallSpending has the history store count again what it has lost with an older copy. What fails is
+// decided anew.
+func (r *Reconciler) recallSpending(ctx context.Context, task *v1alpha1.Task, lost *plan.LostSpending) {
+	if lost == nil {
+		return
+	}
+	if err := r.Store.RecallSpending(ctx, historyTask(task), lost.Spent, lost.Through); err != nil {
+		logf.FromContext(ctx).Info("the history store could not be told what a task has spent, which it has lost", "error", err.Error())
+	}
+}
+
 // passOnBudgets removes what a task that is about to be gone may spend. Its contract may spend what the
 // supervisor says whose budget counts next.
 func (r *Reconciler) passOnBudgets(ctx context.Context, task *v1alpha1.Task) error {

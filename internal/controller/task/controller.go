@@ -46,6 +46,9 @@ type Store interface {
 	Spending(ctx context.Context, task history.Task, contract string) (history.Spending, error)
 	// SetBudgets stores what a task and its contract may spend, so that daemons are told.
 	SetBudgets(ctx context.Context, task history.Task, set history.SetBudgets) error
+	// RecallSpending counts what a task has spent by its records through a sequence, some of which the
+	// store has lost.
+	RecallSpending(ctx context.Context, task history.Task, spent budget.Amounts, through int64) error
 	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	// CheckpointsBefore lists the checkpoints before a number, or the newest if that is 0, in

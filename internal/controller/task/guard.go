@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -107,6 +108,10 @@ func (g *guard) Spending(ctx context.Context, task history.Task, contract string
 
 func (g *guard) SetBudgets(ctx context.Context, task history.Task, set history.SetBudgets) error {
 	return g.call(ctx, task.UID, func(ctx context.Context) error { return g.store.SetBudgets(ctx, task, set) })
+}
+
+func (g *guard) RecallSpending(ctx context.Context, task history.Task, spent budget.Amounts, through int64) error {
+	return g.call(ctx, task.UID, func(ctx context.Context) error { return g.store.RecallSpending(ctx, task, spent, through) })
 }
 
 func (g *guard) CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) (rows []history.Checkpoint, err error) {

@@ -9,6 +9,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/clew-dev/clew/internal/controller/task"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -34,6 +35,11 @@ func (c *counting) Spending(context.Context, history.Task, string) (history.Spen
 }
 
 func (c *counting) SetBudgets(context.Context, history.Task, history.SetBudgets) error {
+	c.calls++
+	return c.err
+}
+
+func (c *counting) RecallSpending(context.Context, history.Task, budget.Amounts, int64) error {
 	c.calls++
 	return c.err
 }

@@ -20,6 +20,8 @@ import (
 // ToolCall is a call of a supervisor's tool that the server has stored.
 type ToolCall struct {
 	Tool, Arguments, Key string
+	// Wish is the id of what the call wishes.
+	Wish string
 	// Delivered is set once the server knows that the answer has reached the agent.
 	Delivered bool
 
@@ -33,6 +35,13 @@ func (s *Server) AnswerCalls(answer func(*daemonv1.CallToolRequest) *daemonv1.Ca
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = answer
+}
+
+// LoseCalls makes the server forget the calls of a task, as an older copy of its database would.
+func (s *Server) LoseCalls(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tasks[uid].Calls = nil
 }
 
 // deliver notes that the answer to a call has reached the agent.
@@ -55,7 +64,7 @@ func (t *Task) call(r *daemonv1.CallToolRequest) *ToolCall {
 	if i >= 0 {
 		return t.Calls[i]
 	}
-	c := &ToolCall{Tool: r.GetTool(), Arguments: string(r.GetArguments()), Key: r.GetCallId(), id: fmt.Sprintf("id-%d", len(t.Calls)+1)}
+	c := &ToolCall{Tool: r.GetTool(), Arguments: string(r.GetArguments()), Key: r.GetCallId(), Wish: r.GetWishId(), id: fmt.Sprintf("id-%d", len(t.Calls)+1)}
 	t.Calls = append(t.Calls, c)
 	return c
 }

@@ -248,6 +248,8 @@ type State struct {
 	Served []string `json:"served,omitempty"`
 	// Requests are the tool calls of an attempt about which somebody is asked.
 	Requests *Requests `json:"requests,omitempty"`
+	// Wishes are the calls of a supervisor's tools that its agent may repeat, oldest first.
+	Wishes []Wish `json:"wishes,omitempty"`
 	// Rewind is the rewind in progress.
 	Rewind *Rewind `json:"rewind,omitempty"`
 	// Checkout is the checkout of a branch in progress.

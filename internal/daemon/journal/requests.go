@@ -18,7 +18,7 @@ type Requests struct {
 	// List has those that wait, and the newest others, oldest first.
 	List []Request `json:"list,omitempty"`
 	// Passed are the ids of requests of earlier attempts that were approved, and whose call was made
-	// again.
+	// again. They outlive the pod: each lets one call pass in all.
 	Passed []string `json:"passed,omitempty"`
 }
 
@@ -59,12 +59,18 @@ func (r Request) IsOf(key, tool, inputDigest string) bool {
 	return key != "" && r.Key == key && r.Tool == tool && r.InputDigest == inputDigest && !r.Used
 }
 
-// RequestsOf returns the requests of a pod, none if those in the journal are another pod's.
+// RequestsOf returns the requests of a pod. If those in the journal are another pod's, it has none yet, and
+// Passed alone is the task's.
 func (s *State) RequestsOf(attempt int64, podUID string) Requests {
-	if r := s.Requests; r != nil && r.Attempt == attempt && r.PodUID == podUID {
+	of := Requests{Attempt: attempt, PodUID: podUID}
+	switch r := s.Requests; {
+	case r == nil:
+	case r.Attempt == attempt && r.PodUID == podUID:
 		return *r
+	default:
+		of.Passed = r.Passed
 	}
-	return Requests{Attempt: attempt, PodUID: podUID}
+	return of
 }
 
 // Add adds a request.

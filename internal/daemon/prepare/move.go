@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
+	"github.com/clew-dev/clew/internal/daemon/journal"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -15,6 +16,12 @@ import (
 // record among the others, so that a history store that was restored from an older copy
 // receives it again in its place. An error that is ErrNotFound says that there is no such place to move to.
 func (p *preparer) move(ctx context.Context, m *daemonv1.Move) (position int64, err error) {
+	if !m.GetKeepPosition() && len(p.journal.State().Wishes) > 0 {
+		// What was called in the conversation that is taken back is called anew after it.
+		if err := p.journal.Update(func(s *journal.State) error { s.Wishes = nil; return nil }); err != nil {
+			return 0, err
+		}
+	}
 	if !p.begun.GetSequencedMoves() {
 		return p.moveByCall(ctx, m)
 	}

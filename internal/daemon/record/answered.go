@@ -127,6 +127,7 @@ func (r *Recorder) inBatch(call string) bool {
 // delivered remembers calls whose answers have reached the agent, for the server, which may not have
 // the events yet that say so.
 type delivered struct {
+	tell  func(call string) // may be nil
 	mu    sync.Mutex
 	calls []string
 }
@@ -136,6 +137,9 @@ func (d *delivered) note(rec *daemonv1.Record) {
 	call := agentstate.DeliveredBy(rec.GetEvent())
 	if call == "" {
 		return
+	}
+	if d.tell != nil {
+		d.tell(call)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -75,6 +75,9 @@ type Config struct {
 	Price func(agent.Tokens) *daemonv1.Usage
 	// LongPath is the file for a line that is too long to be held in memory.
 	LongPath string
+	// Delivered is called once it is on disk that the answer to a call of a supervisor's tool has reached
+	// the agent; it may be nil.
+	Delivered func(call string)
 	// Problems is notified when output cannot be recorded.
 	Problems Problems
 	// Log is the daemon's log.
@@ -153,7 +156,7 @@ type Recorder struct {
 // New returns the recorder of an attempt. Attach must be called before Add.
 func New(cfg Config) *Recorder {
 	return &Recorder{spool: cfg.Spool, sync: cfg.Sync, attempt: cfg.Attempt, newParser: cfg.NewParser, mask: cfg.Mask,
-		price: cfg.Price, longPath: cfg.LongPath, problems: cfg.Problems, log: cfg.Log}
+		price: cfg.Price, longPath: cfg.LongPath, problems: cfg.Problems, log: cfg.Log, delivered: delivered{tell: cfg.Delivered}}
 }
 
 // Attach makes a new connection the only one that may add lines, and returns the last line

@@ -185,6 +185,7 @@ func (d *daemon) openRequest(ctx context.Context, c askedCall) (id, refused stri
 		var err error
 		if known, err = d.addRequest(ctx, c, all, false); err != nil {
 			d.log.Error(err, "nobody can be asked about a tool call", "tool", c.tool)
+			d.dropRequest(known.ID)
 			return "", "A person has to be asked before this call, and Clew cannot do that now: try again in some minutes."
 		}
 	}
@@ -193,6 +194,22 @@ func (d *daemon) openRequest(ctx context.Context, c askedCall) (id, refused stri
 	}
 	d.asks.hooks[known.ID]++
 	return known.ID, ""
+}
+
+// dropRequest ends a request that could not be recorded: nobody will answer it, and it must not hold the
+// place of another one. asks.mu must be locked.
+func (d *daemon) dropRequest(id string) {
+	err := d.changeRequests(func(all *journal.Requests) {
+		for i := range all.List {
+			if all.List[i].ID == id {
+				all.List[i].Ended = true
+			}
+		}
+	})
+	if err != nil {
+		d.log.Error(err, "a request that could not be recorded holds its place for a while", "request", id)
+		d.expectHook(id)
+	}
 }
 
 // shown returns a call's tool and input as they may leave the pod, and the digest of the input.

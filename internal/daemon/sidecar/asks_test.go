@@ -360,6 +360,42 @@ func TestAnAgentWithoutHooksIsEndedAtTheCall(t *testing.T) {
 	}
 }
 
+// The pod that was told of an approval, and has let its call pass, may be lost before anybody knows.
+func TestAnApprovedCallPassesOnceInAllAttempts(t *testing.T) {
+	w := askWorld(t, "Exec")
+	d := w.Start(1)
+	a := w.Dial("s")
+	a.Say(execPush)
+	a.Next(wire.TypeFinish)
+	q := awaitRequest(t, w, 1)
+	a.Send(wire.TypeExit, wire.Exit{Code: 137})
+	a.Next(wire.TypeRelease)
+	d.End()
+
+	w.Answers = []daemonapi.RequestAnswer{{ID: q.GetId(), Tool: q.GetTool(), InputDigest: q.GetInputDigest(), Approved: true, Prompt: "Approved: make the call again."}}
+	w.PodUID = "pod-2"
+	w.Prepare(2, nil)
+	d = w.Start(2)
+	a = w.Dial("t")
+	a.Say(execPush)
+	a.Next(wire.TypeFreeze)
+	a.Next(wire.TypeThaw)
+	d.End()
+
+	w.PodUID = "pod-3"
+	w.Prepare(3, nil)
+	d = w.Start(3)
+	a = w.Dial("u")
+	a.Say(execPush)
+	a.Next(wire.TypeFinish)
+	if again := awaitRequest(t, w, 2); again.GetId() == q.GetId() || !again.GetStopsAgent() {
+		t.Errorf("the third attempt asks %v", again)
+	}
+	a.Send(wire.TypeExit, wire.Exit{Code: 137})
+	a.Next(wire.TypeRelease)
+	d.End()
+}
+
 // The agent's exit code and its daemon's death change nothing: the call waits.
 func TestAnAgentThatIsEndedAtACallHasNotCompleted(t *testing.T) {
 	w := askWorld(t, "Exec")

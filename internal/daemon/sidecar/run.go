@@ -236,7 +236,7 @@ func Run(ctx context.Context, cfg Config) error {
 func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *problems, fail context.CancelCauseFunc) (d *daemon, bad []error) {
 	recorder := record.New(record.Config{Spool: v.Spool, Sync: v.Sync, Attempt: cfg.Pod.Attempt, NewParser: parsers(cfg, adapter, v.Journal), Mask: cfg.Mask,
 		Price:    func(t agent.Tokens) *daemonv1.Usage { return t.Usage(cfg.Pod.Prices) },
-		LongPath: filepath.Join(cfg.Paths.State, "long-line"), Problems: problems, Log: cfg.Log})
+		LongPath: filepath.Join(cfg.Paths.State, "long-line"), Delivered: forgetWishes(v.Journal, cfg.Log), Problems: problems, Log: cfg.Log})
 	shim := socket.New(recorder, v.Journal, cfg.Pod, cfg.Log)
 	guard, bad := newGuard(cfg.Pod, adapter)
 	paces := pace.Config{LeastIntervalSeconds: cfg.Pod.Policy.LeastIntervalSeconds, ProcessorTime: cfg.ProcessorTime, ProcessorsShort: cfg.ProcessorsShort, Agent: shim}

@@ -50,7 +50,9 @@ func (a *toolAnswers) Call(ctx context.Context, c tools.Call) (tools.Answer, err
 	}
 	waiting, cancel := context.WithTimeout(ctx, cmp.Or(d.cfg.CallWait, callWait))
 	defer cancel()
-	response, err := d.callUntilAnswered(waiting, &daemonv1.CallToolRequest{Tool: string(c.Tool), Arguments: []byte(arguments), CallId: c.ID})
+	response, err := d.callUntilAnswered(waiting, &daemonv1.CallToolRequest{
+		Tool: string(c.Tool), Arguments: []byte(arguments), CallId: c.ID, WishId: d.wishOf(c, arguments),
+	})
 	switch {
 	case err != nil:
 		err = d.callRefusal(c.Tool, err)
@@ -59,6 +61,9 @@ func (a *toolAnswers) Call(ctx context.Context, c tools.Call) (tools.Answer, err
 	case response.GetPending():
 		// It is in the timeline once it is answered.
 		return tools.Answer{Text: pendingText(c.Tool), Data: toolcall.Unanswered{Pending: true}}, nil
+	}
+	if response.GetId() != "" {
+		d.noteWish(c, arguments, response.GetId())
 	}
 	return d.answerOf(ctx, c, response)
 }

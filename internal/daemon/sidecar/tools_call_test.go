@@ -143,6 +143,63 @@ func TestACallThatAKilledAgentRepeatsTakesEffectOnce(t *testing.T) {
 	expectTimeline(t, w, stoppedA+notDelivered, stoppedA)
 }
 
+// wished returns what the newest call that the server has wishes.
+func wished(w *daemontest.World) (id string) {
+	w.Server.Inspect(w.UID, func(k *daemontest.Task) { id = k.Calls[len(k.Calls)-1].Wish })
+	return id
+}
+
+// The server makes the id of a call from that of the wish. So a call that it has lost has the same one
+// when it is repeated, and is not carried out twice.
+func TestACallThatTheServerHasLostIsTheSameWhenRepeated(t *testing.T) {
+	w := supervisor(t, answers("Task a is being stopped."))
+	d := w.Start(1)
+	a := w.Dial("s")
+	stop(t, w, "[call id-1]")
+	first := wished(w)
+	if first == "" {
+		t.Fatal("the call has no id of a wish")
+	}
+	w.CallTool("task_stop", args{"task": "b"})
+	if wished(w) == first {
+		t.Error("another call has the same one")
+	}
+	w.Server.LoseCalls(w.UID)
+	stop(t, w, "[call id-1]")
+	if again := wished(w); again != first {
+		t.Errorf("the repeated call wishes %s, want %s", again, first)
+	}
+	a.Send(wire.TypeExit, wire.Exit{Code: 137})
+	a.Next(wire.TypeRelease)
+	d.End()
+
+	w.Prepare(2, nil)
+	w.Server.LoseCalls(w.UID)
+	d = w.Start(2)
+	defer d.End()
+	a = w.Dial("t")
+	stop(t, w, "[call id-1]")
+	if again := wished(w); again != first {
+		t.Errorf("in the next attempt the repeated call wishes %s, want %s", again, first)
+	}
+	shows(a, "1", "Task a is being stopped.\n[call id-1]")
+	stop(t, w, "[call id-2]")
+	if wished(w) == first {
+		t.Error("a call that is made again after its answer has reached the agent is the same one")
+	}
+}
+
+// An id that the agent gives says what it wishes itself, and a call that only reads is asked again.
+func TestWhichCallsHaveNoIdOfAWish(t *testing.T) {
+	w := supervisor(t, answers("done"))
+	defer w.Start(1).End()
+	w.Dial("s")
+	w.CallTool("task_stop", args{"task": "a", "call_id": "mine"})
+	if id := wished(w); id != "" {
+		t.Errorf("a call with an id of the agent's wishes %s", id)
+	}
+}
+
 // A pod that was killed leaves its calls to the next one's prepare.
 func TestACallOfAKilledPodIsInTheTimeline(t *testing.T) {
 	w := supervisor(t, answers("Task a is being stopped."))

@@ -16,10 +16,10 @@ import (
 	"github.com/clew-dev/clew/internal/durable"
 )
 
-// The margin bounds what can be sent again. But the conversation's position, and which
-// checkpoints can be restored, depend on few and small records: those of checkpoints, of
-// moves, of the agent's end, and that everything is stored. These are kept permanently: when a segment is dropped,
-// they are written to a file of its name that ends in ".kept". A server that lost more than
+// The margin bounds what can be sent again. But the conversation's position, which checkpoints
+// can be restored, and which calls wait for a person depend on few and small records: those of
+// checkpoints, of moves, of the agent's end, that everything is stored, and of requests and their
+// ends. These are kept permanently: when a segment is dropped, they are written to a file of its name that ends in ".kept". A server that lost more than
 // the margin contains is sent these in their places, with gaps around them.
 
 // maxKeptFiles is the maximum number of such files: more than the number of checkpoints in
@@ -34,7 +34,8 @@ const maxKeptBytes = 4 << 10
 // lasting returns the part of a record that is kept permanently; nil for none.
 func lasting(r *daemonv1.Record) *daemonv1.Record {
 	switch r.GetBody().(type) {
-	case *daemonv1.Record_Move, *daemonv1.Record_AgentEnd, *daemonv1.Record_Stored:
+	case *daemonv1.Record_Move, *daemonv1.Record_AgentEnd, *daemonv1.Record_Stored,
+		*daemonv1.Record_ToolRequest, *daemonv1.Record_ToolRequestEnd:
 		return r
 	case *daemonv1.Record_Checkpoint:
 		if proto.Size(r) > maxKeptBytes {

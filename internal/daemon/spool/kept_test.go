@@ -45,6 +45,10 @@ func sequences(t *testing.T, s *spool.Spool) []string {
 				what = "move " + r.GetMove().GetOperationId()
 			case r.GetCheckpoint() != nil:
 				what = fmt.Sprintf("checkpoint %d, %d files", r.GetCheckpoint().GetNumber(), len(r.GetCheckpoint().GetChanges()))
+			case r.GetToolRequest() != nil:
+				what = "request " + r.GetToolRequest().GetId()
+			case r.GetToolRequestEnd() != nil:
+				what = "end of request " + r.GetToolRequestEnd().GetId()
 			}
 			after = r.GetSequence()
 			out = append(out, fmt.Sprint(after, " ", what))
@@ -92,6 +96,27 @@ func TestCheckpointsAndMovesAreKeptForGood(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, "*.kept")); len(left) != 0 || len(sequences(t, s)) != 0 {
 		t.Fatalf("the spool was emptied, and holds %v", left)
 	}
+}
+
+// TestRequestsAreKeptForGood: a person may answer a call long after its record was stored, and a server that
+// is given the request again has to know whether it still waits.
+func TestRequestsAreKeptForGood(t *testing.T) {
+	s := open(t, t.TempDir())
+	asks := func(id string) *daemonv1.Record {
+		return &daemonv1.Record{Body: &daemonv1.Record_ToolRequest{ToolRequest: &daemonv1.ToolRequest{Id: id}}}
+	}
+	ends := &daemonv1.Record{Body: &daemonv1.Record_ToolRequestEnd{ToolRequestEnd: &daemonv1.ToolRequestEnd{Id: "1-a"}}}
+	if err := s.Append(nil, asks("1-a"), asks("1-b"), ends); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, s, 9)
+	if err := s.Trim(s.Last()); err != nil {
+		t.Fatal(err)
+	}
+	if s.First() < 4 {
+		t.Fatalf("nothing was dropped: first %d", s.First())
+	}
+	expect(t, sequences(t, s)[:3], "1 request 1-a", "2 request 1-b", "3 end of request 1-a")
 }
 
 // TestAFullVolumeKeepsCheckpointsToo: nothing frees space for them, since the agent, which

@@ -95,7 +95,11 @@ type CallToolRequest struct {
 	CallId string `protobuf:"bytes,3,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
 	// Ids (CallToolResponse.id) of calls whose answers have reached the agent, if the record that
 	// says so may not be stored yet; at most 100.
-	Delivered     []string `protobuf:"bytes,4,rep,name=delivered,proto3" json:"delivered,omitempty"`
+	Delivered []string `protobuf:"bytes,4,rep,name=delivered,proto3" json:"delivered,omitempty"`
+	// Without a call_id, the same for a call that is repeated before its answer has reached the agent, and
+	// another one after that. It makes the id of the call the same again if the server has lost the call.
+	// At most 63 bytes; older daemons leave it out.
+	WishId        string `protobuf:"bytes,5,opt,name=wish_id,json=wishId,proto3" json:"wish_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -156,6 +160,13 @@ func (x *CallToolRequest) GetDelivered() []string {
 		return x.Delivered
 	}
 	return nil
+}
+
+func (x *CallToolRequest) GetWishId() string {
+	if x != nil {
+		return x.WishId
+	}
+	return ""
 }
 
 type CallToolResponse struct {
@@ -3934,12 +3945,13 @@ var File_v1_daemon_proto protoreflect.FileDescriptor
 
 const file_v1_daemon_proto_rawDesc = "" +
 	"\n" +
-	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"z\n" +
+	"\x0fv1/daemon.proto\x12\x0eclew.daemon.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\x01\n" +
 	"\x0fCallToolRequest\x12\x12\n" +
 	"\x04tool\x18\x01 \x01(\tR\x04tool\x12\x1c\n" +
 	"\targuments\x18\x02 \x01(\fR\targuments\x12\x17\n" +
 	"\acall_id\x18\x03 \x01(\tR\x06callId\x12\x1c\n" +
-	"\tdelivered\x18\x04 \x03(\tR\tdelivered\"~\n" +
+	"\tdelivered\x18\x04 \x03(\tR\tdelivered\x12\x17\n" +
+	"\awish_id\x18\x05 \x01(\tR\x06wishId\"~\n" +
 	"\x10CallToolResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\apending\x18\x02 \x01(\bR\apending\x12\x18\n" +

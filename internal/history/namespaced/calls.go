@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/toolcall"
@@ -54,6 +55,15 @@ func (s *Store) SetBudgets(ctx context.Context, task history.Task, set history.S
 		return err
 	}
 	return s.keyed.SetBudgets(ctx, task, set)
+}
+
+// RecallSpending counts what a task has spent, after the database has lost some of it.
+func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent budget.Amounts, through int64) error {
+	task, err := s.task(ctx, task)
+	if err != nil {
+		return err
+	}
+	return s.keyed.RecallSpending(ctx, task, spent, through)
 }
 
 // MoveConversation carries out a move.

@@ -78,7 +78,7 @@ func (s *Store) appendPart(ctx context.Context, task history.Task, attempt int64
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
-		spent := history.SpentBy(fresh) // also by what is left out
+		spent := history.SpentBy(after(l.row.SpentThrough, fresh)) // also by what is left out
 		// Reaching the limit is stored, so a refusal must not roll back.
 		if fresh, refused, err = s.admit(ctx, q, &l, fresh); err != nil || refused != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -69,6 +70,38 @@ func spendTogether(ctx context.Context, q *sqlc.Queries, p sqlc.SpendParams) err
 	return q.Spend(ctx, p)
 }
 
+// after returns the records after a sequence.
+func after(sequence int64, records []history.Record) []history.Record {
+	i := slices.IndexFunc(records, func(r history.Record) bool { return r.Sequence > sequence })
+	if i < 0 {
+		return nil
+	}
+	return records[i:]
+}
+
+// RecallSpending counts what a task has spent by its records through a sequence, some of which an older
+// copy of the database has lost: they count no more if they are sent again. The task has then spent at
+// least that, apart from checkpoints, which are counted by those that are known; and its contract and
+// this month have spent what it had lost. Errors: history.ErrNotFound if no attempt has begun;
+// history.ErrUnavailable.
+func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent budget.Amounts, through int64) error {
+	return s.write(ctx, fmt.Sprintf("store again what the task %s/%s has spent", task.Namespace, task.Name), func(q *sqlc.Queries) error {
+		l, err := lockTask(ctx, q, task)
+		if err != nil {
+			return err
+		}
+		has := spentOf(l.row)
+		spent.Checkpoints = has.Checkpoints
+		lost := spent.Beyond(has)
+		together := l.spend(lost, time.Now())
+		l.row.SpentThrough = max(l.row.SpentThrough, through)
+		if err := l.save(ctx, q); err != nil {
+			return err
+		}
+		return spendTogether(ctx, q, together)
+	})
+}
+
 // Spending returns what a task has spent, and what all of its contract and its namespace have. contract
 // is the name of its contract, or empty for the one that its newest attempt began with. Errors:
 // history.ErrUnavailable.
@@ -78,7 +111,7 @@ func (s *Store) Spending(ctx context.Context, task history.Task, contract string
 	row, err := s.read().SpentOf(ctx, task.UID)
 	switch {
 	case err == nil && row.Namespace == task.Namespace:
-		spending.Through, contract = row.LastSequence, cmp.Or(contract, row.Contract)
+		spending.Through, contract = row.Through, cmp.Or(contract, row.Contract)
 		spending.Spent = budget.Amounts{
 			InputTokens: row.SpentInputTokens, OutputTokens: row.SpentOutputTokens, CostMicroUSD: row.SpentCostMicroUsd,
 			ToolCalls: row.SpentToolCalls, Checkpoints: row.CheckpointCount,

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
@@ -189,6 +190,28 @@ var _ = Describe("What was spent", func() {
 		Expect(store.DeleteTask(ctx, b.task.UID)).Error().NotTo(HaveOccurred())
 		Expect(store.Clean(ctx, postgres.MaintenanceOptions{})).To(Succeed())
 		Expect(spending(ctx, c)).To(And(HaveField("ContractSpent.InputTokens", int64(15)), HaveField("Month.InputTokens", int64(15))))
+	})
+
+	It("is counted again after an older copy has lost it, once, and what was lost does not count when it is sent again", func(ctx SpecContext) {
+		m := member("b", "nightly", 1)
+		m.append(usage(1, 0, 0), call("x"), result("x"), checkpoint(1))
+		lost := budget.Amounts{InputTokens: 100, OutputTokens: 10, CostMicroUSD: 7, ToolCalls: 1, Checkpoints: 9}
+		for range 2 {
+			Expect(store.RecallSpending(ctx, m.task, lost, 6)).To(Succeed())
+		}
+		want := budget.Amounts{InputTokens: 100, OutputTokens: 10, CostMicroUSD: 7, ToolCalls: 1, Checkpoints: 1}
+		Expect(spending(ctx, m)).To(Equal(history.Spending{Through: 6, Spent: want, Contract: "nightly", ContractSpent: want, Month: want}))
+		Expect(m.state().Spent).To(Equal(want))
+
+		By("sending some of it again, and what was spent since")
+		m.append(usage(50, 0, 0), history.Record{Gap: &history.Gap{Through: 6, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, usage(1, 1, 1))
+		want = want.Plus(budget.Amounts{InputTokens: 1, OutputTokens: 1, CostMicroUSD: 1})
+		Expect(spending(ctx, m)).To(Equal(history.Spending{Through: 7, Spent: want, Contract: "nightly", ContractSpent: want, Month: want}))
+
+		By("telling what it knows")
+		Expect(store.RecallSpending(ctx, m.task, budget.Amounts{InputTokens: 5}, 2)).To(Succeed())
+		Expect(spending(ctx, m).Spent).To(Equal(want))
+		Expect(store.RecallSpending(ctx, history.Task{Namespace: "team", Name: "new", UID: "new"}, lost, 6)).To(MatchError(history.ErrNotFound))
 	})
 
 	It("goes with a history that another Task adopts", func(ctx SpecContext) {

@@ -204,7 +204,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
 		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, WorkedAt: l.row.WorkedAt, Requests: l.row.Requests,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
-		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls,
+		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls, SpentThrough: l.row.SpentThrough,
 		ContractCostMicroUsd: l.row.ContractCostMicroUsd, SpentMonth: l.row.SpentMonth, MonthCostMicroUsd: l.row.MonthCostMicroUsd,
 		StoredAttempt: l.row.StoredAttempt, AgentAttempt: l.row.AgentAttempt, AgentSince: l.row.AgentSince,
 	})

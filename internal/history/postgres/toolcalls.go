@@ -143,8 +143,12 @@ func (s *Store) addToolCall(ctx context.Context, q *sqlc.Queries, l locked, atte
 	if err := s.admitToolCall(ctx, q, l, recordCost+int64(len(call.Arguments))); err != nil {
 		return row, err
 	}
+	id, err := newToolCallID(ctx, q, l.task.UID, call)
+	if err != nil {
+		return row, err
+	}
 	row, err = q.InsertToolCall(ctx, sqlc.InsertToolCallParams{
-		Attempt: attempt, TaskID: l.row.ID, ID: toolCallID(l.task.UID, call.Key), Tool: call.Tool, CallKey: call.Key,
+		Attempt: attempt, TaskID: l.row.ID, ID: id, Tool: call.Tool, CallKey: call.Key,
 		Digest: digest, Arguments: call.Arguments,
 	})
 	if err != nil {
@@ -174,6 +178,20 @@ func (s *Store) admitToolCall(ctx context.Context, q *sqlc.Queries, l locked, by
 		err = fmt.Errorf("%w: %s", history.ErrLimitReached, reached)
 	}
 	return err
+}
+
+// newToolCallID returns the id of a new call. A wish that was another call before, whose answer the agent
+// has, is one that its daemon could not forget in time.
+func newToolCallID(ctx context.Context, q *sqlc.Queries, taskUID string, call history.NewToolCall) (string, error) {
+	if call.Key != "" || call.WishID == "" {
+		return toolCallID(taskUID, call.Key), nil
+	}
+	id := toolCallID(taskUID, "wish "+call.WishID) // no key has a space
+	known, err := q.KnowsToolCall(ctx, id)
+	if known {
+		id = toolCallID(taskUID, "")
+	}
+	return id, err
 }
 
 // toolCallID returns an id for a call. That of one with a key follows from it, so that the operations of

@@ -158,14 +158,29 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 			Expect(made(ctx, keyed).ID).To(Equal(mine.ID), "an id is good for ever")
 		})
 
-		It("have the same id again with an agent's id that was lost, but not without", func(ctx SpecContext) {
-			keyed := create("a")
-			keyed.Key = "mine"
-			before := []string{made(ctx, keyed).ID, made(ctx, create("b")).ID}
+		It("have the same id again after they were lost, with the agent's id or that of the wish, but not without", func(ctx SpecContext) {
+			keyed, wished := create("a"), create("c")
+			keyed.Key, wished.WishID = "mine", "mine"
+			before := []string{made(ctx, keyed).ID, made(ctx, wished).ID, made(ctx, create("b")).ID}
 			Expect(connect(GinkgoTB(), dsn).Exec(ctx, "TRUNCATE tool_calls RESTART IDENTITY")).Error().NotTo(HaveOccurred(), "as with an older copy")
-			after := []string{made(ctx, keyed).ID, made(ctx, create("b")).ID}
-			Expect(after[0]).To(Equal(before[0]))
-			Expect(after[1]).NotTo(Equal(before[1]))
+			after := []string{made(ctx, keyed).ID, made(ctx, wished).ID, made(ctx, create("b")).ID}
+			Expect(after[:2]).To(Equal(before[:2]))
+			Expect(after[0]).NotTo(Equal(after[1]))
+			Expect(after[2]).NotTo(Equal(before[2]))
+		})
+
+		It("are found by what they wish whatever the id of the wish, as after the volume was lost", func(ctx SpecContext) {
+			wished := create("a")
+			wished.WishID = "one"
+			call := made(ctx, wished)
+			wished.WishID = "two"
+			Expect(made(ctx, wished).ID).To(Equal(call.ID))
+
+			By("wishing the same once the answer has reached the agent, with an id that was not forgotten")
+			answer(ctx, call.ID, "it is made")
+			w.append(delivered(call.ID))
+			wished.WishID = "one"
+			Expect(made(ctx, wished)).To(And(HaveField("ID", Not(Equal(call.ID))), HaveField("Answer", BeNil())))
 		})
 
 		It("are not carried out again when an older copy lacks an answer that was delivered", func(ctx SpecContext) {

@@ -100,6 +100,9 @@ func newToolCallOf(m *daemonv1.CallToolRequest) (call history.NewToolCall, err e
 	if err := toolcall.CheckID(m.GetCallId()); err != nil {
 		return call, refuse("%s.", err)
 	}
+	if toolcall.CheckID(m.GetWishId()) != nil {
+		return call, invalid("wish_id must have the form of a call_id")
+	}
 	arguments, err := toolcall.Canonical(m.GetArguments())
 	if err == nil && arguments[0] != '{' {
 		err = errors.New("the arguments are no JSON object")
@@ -111,7 +114,7 @@ func newToolCallOf(m *daemonv1.CallToolRequest) (call history.NewToolCall, err e
 	if len(arguments) > toolcall.MaxArguments {
 		return call, refuse("The arguments of the call are too long: shorten the prompts to less than %d bytes in all.", toolcall.MaxArguments)
 	}
-	return history.NewToolCall{Tool: m.GetTool(), Arguments: arguments, Key: m.GetCallId(), Delivered: m.GetDelivered()}, nil
+	return history.NewToolCall{Tool: m.GetTool(), Arguments: arguments, Key: m.GetCallId(), WishID: m.GetWishId(), Delivered: m.GetDelivered()}, nil
 }
 
 // mayCall refuses the call of a tool that the caller's Task does not give its agent. The Task counts as

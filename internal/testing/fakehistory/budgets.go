@@ -64,6 +64,17 @@ func (s *Store) SetBudgets(_ context.Context, t history.Task, set history.SetBud
 	return nil
 }
 
+// RecallSpending implements the controllers' stores.
+func (s *Store) RecallSpending(_ context.Context, t history.Task, spent budget.Amounts, _ int64) error {
+	s.mu.Lock()
+	err := s.unavailable()
+	s.mu.Unlock()
+	if err == nil {
+		s.change(t, func(k *task) { k.state.Spent = k.state.Spent.AtLeast(spent) })
+	}
+	return err
+}
+
 // spent returns what the task has spent, its checkpoints included.
 func (k *task) spent() budget.Amounts {
 	spent := k.state.Spent

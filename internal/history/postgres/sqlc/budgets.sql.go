@@ -211,14 +211,14 @@ func (q *Queries) Spend(ctx context.Context, arg SpendParams) error {
 }
 
 const spentOf = `-- name: SpentOf :one
-SELECT namespace, contract, last_sequence, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, checkpoint_count
+SELECT namespace, contract, greatest(last_sequence, spent_through)::bigint AS through, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, checkpoint_count
 FROM tasks WHERE uid = $1
 `
 
 type SpentOfRow struct {
 	Namespace         string
 	Contract          string
-	LastSequence      int64
+	Through           int64
 	SpentInputTokens  int64
 	SpentOutputTokens int64
 	SpentCostMicroUsd int64
@@ -232,7 +232,7 @@ func (q *Queries) SpentOf(ctx context.Context, uid string) (SpentOfRow, error) {
 	err := row.Scan(
 		&i.Namespace,
 		&i.Contract,
-		&i.LastSequence,
+		&i.Through,
 		&i.SpentInputTokens,
 		&i.SpentOutputTokens,
 		&i.SpentCostMicroUsd,

@@ -386,6 +386,7 @@ type Task struct {
 	SpentMonth           string
 	MonthCostMicroUsd    int64
 	WorkedAt             pgtype.Timestamptz
+	SpentThrough         int64
 }
 
 type TaskSpec struct {
