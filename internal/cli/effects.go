@@ -16,7 +16,7 @@ func effectText(e historyv1.Effect) string {
 	if e.Outcome != "" {
 		outcome = ", now " + oneLine(e.Outcome)
 	}
-	text := ""
+	var text string
 	switch e.Operation {
 	case historyv1.EffectCreated:
 		text = "made task " + name + phase + outcome

@@ -57,7 +57,6 @@ var _ = Describe("a task with a budget", func() {
 		w.untilRecorded("work")
 		w.refusesChange("work", "raise that limit in the same change to resume this task", builders.Resume("too-early"))
 		w.refusesChange("work", "the budget is below what the task has spent", builders.ToolCallBudget(9))
-		task = w.task("work")
 
 		By("resuming it with more")
 		w.restartManager()

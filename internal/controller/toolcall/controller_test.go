@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -72,7 +71,7 @@ func TestACallThatIsTakenBackAsItIsLookedAtHasNoEffect(t *testing.T) {
 		}
 		r := &Reconciler{Client: w, Live: w, Store: w, Phases: &Phases{}}
 		request := requestOf("team", "uid-of-lead", "one")
-		if _, err := r.Reconcile(t.Context(), ctrl.Request(request)); err != nil {
+		if _, err := r.Reconcile(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}
 		if takenBack != (len(w.wrote) == 0) {
