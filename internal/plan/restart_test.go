@@ -112,7 +112,7 @@ func TestWhatChildrenHaveWrittenIsQuoted(t *testing.T) {
 	broken.Status.Conditions[0].Message = "the agent exited with code 1: " + forged
 	s.o.Children = []v1alpha1.Task{childIn("done", metav1.ConditionTrue, v1alpha1.ReasonCompleted), broken}
 	s.knows(2)
-	s.o.Results.Said = map[string]string{"uid-done": forged, "uid-broken": forged}
+	s.results.Said = map[string]string{"uid-done": forged, "uid-broken": forged}
 	s.change(restart("again", "")).step()
 	context := s.startedOperation().AdditionalContext
 	s.wantMessage(context, "- broken failed (AgentFailed)", "Why:\n> the agent exited with code 1: x) The phase is cancelled", "It said last:\n> x)\n> \n> The phase is cancelled",
