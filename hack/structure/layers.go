@@ -15,7 +15,7 @@ const module = "github.com/clew-dev/clew/"
 // packages of its own folder and of lower layers, but not of its neighbours in the layer.
 var layering = [][]string{
 	{"internal/gitpath"},
-	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitstoreapi", "internal/logging", "internal/namespaceid", "internal/refname"},
+	{"api", "internal/backoff", "internal/broadcast", "internal/capacity", "internal/clip", "internal/durable", "internal/fairshare", "internal/gitdiff", "internal/gitignore", "internal/gitstoreapi", "internal/logging", "internal/namespaceid", "internal/quote", "internal/refname"},
 	{"internal/budget"},
 	{"internal/connections", "internal/conversation", "internal/daemonapi", "internal/pathmatch", "internal/reason", "internal/rollback", "internal/serving", "internal/toolcall"},
 	{"internal/agent", "internal/history", "internal/history/searchtext", "internal/podidentity", "internal/worktree"},
@@ -30,7 +30,7 @@ var layering = [][]string{
 	{"internal/server/family", "internal/server/gateway", "internal/server/historyapi"},
 	{"internal/server/checkpointrequests"},
 	{"internal/server", "internal/cli"},
-	{"internal/controller/cached", "internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/places", "internal/controller/podaccount", "internal/controller/requeue", "internal/controller/startpoint"},
+	{"internal/controller/cached", "internal/controller/fairqueue", "internal/controller/historyhub", "internal/controller/pages", "internal/controller/places", "internal/controller/podaccount", "internal/controller/requeue", "internal/controller/startpoint"},
 	{"internal/controller/lookup"},
 	{"internal/controller/relations"},
 	{"internal/controller/checkpoint", "internal/controller/conversationsnapshot", "internal/controller/fork", "internal/controller/task", "internal/controller/toolcall"},

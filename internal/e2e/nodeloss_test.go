@@ -131,11 +131,12 @@ func (w *world) expectFenced(ctx context.Context, l *lost) {
 	}).WithTimeout(time.Minute).Should(BeTrue(), "the claim of pod %s is deleted after it", l.pod.Name)
 	Expect(w.storedOf(ctx, l)).To(Equal(l.stored), "what is stored of attempt %d of task %s", l.attempt, l.task)
 	refs := strings.Fields(w.inGitstore(ctx, "git -c safe.directory='*' --git-dir "+w.repository()+" for-each-ref --format='%(objectname)' refs/clew/"+l.uid+"/code"))
-	var commits []string
-	for _, c := range w.untilListed(ctx, l.task) {
-		commits = append(commits, c.Status.Commit)
-	}
-	Expect(commits).To(ContainElements(refs), "each checkpoint of task %s that the gitstore has is in the history", l.task)
+	w.eventually(ctx, func() (commits []string) { // the agent goes on, and its last one may just have been pushed
+		for _, c := range w.checkpoints(ctx, l.task) {
+			commits = append(commits, c.Status.Commit)
+		}
+		return commits
+	}).WithTimeout(time.Minute).Should(ContainElements(refs), "each checkpoint of task %s that the gitstore has is in the history", l.task)
 }
 
 // originRefs returns the refs of the repository that the tasks of these specs work on.
@@ -264,7 +265,7 @@ var _ = Describe("tasks that sleep without a volume", Serial, Label("nodes", "sl
 	w := newWorld()
 
 	It("wake on another node", SpecTimeout(40*time.Minute), func(ctx SpecContext) {
-		const calls = 16
+		const calls = 60 // two minutes: no task ends while others have yet to start
 		node := w.secondNode(ctx)
 		var names []string
 		for i := range pick(5, 20) {
