@@ -8,8 +8,8 @@ import (
 
 	clocktesting "k8s.io/utils/clock/testing"
 
-	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/budget"
+	"github.com/clew-dev/clew/internal/controller/task"
 	"github.com/clew-dev/clew/internal/history"
 )
 
