@@ -15,7 +15,7 @@ func Slim(c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
 	s := c.Status
 	kept.Status = v1alpha1.CheckpointStatus{
 		ObservedGeneration: s.ObservedGeneration, Conditions: s.Conditions, TaskUID: s.TaskUID, RequestedBy: s.RequestedBy,
-		Number: s.Number, Trigger: s.Trigger, Branches: s.Branches,
+		Number: s.Number, Trigger: s.Trigger, Set: s.Set, Branches: s.Branches,
 	}
 	return &kept
 }

@@ -371,6 +371,7 @@ type Task struct {
 	SpentToolCalls    int64
 	Contract          string
 	Requests          []byte
+	Holds             []byte
 }
 
 type TaskSpec struct {
