@@ -112,10 +112,10 @@ type CheckpointSetMember struct {
 	// number of its checkpoint, as soon as that is taken.
 	// +optional
 	Number int64 `json:"number,omitempty"`
-	// attempts is how many attempts the task had when the set was requested: one at rest has begun none
-	// since.
+	// attempt is the number of the last attempt of a task at rest: it is still at rest as long as there is
+	// no other one.
 	// +optional
-	Attempts int64 `json:"attempts,omitempty"`
+	Attempt int64 `json:"attempt,omitempty"`
 	// state says how it stands.
 	// +required
 	State SetMemberState `json:"state"`
