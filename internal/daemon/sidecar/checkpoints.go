@@ -240,7 +240,9 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 }
 
 // served reports whether the checkpoint of a Checkpoint object was taken.
-func (d *daemon) served(uid string) bool { return slices.Contains(d.volume.Journal.State().Served, uid) }
+func (d *daemon) served(uid string) bool {
+	return slices.Contains(d.volume.Journal.State().Served, uid)
+}
 
 // changed reports whether a checkpoint would differ from the last one in the worktree's
 // files, the agent's state or the agent's repository. It is true if that is not known.
