@@ -24,11 +24,11 @@ import (
 // resume holds the flags of `resume`.
 type resume struct {
 	*plugin
-	prompt  string
-	added   string
-	mode    *enumFlag
-	clean   bool
-	from    string
+	prompt string
+	added  string
+	mode   *enumFlag
+	clean  bool
+	from   string
 	// restart is set if a phase begins again, and phase is its name; the current one if that is empty.
 	restart bool
 	phase   string

@@ -55,12 +55,9 @@ var _ = Describe("a task with a budget", func() {
 
 		By("resuming it without more")
 		w.untilRecorded("work")
+		w.refusesChange("work", "raise that limit in the same change to resume this task", builders.Resume("too-early"))
+		w.refusesChange("work", "the budget is below what the task has spent", builders.ToolCallBudget(9))
 		task = w.task("work")
-		builders.Resume("too-early")(task)
-		w.Expect(w.client.Update(w.ctx, task)).To(MatchError(ContainSubstring("raise that limit in the same change to resume this task")))
-		task = w.task("work")
-		builders.ToolCallBudget(9)(task)
-		w.Expect(w.client.Update(w.ctx, task)).To(MatchError(ContainSubstring("the budget is below what the task has spent")))
 
 		By("resuming it with more")
 		w.restartManager()

@@ -111,8 +111,7 @@ var _ = Describe("A task that depends on others", func() {
 		w.Eventually(w.current).WithArguments("second").Should(haveMessage(v1alpha1.TaskSucceeded, ContainSubstring("first (is gone, and had not completed)")))
 		w.Expect(w.client.DeleteAllOf(w.ctx, &corev1.PersistentVolumeClaim{}, client.InNamespace(w.namespace))).To(Succeed())
 		claim := w.claims("first")[0] // the garbage collector would delete it, and the kubelet release it
-		claim.Finalizers = nil
-		w.Expect(w.client.Update(w.ctx, &claim)).To(Succeed())
+		w.edit(&claim, func() { claim.Finalizers = nil })
 		w.complete("first", w.running("first"))
 		w.pod("second", 1)
 	})
@@ -189,8 +188,7 @@ var _ = Describe("A pod with a scheduling gate that is not Clew's", func() {
 		w.Expect(w.task("work").Status.Attempts[0].Outcome).To(Equal(v1alpha1.AttemptPodLost))
 
 		w.until("work", v1alpha1.ReasonQueued)
-		p.Spec.SchedulingGates = nil
-		w.Expect(w.client.Update(w.ctx, p)).To(Succeed())
+		w.edit(p, func() { p.Spec.SchedulingGates = nil })
 		w.start(w.pod("work", 2))
 		w.until("work", v1alpha1.ReasonRunning)
 		w.Eventually(w.reasons).WithArguments("work").Should(ContainElement(v1alpha1.EventPodGated))

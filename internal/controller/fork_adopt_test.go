@@ -183,18 +183,15 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 		w := newWorld()
 		before(w)
 		a := w.task("a")
-		a.Finalizers = append(a.Finalizers, "example.com/held")
-		w.Expect(w.client.Update(w.ctx, a)).To(Succeed())
+		w.edit(a, func() { a.Finalizers = append(a.Finalizers, "example.com/held") })
 		w.Expect(w.client.Delete(w.ctx, a)).To(Succeed())
 		f := try("a")
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(SatisfyAll(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists), haveMessage(v1alpha1.ForkComplete, ContainSubstring("is being deleted"))))
 		w.untilStopped(w.pod("a", 1))
-		w.Eventually(func() error {
-			held := w.task("a")
-			held.Finalizers = slices.DeleteFunc(held.Finalizers, func(f string) bool { return f == "example.com/held" })
-			return w.client.Update(w.ctx, held)
-		}).Should(Succeed())
+		w.edit(a, func() {
+			a.Finalizers = slices.DeleteFunc(a.Finalizers, func(f string) bool { return f == "example.com/held" })
+		})
 		w.untilGone(a)
 		w.Eventually(w.objects.Object(f)).Should(forked)
 		w.Expect(f.Status.Tasks).To(ConsistOf(v1alpha1.ForkedTask{Name: "a", UID: string(w.task("a").UID)}))
@@ -220,8 +217,7 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 		f := try("a", "b")
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonTaskExists))
-		f.Spec.Adopt = ""
-		w.Expect(w.client.Update(w.ctx, f)).To(Succeed())
+		w.edit(f, func() { f.Spec.Adopt = "" })
 		w.Eventually(w.objects.Object(f)).Should(HaveField("Status.ObservedGeneration", BeEquivalentTo(2)))
 		lost(w, w.task("b"))
 		w.Eventually(w.objects.Object(f)).Should(forked)
@@ -231,8 +227,7 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 		g.Name, g.Spec.Adopt, g.Spec.At = "other", "", &v1alpha1.StartPoint{CheckpointNumber: ptr.To[int64](1)}
 		w.create(g)
 		w.Eventually(w.objects.Object(g)).Should(forked)
-		g.Spec.Adopt = v1alpha1.AdoptLatest
-		w.Expect(w.client.Update(w.ctx, g)).To(Succeed())
+		w.edit(g, func() { g.Spec.Adopt = v1alpha1.AdoptLatest })
 		w.Eventually(w.objects.Object(g)).Should(SatisfyAll(forked, HaveField("Status.ObservedGeneration", BeEquivalentTo(2)), HaveField("Status.Conditions", ConsistOf(HaveField("ObservedGeneration", BeEquivalentTo(2))))))
 	})
 
@@ -245,8 +240,7 @@ var _ = Describe("A task of a Fork that is gone, and whose history is kept", fun
 		w.create(f)
 		w.Eventually(w.objects.Object(f)).Should(HaveReason(v1alpha1.ForkComplete, v1alpha1.ReasonSpecNotKept))
 		w.Expect(f.Status.Adoption.Tasks).To(HaveLen(1))
-		f.Spec.Adopt = v1alpha1.AdoptNever
-		w.Expect(w.client.Update(w.ctx, f)).To(Succeed())
+		w.edit(f, func() { f.Spec.Adopt = v1alpha1.AdoptNever })
 		w.Eventually(w.objects.Object(f)).Should(SatisfyAll(HaveField("Status.ObservedGeneration", BeEquivalentTo(2)), HaveField("Status.Adoption", BeNil())))
 	})
 

@@ -113,8 +113,7 @@ var _ = Describe("a task", func() {
 		w.until("work", v1alpha1.ReasonVolumeUnavailable)
 		w.Expect(w.client.Get(w.ctx, key, first)).To(Succeed())
 		By("losing the volume")
-		first.Finalizers = nil
-		w.Expect(w.client.Update(w.ctx, first)).To(Succeed())
+		w.edit(first, func() { first.Finalizers = nil })
 
 		w.pod("work", 2)
 		second := &corev1.PersistentVolumeClaim{}

@@ -30,9 +30,7 @@ var _ = Describe("a task with limits", func() {
 
 		By("resuming it without more time")
 		w.untilRecorded("work")
-		task = w.task("work")
-		builders.Resume("too-early")(task)
-		w.Expect(w.client.Update(w.ctx, task)).To(MatchError(ContainSubstring("raise it in the same change to resume this task")))
+		w.refusesChange("work", "raise it in the same change to resume this task", builders.Resume("too-early"))
 
 		By("resuming it with more time")
 		w.restartManager()

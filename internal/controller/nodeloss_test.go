@@ -123,13 +123,11 @@ func (w *world) bindVolume(name string) {
 	}}
 	w.Expect(w.client.Create(w.ctx, volume)).To(Succeed())
 	node := &corev1.Node{}
-	w.Expect(w.client.Get(w.ctx, client.ObjectKey{Name: w.node()}, node)).To(Succeed())
-	node.Labels = map[string]string{corev1.LabelHostname: w.node()}
-	w.Expect(w.client.Update(w.ctx, node)).To(Succeed())
+	node.Name = w.node()
+	w.edit(node, func() { node.Labels = map[string]string{corev1.LabelHostname: w.node()} })
 	claim, err := w.claim(name)
 	w.Expect(err).NotTo(HaveOccurred())
-	claim.Spec.VolumeName = volume.Name
-	w.Expect(w.client.Update(w.ctx, claim)).To(Succeed())
+	w.edit(claim, func() { claim.Spec.VolumeName = volume.Name })
 }
 
 var _ = Describe("a task whose node cannot be reached", func() {

@@ -230,15 +230,36 @@ func (w *world) apply(name string, options ...builders.TaskOption) *v1alpha1.Tas
 // change updates the task's spec.
 func (w *world) change(name string, options ...builders.TaskOption) {
 	w.Helper()
+	w.Eventually(w.tryChange).WithArguments(name, options).Should(Succeed())
+}
+
+// refusesChange expects that the API server refuses an update of the task's spec.
+func (w *world) refusesChange(name, message string, options ...builders.TaskOption) {
+	w.Helper()
+	w.Eventually(w.tryChange).WithArguments(name, options).Should(MatchError(ContainSubstring(message)))
+}
+
+// tryChange tries to update the task's spec once; the manager may write the task meanwhile.
+func (w *world) tryChange(name string, options []builders.TaskOption) error {
+	t, err := w.current(name)
+	if err != nil {
+		return err
+	}
+	for _, option := range options {
+		option(t)
+	}
+	return w.client.Update(w.ctx, t)
+}
+
+// edit updates an object as it stands, however often others write it meanwhile.
+func (w *world) edit(object client.Object, change func()) {
+	w.Helper()
 	w.Eventually(func() error {
-		t, err := w.current(name)
-		if err != nil {
+		if err := w.client.Get(w.ctx, client.ObjectKeyFromObject(object), object); err != nil {
 			return err
 		}
-		for _, option := range options {
-			option(t)
-		}
-		return w.client.Update(w.ctx, t)
+		change()
+		return w.client.Update(w.ctx, object)
 	}).Should(Succeed())
 }
 

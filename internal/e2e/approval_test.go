@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -85,7 +86,7 @@ var _ = Describe("a tool call about which a person is asked", func() {
 		w.create(ctx, task)
 
 		asked := w.untilAsked(ctx, "stops")
-		w.untilNoPods(ctx)
+		w.untilStopped(ctx, "stops")
 		w.answers(ctx, "ann", verb, "stops", asked.ID, "--reason", "so it is")
 
 		got := w.untilState(ctx, "stops", 3*time.Minute, clewv1.ReasonCompleted)
@@ -93,7 +94,9 @@ var _ = Describe("a tool call about which a person is asked", func() {
 		Expect(got.Status.Attempts[0].Outcome).To(Equal(clewv1.AttemptStopped))
 		entries := w.conversation(ctx, "stops")
 		Expect(strings.Join(texts(entries, "user"), "\n")).To(ContainSubstring("(so it is)"), "the agent was told why")
-		Expect(fmt.Sprint(entries)).To(ContainSubstring(wanted))
+		all, err := json.Marshal(entries)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(all)).To(ContainSubstring(wanted))
 		Expect(w.untilListed(ctx, "stops")).NotTo(BeEmpty(), "with a checkpoint at the call")
 	}, Entry("approved", "approve", "ran"), Entry("denied", "deny", "left out"))
 
@@ -130,6 +133,18 @@ func (w *world) untilAsked(ctx context.Context, name string) (asked clewv1.ToolR
 		return fmt.Errorf("the task is %q: %s; its requests are %+v", state(task), conditionMessage(task), task.Status.Requests)
 	}).WithTimeout(4*time.Minute).Should(Succeed(), "a call of task %s waits", name)
 	return asked
+}
+
+// untilStopped waits until the last attempt of the task has ended.
+func (w *world) untilStopped(ctx context.Context, name string) {
+	GinkgoHelper()
+	w.eventually(ctx, func() error {
+		attempts := w.task(ctx, name).Status.Attempts
+		if a := attempts[len(attempts)-1]; a.EndTime == nil {
+			return fmt.Errorf("attempt %d has not ended", a.Number)
+		}
+		return nil
+	}).WithTimeout(2*time.Minute).Should(Succeed(), "the agent of task %s is stopped", name)
 }
 
 // answers has a user with the rights of an administrator answer by kubectl clew.

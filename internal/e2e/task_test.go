@@ -123,16 +123,6 @@ func (w *world) untilAgentRuns(ctx context.Context, name string, timeout time.Du
 	return pod
 }
 
-// untilNoPods waits until no pod of the namespace is left.
-func (w *world) untilNoPods(ctx context.Context) {
-	GinkgoHelper()
-	Eventually(ctx, func(g Gomega) {
-		pods := &corev1.PodList{}
-		g.Expect(w.kube.List(ctx, pods, client.InNamespace(w.namespace))).To(Succeed())
-		g.Expect(pods.Items).To(BeEmpty())
-	}).WithTimeout(2 * time.Minute).Should(Succeed())
-}
-
 // untilToolCalls waits until history has a number of answered tool calls on the active branch.
 func (w *world) untilToolCalls(ctx context.Context, name string, n int64, timeout time.Duration) {
 	GinkgoHelper()

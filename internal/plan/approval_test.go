@@ -155,7 +155,7 @@ func TestWhoDecidedIsWhomTheAPIServerNames(t *testing.T) {
 	s.change(func(t *v1alpha1.Task) {
 		t.Spec.Decisions = []v1alpha1.Decision{{RequestID: "1-a", Answer: v1alpha1.AnswerApprove, DecidedBy: "the-president"}}
 		t.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl-edit", Operation: metav1.ManagedFieldsOperationUpdate, Time: &metav1.Time{Time: s.now},
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:decisions":{"k:{\"requestID\":\"1-a\"}":{"f:answer":{}}}}}`)}}}
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:decisions":{"k:{\"requestID\":\"1-a\"}":{"f:answer":{}}}}}`)}}
 	}).step()
 	if by := s.request("1-a").Answer.By; by != "kubectl-edit (field manager)" {
 		t.Errorf("who decided is %q", by)

@@ -140,14 +140,26 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return d.problem(a).Reason, d.problem(a).Message
 	case d.rewinding():
 		return v1alpha1.ReasonRewinding, "the task is being rewound to " + destination(d.s.Rewind)
-	case v != nil && v.agent != nil && v.agent.ExitCode == 0:
+	case v != nil:
+		return d.agentActivity(v)
+	}
+	return v1alpha1.ReasonPreparing, workspaceIsPrepared
+}
+
+// workspaceIsPrepared is the message of an attempt whose agent has not started.
+const workspaceIsPrepared = "the workspace is being prepared"
+
+// agentActivity returns what the agent of a pod in which nothing is wrong is doing.
+func (d *decision) agentActivity(v *podView) (reason, message string) {
+	switch {
+	case v.agent != nil && v.agent.ExitCode == 0:
 		return v1alpha1.ReasonCompleting, "the agent exited with 0: its last checkpoint is being recorded"
-	case v != nil && v.agentRuns && len(d.openRequests()) > 0:
+	case v.agentRuns && len(d.openRequests()) > 0:
 		return v1alpha1.ReasonWaitingForApproval, d.approvalMessage(d.openRequests())
-	case v != nil && v.agentRuns:
+	case v.agentRuns:
 		return v1alpha1.ReasonRunning, "the agent is running"
 	}
-	return v1alpha1.ReasonPreparing, "the workspace is being prepared"
+	return v1alpha1.ReasonPreparing, workspaceIsPrepared
 }
 
 // graceEnd returns when problems of the pod are reported: those of a new pod may pass by

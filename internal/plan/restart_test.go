@@ -64,8 +64,8 @@ func TestAPhaseBeginsAgainWithItsFirstCheckpoint(t *testing.T) {
 		checkpoint int64
 		entered    []string
 	}{
-		"the current one":                 {"", 2, []string{v1alpha1.PhaseResearch, v1alpha1.PhaseSpecify}},
-		"the current one, by its name":    {v1alpha1.PhaseSpecify, 2, []string{v1alpha1.PhaseResearch, v1alpha1.PhaseSpecify}},
+		"the current one":                  {"", 2, []string{v1alpha1.PhaseResearch, v1alpha1.PhaseSpecify}},
+		"the current one, by its name":     {v1alpha1.PhaseSpecify, 2, []string{v1alpha1.PhaseResearch, v1alpha1.PhaseSpecify}},
 		"the one that the task began with": {v1alpha1.PhaseResearch, 1, []string{v1alpha1.PhaseResearch}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,8 +129,8 @@ func TestWhichRestartsAreRefused(t *testing.T) {
 		reason string
 		says   string
 	}{
-		"of a worker":                          {atRestTask, "", v1alpha1.ReasonInvalidOperation, "only a supervisor leads"},
-		"to a phase that has not begun":        {supervising, v1alpha1.PhaseReview, v1alpha1.ReasonInvalidState, "name one of Research, Specify"},
+		"of a worker":                   {atRestTask, "", v1alpha1.ReasonInvalidOperation, "only a supervisor leads"},
+		"to a phase that has not begun": {supervising, v1alpha1.PhaseReview, v1alpha1.ReasonInvalidState, "name one of Research, Specify"},
 		"to a checkpoint that is gone for good": {func(t *testing.T) *scene {
 			s := supervising(t)
 			s.o.ResumeRecord = RewindRecord{Known: true}

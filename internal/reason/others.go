@@ -147,16 +147,6 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventWorkspaceRestored, On: timeline(), Meaning: "The volume was lost, and the workspace was restored from the gitstore."},
 		{Name: v1alpha1.EventDriftPreserved, On: append(timeline(), Place{"Task", v1alpha1.TaskDrifted}), Meaning: "Files that were changed while the task was not running were kept."},
 		{Name: v1alpha1.EventDriftOverridden, On: append(timeline(), Place{"Task", v1alpha1.TaskDrifted}), Meaning: "Files that were changed while the task was not running were restored."},
-		{Name: v1alpha1.EventRiskyToolGuarded, On: timeline(), Meaning: "A checkpoint holds the state before a risky call."},
-		{Name: v1alpha1.EventRiskyToolUnguarded, On: timeline(), Meaning: "There may be no checkpoint of the state before a risky call."},
-		{Name: v1alpha1.EventRiskyToolPatternInvalid, On: timeline(), Meaning: "A pattern in `checkpointPolicy.beforeRiskyTools` is not a valid regular expression, and is ignored."},
-		{Name: v1alpha1.EventToolRefused, On: timeline(), Meaning: "A rule with the action Deny in `checkpointPolicy.beforeRiskyTools` refused a tool call at once."},
-		{Name: v1alpha1.EventApprovalRequested, On: timeline(), Meaning: "A tool call waits for a person's answer."},
-		{Name: v1alpha1.EventToolApproved, On: timeline(), Meaning: "Somebody approved a tool call that waited: it runs, once."},
-		{Name: v1alpha1.EventToolDenied, On: timeline(), Meaning: "A tool call that waited was denied: by somebody, by the deadline, or by a rule, in an agent without hooks."},
-		{Name: v1alpha1.EventRequestWithdrawn, On: timeline(), Meaning: "A tool call waits no longer, without an answer: its agent has given it up or was stopped, or a rewind has taken it back. An agent that makes the call again is asked about anew."},
-		{Name: v1alpha1.EventDecisionIgnored, On: timeline(), Meaning: "A decision was added to `spec.decisions` for an id that no waiting request has. It does nothing, now and later."},
-		{Name: v1alpha1.EventToolCalled, On: timeline(), Meaning: "The agent called one of Clew's tools: it took a checkpoint; it called a tool of a supervisor, and how that ended; or, in one entry for each attempt, how often it called the others."},
 		{Name: v1alpha1.EventAgentSessionRefused, On: timeline(), Meaning: "The agent did not resume its own session; the next attempt renders the conversation into its prompt."},
 		{Name: v1alpha1.EventConversationMoved, On: timeline(), Meaning: "The conversation was rewound to an earlier position."},
 		{Name: v1alpha1.EventConversationMoveRefused, On: timeline(), Meaning: "The conversation could not be rewound."},
@@ -177,5 +167,21 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventHistoryExported, On: timeline(), Meaning: "Somebody exported the history."},
 		{Name: v1alpha1.EventHistoryImported, On: timeline(), Meaning: "Somebody imported the history."},
 		{Name: v1alpha1.EventEntriesLeftOut, On: timeline(), Meaning: "Entries of the timeline were left out from here on, as many as it says: the task or its namespace had reached its limit (`historyLimits`). Entries that change how the task stands have a reserve."},
+	}
+}
+
+// ofTools returns the reasons of Events and of entries of the timeline about calls of tools.
+func ofTools() []Reason {
+	return []Reason{
+		{Name: v1alpha1.EventRiskyToolGuarded, On: timeline(), Meaning: "A checkpoint holds the state before a risky call."},
+		{Name: v1alpha1.EventRiskyToolUnguarded, On: timeline(), Meaning: "There may be no checkpoint of the state before a risky call."},
+		{Name: v1alpha1.EventRiskyToolPatternInvalid, On: timeline(), Meaning: "A pattern in `checkpointPolicy.beforeRiskyTools` is not a valid regular expression, and is ignored."},
+		{Name: v1alpha1.EventToolRefused, On: timeline(), Meaning: "A rule with the action Deny in `checkpointPolicy.beforeRiskyTools` refused a tool call at once."},
+		{Name: v1alpha1.EventApprovalRequested, On: timeline(), Meaning: "A tool call waits for a person's answer."},
+		{Name: v1alpha1.EventToolApproved, On: timeline(), Meaning: "Somebody approved a tool call that waited: it runs, once."},
+		{Name: v1alpha1.EventToolDenied, On: timeline(), Meaning: "A tool call that waited was denied: by somebody, by the deadline, or by a rule, in an agent without hooks."},
+		{Name: v1alpha1.EventRequestWithdrawn, On: timeline(), Meaning: "A tool call waits no longer, without an answer: its agent has given it up or was stopped, or a rewind has taken it back. An agent that makes the call again is asked about anew."},
+		{Name: v1alpha1.EventDecisionIgnored, On: timeline(), Meaning: "A decision was added to `spec.decisions` for an id that no waiting request has. It does nothing, now and later."},
+		{Name: v1alpha1.EventToolCalled, On: timeline(), Meaning: "The agent called one of Clew's tools: it took a checkpoint; it called a tool of a supervisor, and how that ended; or, in one entry for each attempt, how often it called the others."},
 	}
 }

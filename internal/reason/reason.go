@@ -81,7 +81,7 @@ func (r Reason) TodoAt(place Place) string {
 
 // All returns the table, in the order in which it is printed.
 func All() []Reason {
-	return slices.Concat(ofTasks(), ofWaiting(), ofDaemons(), ofHistory(), ofOperations(), ofPublishing(), ofOthers(), ofTimeline())
+	return slices.Concat(ofTasks(), ofStarts(), ofWaiting(), ofDaemons(), ofHistory(), ofOperations(), ofPublishing(), ofOthers(), ofTimeline(), ofTools())
 }
 
 // Find returns the row of a reason. A reason that is not in the table, such as one that

@@ -6,14 +6,17 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// continues is what happens once a person has removed the cause.
-const continues = "The task then continues by itself."
+const (
+	// continues is what happens once a person has removed the cause.
+	continues = "The task then continues by itself."
+	// newResume is what to do about what has ended a task.
+	newResume = "Fix the cause, then apply a resume with a new id."
+)
 
 // ofTasks returns the reasons of a task's conditions Succeeded, WorkspaceReady, VolumeReleased,
 // VolumeSized and Drifted.
 func ofTasks() []Reason {
 	const (
-		newResume = "Fix the cause, then apply a resume with a new id."
 		// newPublishID is what to do about what keeps a task's work from being published.
 		newPublishID = "Remove the cause, then change `publish.id`."
 	)
@@ -74,15 +77,6 @@ func ofTasks() []Reason {
 		{Name: v1alpha1.ReasonDriftDetected, On: append(append(preparing(), timeline()...), Place{"Task", v1alpha1.TaskDrifted}, Place{"Checkpoint", v1alpha1.CheckpointReady}), Standing: Resting, Meaning: "Files of the worktree were changed while the task was not running.", Todo: "Look at `kubectl clew drift`, then apply a resume with a new id and `onDrift: Preserve` or `Override`."},
 		{Name: v1alpha1.ReasonHeadMoved, On: append(timeline(), Place{"Task", v1alpha1.TaskDrifted}), Meaning: "The HEAD of the agent's repository was moved while the task was not running. It is a warning: the task continues with it, and its files are as Clew left them."},
 		{Name: v1alpha1.ReasonNoDrift, On: []Place{{"Task", v1alpha1.TaskDrifted}}, Meaning: "The worktree is as Clew last left it."},
-		{Name: v1alpha1.ReasonSourceNotFound, On: source(), Standing: Active, Meaning: "The task to start from does not exist, and no history of one with this name is kept.", Todo: "Create it, or use a different one."},
-		{Name: v1alpha1.ReasonHistoryNotGranted, On: source(), Standing: Active, Meaning: "The history that the task is to continue or to start from was left by an earlier namespace of the same name. It is not this namespace's.", Todo: "Ask an administrator to grant it with `historyGrants` in the values of Clew's chart; the manager's log has the value. To begin without it, set `adopt: Never`, or leave `startFrom` out of a new Task. " + continues},
-		{Name: v1alpha1.ReasonSourceAmbiguous, On: source(), Meaning: "Several tasks had the name of the one to start from, and none of them exists any more.", Todo: "Apply a new Task or Fork that names the source's UID as well; the message lists them."},
-		{Name: v1alpha1.ReasonRepositoryMismatch, On: source(), Meaning: "The task to start from works on another repository.", Todo: "Name the same repository."},
-		{Name: v1alpha1.ReasonServerUnreachable, On: preparing(), Meaning: "The task's pod cannot reach clew-server.", Todo: "Check clew-server's pods and the network policy."},
-		{Name: v1alpha1.ReasonGitStoreUnreachable, On: append(preparing(), published()...), DaemonProblem: true, Meaning: "The task's pod cannot reach the gitstore.", Todo: "Check the gitstore's pods and the network policy.", TodoWhenPublishing: "Check the gitstore's pods and the network policy. The work is then published by itself within a day of the first failure; after that, change `publish.id` as well."},
-		{Name: v1alpha1.ReasonGitStoreRefused, On: append(preparing(), Place{"Task", v1alpha1.TaskDurable}, Place{"Checkpoint", v1alpha1.CheckpointDurable}), DaemonProblem: true, Meaning: "The gitstore refuses what the task sends.", Todo: "The message says why; usually a quota is exceeded."},
-		{Name: v1alpha1.ReasonPrepareFailed, On: preparing(), Meaning: "The workspace could not be prepared.", Todo: newResume},
-		{Name: v1alpha1.ReasonFenced, On: preparing(), DaemonProblem: true, Meaning: "A newer attempt of the task exists. This one ends; the next one gets a higher number."},
 	}
 }
 
@@ -110,5 +104,21 @@ func ofDaemons() []Reason {
 		{Name: v1alpha1.ReasonHistoryLimitReached, On: append(succeeded(), Place{"Task", v1alpha1.TaskHistoryComplete}), DaemonProblem: true, Meaning: "The task or its namespace has reached its limit in the history. Output waits for some minutes, and is then left out and counted.", Todo: "Raise the limit, or delete histories."},
 		{Name: v1alpha1.ReasonModelErrors, On: succeeded(), DaemonProblem: true, Meaning: "The model's API returns errors, and the agent retries by itself."},
 		{Name: v1alpha1.ReasonVolumeOutdated, On: append(preparing(), timeline()...), DaemonProblem: true, Meaning: "The history has records that the volume never had. The attempt ends; the next one restores the workspace."},
+	}
+}
+
+// ofStarts returns the reasons of what a task starts from, and of what keeps its workspace from being
+// prepared.
+func ofStarts() []Reason {
+	return []Reason{
+		{Name: v1alpha1.ReasonSourceNotFound, On: source(), Standing: Active, Meaning: "The task to start from does not exist, and no history of one with this name is kept.", Todo: "Create it, or use a different one."},
+		{Name: v1alpha1.ReasonHistoryNotGranted, On: source(), Standing: Active, Meaning: "The history that the task is to continue or to start from was left by an earlier namespace of the same name. It is not this namespace's.", Todo: "Ask an administrator to grant it with `historyGrants` in the values of Clew's chart; the manager's log has the value. To begin without it, set `adopt: Never`, or leave `startFrom` out of a new Task. " + continues},
+		{Name: v1alpha1.ReasonSourceAmbiguous, On: source(), Meaning: "Several tasks had the name of the one to start from, and none of them exists any more.", Todo: "Apply a new Task or Fork that names the source's UID as well; the message lists them."},
+		{Name: v1alpha1.ReasonRepositoryMismatch, On: source(), Meaning: "The task to start from works on another repository.", Todo: "Name the same repository."},
+		{Name: v1alpha1.ReasonServerUnreachable, On: preparing(), Meaning: "The task's pod cannot reach clew-server.", Todo: "Check clew-server's pods and the network policy."},
+		{Name: v1alpha1.ReasonGitStoreUnreachable, On: append(preparing(), published()...), DaemonProblem: true, Meaning: "The task's pod cannot reach the gitstore.", Todo: "Check the gitstore's pods and the network policy.", TodoWhenPublishing: "Check the gitstore's pods and the network policy. The work is then published by itself within a day of the first failure; after that, change `publish.id` as well."},
+		{Name: v1alpha1.ReasonGitStoreRefused, On: append(preparing(), Place{"Task", v1alpha1.TaskDurable}, Place{"Checkpoint", v1alpha1.CheckpointDurable}), DaemonProblem: true, Meaning: "The gitstore refuses what the task sends.", Todo: "The message says why; usually a quota is exceeded."},
+		{Name: v1alpha1.ReasonPrepareFailed, On: preparing(), Meaning: "The workspace could not be prepared.", Todo: newResume},
+		{Name: v1alpha1.ReasonFenced, On: preparing(), DaemonProblem: true, Meaning: "A newer attempt of the task exists. This one ends; the next one gets a higher number."},
 	}
 }

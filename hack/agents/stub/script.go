@@ -178,6 +178,8 @@ var (
 	stepsOfTexts = regexp.MustCompile(`\bstep (\d+) is done\b`)
 	// exitedWithZero is in Qwen Code's results, also in those that lost their output.
 	exitedWithZero = regexp.MustCompile(`(?m)^Exit Code: 0$`)
+	// refused is in what an agent is told of a call that Clew denies.
+	refused = regexp.MustCompile(`Do not make it again|A rule of this task refuses the call`)
 )
 
 // steps returns the steps that are done according to results of calls or prompts, in
@@ -193,7 +195,8 @@ func (r request) steps() []int {
 		// A shell command that completed prints it. An agent that was killed during a
 		// call may invent a result.
 		completed := number(stepsOfTexts.FindStringSubmatch(result.text)) == n || exitedWithZero.MatchString(result.text)
-		if n > 0 && (completed || !strings.Contains(inputs[result.id], ending)) {
+		// A model goes on without a call that is denied.
+		if n > 0 && (completed || refused.MatchString(result.text) || !strings.Contains(inputs[result.id], ending)) {
 			done[n] = true
 		}
 	}

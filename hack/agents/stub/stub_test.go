@@ -389,6 +389,8 @@ func TestAnInterruptedCallIsNotDone(t *testing.T) {
 		"the shell command completed": {shellCall, "line\nstep 1 is done\n", true},
 		"the agent lost its output":   {shellCall, "Output: (empty)\nError: (none)\nExit Code: 0\nSignal: (none)", true},
 		"the shell was killed":        {shellCall, "[Request interrupted by user for tool use]", false},
+		"a person denied the call":    {shellCall, "The call of Bash was denied by ann. Do not make it again; go on without it.", true},
+		"a rule refuses the call":     {shellCall, "A rule of this task refuses the call: delete nothing there", true},
 		"a file tool prints any text": {fileCall, "File created", true},
 	}
 	for name, c := range cases {

@@ -50,7 +50,7 @@ func kept[T any](drop func(*T)) func(any) (any, error) {
 
 // trim drops what no decision reads of an object's metadata: of labels and annotations all but Clew's own.
 func trim(m *metav1.ObjectMeta) {
-	m.ManagedFields, m.GenerateName, m.SelfLink = nil, "", ""
+	m.ManagedFields, m.GenerateName = nil, ""
 	m.Labels = only(m.Labels, v1alpha1.LabelManagedBy,
 		v1alpha1.LabelTask, v1alpha1.LabelTaskUID, v1alpha1.LabelAttempt, v1alpha1.LabelPublication, v1alpha1.LabelCheckpoint, v1alpha1.LabelSnapshot,
 		v1alpha1.LabelFork, v1alpha1.LabelContract, v1alpha1.LabelRole, v1alpha1.LabelPhase, v1alpha1.LabelParent)

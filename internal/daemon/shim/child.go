@@ -179,15 +179,15 @@ func (c *child) signalMost(sig unix.Signal) {
 	c.signalGroup(sig)
 }
 
-// signalAll sends a signal to every process of the agent.
-func (c *child) signalAll(sig unix.Signal) {
-	c.signalMost(sig)
+// killAll kills every process of the agent.
+func (c *child) killAll() {
+	c.signalMost(unix.SIGKILL)
 	if c.init {
 		return
 	}
 	for pid, p := range c.processes() {
 		if p.group != c.pid {
-			_ = unix.Kill(pid, sig)
+			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func (c *child) signalAll(sig unix.Signal) {
 // for at most killWait.
 func (c *child) killRest() {
 	poll(killWait, func() bool {
-		c.signalAll(unix.SIGKILL)
+		c.killAll()
 		left := orphans()
 		for _, pid := range left {
 			_ = unix.Kill(pid, unix.SIGKILL)

@@ -205,7 +205,7 @@ func (s *shim) run(attempt int64, signals <-chan os.Signal) (int, error) {
 			s.forward(c, sig)
 		case <-s.link.stopped:
 			s.log.Info("this attempt is over; killing the agent")
-			c.signalAll(unix.SIGKILL)
+			c.killAll()
 			code := <-c.exited
 			// The closed connection tells the daemon that no process of the agent is
 			// left to write to the volume.
@@ -372,7 +372,7 @@ func (s *shim) finish(now bool) {
 	if c != nil && now {
 		s.finishing = true
 		s.mu.Unlock()
-		c.signalAll(unix.SIGKILL)
+		c.killAll()
 		return
 	}
 	if c == nil || s.finishing {
@@ -387,7 +387,7 @@ func (s *shim) finish(now bool) {
 		left := s.child
 		s.mu.Unlock()
 		if left != nil {
-			left.signalAll(unix.SIGKILL)
+			left.killAll()
 		}
 	})
 }

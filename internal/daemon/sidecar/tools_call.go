@@ -85,11 +85,8 @@ func (d *daemon) callUntilAnswered(ctx context.Context, call *daemonv1.CallToolR
 		default:
 			unreachable = err
 		}
-		switch waited := wait.Wait(ctx); {
-		case waited != nil && unreachable != nil:
-			return nil, unreachable
-		case waited != nil:
-			return &daemonv1.CallToolResponse{Pending: true}, nil
+		if wait.Wait(ctx) != nil { // ctx has ended
+			return &daemonv1.CallToolResponse{Pending: true}, unreachable
 		}
 	}
 }
