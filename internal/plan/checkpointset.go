@@ -48,6 +48,9 @@ type ObservedMember struct {
 	Taken int64
 	// Holds are how holds of the task's agent ended.
 	Holds []history.HoldEnd
+	// Begun is the newest attempt that the history knows of. A pod may run before the Task lists it, but
+	// not before it has told the history.
+	Begun int64
 }
 
 // SetPlan is what to do for a set of checkpoints.
@@ -195,7 +198,7 @@ func releaseMember(m *v1alpha1.CheckpointSetMember, set string, is ObservedMembe
 	switch {
 	case m.HoldEnd != "":
 	case m.State == v1alpha1.MemberAtRest:
-		if is.Task == nil || string(is.Task.UID) != m.UID || working(is.Task) || lastAttempt(is.Task) != m.Attempt {
+		if is.Task == nil || string(is.Task.UID) != m.UID || working(is.Task) || lastAttempt(is.Task) != m.Attempt || is.Begun > m.Attempt {
 			m.HoldEnd = v1alpha1.HoldExpired
 		}
 	case m.State == v1alpha1.MemberTaken:

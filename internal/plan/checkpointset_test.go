@@ -160,6 +160,9 @@ func TestWhatParts(t *testing.T) {
 		"a task at rest that ran meanwhile": {func(o ObservedSet) {
 			hasAttempt(o.ends("uid-tests", 7, true, false).Members["uid-done"].Task, 3, 5, v1alpha1.AttemptCompleted)
 		}, time.Minute, "done did not"},
+		"a task at rest whose pod is not listed": {func(o ObservedSet) {
+			o.ends("uid-tests", 7, true, false).is("uid-done", func(m *ObservedMember) { m.Begun = 3 })
+		}, time.Minute, "done did not"},
 		"a task at rest that was deleted": {func(o ObservedSet) {
 			o.ends("uid-tests", 7, true, false).is("uid-done", func(m *ObservedMember) { m.Task = nil })
 		}, time.Minute, "done did not"},

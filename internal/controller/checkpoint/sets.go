@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,7 @@ func (r *Reconciler) recordSet(ctx context.Context, c *v1alpha1.Checkpoint, deci
 	err = r.Store.RecordEvents(ctx, []history.Event{{
 		ID:   "checkpoint-set/" + string(c.UID),
 		Task: history.Task{Namespace: c.Namespace, Name: supervisor.Task, UID: supervisor.UID},
-		Time: time.Now(), Type: history.EventTypeCheckpoint, Reason: decided.Ready.Reason, Actor: requester,
+		Time: time.Now(), Type: history.EventTypeCheckpoint, Reason: decided.Ready.Reason, Actor: cmp.Or(requester, plan.Unknown),
 		Message: fmt.Sprintf("set %s: %s", c.Name, decided.Ready.Message), Checkpoint: supervisor.Number,
 	}})
 	if err != nil && !errors.Is(err, history.ErrNotFound) {
@@ -124,8 +125,8 @@ func (r *Reconciler) observeSet(ctx context.Context, c *v1alpha1.Checkpoint) (o 
 		case m.State == v1alpha1.MemberPending:
 			is.Taken, err = r.takenFor(ctx, c, m)
 		}
-		if err == nil && m.State == v1alpha1.MemberTaken && c.Status.Set.State == v1alpha1.SetReleasing && m.HoldEnd == "" {
-			is.Holds, err = r.holdsOf(ctx, m.UID)
+		if err == nil && c.Status.Set.State == v1alpha1.SetReleasing && m.HoldEnd == "" {
+			is.Holds, is.Begun, err = r.historyOf(ctx, m.UID)
 		}
 		if err != nil {
 			return o, nil, err
@@ -164,13 +165,13 @@ func (r *Reconciler) takenFor(ctx context.Context, c *v1alpha1.Checkpoint, m v1a
 	return object.Status.Number, nil
 }
 
-// holdsOf returns how holds of a task's agent ended.
-func (r *Reconciler) holdsOf(ctx context.Context, taskUID string) ([]history.HoldEnd, error) {
+// historyOf returns how holds of a task's agent ended, and the number of its newest attempt.
+func (r *Reconciler) historyOf(ctx context.Context, taskUID string) (holds []history.HoldEnd, attempt int64, err error) {
 	state, err := r.Store.TaskState(ctx, taskUID)
 	if errors.Is(err, history.ErrNotFound) {
-		return nil, nil
+		return nil, 0, nil
 	}
-	return state.Holds, err
+	return state.Holds, state.Attempt, err
 }
 
 // childrenOf lists the children of a supervisor, as the cache has them.

@@ -185,13 +185,22 @@ func (d *daemon) warm(ctx context.Context) {
 func (d *daemon) keepStopped(ctx context.Context, set string, stop *socket.Stop, released <-chan struct{}) {
 	timer := time.NewTimer(cmp.Or(d.cfg.HoldTime, holdTime))
 	defer timer.Stop()
-	held := false
-	select {
-	case <-released:
-		held = stop.Unbroken()
-	case <-timer.C:
-		d.log.Info("the agent was stopped for a set of checkpoints for as long as it may be; it continues")
-	case <-ctx.Done():
+	held, waits := false, true
+	for waits {
+		st, changed := d.socket.Status()
+		if st.Terminating || !st.Connected { // a pod that is to end must not wait for others
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-released:
+			held = stop.Unbroken()
+		case <-timer.C:
+			d.log.Info("the agent was stopped for a set of checkpoints for as long as it may be; it continues")
+		case <-ctx.Done():
+		}
+		waits = false
 	}
 	stop.End()
 	if err := d.recordHold(set, held); err != nil {

@@ -147,6 +147,17 @@ func TestAnAgentThatEndsWhileItIsHeldWasNotReleased(t *testing.T) {
 	expectHoldEnds(t, w, &daemonv1.HoldEnd{Set: "set", Checkpoint: 1})
 }
 
+func TestAPodThatIsToEndWaitsForNoSet(t *testing.T) {
+	w, _, a := holdWorld(t)
+	askForSet(w, "set")
+	a.Next(wire.TypeFreeze)
+	a.Next(wire.TypeFreeze)
+	awaitTaken(t, w, 1)
+	a.Send(wire.TypeTerminating, nil)
+	a.Next(wire.TypeThaw)
+	expectHoldEnds(t, w, &daemonv1.HoldEnd{Set: "set", Checkpoint: 1})
+}
+
 func TestADaemonThatWasKilledRecordsThatItsHoldExpired(t *testing.T) {
 	w, _, a := holdWorld(t)
 	askForSet(w, "set")
