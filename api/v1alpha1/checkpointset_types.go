@@ -78,6 +78,17 @@ const (
 	HoldExpired HoldEnd = "Expired"
 )
 
+// SetMoment says at which moment a member's agent was stopped for a set.
+// +kubebuilder:validation:Enum=BetweenCalls;InCall
+type SetMoment string
+
+const (
+	// MomentBetweenCalls: no call of a tool was open.
+	MomentBetweenCalls SetMoment = "BetweenCalls"
+	// MomentInCall: in the middle of a call of a tool, which took long.
+	MomentInCall SetMoment = "InCall"
+)
+
 // CheckpointSet is the state of a set of checkpoints.
 type CheckpointSet struct {
 	// state says how far the set is.
@@ -93,6 +104,9 @@ type CheckpointSet struct {
 	// +kubebuilder:validation:MaxItems=65
 	Members []CheckpointSetMember `json:"members,omitempty"`
 }
+
+// Children returns the members that are children; none if there are no members.
+func (s *CheckpointSet) Children() []CheckpointSetMember { return s.Members[min(1, len(s.Members)):] }
 
 // CheckpointSetMember is a task in a set of checkpoints.
 type CheckpointSetMember struct {
@@ -122,9 +136,10 @@ type CheckpointSetMember struct {
 	// holdEnd says how its agent came to continue; empty while that is not known, and for a task at rest.
 	// +optional
 	HoldEnd HoldEnd `json:"holdEnd,omitempty"`
-	// inCall is true if the checkpoint was taken in the middle of a call of a tool that took long.
+	// moment says at which moment its agent was stopped; empty while that is not known, and for a task at
+	// rest.
 	// +optional
-	InCall bool `json:"inCall,omitempty"`
+	Moment SetMoment `json:"moment,omitempty"`
 }
 
 // RewindChildren says what a rewind of a supervisor does with its children.
@@ -148,9 +163,10 @@ type SetRewind struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Set string `json:"set"`
-	// complete is true once the supervisor itself is rewound; the children follow then, each once.
-	// +optional
-	Complete bool `json:"complete,omitempty"`
+	// state is InProgress until the supervisor itself is rewound, and then Completed: the children follow
+	// then, each once.
+	// +required
+	State OperationState `json:"state"`
 	// requestedBy is who requested the rewind.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

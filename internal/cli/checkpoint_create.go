@@ -122,7 +122,7 @@ func checkpointOutcome(c *v1alpha1.Checkpoint) string {
 		text += fmt.Sprintf(", %s changed", plural(int64(c.Status.Code.FilesChanged), "file"))
 	}
 	if set := c.Status.Set; set != nil && set.State == v1alpha1.SetTogether {
-		n := int64(len(set.Members) - 1)
+		n := int64(len(set.Children()))
 		text += fmt.Sprintf(", together with those of %d %s", n, verb(n, "child", "children"))
 	}
 	if c.Status.SkippedCount > 0 {

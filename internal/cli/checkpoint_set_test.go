@@ -35,7 +35,7 @@ func (b *bench) evening(state v1alpha1.CheckpointSetState) (lead, docs *v1alpha1
 	b.try(server.Client.Get(b.ctx, client.ObjectKey{Namespace: b.namespace, Name: "lead-2"}, c))
 	c.Status.Set = &v1alpha1.CheckpointSet{State: state, StartTime: &metav1.Time{Time: noon}, Members: []v1alpha1.CheckpointSetMember{
 		{Task: "lead", UID: string(lead.UID), Checkpoint: "lead-2", Number: 2, State: v1alpha1.MemberTaken, HoldEnd: v1alpha1.HoldReleased},
-		{Task: "docs", UID: string(docs.UID), Checkpoint: "docs-set-1", Number: 5, State: v1alpha1.MemberTaken, HoldEnd: v1alpha1.HoldExpired, InCall: true},
+		{Task: "docs", UID: string(docs.UID), Checkpoint: "docs-set-1", Number: 5, State: v1alpha1.MemberTaken, HoldEnd: v1alpha1.HoldExpired, Moment: v1alpha1.MomentInCall},
 		{Task: "former", UID: "gone", Number: 7, State: v1alpha1.MemberAtRest},
 	}}
 	b.try(server.Client.Status().Update(b.ctx, c))

@@ -27,7 +27,7 @@ type rewind struct {
 	branch                   string
 	toMessage, back          int64
 	scope, preserve, onDrift *enumFlag
-	whenRunning, children    *enumFlag // children is nil for an undo
+	whenRunning, children    *enumFlag                      // children is nil for an undo
 	only                     map[v1alpha1.RewindScope]*bool // --code, --conversation, --both
 	paths                    []string
 	yes                      bool

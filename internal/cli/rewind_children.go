@@ -67,7 +67,7 @@ func (o *rewind) previewChildren(ctx context.Context, s *session, w io.Writer, t
 		}
 	}
 	var rows [][]string
-	for i, m := range target.checkpoint.Status.Set.Members[1:] {
+	for i, m := range target.checkpoint.Status.Set.Children() {
 		text := fmt.Sprintf("to its checkpoint %d", m.Number)
 		switch child := children[m.UID]; {
 		case child == nil:

@@ -94,7 +94,7 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		Expect(set.Status.Number).To(Equal(numbers["lead"]))
 		Expect(set.Status.Set.Members).To(ContainElements(
 			And(HaveField("Task", "done"), HaveField("State", v1alpha1.MemberAtRest), HaveField("Number", int64(2))),
-			And(HaveField("Task", "tests"), HaveField("HoldEnd", v1alpha1.HoldReleased), HaveField("InCall", true)),
+			And(HaveField("Task", "tests"), HaveField("HoldEnd", v1alpha1.HoldReleased), HaveField("Moment", v1alpha1.MomentInCall)),
 		))
 		Expect(w.store.Events(w.id("lead").UID)).To(ContainElement(And(
 			HaveField("Reason", v1alpha1.EventTakenTogether), HaveField("Checkpoint", numbers["lead"]))))

@@ -91,7 +91,7 @@ func (w *world) requestSet(ctx context.Context, supervisor, name string) {
 func (w *world) untilSetEnds(ctx context.Context, name string) *clewv1.Checkpoint {
 	GinkgoHelper()
 	c := &clewv1.Checkpoint{}
-	w.eventually(ctx, func() (*clewv1.Checkpoint, error) { return c, w.get(ctx, name, c) }).WithTimeout(3*time.Minute + 30*time.Second).Should(Or(
+	w.eventually(ctx, func() (*clewv1.Checkpoint, error) { return c, w.get(ctx, name, c) }).WithTimeout(3*time.Minute+30*time.Second).Should(Or(
 		matchers.HaveReason(clewv1.CheckpointReady, clewv1.ReasonTakenTogether),
 		matchers.HaveReason(clewv1.CheckpointReady, clewv1.ReasonNotTakenTogether)), "the set %s ends", name)
 	return c

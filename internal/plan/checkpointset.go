@@ -210,7 +210,10 @@ func releaseMember(m *v1alpha1.CheckpointSetMember, set string, is ObservedMembe
 			m.HoldEnd = v1alpha1.HoldExpired
 			return false
 		}
-		m.HoldEnd, m.InCall = v1alpha1.HoldExpired, is.Holds[i].InCall
+		m.HoldEnd, m.Moment = v1alpha1.HoldExpired, v1alpha1.MomentBetweenCalls
+		if is.Holds[i].InCall {
+			m.Moment = v1alpha1.MomentInCall
+		}
 		if is.Holds[i].Released {
 			m.HoldEnd = v1alpha1.HoldReleased
 		}
@@ -246,7 +249,7 @@ func SetReady(set *v1alpha1.CheckpointSet) metav1.Condition {
 		}
 	case v1alpha1.SetTogether:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonTakenTogether, tasks+" were taken together"
-		if in := named(func(m v1alpha1.CheckpointSetMember) bool { return m.InCall }); in != "" {
+		if in := named(func(m v1alpha1.CheckpointSetMember) bool { return m.Moment == v1alpha1.MomentInCall }); in != "" {
 			c.Message += ", that of " + in + " in the middle of a call of a tool that took long"
 		}
 	default:

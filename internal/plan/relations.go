@@ -87,7 +87,7 @@ func RelationsOf(task *v1alpha1.Task) Relations {
 	if c := task.Status.Contract; c != nil && c.Restart != nil {
 		r.Restart = c.Restart.ID
 	}
-	if led := task.Status.SetRewind; led != nil && led.Complete {
+	if led := task.Status.SetRewind; led != nil && led.State == v1alpha1.OperationCompleted {
 		r.Rewind = led.ID
 	}
 	parent := ptr.Deref(task.Status.Parent, v1alpha1.ParentStatus{})

@@ -30,8 +30,8 @@ func (d *decision) setRewind(r *v1alpha1.Rewind, target *v1alpha1.Checkpoint) (*
 		return nil, &Blocker{v1alpha1.ReasonNotTakenTogether, fmt.Sprintf(
 			"the checkpoints of the set %q were not taken together, so the tasks would not fit each other: name another set, or rewind each task by itself, and request the rewind again", target.Name)}
 	}
-	s := &v1alpha1.SetRewind{ID: r.ID, Set: target.Name, RequestedBy: d.rewindRequester(r), Scope: r.Scope, Preserve: r.Preserve, OnDrift: r.OnDrift}
-	for _, m := range set.Members[1:] {
+	s := &v1alpha1.SetRewind{ID: r.ID, Set: target.Name, State: v1alpha1.OperationInProgress, RequestedBy: d.rewindRequester(r), Scope: r.Scope, Preserve: r.Preserve, OnDrift: r.OnDrift}
+	for _, m := range set.Children() {
 		s.Children = append(s.Children, v1alpha1.SetRewindChild{Name: m.Task, UID: m.UID, Checkpoint: m.Number})
 	}
 	return s, nil
@@ -57,7 +57,7 @@ func (d *decision) leadChildren(op *v1alpha1.OperationStatus) string {
 		return ""
 	}
 	next := *d.s.SetRewind
-	next.Complete = true
+	next.State = v1alpha1.OperationCompleted
 	d.s.SetRewind = &next
 	var follow, gone, stay []string
 	for _, c := range next.Children {
@@ -100,7 +100,7 @@ func (d *decision) followRewind() {
 		return
 	}
 	led := parent.Status.SetRewind
-	if led == nil || !led.Complete || led.ID == d.s.Parent.FollowedRewind {
+	if led == nil || led.State != v1alpha1.OperationCompleted || led.ID == d.s.Parent.FollowedRewind {
 		return
 	}
 	next := *d.s.Parent

@@ -27,13 +27,13 @@ func TestARewindOfASupervisorTakesTheChildrenOfASetAlong(t *testing.T) {
 		childIn("docs", metav1.ConditionUnknown, v1alpha1.ReasonRunning), childIn("since", metav1.ConditionUnknown, v1alpha1.ReasonRunning)}
 	s.toSet("back", v1alpha1.SetTogether).step()
 	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationInProgress, "")
-	if led := s.status().SetRewind; led == nil || led.Complete || s.status().Rewind.Set != s.o.RewindTarget.Name {
+	if led := s.status().SetRewind; led == nil || led.State != v1alpha1.OperationInProgress || s.status().Rewind.Set != s.o.RewindTarget.Name {
 		t.Fatalf("before the supervisor is rewound: %+v, %+v", led, s.status().Rewind)
 	}
 	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "back", FromCheckpoint: 4, ToCheckpoint: 2})
 	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
 	s.wantMessage(s.status().Rewind.Message, "docs to checkpoint 5", "gone: tests", "stay as they are, since the set has them not: since")
-	if led := s.status().SetRewind; !led.Complete || len(led.Children) != 2 || led.Scope != v1alpha1.RewindBoth {
+	if led := s.status().SetRewind; led.State != v1alpha1.OperationCompleted || len(led.Children) != 2 || led.Scope != v1alpha1.RewindBoth {
 		t.Errorf("the children are led by %+v", led)
 	}
 	if r := RelationsOf(s.o.Task); r.Rewind != "back" {
@@ -64,9 +64,9 @@ func TestWhichSetsARewindTakesChildrenTo(t *testing.T) {
 }
 
 // parentRewinds returns a parent that was rewound to a set with the scene's task.
-func parentRewinds(id string, complete bool) *v1alpha1.Task {
+func parentRewinds(id string, state v1alpha1.OperationState) *v1alpha1.Task {
 	p := leading("lead", v1alpha1.PhaseExecute)
-	p.Status.SetRewind = &v1alpha1.SetRewind{ID: id, Set: "evening", Complete: complete, RequestedBy: "ada", Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch,
+	p.Status.SetRewind = &v1alpha1.SetRewind{ID: id, Set: "evening", State: state, RequestedBy: "ada", Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch,
 		OnDrift: v1alpha1.OnDriftFail, Children: []v1alpha1.SetRewindChild{{Name: "tidy-up", UID: "uid-of-task", Checkpoint: 3}}}
 	return p
 }
@@ -74,10 +74,10 @@ func parentRewinds(id string, complete bool) *v1alpha1.Task {
 func TestAChildFollowsARewindOfItsParentOnce(t *testing.T) {
 	s := runningChild(t)
 	s.o.RewindRecord = recorded()
-	s.o.Parent.Task = parentRewinds("back", false)
+	s.o.Parent.Task = parentRewinds("back", v1alpha1.OperationInProgress)
 	s.step()
 	s.wantState(v1alpha1.ReasonRunning) // the parent is not there yet
-	s.o.Parent.Task = parentRewinds("back", true)
+	s.o.Parent.Task = parentRewinds("back", v1alpha1.OperationCompleted)
 	s.step()
 	s.wantOperation(s.status().Rewind, "parent-back", v1alpha1.OperationInProgress, "")
 	if e := s.lastEntry(v1alpha1.EventRewoundByParent); e.Actor != "ada" || s.status().Rewind.RequestedBy != "ada" {
@@ -103,7 +103,7 @@ func TestAChildFollowsARewindOfItsParentOnce(t *testing.T) {
 func TestAChildThatCannotFollowTellsWhy(t *testing.T) {
 	s := runningChild(t)
 	s.o.RewindRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 3, Integrity: history.Integrity{Damage: "an object is missing"}}}
-	s.o.Parent.Task = parentRewinds("back", true)
+	s.o.Parent.Task = parentRewinds("back", v1alpha1.OperationCompleted)
 	s.step()
 	s.wantOperation(s.status().Rewind, "parent-back", v1alpha1.OperationRefused, v1alpha1.ReasonCheckpointCorrupted)
 	s.wantState(v1alpha1.ReasonRunning)
@@ -111,7 +111,7 @@ func TestAChildThatCannotFollowTellsWhy(t *testing.T) {
 
 func TestAChildThatIsNoMemberStays(t *testing.T) {
 	s := runningChild(t)
-	s.o.Parent.Task = parentRewinds("back", true)
+	s.o.Parent.Task = parentRewinds("back", v1alpha1.OperationCompleted)
 	s.o.Parent.Task.Status.SetRewind.Children[0].UID = "another"
 	s.step()
 	s.wantState(v1alpha1.ReasonRunning)

@@ -81,6 +81,9 @@ func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decid
 // recordSet records in the supervisor's timeline how a set ended. It is done before that is written, and
 // again if that fails; the history keeps it once.
 func (r *Reconciler) recordSet(ctx context.Context, c *v1alpha1.Checkpoint, decided plan.SetPlan) error {
+	if len(decided.Set.Members) == 0 {
+		return nil
+	}
 	supervisor := decided.Set.Members[0]
 	requester, err := r.requester(ctx, c)
 	if err != nil {
@@ -244,7 +247,7 @@ func (r *Reconciler) related(ctx context.Context, object client.Object) (request
 	if c.Status.Set == nil {
 		return nil
 	}
-	for _, m := range c.Status.Set.Members[1:] {
+	for _, m := range c.Status.Set.Children() {
 		if m.Number == 0 && m.Checkpoint != "" {
 			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: c.Namespace, Name: m.Checkpoint}})
 		}

@@ -188,11 +188,6 @@ func (s *Store) SetRequests(t history.Task, requests ...history.ToolRequest) {
 	s.change(t, func(k *task) { k.state.Requests = requests })
 }
 
-// AddHoldEnd records how a hold of the task's agent ended.
-func (s *Store) AddHoldEnd(t history.Task, end history.HoldEnd) {
-	s.change(t, func(k *task) { k.state.Holds = append(k.state.Holds, end) })
-}
-
 func (s *Store) change(t history.Task, f func(*task)) {
 	s.mu.Lock()
 	k := s.tasks[t.UID]
