@@ -122,13 +122,17 @@ type Attempt struct {
 	// with other changes; every five minutes, if the spec bounds for how long it may run.
 	// +optional
 	AgentSeenTime *metav1.Time `json:"agentSeenTime,omitempty"`
-	// waitingSince is since when a call of a tool of its agent waits for a person's answer; absent while
-	// none does.
+	// waitingSince is since when calls of tools of its agent wait for a person's answer, or since one of
+	// them was answered while others waited; absent while none does.
 	// +optional
 	WaitingSince *metav1.Time `json:"waitingSince,omitempty"`
-	// waitedSeconds is how long calls of its agent have waited for answers before that.
+	// waitedSeconds is how long calls of its agent have waited for answers before that, while it did
+	// nothing else, which does not count as its time.
 	// +optional
 	WaitedSeconds int64 `json:"waitedSeconds,omitempty"`
+	// unansweredSeconds is how much of waitedSeconds was since a person last answered a call.
+	// +optional
+	UnansweredSeconds int64 `json:"unansweredSeconds,omitempty"`
 	// endTime is when its end was observed.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -78,6 +79,18 @@ func TestAResumeNeedsABudgetThatIsLeft(t *testing.T) {
 				t.Errorf("refused: %v", err)
 			}
 		})
+	}
+}
+
+func TestWhateverIsSpentTheHighestBudgetIsMore(t *testing.T) {
+	highest := v1alpha1.Budget{ptr.To(budget.MostLimit), ptr.To(budget.MostLimit), ptr.To(budget.MostLimit), ptr.To(budget.MostLimit), ptr.To(budget.MostLimit)}
+	task := created(t, builders.Task("spent-most", builders.ToolCallBudget(80)))
+	task.Status.Spent = &v1alpha1.Spent{budget.Most, budget.Most, budget.Most, budget.Most, budget.Most}
+	setSucceeded(t, task, metav1.ConditionUnknown, v1alpha1.ReasonBudgetExceeded)
+	budgetOf(highest)(task)
+	builders.Resume("on")(task)
+	if err := server.Client.Update(t.Context(), task); err != nil {
+		t.Errorf("refused: %v", err)
 	}
 }
 

@@ -77,8 +77,9 @@ type CheckpointPolicy struct {
 	// +kubebuilder:validation:MaxItems=32
 	BeforeRiskyTools []RiskyToolPattern `json:"beforeRiskyTools,omitzero"`
 	// approvalDeadlineSeconds is how long a call that a rule with the action Ask matches waits for an
-	// answer; it is then denied. The time in which a call waits does not count towards
-	// deadlineSeconds. A change takes effect with the next attempt.
+	// answer; it is then denied. The time in which a call waits and the agent does nothing else does
+	// not count towards deadlineSeconds, for as long as this altogether, and again from each answer of a
+	// person on. A change takes effect with the next attempt.
 	// +optional
 	// +kubebuilder:default=86400
 	// +kubebuilder:validation:Minimum=10

@@ -41,7 +41,8 @@ const (
 
 // Contract is the group of tasks that a task belongs to: all tasks of the namespace that name it.
 type Contract struct {
-	// name of the contract. It is immutable.
+	// name of the contract. It is immutable. Whoever makes a Task that names a contract needs the right
+	// to patch the Tasks of the namespace, or, for a worker with parentRef, that Task.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
@@ -50,7 +51,8 @@ type Contract struct {
 	// phase of the contract. In a supervisor, it is the phase to begin with, the first one when
 	// left out, and moves the contract to another one whenever it is changed;
 	// status.contract.phase is the current one, which Clew moves as well, without ever changing
-	// this field. In a worker, it is the phase that the task belongs to; when left out, the
+	// this field. While the supervisor's agent works, a phase begins with a checkpoint that is taken
+	// for it, and the contract enters it when the gitstore has that. In a worker, it is the phase that the task belongs to; when left out, the
 	// current one of the contract's supervisor when the task is made.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
@@ -142,6 +144,13 @@ type ContractStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=63
 	HandledCalls []string `json:"handledCalls,omitempty"`
+	// refusedCalls are those among them that have not moved the contract, since no checkpoint could be
+	// taken with which the phase would have begun.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=32
+	RefusedCalls []RefusedPhaseCall `json:"refusedCalls,omitempty"`
 	// spent is what all tasks of the contract have spent, if contract.budget bounds it. It is written
 	// together with other changes.
 	// +optional
@@ -168,10 +177,23 @@ type EnteredPhase struct {
 	// time at which it was entered last.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
-	// checkpoint is the number of the supervisor's newest checkpoint then; empty if it had none, so
-	// that the phase began with its first one.
+	// checkpoint is the number of the one with which it began: taken for that, if the supervisor's agent
+	// was at work, and else its newest one. It is empty if there was none, so that the phase began with
+	// the first one.
 	// +optional
 	Checkpoint int64 `json:"checkpoint,omitempty"`
+}
+
+// RefusedPhaseCall is a call of the tool phase_set that has not moved the contract.
+type RefusedPhaseCall struct {
+	// id of the call.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id"`
+	// message says why.
+	// +required
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message"`
 }
 
 // Start returns the number of the checkpoint with which the phase began.

@@ -24,6 +24,11 @@ func TestWhoMayNameOtherTasks(t *testing.T) {
 			return task
 		}
 	}
+	worker := func(parent *v1alpha1.NameReference) func(string) client.Object {
+		return made(func(s *v1alpha1.TaskSpec) {
+			s.Contract, s.ParentRef = &v1alpha1.Contract{Name: "rewrite"}, parent
+		})
+	}
 	child := made(func(s *v1alpha1.TaskSpec) { s.ParentRef = &v1alpha1.NameReference{Name: "lead"} })
 	lead := func(onDelete v1alpha1.ChildrenOnDelete, finish v1alpha1.FinishAction) func(string) client.Object {
 		return made(func(s *v1alpha1.TaskSpec) {
@@ -50,6 +55,10 @@ func TestWhoMayNameOtherTasks(t *testing.T) {
 		"child-of-a-stranger":    {child, []rbacv1.PolicyRule{create, right(clew, "patch", "tasks", "other")}, "you need the right to patch that Task"},
 		"lead-all":               {lead("Orphan", "Release"), []rbacv1.PolicyRule{create, patch}, ""},
 		"lead-no-patch":          {lead("Orphan", "Release"), []rbacv1.PolicyRule{create}, "a supervisor leads all tasks of its contract"},
+		"worker-all":             {worker(nil), []rbacv1.PolicyRule{create, patch}, ""},
+		"worker-no-patch":        {worker(nil), []rbacv1.PolicyRule{create, right(clew, "patch", "tasks", "worker-no-patch")}, "contract.name takes one of the places of that contract"},
+		"worker-of-a-lead":       {worker(&v1alpha1.NameReference{Name: "lead"}), []rbacv1.PolicyRule{create, right(clew, "patch", "tasks", "lead")}, ""},
+		"worker-of-a-stranger":   {worker(&v1alpha1.NameReference{Name: "lead"}), []rbacv1.PolicyRule{create}, "you need the right to patch that Task"},
 		"waits-for-one":          {waiting(1), []rbacv1.PolicyRule{create, right(clew, "get", "tasks", "t-0")}, ""},
 		"waits-for-many":         {waiting(32), []rbacv1.PolicyRule{create, right(clew, "get", "tasks")}, ""},
 		"waits-for-a-stranger":   {waiting(1), []rbacv1.PolicyRule{create, right(clew, "get", "tasks", "other")}, "you need the right to get tasks in this namespace, or that Task"},

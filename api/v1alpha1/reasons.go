@@ -366,6 +366,8 @@ const (
 	EventTaskDeleted  = "TaskDeleted"
 	// EventPhaseChanged: a contract entered a phase.
 	EventPhaseChanged = "PhaseChanged"
+	// EventPhaseStartMissing: no checkpoint could be taken with which a phase would have begun.
+	EventPhaseStartMissing = "PhaseStartMissing"
 	// EventTaskJoined: a task became part of a contract, or the child of another one.
 	EventTaskJoined = "TaskJoined"
 	EventPodLost    = "PodLost"

@@ -160,9 +160,9 @@ type TaskSpec struct {
 	// contract and its branch, and nothing else: task_create makes a child of what
 	// children.template says, task_list lists the children, task_wait waits for them, task_history
 	// and task_diff read what they have said and changed; task_stop, task_resume and task_rewind
-	// steer those that task_create and task_fork have made, and no child that somebody applied;
-	// task_fork makes new children that go on from a checkpoint of one; phase_set moves the
-	// contract to another phase; publish pushes the latest checkpoint of the task or of a child to the branch
+	// steer those that task_create and task_fork have made, and no child that somebody applied, or
+	// whose template, agent, tools or rules somebody has changed since; task_fork makes new children
+	// that go on from a checkpoint of one of those; phase_set moves the contract to another phase; publish pushes the latest checkpoint of the task or of a child to the branch
 	// in spec.publish, as that says. When left out, a worker's agent gets the four, and a
 	// supervisor's all, publish only if spec.publish is set; [] gives none. A change takes effect
 	// with the next attempt.
@@ -326,9 +326,10 @@ type TaskSpec struct {
 	// deadlineSeconds is how long the agent may run, in all attempts together: neither rewinds, retries
 	// nor resumes give any of it back, and a new Task counts from zero, whatever it adopts or starts
 	// from. Only the time counts in which the agent's container runs, and not that in which the task is
-	// suspended, waits or is prepared, or in which a call of a tool waits for a person's answer
-	// (status.requests). status.activeSeconds has what was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the reason
-	// DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
+	// suspended, waits or is prepared, or in which it only waits for a person's answer (status.requests),
+	// for as long as checkpointPolicy.approvalDeadlineSeconds without one. status.activeSeconds has what
+	// was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the
+	// reason DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 31536000",message="deadlineSeconds must be from 1 to 31536000, which is a year: leave it out for no deadline"
 	DeadlineSeconds *int64 `json:"deadlineSeconds,omitempty"`

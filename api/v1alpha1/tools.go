@@ -31,7 +31,8 @@ const (
 	ToolTaskResume AgentTool = "task_resume"
 	// ToolTaskRewind takes a child back to a checkpoint.
 	ToolTaskRewind AgentTool = "task_rewind"
-	// ToolTaskFork makes new children that go on from a checkpoint of a child.
+	// ToolTaskFork makes new children that go on from a checkpoint of a child that the agent's tools have
+	// made.
 	ToolTaskFork AgentTool = "task_fork"
 	// ToolTaskStop suspends a child.
 	ToolTaskStop AgentTool = "task_stop"

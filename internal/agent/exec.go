@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 
+	"github.com/clew-dev/clew/internal/budget"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 )
 
@@ -137,12 +139,16 @@ func (r *reader) required(name string) string {
 	return s
 }
 
-// count takes an optional number that must not be negative.
-func (r *reader) count(name string) int64 {
+// count takes an optional number that must be neither negative nor above the most.
+func (r *reader) count(name string, most int64) int64 {
 	var n int64
 	r.take(name, &n)
-	if n < 0 && r.err == nil {
+	switch {
+	case r.err != nil:
+	case n < 0:
 		r.err = errors.New(name + " is negative")
+	case n > most:
+		r.err = fmt.Errorf("%s is more than %d, which is more than one use of a model can be", name, most)
 	}
 	return n
 }
@@ -192,12 +198,13 @@ func (r *reader) toolResult() *daemonv1.Message {
 	return &daemonv1.Message{Role: daemonv1.Role_ROLE_TOOL, ToolResult: result}
 }
 
-// usage reads a line of the type usage.
+// usage reads a line of the type usage. One that no use of a model can be of is not understood: what it
+// says would be spent for good.
 func (r *reader) usage() *daemonv1.Usage {
 	return &daemonv1.Usage{
-		InputTokens:  r.count("inputTokens"),
-		OutputTokens: r.count("outputTokens"),
-		CostMicroUsd: r.count("costMicroUSD"),
+		InputTokens:  r.count("inputTokens", budget.MostTokens),
+		OutputTokens: r.count("outputTokens", budget.MostTokens),
+		CostMicroUsd: r.count("costMicroUSD", budget.MostCost),
 	}
 }
 

@@ -55,6 +55,9 @@ func TestExecParse(t *testing.T) {
 		{`{"type":"tool_result","id":"1","isError":"yes"}`, raw(`{"type":"tool_result","id":"1","isError":"yes"}`)},
 		{`{"type":"usage","inputTokens":3,"costMicroUSD":4}`, agent.Item{Usage: &daemonv1.Usage{InputTokens: 3, CostMicroUsd: 4}}},
 		{`{"type":"usage","inputTokens":-3}`, raw(`{"type":"usage","inputTokens":-3}`)},
+		{`{"type":"usage","inputTokens":10000000000}`, agent.Item{Usage: &daemonv1.Usage{InputTokens: 10_000_000_000}}},
+		{`{"type":"usage","inputTokens":9000000000000000000}`, raw(`{"type":"usage","inputTokens":9000000000000000000}`)},
+		{`{"type":"usage","costMicroUSD":1000000000001}`, raw(`{"type":"usage","costMicroUSD":1000000000001}`)},
 		{`{"type":"usage","inputTokens":1.5}`, raw(`{"type":"usage","inputTokens":1.5}`)},
 	}
 	for _, tt := range tests {

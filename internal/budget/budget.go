@@ -12,11 +12,15 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// Most is more than anybody spends. Amounts are at most that, so that sums of two do not overflow.
-const Most = int64(1) << 61
-
-// MostLimit is the highest limit of a v1alpha1.Budget.
-const MostLimit = int64(1e15)
+const (
+	// MostLimit is the highest limit of a v1alpha1.Budget.
+	MostLimit = int64(1e15)
+	// Most is more than anybody spends, and as much as is counted: for whatever an agent makes up there is
+	// a higher limit.
+	Most = MostLimit / 2
+	// MostTokens and MostCost, in millionths of a US dollar, are more than one report of a model can be of.
+	MostTokens, MostCost = int64(1e10), int64(1e12)
+)
 
 // Fields returns the names of the limits of a v1alpha1.Budget.
 func Fields() []string {
@@ -71,9 +75,11 @@ func (a Amounts) AtLeast(b Amounts) Amounts {
 	}
 }
 
-// Used returns what a model was used for: no negative tokens, and nothing beyond Most.
+// Used returns what one report says that a model was used for: no negative tokens, and no more than one
+// can be of. Whoever writes a report may have made it up.
 func Used(inputTokens, outputTokens, costMicroUSD int64) Amounts {
-	return Amounts{InputTokens: max(within(inputTokens), 0), OutputTokens: max(within(outputTokens), 0), CostMicroUSD: within(costMicroUSD)}
+	tokens := func(n int64) int64 { return min(max(n, 0), MostTokens) }
+	return Amounts{InputTokens: tokens(inputTokens), OutputTokens: tokens(outputTokens), CostMicroUSD: min(max(costMicroUSD, -MostCost), MostCost)}
 }
 
 func within(n int64) int64 { return min(max(n, -Most), Most) }

@@ -24,8 +24,25 @@ func TestAmountsAddUpAndNeverOverflow(t *testing.T) {
 			}
 		})
 	}
-	if got := Used(-5, math.MaxInt64, math.MinInt64); got != (Amounts{OutputTokens: Most, CostMicroUSD: -Most}) {
+}
+
+func TestOneReportIsBelievedUpToWhatOneCanBe(t *testing.T) {
+	if got := Used(9e18, math.MaxInt64, math.MaxInt64); got != (Amounts{InputTokens: 1e10, OutputTokens: 1e10, CostMicroUSD: 1e12}) {
 		t.Errorf("what an agent makes up counts as %+v", got)
+	}
+	if got := Used(-5, math.MinInt64, math.MinInt64); got != (Amounts{CostMicroUSD: -1e12}) {
+		t.Errorf("what an agent takes back counts as %+v", got)
+	}
+}
+
+func TestForWhateverIsSpentThereIsAHigherLimit(t *testing.T) {
+	spent := Amounts{}
+	for range 3 {
+		spent = spent.Plus(Amounts{math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64, math.MaxInt64})
+	}
+	limit := Amounts{MostLimit, MostLimit, MostLimit, MostLimit, MostLimit}
+	if u := Exceeded([]Budget{{Scope: OfContract, Limit: limit, Spent: spent}}); u != nil {
+		t.Errorf("%d %s are as much as a budget can allow", u.Spent, u.Field)
 	}
 }
 

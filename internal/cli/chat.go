@@ -61,6 +61,9 @@ func (c *chat) print(entry historyv1.ConversationEntry) error {
 	for _, line := range c.body(entry) {
 		fmt.Fprintf(b, "      %s\n", line)
 	}
+	for _, effect := range entry.Effects {
+		fmt.Fprintf(b, "      %s\n", c.style.cyan(effectText(effect)))
+	}
 	if entry.Role != "output" {
 		b.WriteString("\n")
 	}

@@ -31,8 +31,10 @@ func stateOfGone(last string) string {
 
 // taskTree is what `tree` prints as JSON.
 type taskTree struct {
-	Namespace string      `json:"namespace"`
-	Tasks     []*taskNode `json:"tasks"`
+	Namespace string `json:"namespace"`
+	// Contract is how the contract stands whose tasks these are, if one was named.
+	Contract *contractView `json:"contract,omitempty"`
+	Tasks    []*taskNode   `json:"tasks"`
 }
 
 // taskNode is a task of a tree, with those that start from it, and its children.
@@ -60,7 +62,9 @@ type taskNode struct {
 	OutputTokens int64        `json:"outputTokens"`
 	CostMicroUSD int64        `json:"costMicroUSD"`
 	Created      *metav1.Time `json:"created,omitempty"`
-	Tasks        []*taskNode  `json:"tasks,omitempty"`
+	// Budgets are what is spent of the limits that the task has, and of those of the contract that it leads.
+	Budgets []budgetUse `json:"budgets,omitempty"`
+	Tasks   []*taskNode `json:"tasks,omitempty"`
 
 	above *taskNode
 }
@@ -122,7 +126,7 @@ func nodeOf(t *v1alpha1.Task) *taskNode {
 	n := &taskNode{
 		Name: t.Name, UID: string(t.UID), State: "Pending", Exists: true, Agent: string(t.Spec.Agent.Type), Model: t.Spec.Agent.Model,
 		Checkpoints: t.Status.CheckpointCount, Messages: t.Status.MessageCount, InputTokens: t.Status.InputTokens,
-		OutputTokens: t.Status.OutputTokens, CostMicroUSD: t.Status.CostMicroUSD, Created: &t.CreationTimestamp,
+		OutputTokens: t.Status.OutputTokens, CostMicroUSD: t.Status.CostMicroUSD, Created: &t.CreationTimestamp, Budgets: budgetsOf(t),
 	}
 	if succeeded := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.TaskSucceeded); succeeded != nil {
 		n.State = succeeded.Reason
@@ -135,6 +139,8 @@ func nodeOf(t *v1alpha1.Task) *taskNode {
 	}
 	if c := t.Status.Contract; c != nil {
 		n.Contract, n.Phase = c.Name, c.Phase
+	} else if c := t.Spec.Contract; c != nil { // it waits for its place there
+		n.Contract = c.Name
 	}
 	if from := t.Status.Source; from != nil {
 		n.Checkpoint, n.Position = from.Checkpoint, from.Position

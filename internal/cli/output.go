@@ -205,6 +205,21 @@ func table(w io.Writer, header []string, rows [][]string) error {
 	return tab.Flush()
 }
 
+// withoutEmpty returns a table without those of the named columns in which no row has anything.
+func withoutEmpty(header []string, rows [][]string, columns ...string) ([]string, [][]string) {
+	for _, column := range columns {
+		at := slices.Index(header, column)
+		if slices.ContainsFunc(rows, func(row []string) bool { return row[at] != "-" }) {
+			continue
+		}
+		header = slices.Delete(header, at, at+1)
+		for i := range rows {
+			rows[i] = slices.Delete(rows[i], at, at+1)
+		}
+	}
+	return header, rows
+}
+
 // age formats the time since t as kubectl does, or returns - for a zero time.
 func (p *plugin) age(t *metav1.Time) string {
 	if t.IsZero() {

@@ -40,7 +40,12 @@ order, and what the agent remembered at the start of each attempt. After a rewin
 this is the branch that the task continues on; earlier branches are kept, and
 --branch prints them. Long texts are shortened; --full prints more. A gap marks
 lost records. What is missing from the history is reported at the end, with the
-command that acknowledges a loss.`,
+command that acknowledges a loss.
+
+Below a message of a supervisor whose tool call made or steered a task, a line with an
+arrow says so, and what has become of that task. Below the conversation of a child, it is
+said which message of its supervisor made it. Calls that a rewind took back are on
+the branch that it left, and say so: what they did stays.`,
 		Example: `  # The whole conversation
   kubectl clew task history fix-login
 
@@ -49,6 +54,12 @@ command that acknowledges a loss.`,
 
   # Five messages, starting at one that a search found
   kubectl clew task history fix-login --from 12 --limit 5
+
+  # A supervisor's conversation before its last rewind, with the calls that were taken back
+  kubectl clew task history lead --branch main
+
+  # The tasks that a supervisor's calls made
+  kubectl clew task history lead -o json | jq -r '.items[].effects[]? | select(.operation == "Created") | .name'
 
   # With long messages and tool output in full
   kubectl clew task history fix-login --full | less -R
@@ -122,6 +133,9 @@ func (o *taskHistory) run(ctx context.Context, task string) error {
 	if totals := details.totals(); totals != "" && count > 0 {
 		fmt.Fprintln(o.ErrOut, totals)
 	}
+	if maker := details.maker(); maker != "" {
+		fmt.Fprintln(o.ErrOut, maker)
+	}
 	if details.completeness != "" {
 		fmt.Fprintln(o.ErrOut, details.completeness)
 	}
@@ -175,6 +189,8 @@ type taskDetails struct {
 	memory map[int64]string
 	// completeness describes what is missing from the history; empty if nothing is.
 	completeness string
+	// parent is the name of the supervisor that the task is a child of; empty for none.
+	parent string
 }
 
 // taskDetails reads the details of a task, and leaves out those that it cannot read.
@@ -195,7 +211,7 @@ func (s *session) taskDetails(ctx context.Context, name, uid string) taskDetails
 	for _, attempt := range task.Status.Attempts {
 		details.memory[attempt.Number] = memoryText(attempt)
 	}
-	details.completeness = completeness(task)
+	details.completeness, details.parent = completeness(task), parentOf(task)
 	return details
 }
 

@@ -46,12 +46,17 @@ func (p *plugin) taskListCommand() *cobra.Command {
 		Aliases:    []string{"ls"},
 		Short:      "List the tasks of the namespace, including deleted ones",
 		Long: `List the tasks in the history of the namespace, including those whose Task object
-is deleted, with their usage and the first words of their prompts.`,
+is deleted, with their usage and the first words of their prompts. BUDGET is how much is
+spent of the limits that a task has, the one of which most is; -o wide prints all of them
+with figures. A contract's budget is listed with its supervisor.`,
 		Example: `  # The newest tasks
   kubectl clew task list
 
   # The most expensive tasks of the last 30 days
   kubectl clew task list --since 30d --min-cost 0.50 --sort cost
+
+  # What is spent of budgets, in figures
+  kubectl clew task list -o wide
 
   # Failed tasks that called Bash, with their UIDs
   kubectl clew task list --state Failed --tool Bash -o wide`,
@@ -153,8 +158,7 @@ func (o *taskList) run(ctx context.Context) error {
 		fmt.Fprintf(o.ErrOut, "No tasks in the history of namespace %s match these filters.\n", s.namespace)
 		return nil
 	default:
-		s.markGone(ctx, list.Items)
-		if err := o.table(list.Items); err != nil {
+		if err := o.table(list.Items, s.markGone(ctx, list.Items)); err != nil {
 			return err
 		}
 	}
@@ -188,32 +192,29 @@ func (s *session) taskHistories(ctx context.Context, params url.Values, limit in
 }
 
 // markGone corrects the states of the tasks that have no object: the last entry of one that was
-// deleted while it started may say that it runs. A user who may not list the objects sees the
-// states that the history has.
-func (s *session) markGone(ctx context.Context, tasks []historyv1.TaskHistory) {
-	objects := &v1alpha1.TaskList{}
-	if s.client.List(ctx, objects, client.InNamespace(s.namespace)) != nil {
-		return
+// deleted while it started may say that it runs. It returns the objects by UID. A user who may not list
+// them sees the states that the history has.
+func (s *session) markGone(ctx context.Context, tasks []historyv1.TaskHistory) map[types.UID]*v1alpha1.Task {
+	list, objects := &v1alpha1.TaskList{}, map[types.UID]*v1alpha1.Task{}
+	if s.client.List(ctx, list, client.InNamespace(s.namespace)) != nil {
+		return objects
 	}
-	exists := map[types.UID]bool{}
-	for i := range objects.Items {
-		exists[objects.Items[i].UID] = true
+	for i := range list.Items {
+		objects[list.Items[i].UID] = &list.Items[i]
 	}
 	for i := range tasks {
-		if !exists[tasks[i].UID] {
+		if objects[tasks[i].UID] == nil {
 			tasks[i].State = stateOfGone(tasks[i].State)
 		}
 	}
+	return objects
 }
 
-func (o *taskList) table(tasks []historyv1.TaskHistory) error {
+func (o *taskList) table(tasks []historyv1.TaskHistory, objects map[types.UID]*v1alpha1.Task) error {
 	wide := o.output.value == "wide"
-	header := []string{"NAME", "STATE", "MESSAGES", "TOKENS", "COST", "CHECKPOINTS", "AGE", "FIRST WORDS"}
+	header := []string{"NAME", "STATE", "MESSAGES", "TOKENS", "COST", "BUDGET", "CHECKPOINTS", "AGE", "FIRST WORDS"}
 	if wide {
-		header = []string{"NAME", "STATE", "MESSAGES", "TOOL CALLS", "TOKENS", "COST", "CHECKPOINTS", "AGE", "UPDATED", "UID", "TOOLS", "FIRST WORDS"}
-	}
-	if o.noHeaders {
-		header = nil
+		header = []string{"NAME", "STATE", "MESSAGES", "TOOL CALLS", "TOKENS", "COST", "BUDGET", "CHECKPOINTS", "AGE", "UPDATED", "UID", "TOOLS", "FIRST WORDS"}
 	}
 	room := 60
 	if w := width(o.Out); w > 0 && !wide {
@@ -224,15 +225,22 @@ func (o *taskList) table(tasks []historyv1.TaskHistory) error {
 		updated := metav1.NewTime(t.Updated.Time)
 		messages, tokens := strconv.FormatInt(t.Messages, 10), count(t.InputTokens+t.OutputTokens)
 		state, words := cmp.Or(oneLine(t.State), "-"), clip.Runes(oneLine(t.Preview), room)
-		checkpoints, age := strconv.FormatInt(t.Checkpoints, 10), o.age(&t.CreationTimestamp)
-		row := []string{oneLine(t.Name), state, messages, tokens, dollars(t.CostMicroUSD), checkpoints, age, words}
+		checkpoints, age, budget := strconv.FormatInt(t.Checkpoints, 10), o.age(&t.CreationTimestamp), "-"
+		if object := objects[t.UID]; object != nil {
+			budget = budgetCell(budgetsOf(object), wide)
+		}
+		row := []string{oneLine(t.Name), state, messages, tokens, dollars(t.CostMicroUSD), budget, checkpoints, age, words}
 		if wide {
 			row = []string{
-				oneLine(t.Name), state, messages, strconv.FormatInt(t.ToolCalls, 10), tokens, dollars(t.CostMicroUSD), checkpoints, age,
+				oneLine(t.Name), state, messages, strconv.FormatInt(t.ToolCalls, 10), tokens, dollars(t.CostMicroUSD), budget, checkpoints, age,
 				o.age(&updated), string(t.UID), cmp.Or(clip.Runes(oneLine(strings.Join(t.Tools, ",")), 40), "-"), words,
 			}
 		}
 		rows = append(rows, row)
+	}
+	header, rows = withoutEmpty(header, rows, "BUDGET")
+	if o.noHeaders {
+		header = nil
 	}
 	return table(o.Out, header, rows)
 }

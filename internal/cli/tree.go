@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +35,11 @@ task is drawn below that one.
 
 With TASK, only that task and those below it, directly or not. With FORK, only the
 source of that Fork and its tasks; write fork/NAME if a task has that name. With
---contract, only the tasks of that contract.
+--contract, only the tasks of that contract, and how it stands: its phase, who leads it,
+its budget, and which of its tasks wait, and why.
+
+BUDGET is how much is spent of the limits that a task has, of each budget the one of which
+most is; -o wide prints all of them with figures. A contract's is that of its supervisor.
 A source whose object is deleted is drawn as well, with what the history says of it.`,
 		Example: `  # The whole namespace
   kubectl clew tree
@@ -44,8 +47,11 @@ A source whose object is deleted is drawn as well, with what the history says of
   # One task and what started from it
   kubectl clew tree fix-login
 
-  # A supervisor with its workers, and what was forked from them
+  # A contract: its phase, its supervisor with the workers, and why those wait that do
   kubectl clew tree --contract port-to-go
+
+  # What is spent of budgets, in figures
+  kubectl clew tree -o wide
 
   # The tasks of one Fork
   kubectl clew tree fork/approaches`,
@@ -56,7 +62,7 @@ A source whose object is deleted is drawn as well, with what the history says of
 		},
 	}
 	cmd.Flags().StringVar(&o.contract, "contract", "", "Only the tasks of this contract.")
-	o.output = formatFlag(cmd, "table", "json", "yaml")
+	o.output = formatFlag(cmd, "table", "wide", "json", "yaml")
 	return cmd
 }
 
@@ -76,7 +82,9 @@ func (o *tree) run(ctx context.Context, name string) error {
 	}
 	all := newLineage(tasks.Items, forks.Items)
 	roots := all.roots()
+	var contract *contractView
 	if o.contract != "" {
+		contract = viewOfContract(tasks.Items, o.contract)
 		if roots, err = all.ofContract(s.namespace, o.contract); err != nil {
 			return err
 		}
@@ -88,13 +96,19 @@ func (o *tree) run(ctx context.Context, name string) error {
 	}
 	s.completeDeleted(ctx, roots)
 	switch {
-	case o.output.value != "table":
-		return o.printRaw(o.output.value, taskTree{Namespace: s.namespace, Tasks: roots})
+	case o.output.value == "json" || o.output.value == "yaml":
+		return o.printRaw(o.output.value, taskTree{Namespace: s.namespace, Contract: contract, Tasks: roots})
 	case len(roots) == 0:
 		fmt.Fprintf(o.ErrOut, "There are no tasks in namespace %s.\n", s.namespace)
 		return nil
 	}
-	return o.draw(roots)
+	if contract != nil {
+		contract.head(o)
+	}
+	if err := o.draw(roots); err != nil || contract == nil {
+		return err
+	}
+	return contract.foot(o)
 }
 
 // completeDeleted adds what the history knows of sources whose objects are gone. Without the
@@ -124,25 +138,18 @@ func (o *tree) draw(roots []*taskNode) error {
 	for _, root := range roots {
 		rows = append(rows, o.rows(root, "", "")...)
 	}
-	header := []string{"TASK", "PHASE", "STARTS FROM", "STATE", "CHECKPOINTS", "MESSAGES", "TOKENS", "COST", "AGE"}
-	if !slices.ContainsFunc(rows, func(row []string) bool { return row[phaseColumn] != "-" }) { // there are no contracts
-		header = slices.Delete(header, phaseColumn, phaseColumn+1)
-		for i := range rows {
-			rows[i] = slices.Delete(rows[i], phaseColumn, phaseColumn+1)
-		}
-	}
+	header := []string{"TASK", "PHASE", "STARTS FROM", "STATE", "CHECKPOINTS", "MESSAGES", "TOKENS", "COST", "BUDGET", "AGE"}
+	header, rows = withoutEmpty(header, rows, "PHASE", "BUDGET") // there are no contracts, or no budgets
 	return table(o.Out, header, rows)
 }
-
-// phaseColumn is the index of the column with the phase.
-const phaseColumn = 1
 
 // rows returns the row of a task and those below it. first is drawn before its own name, and
 // rest before the names below.
 func (o *tree) rows(node *taskNode, first, rest string) [][]string {
 	rows := [][]string{{
 		first + oneLine(node.Name), cmp.Or(oneLine(node.Phase), "-"), cmp.Or(node.startsFrom(), "-"), oneLine(node.State), strconv.FormatInt(node.Checkpoints, 10),
-		strconv.FormatInt(node.Messages, 10), count(node.InputTokens + node.OutputTokens), dollars(node.CostMicroUSD), o.age(node.Created),
+		strconv.FormatInt(node.Messages, 10), count(node.InputTokens + node.OutputTokens), dollars(node.CostMicroUSD),
+		budgetCell(node.Budgets, o.output.value == "wide"), o.age(node.Created),
 	}}
 	for i, below := range node.Tasks {
 		if i == len(node.Tasks)-1 {

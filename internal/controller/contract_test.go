@@ -55,9 +55,10 @@ var _ = Describe("A contract", func() {
 		w.apply("early", childOf("lead"))
 		w.pod("early", 1)
 		w.change("lead", func(t *v1alpha1.Task) { t.Spec.Contract.Phase = v1alpha1.PhaseExecute })
+		w.beginsPhase("lead", v1alpha1.PhaseExecute)
 		w.Eventually(w.current).WithArguments("lead").Should(HaveField("Status.Contract.Phase", v1alpha1.PhaseExecute))
 		w.Expect(w.task("lead").Status.History).To(ContainElement(SatisfyAll(HaveField("Reason", v1alpha1.EventPhaseChanged),
-			HaveField("Message", "the contract port goes from phase Research to Execute"), HaveField("Actor", Not(BeElementOf("", "clew", "unknown"))))))
+			HaveField("Message", "the contract port goes from phase Research to Execute, with checkpoint 1"), HaveField("Actor", Not(BeElementOf("", "clew", "unknown"))))))
 		w.apply("late", childOf("lead"))
 		w.pod("late", 1)
 		w.Expect(w.task("early").Status.Contract.Phase).To(Equal(v1alpha1.PhaseResearch))

@@ -8,9 +8,11 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -83,6 +85,35 @@ var _ = Describe("A hostile agent of a supervisor", func() {
 		w.Expect(w.task("lead-parser").Generation).To(BeEquivalentTo(1))
 	})
 
+	It("forks nothing that somebody has given to a child", func() {
+		w := newWorld()
+		w.running("lead", leads("port"))
+		env := func(t *v1alpha1.Task) {
+			t.Spec.Template.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "KEY", Value: "secret"}}
+		}
+		w.running("deploy", childOf("lead"), env)
+		w.recordMany("deploy", 1)
+		w.answered("lead", "task_create", `{"name":"parser","prompt":"p"}`, ContainSubstring("was made"))
+		w.start(w.pod("lead-parser", 1))
+		w.until("lead-parser", v1alpha1.ReasonRunning)
+		w.recordMany("lead-parser", 1)
+		const variants = `"variants":[{"name":"mine","prompt":"Print the environment."}]`
+		w.refused("lead", "task_fork", `{"task":"deploy","name":"f",`+variants+`}`, "a supervisor forks only the tasks that its own tools have made: make a task with task_create, and name deploy in start_from")
+
+		By("somebody's change of a child that it has made")
+		w.change("lead-parser", env)
+		w.refused("lead", "task_fork", `{"task":"parser","name":"g",`+variants+`}`, "spec.template of the task parser was changed by ")
+		w.refused("lead", "task_stop", `{"task":"parser"}`, "spec.template of the task parser was changed by ")
+		forks := &v1alpha1.ForkList{}
+		w.Expect(w.client.List(w.ctx, forks, client.InNamespace(w.namespace))).To(Succeed())
+		w.Expect(forks.Items).To(BeEmpty())
+		w.Expect(w.children("lead")).To(ConsistOf("deploy", "lead-parser"))
+
+		By("continuing the files in its own template")
+		w.answered("lead", "task_create", `{"name":"next","prompt":"p","start_from":"deploy"}`, ContainSubstring("was made"))
+		w.Expect(w.task("lead-next").Spec.Template).To(Equal(w.task("lead").Spec.Template))
+	})
+
 	It("calls for another task in vain", func() {
 		w := newWorld()
 		w.running("lead", leads("port"))
@@ -94,6 +125,37 @@ var _ = Describe("A hostile agent of a supervisor", func() {
 			return call.Answer, err
 		}).Should(HaveValue(And(HaveField("Refused", BeTrue()), HaveField("Text", "The task that has called is gone."))))
 		w.Expect(w.children("lead")).To(BeEmpty())
+	})
+})
+
+var _ = Describe("A hostile tenant beside a supervisor", func() {
+	It("is none of its children, whatever labels its tasks have", func() {
+		w := newWorld()
+		w.running("lead", leads("port"), maximum(2))
+		for i := range 3 {
+			w.apply(fmt.Sprint("labelled-", i), builders.Suspended, func(t *v1alpha1.Task) { t.Labels = map[string]string{v1alpha1.LabelParent: "lead"} })
+		}
+		w.answered("lead", "task_create", `{"name":"one","prompt":"p"}`, ContainSubstring("was made"))
+		w.answered("lead", "task_create", `{"name":"two","prompt":"p"}`, ContainSubstring("was made"))
+		w.refused("lead", "task_create", `{"name":"three","prompt":"p"}`, "has 2 children, and children.maximum allows 2")
+	})
+
+	It("has no part in what is published, whatever labels its checkpoints have", func() {
+		w := newWorld()
+		w.running("lead", leads("port"), func(t *v1alpha1.Task) {
+			t.Spec.Publish = &v1alpha1.Publish{Branch: "work", When: v1alpha1.PublishCalled}
+		})
+		for i := range 3 {
+			c := &v1alpha1.Checkpoint{}
+			c.Namespace, c.Name, c.Labels = w.namespace, fmt.Sprint("labelled-", i), map[string]string{v1alpha1.LabelTaskUID: w.id("lead").UID}
+			c.Spec.TaskRef.Name, c.Spec.Branches = "nobody", []v1alpha1.CheckpointBranch{{Name: "work"}}
+			w.Expect(w.client.Create(w.ctx, c)).To(Succeed())
+		}
+		w.recordMany("lead", 1)
+		id := w.calls("lead", "publish", `{}`)
+		pod, config := w.branchPublisher("lead-1", "work", 1)
+		w.publishEnds(pod, daemonapi.PublishResult{Reason: v1alpha1.ReasonPublished, Ref: config.Ref, Commit: strings.Repeat("0", 40)})
+		w.Expect(w.answer("lead", id).Refused).To(BeFalse())
 	})
 })
 

@@ -5,14 +5,17 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
@@ -41,6 +44,29 @@ func (w *world) answer(supervisor, id string) toolcall.Answer {
 func (w *world) answered(supervisor, tool, arguments string, text types.GomegaMatcher) {
 	w.Helper()
 	w.Expect(w.answer(supervisor, w.calls(supervisor, tool, "%s", arguments))).To(And(HaveField("Refused", BeFalse()), HaveField("Text", text)))
+}
+
+// beginsPhase has the checkpoint taken with which a phase of the supervisor's contract is to begin.
+func (w *world) beginsPhase(supervisor, phase string, change ...func(*history.Checkpoint)) {
+	w.Helper()
+	var start v1alpha1.Checkpoint
+	w.Eventually(func() (string, error) {
+		list := &v1alpha1.CheckpointList{}
+		err := w.client.List(w.ctx, list, client.InNamespace(w.namespace))
+		for _, c := range list.Items {
+			if resources.IsPhaseStart(&c) && c.Spec.TaskRef.Name == supervisor && c.Status.Number == 0 {
+				start = c
+			}
+		}
+		return start.Spec.Message, err
+	}).Should(Equal("before the phase " + phase))
+	taken := history.Checkpoint{
+		Attempt: 1, Trigger: string(v1alpha1.TriggerManual), Time: time.Now(), Durable: true, RequestedByName: start.Name, RequestedByUID: string(start.UID),
+	}
+	for _, c := range change {
+		c(&taken)
+	}
+	w.store.AddCheckpoint(w.id(supervisor), taken)
 }
 
 // refused has a tool called, and fails unless it was refused with those words.
@@ -81,7 +107,7 @@ var _ = Describe("A supervisor's agent", func() {
 		w.running("lead", leads("port"))
 		id := w.calls("lead", "task_create", `{"name":"parser","prompt":"Write a parser."}`)
 		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeFalse()), HaveField("Text", ContainSubstring("The task parser was made (Task lead-parser)")),
-			HaveField("Data", MatchJSON(fmt.Sprintf(`{"task":"parser","object":"lead-parser","uid":%q}`, w.id("lead-parser").UID)))))
+			HaveField("Data", MatchJSON(fmt.Sprintf(`{"task":"parser","object":"lead-parser","uid":%q,"contract":"port","phase":"Research"}`, w.id("lead-parser").UID)))))
 		child := w.task("lead-parser")
 		w.Expect(*child.Spec.Prompt).To(Equal("Write a parser."))
 		w.Expect(child.Spec.Template).To(Equal(w.task("lead").Spec.Template))
@@ -244,9 +270,11 @@ var _ = Describe("A supervisor's agent", func() {
 		w := newWorld()
 		w.running("lead", leads("port"))
 		w.refused("lead", "phase_set", `{"phase":"Deploy"}`, "Research, Specify, Plan, Execute, Review")
-		w.answered("lead", "phase_set", `{"phase":"Execute"}`, Equal("The contract port is in phase Execute."))
+		first := w.calls("lead", "phase_set", `{"phase":"Execute"}`)
+		w.beginsPhase("lead", "Execute")
+		w.Expect(w.answer("lead", first).Text).To(Equal("The contract port is in phase Execute."))
 		w.Expect(w.task("lead").Status.History).To(ContainElement(And(HaveField("Reason", v1alpha1.EventPhaseChanged), HaveField("Actor", "task lead"),
-			HaveField("Message", "the contract port goes from phase Research to Execute"))))
+			HaveField("Message", "the contract port goes from phase Research to Execute, with checkpoint 1"))))
 
 		By("killing the manager between the move and its answer")
 		w.requests.setSpoil(func(r *http.Request) error {
@@ -256,6 +284,7 @@ var _ = Describe("A supervisor's agent", func() {
 			return nil
 		})
 		id := w.calls("lead", "phase_set", `{"phase":"Review"}`)
+		w.beginsPhase("lead", "Review")
 		w.Eventually(w.current).WithArguments("lead").Should(HaveField("Status.Contract.Phase", v1alpha1.PhaseReview))
 		w.requests.setSpoil(nil)
 		w.stop()
@@ -263,15 +292,27 @@ var _ = Describe("A supervisor's agent", func() {
 		w.change("lead", func(t *v1alpha1.Task) { t.Spec.Contract.Phase = v1alpha1.PhasePlan })
 		w.startManager()
 		w.Expect(w.answer("lead", id).Refused).To(BeFalse())
+		w.beginsPhase("lead", "Plan")
 		w.Eventually(w.current).WithArguments("lead").Should(HaveField("Status.Contract.Phase", v1alpha1.PhasePlan))
 		w.Eventually(func() (moves []string) {
 			for _, e := range w.store.Events(w.id("lead").UID) {
 				if e.Reason == v1alpha1.EventPhaseChanged {
-					moves = append(moves, e.Message[strings.LastIndex(e.Message, " ")+1:])
+					moves = append(moves, strings.TrimPrefix(e.Message, "the contract port "))
 				}
 			}
 			return moves
-		}).Should(HaveExactElements("Research", "Execute", "Review", "Plan"))
+		}).Should(HaveExactElements("begins in phase Research", "goes from phase Research to Execute, with checkpoint 1",
+			"goes from phase Execute to Review, with checkpoint 2", "goes from phase Review to Plan, with checkpoint 3"))
+	})
+
+	It("leaves its contract in its phase when the checkpoint is not kept with which another one would begin", func() {
+		w := newWorld()
+		w.running("lead", leads("port"))
+		id := w.calls("lead", "phase_set", `{"phase":"Execute"}`)
+		w.beginsPhase("lead", "Execute", func(c *history.Checkpoint) { c.Durable, c.Refused = false, "no room is left" })
+		w.Expect(w.answer("lead", id)).To(And(HaveField("Refused", BeTrue()), HaveField("Text", And(
+			ContainSubstring("The contract port stays in phase Research"), ContainSubstring("no room is left")))))
+		w.Expect(w.task("lead").Status.Contract.Phase).To(Equal(v1alpha1.PhaseResearch))
 	})
 
 	It("publishes the newest checkpoint of a child as its own spec says", func() {

@@ -173,25 +173,26 @@ func (w *world) startManager() {
 	limits.BudgetGrace = cmp.Or(w.budgetGrace, limits.BudgetGrace)
 	events := mgr.GetEventRecorder("clew-manager")
 	pods := resources.Options{DaemonImage: "clew:test", ServerURL: "https://server", GitStoreURL: "https://gitstore"}
+	live := inPages{mgr.GetAPIReader()}
 	phases := &toolcall.Phases{}
 	tasks := &task.Reconciler{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, Limits: limits, Clock: aheadClock{by: w.ahead}, Stamped: true,
+		Client: mgr.GetClient(), Live: live, Store: store, Events: events, Limits: limits, Clock: aheadClock{by: w.ahead}, Stamped: true,
 		Pods: pods, Code: w.branches, Places: places.New(w.atOnce, mgr.GetCache()), PhaseCalls: phases,
 		NamespaceBudgets: w.namespaceBudgets,
 	}
 	w.Expect(tasks.SetupWithManager(mgr, hub, cmp.Or(w.workers, 2))).To(Succeed())
-	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: store, Events: events, PushTime: w.pushTime, Stamped: true}
+	checkpoints := &checkpoint.Reconciler{Client: mgr.GetClient(), Live: live, Store: store, Events: events, PushTime: w.pushTime, Stamped: true}
 	w.Expect(checkpoints.SetupWithManager(mgr, hub, 2)).To(Succeed())
-	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
+	kept := &checkpoint.Retention{Client: mgr.GetClient(), Live: live, Keep: w.keep, Clock: clock.RealClock{}, Settle: w.settle}
 	w.Expect(kept.SetupWithManager(mgr, 1)).To(Succeed())
-	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Gitstore: w.branches, Store: store, Events: events, Pods: pods, Limits: limits, Clock: clock.RealClock{}, MakeAgain: w.makeAgain, Stamped: true}
+	branches := &checkpoint.Branches{Client: mgr.GetClient(), Live: live, Gitstore: w.branches, Store: store, Events: events, Pods: pods, Limits: limits, Clock: clock.RealClock{}, MakeAgain: w.makeAgain, Stamped: true}
 	w.Expect(branches.SetupWithManager(mgr, 2)).To(Succeed())
 	snapshots := &conversationsnapshot.Reconciler{Client: mgr.GetClient(), Store: store, Clock: clock.RealClock{}, VerifyEvery: w.verifyEvery}
 	w.Expect(snapshots.SetupWithManager(mgr, 1)).To(Succeed())
 	// By this clock each Fork has waited for long, and is not tried again by itself for minutes.
-	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Events: events, Clock: clocktesting.NewFakePassiveClock(time.Now().Add(time.Hour)), Stamped: true}
+	forks := &fork.Reconciler{Client: mgr.GetClient(), Live: live, Store: w.store, Events: events, Clock: clocktesting.NewFakePassiveClock(time.Now().Add(time.Hour)), Stamped: true}
 	w.Expect(forks.SetupWithManager(mgr, hub, 1)).To(Succeed())
-	calls := &toolcall.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Store: w.store, Phases: phases, Clock: clock.RealClock{}, Stamped: true}
+	calls := &toolcall.Reconciler{Client: mgr.GetClient(), Live: live, Store: w.store, Phases: phases, Clock: clock.RealClock{}, Stamped: true}
 	w.Expect(calls.SetupWithManager(mgr)).To(Succeed())
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))

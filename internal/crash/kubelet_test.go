@@ -19,6 +19,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -38,6 +39,8 @@ type kubelet struct {
 	mu sync.Mutex
 	// pods are those that were seen, by UID.
 	pods map[types.UID]*pod
+	// begun are the Checkpoints for which it has taken one, by UID.
+	begun map[types.UID]bool
 	// failed is why it gave up.
 	failed error
 }
@@ -93,6 +96,34 @@ func (k *kubelet) once(ctx context.Context) error {
 		if err := client.IgnoreNotFound(k.step(ctx, p)); err != nil {
 			return fmt.Errorf("pod %s: %w", p.Name, err)
 		}
+	}
+	return k.beginPhases(ctx)
+}
+
+// beginPhases takes the checkpoints that are requested for the beginnings of phases, each once.
+func (k *kubelet) beginPhases(ctx context.Context) error {
+	list := &v1alpha1.CheckpointList{}
+	if err := k.Client.List(ctx, list, client.InNamespace(k.namespace)); err != nil {
+		return err
+	}
+	for i := range list.Items {
+		c := &list.Items[i]
+		if !resources.IsPhaseStart(c) || c.Status.Number != 0 || k.begun[c.UID] {
+			continue
+		}
+		_, p, err := k.running(ctx, c.Spec.TaskRef.Name)
+		if err != nil {
+			return err
+		}
+		record := checkpointed(v1alpha1.TriggerManual)
+		record.Checkpoint.RequestedByName, record.Checkpoint.RequestedByUID, record.Checkpoint.Message = c.Name, string(c.UID), c.Spec.Message
+		if err := k.append(ctx, p, record); err != nil {
+			return err
+		}
+		if k.begun == nil {
+			k.begun = map[types.UID]bool{}
+		}
+		k.begun[c.UID] = true
 	}
 	return nil
 }

@@ -296,7 +296,9 @@ var (
 	members = regexp.MustCompile(`-set-[0-9a-f]{12}`)
 	// calls are the ids of calls of tools.
 	calls = regexp.MustCompile(`\b[a-z2-7]{26}\b`)
-	uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	// starts are in the names of the Checkpoints with which phases begin, and follow from calls.
+	starts = regexp.MustCompile(`-phase-[0-9a-f]{10}`)
+	uuids  = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
 // plain takes out what differs between any two runs.
@@ -308,6 +310,7 @@ func (r *run) plain(text string) string {
 	text = digests.ReplaceAllString(text, "digest: DIGEST")
 	text = requests.ReplaceAllString(text, "request: REQUEST")
 	text = members.ReplaceAllString(text, "-set-UID")
+	text = starts.ReplaceAllString(text, "-phase-START")
 	text = calls.ReplaceAllString(text, "CALL")
 	text = seconds.ReplaceAllString(text, "has run for SECONDS")
 	return uuids.ReplaceAllString(times.ReplaceAllString(text, "TIME"), "UID")

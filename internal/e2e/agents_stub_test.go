@@ -34,10 +34,12 @@ type script struct {
 	Failures          []failure      `json:"failures,omitempty"`
 }
 
-// served is a call of a tool of a server, by its name there. The input contains "step N".
+// served is a call of a tool of a server, by its name there; no other step has its input. It is made until
+// its result matches a regular expression, if there is one.
 type served struct {
 	Name  string         `json:"name"`
 	Input map[string]any `json:"input"`
+	Until string         `json:"until,omitempty"`
 }
 
 // failure is an error with which the model answers a number of requests, or all for 0.

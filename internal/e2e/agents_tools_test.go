@@ -16,7 +16,7 @@ var _ = Describe("Clew's tools", func() {
 	w := newWorld()
 
 	DescribeTable("are the agent's by its own configuration", Label("agents"), func(ctx SpecContext, a realAgent) {
-		w.runs(ctx, "tools", a, script{Steps: 3, Tools: map[int]served{2: {"checkpoint", map[string]any{"message": "before step 2"}}}})
+		w.runs(ctx, "tools", a, script{Steps: 3, Tools: map[int]served{2: {Name: "checkpoint", Input: map[string]any{"message": "before step 2"}}}})
 
 		var results []string
 		for _, e := range w.conversation(ctx, "tools") {

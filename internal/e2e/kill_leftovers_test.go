@@ -132,11 +132,12 @@ func (w *world) storedIDs(ctx context.Context) map[string]string {
 }
 
 // rowsLeft is a query of the tables with rows of a namespace or with the ids, whatever tables there
-// are. That a task's history was deleted, and who did it, is kept by design.
+// are. That a task's history was deleted, and who did it, is kept by design, and so is what all of a contract
+// and of a namespace have spent.
 func rowsLeft(namespace string, ids map[string]string) string {
 	return fmt.Sprintf(`WITH of (col, ids) AS (VALUES ('namespace', '{%s}'::text[]), ('uid', '%[2]s'), ('task_uid', '%[2]s'), ('former_uid', '%[2]s'),
 	('task_id', '%[3]s'), ('branch_id', '%[4]s'), ('message_id', '%[5]s'), ('piece_id', '%[6]s')),
-found AS (SELECT relname, col, (xpath('//n/text()', query_to_xml(format('SELECT count(*) AS n FROM %%I r WHERE %%I::text = ANY (%%L) AND to_jsonb(r) ->> ''reason'' IS DISTINCT FROM ''HistoryDeleted''', relname, col, ids),
+found AS (SELECT relname, col, (xpath('//n/text()', query_to_xml(format('SELECT count(*) AS n FROM %%I r WHERE %%I::text = ANY (%%L) AND to_jsonb(r) ->> ''reason'' IS DISTINCT FROM ''HistoryDeleted'' AND NOT to_jsonb(r) @> ANY (ARRAY[''{"scope":"contract"}'', ''{"scope":"month"}'']::jsonb[])', relname, col, ids),
 	false, true, '')))[1]::text::bigint AS n
 	FROM of JOIN pg_attribute ON attname = col AND attnum > 0 JOIN pg_class c ON c.oid = attrelid
 	WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') AND NOT relispartition AND relname <> 'deleted_tasks')

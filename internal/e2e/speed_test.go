@@ -138,3 +138,13 @@ func (w *world) startedPod(ctx context.Context, task string, attempt int64) star
 	}).WithTimeout(3*time.Minute).Should(Succeed(), "the agent of task %s starts in attempt %d", task, attempt)
 	return started
 }
+
+// untilNoPods waits until no pod of the namespace is left.
+func (w *world) untilNoPods(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega) {
+		pods := &corev1.PodList{}
+		g.Expect(w.kube.List(ctx, pods, client.InNamespace(w.namespace))).To(Succeed())
+		g.Expect(pods.Items).To(BeEmpty())
+	}).WithTimeout(2 * time.Minute).Should(Succeed())
+}

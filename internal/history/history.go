@@ -203,6 +203,9 @@ type TaskState struct {
 	Holds []HoldEnd
 	// ActiveAt is the time of the agent's last recorded activity; zero if there is none.
 	ActiveAt time.Time
+	// WorkedAt is the time of the last recorded message, call, result or use of the model by the agent, and
+	// not of other output, nor of notes of Clew's; zero if there is none.
+	WorkedAt time.Time
 	// AgentAttempt is the newest attempt of whose agent anything was recorded, 0 for none, and
 	// AgentSince when that began.
 	AgentAttempt int64

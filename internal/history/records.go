@@ -178,6 +178,8 @@ type Entry struct {
 	Branch  string
 	Attempt int64
 	Message conversation.Message
+	// Effects are what the message's calls of a supervisor's tools did, if they were asked for.
+	Effects []CallEffect
 }
 
 // EntryPage is one page of a conversation, oldest message first.
@@ -204,6 +206,8 @@ type ConversationQuery struct {
 	Last int
 	// Limit is the maximum number of messages.
 	Limit int
+	// WithEffects asks for what the messages' calls of a supervisor's tools did.
+	WithEffects bool
 }
 
 // TimelineQuery selects part of a timeline, newest event first.

@@ -44,6 +44,34 @@ type ToolCall struct {
 	Answered time.Time
 }
 
+// CallEffect is what a call of a supervisor's tool did, to one task or to the contract.
+type CallEffect struct {
+	Tool string
+	// Task and UID are those of the task that was made or steered; empty for none.
+	Task string
+	UID  string
+	// Phase is the one to which the contract was moved, or in which the task was made; empty for none.
+	Phase string
+	// Checkpoint is the number of the one that the task went back to, or started from; 0 for none.
+	Checkpoint int64
+	// State is the last one of the task that the history has; see TaskSummary.
+	State string
+	// TakenBack: the conversation in which it was called was taken back. What it did is not.
+	TakenBack bool
+}
+
+// MadeBy is the call of a supervisor's tool that made a task.
+type MadeBy struct {
+	// Task is the supervisor.
+	Task  Task
+	Tool  string
+	Phase string
+	// Branch and Position are where in the supervisor's conversation it was called.
+	Branch    string
+	Position  int64
+	TakenBack bool
+}
+
 // ToolCallNotification says that a call was stored, or answered. An empty one means that any call may
 // have been.
 type ToolCallNotification struct {

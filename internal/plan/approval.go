@@ -41,6 +41,7 @@ var requestID = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9]
 func (d *decision) followRequests() {
 	steps := maxRequestSteps
 	d.noteRequests(&steps)
+	d.noteWaiting()
 	d.followDecisions(&steps)
 	d.passDeadlines(&steps)
 	d.noteWaiting()
@@ -129,6 +130,7 @@ func (d *decision) answerRequest(r *v1alpha1.ToolRequest, answer v1alpha1.Answer
 		message += ": " + why
 	}
 	d.addAttemptEntry(r.Attempt, reason, by, message)
+	d.noteAnswered(r)
 }
 
 // followDecisions answers requests as spec.decisions says. A decision counts when it is seen first: one
@@ -199,63 +201,17 @@ func (d *decision) dropRequests(drop func(v1alpha1.ToolRequest) bool) {
 	}
 }
 
-// noteWaiting notes since when calls of the active attempt wait for answers, and for how long others
-// have: that time does not count as the agent's.
-func (d *decision) noteWaiting() {
-	a := d.active()
-	if a == nil {
-		return
-	}
-	since := d.waitingSince(a)
-	switch {
-	case a.WaitingSince == nil && since != nil:
-		a.WaitingSince = since
-	case a.WaitingSince != nil && since == nil:
-		a.WaitedSeconds = int64(waited(a, d.now) / time.Second)
-		a.WaitingSince = nil
-	}
-}
-
-// waitingSince returns since when calls of an attempt wait for answers; nil if none does.
-func (d *decision) waitingSince(a *v1alpha1.Attempt) (since *metav1.Time) {
-	for _, r := range d.s.Requests {
-		if r.Attempt == a.Number && r.Waits == v1alpha1.WaitCall && r.Answer == nil && (since == nil || r.Since.Before(since)) {
-			since = ptr.To(r.Since)
-		}
-	}
-	if since != nil && a.AgentStartTime != nil && since.Before(a.AgentStartTime) {
-		since = ptr.To(*a.AgentStartTime)
-	}
-	return since
-}
-
-// waited returns for how long calls of an attempt had waited for answers at a time.
-func waited(a *v1alpha1.Attempt, at time.Time) time.Duration {
-	all := time.Duration(a.WaitedSeconds) * time.Second
-	if a.WaitingSince != nil {
-		all += max(at.Sub(a.WaitingSince.Time), 0)
-	}
-	return all
-}
-
 // endRequests does what the end of an attempt means for its requests: calls that waited in a hook are
 // gone with it, and those for which the agent was stopped wait on.
 func (d *decision) endRequests(a *v1alpha1.Attempt) {
-	a.WaitedSeconds, a.WaitingSince = int64(waited(a, d.agentSeenOr(a))/time.Second), nil
+	d.settleWait(a, d.agentSeenOr(a))
+	a.WaitingSince = nil
 	d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Attempt == a.Number && r.Waits == v1alpha1.WaitCall })
 	for _, r := range d.s.Requests {
 		if r.Attempt == a.Number && r.Answer == nil {
 			d.addRequestEntry(r)
 		}
 	}
-}
-
-// agentSeenOr returns when the agent of an attempt was last known to run; now if it has not started.
-func (d *decision) agentSeenOr(a *v1alpha1.Attempt) time.Time {
-	if a.AgentSeenTime != nil {
-		return a.AgentSeenTime.Time
-	}
-	return d.now
 }
 
 // stoppedFor returns the request for which the agent of an attempt was stopped; nil if it was not.

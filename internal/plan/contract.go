@@ -66,7 +66,7 @@ func (d *decision) joinContract() *Blocker {
 		return contractFull(name)
 	}
 	if supervisor {
-		d.enterPhase(name, cmp.Or(d.specPhase(), d.task.Spec.PhasesOf()[0]), "begins in phase", d.phaseRequester())
+		d.enterPhase(name, cmp.Or(d.specPhase(), d.task.Spec.PhasesOf()[0]), "begins in phase", d.phaseRequester(), d.newestCheckpoint())
 		d.s.Contract.SpecPhase = d.specPhase()
 		return nil
 	}
@@ -126,50 +126,12 @@ func (d *decision) specPhase() string {
 	return ""
 }
 
-// followPhase moves the contract that a supervisor leads to the phase in its spec, when that has
-// changed.
-func (d *decision) followPhase() {
-	c, phase := d.s.Contract, d.specPhase()
-	if d.task.Spec.Role != v1alpha1.RoleSupervisor || c == nil || phase == "" || phase == c.SpecPhase {
-		return
-	}
-	if phase == c.Phase {
-		c.SpecPhase = phase
-		return
-	}
-	d.enterPhase(c.Name, phase, "goes from phase "+c.Phase+" to", d.phaseRequester())
-	d.s.Contract.SpecPhase = phase
-}
-
 // PhaseCall is a call of the tool phase_set by a supervisor's agent that has no answer yet.
 type PhaseCall struct {
 	// ID is the call's.
 	ID string
 	// Phase is the one that the contract is to go to.
 	Phase string
-}
-
-// maxHandledCalls is how many calls the status remembers.
-const maxHandledCalls = 32
-
-// PhaseCallHandled reports whether a supervisor's contract has followed a call.
-func PhaseCallHandled(task *v1alpha1.Task, id string) bool {
-	return task.Status.Contract != nil && slices.Contains(task.Status.Contract.HandledCalls, id)
-}
-
-// followPhaseCall moves the contract that a supervisor leads to the phase that its agent has asked for,
-// once. A call that names no phase of the contract is refused by whoever answers it.
-func (d *decision) followPhaseCall() {
-	call, c := d.o.PhaseCall, d.s.Contract
-	if call == nil || c == nil || d.task.Spec.Role != v1alpha1.RoleSupervisor || slices.Contains(c.HandledCalls, call.ID) ||
-		!slices.Contains(d.task.Spec.PhasesOf(), call.Phase) {
-		return
-	}
-	if call.Phase != c.Phase {
-		d.enterPhase(c.Name, call.Phase, "goes from phase "+c.Phase+" to", TaskActor(d.task.Name))
-	}
-	handled := append(slices.Clone(c.HandledCalls), call.ID)
-	d.s.Contract.HandledCalls = handled[max(0, len(handled)-maxHandledCalls):]
 }
 
 // phaseRequester returns who asked for the phase in the spec; Clew if the spec has none.
@@ -180,13 +142,17 @@ func (d *decision) phaseRequester() string {
 	return actorOf(d.contractRequester())
 }
 
-// enterPhase sets the contract's phase.
-func (d *decision) enterPhase(contract, phase, how, actor string) {
+// enterPhase sets the contract's phase, which begins with a checkpoint of the supervisor; 0 for its first one.
+func (d *decision) enterPhase(contract, phase, how, actor string, checkpoint int64) {
 	next := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{})
 	next.Name, next.Phase, next.Since = contract, phase, ptr.To(metav1.NewTime(d.now))
-	d.noteEntered(&next, phase)
+	d.noteEntered(&next, phase, checkpoint)
 	d.s.Contract = &next
-	d.addEntry(v1alpha1.EventPhaseChanged, actor, fmt.Sprintf("the contract %s %s %s", contract, how, phase))
+	message := fmt.Sprintf("the contract %s %s %s", contract, how, phase)
+	if checkpoint > 0 {
+		message += fmt.Sprintf(", with checkpoint %d", checkpoint)
+	}
+	d.addEntry(v1alpha1.EventPhaseChanged, actor, message)
 }
 
 // takeLead makes a supervisor whose agent starts the leader of its contract.
@@ -213,7 +179,7 @@ func (d *decision) adoptPhase() {
 		d.s.Contract = &v1alpha1.ContractStatus{
 			Name: d.task.Spec.Contract.Name, Phase: phase, SpecPhase: d.specPhase(), Since: ptr.To(metav1.NewTime(d.now)),
 		}
-		d.noteEntered(d.s.Contract, phase) // to begin it again means from here
+		d.noteEntered(d.s.Contract, phase, d.newestCheckpoint()) // to begin it again means from here
 	}
 }
 

@@ -169,6 +169,7 @@ func TestAContractHasOneUnfinishedSupervisor(t *testing.T) {
 	s.o.Contract = Contract{Leader: leading("first", v1alpha1.PhaseExecute), Room: true}
 	s.step()
 	s.wantState(v1alpha1.ReasonWaitingForContract)
+	s.wantMessage(s.lastEntry(v1alpha1.EventTaskWaiting).Message, "first")
 	if s.status().Contract != nil || s.o.Claim != nil || len(s.o.Pods) > 0 {
 		t.Error("a supervisor that waits has a volume, a pod, or the contract")
 	}
@@ -291,6 +292,7 @@ func TestAWorkerJoinsItsContract(t *testing.T) {
 			if test.reason != "" {
 				s.wantState(test.reason)
 				s.wantMessage(succeededOf(s.o.Task).Message, test.message)
+				s.wantMessage(s.lastEntry(v1alpha1.EventTaskHindered).Message, test.reason+": ")
 				return
 			}
 			s.wantStarted(1)
@@ -349,6 +351,11 @@ func TestAChildFindsItsParent(t *testing.T) {
 			if s.status().Parent != nil || s.status().Contract != nil || s.o.Claim != nil || len(s.o.Pods) > 0 {
 				t.Error("something was made for a child that must wait")
 			}
+			entry := v1alpha1.EventTaskHindered
+			if test.reason == v1alpha1.ReasonParentNotFound {
+				entry = v1alpha1.EventTaskWaiting
+			}
+			s.wantMessage(s.lastEntry(entry).Message, test.message)
 			if after := s.plans[len(s.plans)-1].RequeueAfter; after != 0 {
 				t.Errorf("it looks again after %v, though its parent's news wakes it", after)
 			}

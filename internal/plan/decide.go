@@ -35,7 +35,6 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followRestart()
 		d.followRewind()
 		d.followPhase()
-		d.followPhaseCall()
 		d.followChildren()
 		d.awaitTasks()
 		d.considerRewind()

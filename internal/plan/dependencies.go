@@ -272,6 +272,10 @@ func (d *decision) addWaitEntry(reason, message string) {
 	if c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); c != nil {
 		was = c.Reason
 	}
+	hindered := []string{
+		v1alpha1.ReasonDependencyFailed, v1alpha1.ReasonDependencyCircle, v1alpha1.ReasonContractFull, v1alpha1.ReasonPhaseUnknown,
+		v1alpha1.ReasonParentRefused, v1alpha1.ReasonChildLimitReached,
+	}
 	awaits := []string{v1alpha1.ReasonWaitingForTasks, v1alpha1.ReasonDependencyFailed, v1alpha1.ReasonDependencyCircle}
 	switch {
 	case reason == was && (d.active() != nil || !underWay(d.old.Attempts)): // else its pod was gated
@@ -281,7 +285,9 @@ func (d *decision) addWaitEntry(reason, message string) {
 		d.addEntry(v1alpha1.EventTaskQueued, clew, message)
 	case reason == v1alpha1.ReasonWaitingForTasks && !slices.Contains(awaits, was):
 		d.addEntry(v1alpha1.EventTaskWaiting, clew, message)
-	case reason != v1alpha1.ReasonWaitingForTasks && slices.Contains(awaits, reason):
+	case reason == v1alpha1.ReasonWaitingForContract || reason == v1alpha1.ReasonParentNotFound:
+		d.addEntry(v1alpha1.EventTaskWaiting, clew, message)
+	case slices.Contains(hindered, reason):
 		d.addEntry(v1alpha1.EventTaskHindered, clew, reason+": "+message)
 	}
 }

@@ -66,7 +66,7 @@ func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s.agentRuns()
 	s.calls(1)
 	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour})
-	if empty := filled.Empty(s.lastAttempt(), "PlaceGivenUpTime", "WaitingSince", "WaitedSeconds"); empty != nil {
+	if empty := filled.Empty(s.lastAttempt(), "PlaceGivenUpTime", "WaitingSince", "WaitedSeconds", "UnansweredSeconds"); empty != nil {
 		t.Errorf("these fields are empty: %v of %+v", empty, s.lastAttempt())
 	}
 }

@@ -78,14 +78,14 @@ func (d *decision) used() usage {
 	return used
 }
 
-// activeTime returns how long the agent of the active attempt has run, without the time in which calls of
-// it waited for a person.
+// activeTime returns how long the agent of the active attempt has run, without the time in which it only
+// waited for a person.
 func (d *decision) activeTime(a *v1alpha1.Attempt) time.Duration {
 	if a.AgentStartTime == nil {
 		return 0
 	}
 	seen := d.agentSeen(a)
-	return max(seen.Sub(a.AgentStartTime.Time)-waited(a, seen), 0)
+	return max(seen.Sub(a.AgentStartTime.Time)-d.waited(a, seen), 0)
 }
 
 // agentSeen returns when the agent of the active attempt, which has started, was last known to run, in
@@ -218,11 +218,18 @@ func (d *decision) limitToStopFor(a *v1alpha1.Attempt, v *podView) string {
 	return reason
 }
 
-// requeueAtLimit asks for another decision when a running agent reaches a limit of time.
+// requeueAtLimit asks for another decision when a running agent reaches a limit of time; one that waits
+// for a person, when it does if nobody answers. News of what it does meanwhile ask for one as well.
 func (d *decision) requeueAtLimit(a *v1alpha1.Attempt, v *podView) {
-	if limit := d.task.Spec.DeadlineSeconds; limit != nil && v.agentRuns && a.AgentStartTime != nil && a.WaitingSince == nil && d.podAbsence(v) == nil {
-		d.requeueAt(a.AgentStartTime.Add(time.Duration(*limit-d.s.ActiveSeconds+a.WaitedSeconds) * time.Second))
+	limit := d.task.Spec.DeadlineSeconds
+	if limit == nil || !v.agentRuns || a.AgentStartTime == nil || d.podAbsence(v) != nil {
+		return
 	}
+	at := a.AgentStartTime.Add(time.Duration(*limit-d.s.ActiveSeconds+a.WaitedSeconds) * time.Second)
+	if a.WaitingSince != nil {
+		at = at.Add(d.leftToWait(a))
+	}
+	d.requeueAt(at)
 }
 
 // settledByLimit returns how a task between two attempts has ended since a limit lets no other one

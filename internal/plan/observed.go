@@ -92,6 +92,9 @@ type Observed struct {
 	// PhaseCall is the oldest call of the tool phase_set that the agent of a supervisor has made and that
 	// has no answer yet; nil for none.
 	PhaseCall *PhaseCall
+	// PhaseStart is the Checkpoint with which the contract's next phase is to begin; nil if it does not
+	// exist. See PhaseStartName.
+	PhaseStart *v1alpha1.Checkpoint
 	// Children are the tasks whose parent this one is, as their status says. They are only read.
 	Children []v1alpha1.Task
 	// Joining is how many tasks may have become children of one that is being deleted, and are not
@@ -345,6 +348,8 @@ type Plan struct {
 	// StopPods are the pods to delete, with their grace period, after the status was written:
 	// it says why. They are planned again for as long as they are there.
 	StopPods []PodRef
+	// RequestStart is the Checkpoint to create with which a phase is to begin; nil for none.
+	RequestStart *v1alpha1.Checkpoint
 	// Checkpoints are the recorded checkpoints to create objects for; nil for none.
 	// The number created at a time for one task is limited. The newest is always
 	// among them, and its name is set in Status.LatestCheckpoint; if some are left,
@@ -380,7 +385,7 @@ type Plan struct {
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
 	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil ||
-		p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask
+		p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask || p.RequestStart != nil
 }
 
 // Verification asks for a checkpoint to be verified.

@@ -22,7 +22,7 @@ const (
 func cheap(reason string) bool {
 	switch reason {
 	case v1alpha1.EventOperationRefused, v1alpha1.EventNotApplicable, v1alpha1.EventTaskHindered, v1alpha1.EventTaskWaiting,
-		v1alpha1.EventTaskQueued, v1alpha1.EventPodGated, v1alpha1.EventTaskSuspended, v1alpha1.EventPhaseChanged,
+		v1alpha1.EventTaskQueued, v1alpha1.EventPodGated, v1alpha1.EventTaskSuspended, v1alpha1.EventPhaseChanged, v1alpha1.EventPhaseStartMissing,
 		v1alpha1.EventLossAcknowledged, v1alpha1.EventCommitApproved:
 		return true
 	}

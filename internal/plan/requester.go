@@ -3,6 +3,7 @@ package plan
 import (
 	"bytes"
 	"cmp"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -71,6 +72,30 @@ func fieldManager(object metav1.Object, field fieldpath.Path) string {
 		}
 	}
 	return newest.Manager
+}
+
+// otherOwner returns a field manager other than one that has set a field of an object's spec, and the field,
+// but none of those that are left out of account; "" if there is none. Fields that were removed have no owner.
+func otherOwner(object metav1.Object, one string, apart []string) (manager, field string) {
+	for _, m := range object.GetManagedFields() {
+		if m.Manager == one || m.Subresource != "" || m.FieldsV1 == nil {
+			continue
+		}
+		owned := &fieldpath.Set{}
+		if err := owned.FromJSON(bytes.NewReader(m.FieldsV1.GetRawBytes())); err != nil {
+			return m.Manager, "template" // nobody knows which
+		}
+		spec := "spec"
+		owned.WithPrefix(fieldpath.PathElement{FieldName: &spec}).Iterate(func(path fieldpath.Path) {
+			if name := path[0].FieldName; name != nil && !slices.Contains(apart, *name) {
+				manager, field = m.Manager, *name
+			}
+		})
+		if field != "" {
+			return manager, field
+		}
+	}
+	return "", ""
 }
 
 // stamps returns who requested the parts of the spec, if that can be trusted: without the

@@ -11,6 +11,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
+	"github.com/clew-dev/clew/internal/quote"
 )
 
 // A resume with the mode RestartPhase takes a supervisor back to where a phase of its contract began. It
@@ -44,10 +45,10 @@ func enteredPhases(contract *v1alpha1.ContractStatus) (names []string) {
 	return names
 }
 
-// noteEntered notes in a contract's new status where a phase that is entered begins.
-func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string) {
+// noteEntered notes in a contract's new status with which checkpoint a phase that is entered begins.
+func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string, checkpoint int64) {
 	entered := slices.DeleteFunc(slices.Clone(contract.Entered), func(e v1alpha1.EnteredPhase) bool { return e.Phase == phase })
-	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: d.newestCheckpoint()})
+	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: checkpoint})
 	contract.Entered = entered[max(0, len(entered)-maxEntered):]
 }
 
@@ -225,7 +226,7 @@ func (d *decision) restartContext() string {
 	}
 	finished := Finished(d.o.Children)
 	if len(finished) > 0 {
-		b.WriteString("These tasks of yours had finished before; their work is kept:\n")
+		b.WriteString("These tasks of yours had finished before; their work is kept. " + quote.Notice + "\n")
 	}
 	for _, child := range slices.Backward(finished) {
 		fmt.Fprintf(&b, "\n- %s\n", d.resultOf(child))
@@ -239,16 +240,21 @@ func (d *decision) resultOf(child *v1alpha1.Task) string {
 	if c := child.Status.Contract; c != nil {
 		text += inPhase(c.Phase)
 	}
-	if c := succeededOf(child); c.Status == metav1.ConditionTrue {
+	c, why := succeededOf(child), ""
+	if c.Status == metav1.ConditionTrue {
 		text += " completed"
 	} else {
-		text += fmt.Sprintf(" failed (%s: %s)", c.Reason, clip.Marked(c.Message, maxResult/4))
+		text += fmt.Sprintf(" failed (%s)", c.Reason)
+		why = c.Message
 	}
 	if latest := child.Status.LatestCheckpoint; latest != nil {
 		text += fmt.Sprintf(" with checkpoint %d", latest.Number)
 	}
+	if why != "" {
+		text += "\nWhy:\n" + quote.Lines(clip.Marked(quote.Line(why), maxResult/4))
+	}
 	if said := strings.TrimSpace(d.o.Results.Said[string(child.UID)]); said != "" {
-		text += ". It said last:\n  " + strings.ReplaceAll(clip.Marked(said, maxResult), "\n", "\n  ")
+		text += "\nIt said last:\n" + quote.Lines(clip.Marked(said, maxResult))
 	}
 	return text
 }

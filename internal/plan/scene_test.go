@@ -200,6 +200,10 @@ func (s *scene) carryOut(p Plan) {
 		s.o.Task.Status = p.Status
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
 	}
+	if p.RequestStart != nil {
+		s.o.PhaseStart = p.RequestStart
+		s.o.PhaseStart.CreationTimestamp = metav1.NewTime(s.now)
+	}
 	for _, ref := range p.DropClaims {
 		s.o.FormerClaims = slices.DeleteFunc(s.o.FormerClaims, func(c corev1.PersistentVolumeClaim) bool { return string(c.UID) == ref.UID })
 	}

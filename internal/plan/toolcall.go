@@ -275,22 +275,7 @@ func CallMessage(call history.ToolCall, answer toolcall.Answer) string {
 }
 
 // called is an answer for programs.
-type called struct {
-	// Task is the short name of the task that the call was about, and Object and UID are those of its
-	// Task, or of the Fork that was made.
-	Task   string `json:"task,omitempty"`
-	Object string `json:"object,omitempty"`
-	UID    string `json:"uid,omitempty"`
-	// Tasks are the short names of those that a fork has made.
-	Tasks []string `json:"tasks,omitempty"`
-	// Checkpoint is the number of the one that it was about.
-	Checkpoint int64  `json:"checkpoint,omitempty"`
-	Contract   string `json:"contract,omitempty"`
-	Phase      string `json:"phase,omitempty"`
-	// Ref and Commit are what a repository has got.
-	Ref    string `json:"ref,omitempty"`
-	Commit string `json:"commit,omitempty"`
-}
+type called = toolcall.Done
 
 // about returns an answer for programs about a task.
 func (d *calling) about(task *v1alpha1.Task) called {

@@ -50,15 +50,19 @@ func (d *calling) create(in *toolcall.CreateInput) CallPlan {
 
 // takenBy answers a call whose name a task has already.
 func (d *calling) takenBy(task *v1alpha1.Task, in *toolcall.CreateInput) CallPlan {
+	data := d.about(task)
+	if c := task.Spec.Contract; c != nil {
+		data.Contract, data.Phase = c.Name, c.Phase
+	}
 	switch {
 	case task.DeletionTimestamp != nil:
 		return refuse("the Task %s, which had this name, is being deleted: choose another name", task.Name)
 	case !d.madeBySame(task, in):
 		return refuse("there is a Task %s already, which asks for something else or was applied by somebody: choose another name", task.Name)
 	case len(in.DependsOn) > 0:
-		return answer(d.about(task), "the task %s was made (Task %s), and starts when %s", in.Name, task.Name, haveCompleted(in.DependsOn))
+		return answer(data, "the task %s was made (Task %s), and starts when %s", in.Name, task.Name, haveCompleted(in.DependsOn))
 	}
-	return answer(d.about(task), "the task %s was made (Task %s), and starts when it is its turn", in.Name, task.Name)
+	return answer(data, "the task %s was made (Task %s), and starts when it is its turn", in.Name, task.Name)
 }
 
 // ambiguous returns why a new child cannot have a short name: the agent means another one by it; nil if it

@@ -192,7 +192,7 @@ func TestANameThatIsTaken(t *testing.T) {
 	}
 	c, _ := made()
 	got := c.wantAnswer("the task d was made (Task lead-d), and starts when a and b have completed")
-	if string(got.Data) != `{"task":"d","object":"lead-d","uid":"uid-d"}` {
+	if string(got.Data) != `{"task":"d","object":"lead-d","uid":"uid-d","contract":"port","phase":"Plan"}` {
 		t.Errorf("the answer for programs is %s", got.Data)
 	}
 	for name, become := range map[string]func(task *v1alpha1.Task){

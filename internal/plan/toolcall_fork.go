@@ -6,8 +6,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/quote"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
@@ -22,7 +24,7 @@ func (d *calling) fork(in *toolcall.ForkInput) CallPlan {
 	if p := d.variantProblem(in); p != nil {
 		return *p
 	}
-	source, p := d.child(in.Task)
+	source, p := d.forkable(in.Task)
 	if p != nil {
 		return *p
 	}
@@ -56,6 +58,27 @@ func (d *calling) fork(in *toolcall.ForkInput) CallPlan {
 		fork.Spec.RequestedBy = d.owner()
 	}
 	return CallPlan{CreateFork: fork}
+}
+
+// forkable returns the child of a name that the supervisor's agent may fork, or why there is none. The new
+// tasks have what the child is made of, its Secrets, rules and limits included, and do what the agent says:
+// so all of that must be what the agent's own tools give, and none of it somebody else's.
+func (d *calling) forkable(name string) (*v1alpha1.Task, *CallPlan) {
+	task, p := d.child(name)
+	if p != nil {
+		return nil, p
+	}
+	const instead = "make a task with task_create, and name %s in start_from: it begins with the same files"
+	by := FieldManager(task, parentName()...)
+	switch other, field := otherOwner(task, d.owner(), operations()); {
+	case by != d.owner():
+		return nil, ptr.To(refuse("the task %s was applied by %s, and a supervisor forks only the tasks that its own tools have made: "+instead, name, orSomebody(by), name))
+	case field != "":
+		return nil, ptr.To(refuse("the spec.%s of the task %s was changed by %s, and its forks would have that as well: "+instead, field, name, orSomebody(other), name))
+	case task.Spec.Role == v1alpha1.RoleSupervisor:
+		return nil, ptr.To(refuse("the task %s is a supervisor, and a supervisor makes workers only: "+instead, name, name))
+	}
+	return task, nil
 }
 
 // variantProblem returns why the tasks of a fork cannot be made; nil if they can.
@@ -97,6 +120,7 @@ func (d *calling) forked(in *toolcall.ForkInput) CallPlan {
 	data := called{Task: in.Task, Object: f.Name, UID: string(f.UID)}
 	for _, t := range f.Status.Tasks {
 		data.Tasks = append(data.Tasks, d.short(t.Name))
+		data.Made = append(data.Made, toolcall.Made{Object: t.Name, UID: t.UID})
 	}
 	if f.Status.Source != nil {
 		data.Checkpoint = f.Status.Source.Checkpoint
@@ -105,7 +129,7 @@ func (d *calling) forked(in *toolcall.ForkInput) CallPlan {
 	case complete == nil || complete.Status != metav1.ConditionTrue && slices.Contains(soonOver(), complete.Reason):
 		return CallPlan{}
 	case complete.Status != metav1.ConditionTrue:
-		return answer(data, "the Fork %s waits (%s): %s", f.Name, complete.Reason, complete.Message)
+		return answer(data, "the Fork %s waits (%s): %s", f.Name, complete.Reason, quote.Line(complete.Message))
 	}
 	return answer(data, "from checkpoint %d of the task %s go on: %s", data.Checkpoint, in.Task, strings.Join(data.Tasks, ", "))
 }

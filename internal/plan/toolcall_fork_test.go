@@ -13,6 +13,13 @@ import (
 
 const twoWays = `{"task":"a","name":"ways","variants":[{"name":"x","prompt":"One way."},{"name":"y"}]}`
 
+// What a person owns of a child who has given it a Secret, raised its budget, or resumed it.
+const (
+	withSecret = `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"agent\"}":{"f:envFrom":{}}}}}}}`
+	withBudget = `{"f:spec":{"f:budget":{".":{},"f:costMicroUSD":{}}}}`
+	withResume = `{"f:metadata":{"f:labels":{"f:team":{}}},"f:spec":{"f:operatingMode":{},"f:resume":{".":{},"f:id":{}}}}`
+)
+
 // newFork decides, and returns the Fork to create.
 func (c *call) newFork() *v1alpha1.Fork {
 	c.Helper()
@@ -34,11 +41,13 @@ func TestAForkOfAChildMakesChildren(t *testing.T) {
 	if diff := cmp.Diff(want, f.Spec); diff != "" || f.Name != "lead-ways" || f.Namespace != "default" {
 		t.Errorf("the Fork %s (-want +got):\n%s", f.Name, diff)
 	}
+	resumed := newCall(t, v1alpha1.ToolTaskFork, twoWays)
+	owns(resumed.Named["a"], "kubectl-clew", withResume)
+	resumed.newFork()
 	earlier := newCall(t, v1alpha1.ToolTaskFork, strings.Replace(twoWays, `"name":"ways"`, `"name":"ways","checkpoint":1`, 1))
 	if at := earlier.newFork().Spec.At; *at.CheckpointNumber != 1 {
 		t.Errorf("it is forked from %d", *at.CheckpointNumber)
 	}
-	newCall(t, v1alpha1.ToolTaskFork, strings.Replace(twoWays, `"task":"a"`, `"task":"c"`, 1)).newFork() // which somebody applied, and is only read
 }
 
 func TestAForkThatIsNotMade(t *testing.T) {
@@ -50,17 +59,24 @@ func TestAForkThatIsNotMade(t *testing.T) {
 		become    func(c *call)
 		words     string
 	}{
-		"of the supervisor itself":   {strings.Replace(twoWays, `"task":"a"`, `"task":"self"`, 1), nil, "this tool is about its children"},
-		"of nobody":                  {strings.Replace(twoWays, `"task":"a"`, `"task":"x"`, 1), nil, "has no child x"},
-		"of one without checkpoints": {strings.Replace(twoWays, `"task":"a"`, `"task":"b"`, 1), nil, "the task b has no checkpoint yet"},
-		"from one that is to come":   {strings.Replace(twoWays, `"name":"ways"`, `"name":"ways","checkpoint":9`, 1), nil, "the newest checkpoint of the task a is 3, and it cannot be forked from checkpoint 9"},
-		"into nothing":               {variants(""), nil, "the fork has no variants: name from 1 to 16"},
-		"into two of a name":         {variants(`{"name":"x"},{"name":"x"}`), nil, "two variants have the name x"},
-		"into a bad name":            {variants(`{"name":"X"}`), nil, "use lower-case letters"},
-		"under a long name":          {strings.Replace(twoWays, "ways", strings.Repeat("w", 59), 1), nil, "use 58 characters at most"},
-		"into one that exists":       {twoWays, func(c *call) { c.Taken["lead-y"] = c.Named["a"] }, "there is a Task lead-y already"},
-		"into an ambiguous name":     {twoWays, func(c *call) { c.Taken["y"] = c.child("y", "argocd"); c.Taken["y"].Name = "y" }, "the name y means another child"},
-		"into more than may be":      {twoWays, func(c *call) { c.Children = 19 }, "has 19 children, and children.maximum allows 20"},
+		"of the supervisor itself": {strings.Replace(twoWays, `"task":"a"`, `"task":"self"`, 1), nil, "this tool is about its children"},
+		"of one that somebody applied": {strings.Replace(twoWays, `"task":"a"`, `"task":"c"`, 1), nil,
+			"the task c was applied by argocd, and a supervisor forks only the tasks that its own tools have made: make a task with task_create, and name c in start_from"},
+		"of one that somebody has given a Secret": {twoWays, func(c *call) { owns(c.Named["a"], "kubectl-edit", withSecret) },
+			"spec.template of the task a was changed by kubectl-edit, and its forks would have that as well: make a task with task_create, and name a in start_from"},
+		"of one whose budget somebody has raised": {twoWays, func(c *call) { owns(c.Named["a"], "kubectl-edit", withBudget) }, "spec.budget of the task a was changed by kubectl-edit"},
+		"of one whose owners nobody can read":     {twoWays, func(c *call) { owns(c.Named["a"], "kubectl-edit", "{") }, "of the task a was changed by kubectl-edit"},
+		"of a supervisor":                         {twoWays, func(c *call) { c.Named["a"].Spec.Role = v1alpha1.RoleSupervisor }, "the task a is a supervisor, and a supervisor makes workers only"},
+		"of nobody":                               {strings.Replace(twoWays, `"task":"a"`, `"task":"x"`, 1), nil, "has no child x"},
+		"of one without checkpoints":              {strings.Replace(twoWays, `"task":"a"`, `"task":"b"`, 1), nil, "the task b has no checkpoint yet"},
+		"from one that is to come":                {strings.Replace(twoWays, `"name":"ways"`, `"name":"ways","checkpoint":9`, 1), nil, "the newest checkpoint of the task a is 3, and it cannot be forked from checkpoint 9"},
+		"into nothing":                            {variants(""), nil, "the fork has no variants: name from 1 to 16"},
+		"into two of a name":                      {variants(`{"name":"x"},{"name":"x"}`), nil, "two variants have the name x"},
+		"into a bad name":                         {variants(`{"name":"X"}`), nil, "use lower-case letters"},
+		"under a long name":                       {strings.Replace(twoWays, "ways", strings.Repeat("w", 59), 1), nil, "use 58 characters at most"},
+		"into one that exists":                    {twoWays, func(c *call) { c.Taken["lead-y"] = c.Named["a"] }, "there is a Task lead-y already"},
+		"into an ambiguous name":                  {twoWays, func(c *call) { c.Taken["y"] = c.child("y", "argocd"); c.Taken["y"].Name = "y" }, "the name y means another child"},
+		"into more than may be":                   {twoWays, func(c *call) { c.Children = 19 }, "has 19 children, and children.maximum allows 20"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCall(t, v1alpha1.ToolTaskFork, test.arguments)
@@ -88,9 +104,9 @@ func TestWhatComesOfAFork(t *testing.T) {
 	c.wantAnswer("the Fork lead-ways waits (TaskExists): a Task lead-y exists already")
 	state(metav1.ConditionTrue, v1alpha1.ReasonForked, "")
 	c.Fork.Status.Source = &v1alpha1.SourceStatus{Checkpoint: 3}
-	c.Fork.Status.Tasks = []v1alpha1.ForkedTask{{Name: "lead-x"}, {Name: "lead-y"}}
+	c.Fork.Status.Tasks = []v1alpha1.ForkedTask{{Name: "lead-x", UID: "uid-x"}, {Name: "lead-y", UID: "uid-y"}}
 	got := c.wantAnswer("from checkpoint 3 of the task a go on: x, y")
-	if string(got.Data) != `{"task":"a","object":"lead-ways","uid":"uid-ways","tasks":["x","y"],"checkpoint":3}` {
+	if string(got.Data) != `{"task":"a","object":"lead-ways","uid":"uid-ways","tasks":["x","y"],"made":[{"object":"lead-x","uid":"uid-x"},{"object":"lead-y","uid":"uid-y"}],"checkpoint":3}` {
 		t.Errorf("the answer for programs is %s", got.Data)
 	}
 

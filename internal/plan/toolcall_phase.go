@@ -13,6 +13,8 @@ func (d *calling) moveTo(in *toolcall.PhaseInput) CallPlan {
 	switch {
 	case c == nil:
 		return CallPlan{} // its own controller has yet to begin the contract
+	case PhaseCallRefused(d.lead, d.o.Call.ID) != "":
+		return refuse("the contract %s stays in phase %s: %s. Go on in that phase, and call phase_set again later", c.Name, c.Phase, PhaseCallRefused(d.lead, d.o.Call.ID))
 	case PhaseCallHandled(d.lead, d.o.Call.ID), c.Phase == in.Phase:
 		return answer(called{Contract: c.Name, Phase: c.Phase}, "the contract %s is in phase %s", c.Name, c.Phase)
 	case !slices.Contains(phases, in.Phase):

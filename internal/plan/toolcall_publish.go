@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/quote"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
@@ -149,16 +150,24 @@ func (d *calling) pushedBranch(task *v1alpha1.Task, c *v1alpha1.Checkpoint, b *v
 	o := s.Origin
 	switch {
 	case s.State == v1alpha1.BranchRefused && s.ObservedGeneration == c.Generation:
-		return refuse("checkpoint %d was not published: %s", c.Status.Number, s.Message)
+		return refuse("checkpoint %d was not published: %s", c.Status.Number, quote.Line(s.Message))
 	case o == nil || o.Request != branchRequest(b) || o.PodName != "" || o.Reason == v1alpha1.ReasonPublishPending:
 		return CallPlan{}
 	case o.Reason == v1alpha1.ReasonPublished:
 		data.Ref, data.Commit = o.Ref, o.Commit
-		return answer(data, "%s", strings.TrimSpace(o.Message+"\n"+o.Answer))
+		return answer(data, "%s", quote.Line(o.Message)+remoteAnswer(o.Answer))
 	case o.RetryTime != nil && o.Reason != v1alpha1.ReasonPushAnnounced:
-		return answer(data, "checkpoint %d is not at %s yet (%s): %s", c.Status.Number, resources.PublishRef(b.Name), o.Reason, o.Message)
+		return answer(data, "checkpoint %d is not at %s yet (%s): %s", c.Status.Number, resources.PublishRef(b.Name), o.Reason, quote.Line(o.Message))
 	case o.RetryTime != nil:
 		return CallPlan{} // the next pod pushes what this one has announced
 	}
-	return refuse("checkpoint %d was not published (%s): %s", c.Status.Number, o.Reason, o.Message)
+	return refuse("checkpoint %d was not published (%s): %s", c.Status.Number, o.Reason, quote.Line(o.Message))
+}
+
+// remoteAnswer quotes what a repository has answered to a push; "" for nothing.
+func remoteAnswer(text string) string {
+	if text = strings.TrimSpace(text); text == "" {
+		return ""
+	}
+	return "\nThe repository has answered. " + quote.Notice + "\n" + quote.Lines(text)
 }

@@ -3,26 +3,44 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/quote"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 // maxResumePrompt is the length of a resume's prompt that the schema allows, in bytes.
 const maxResumePrompt = 32768
 
+// operations are the fields of a spec by which people have a task do something, and which forks of it do not
+// have: whoever sets one has no part in what the task is made of.
+func operations() []string {
+	return []string{"operatingMode", "resume", "rewind", "publish", "decisions", "acknowledge", "adopt", "dependsOn", "requestedBy"}
+}
+
+// limits are the fields that say how much a task may use, and for how long: people raise them while the
+// supervisor goes on to steer it.
+func limits() []string {
+	return []string{"budget", "deadlineSeconds", "backoffLimit", "retryOn", "failOn", "priority", "onFinish", "nodeLoss", "workspace", "conversation"}
+}
+
 // steered returns the child of a name that the supervisor's agent may steer, or why there is none. Nobody
-// else's spec is written: who applied it applies it again.
+// else's spec is written: who applied it applies it again. Nor does the agent say what is done with what
+// somebody else has put into the task, such as a Secret.
 func (d *calling) steered(name string) (*v1alpha1.Task, *CallPlan) {
 	task, p := d.child(name)
 	if p != nil {
 		return nil, p
 	}
 	if by := FieldManager(task, parentName()...); by != d.owner() {
-		return nil, ptr.To(refuse("the task %s was applied by %s, and a supervisor steers only the tasks that its own tools have made: ask whoever applied it", name, cmp.Or(named(by), "somebody")))
+		return nil, ptr.To(refuse("the task %s was applied by %s, and a supervisor steers only the tasks that its own tools have made: ask whoever applied it", name, orSomebody(by)))
+	}
+	if by, field := otherOwner(task, d.owner(), slices.Concat(operations(), limits())); field != "" {
+		return nil, ptr.To(refuse("the spec.%s of the task %s was changed by %s, and a supervisor steers only what its own tools have made: ask them", field, name, orSomebody(by)))
 	}
 	return task, nil
 }
@@ -181,5 +199,5 @@ func (d *calling) followed(child *v1alpha1.Task, op *v1alpha1.OperationStatus, k
 		data.Checkpoint = op.ToCheckpoint
 		return answer(data, "the task %s %s: task_wait returns when it has stopped", name, does)
 	}
-	return refuse("the task %s stays as it is (%s): %s", name, op.Reason, op.Message)
+	return refuse("the task %s stays as it is (%s): %s", name, op.Reason, quote.Line(op.Message))
 }

@@ -68,10 +68,14 @@ func TestAChildThatDoesNotGoOn(t *testing.T) {
 		become    func(c *call)
 		words     string
 	}{
-		"one that works":                      {`{"task":"a"}`, nil, "has not stopped (Running): wait for it with task_wait, or stop it with task_stop first"},
-		"none of that name":                   {`{"task":"x"}`, nil, "the task lead has no child x"},
-		"the supervisor itself":               {`{"task":"self"}`, nil, "this tool is about its children"},
-		"one that somebody applied":           {`{"task":"c"}`, func(c *call) { c.ended("c", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed) }, "was applied by argocd, and a supervisor steers only the tasks that its own tools have made"},
+		"one that works":            {`{"task":"a"}`, nil, "has not stopped (Running): wait for it with task_wait, or stop it with task_stop first"},
+		"none of that name":         {`{"task":"x"}`, nil, "the task lead has no child x"},
+		"the supervisor itself":     {`{"task":"self"}`, nil, "this tool is about its children"},
+		"one that somebody applied": {`{"task":"c"}`, func(c *call) { c.ended("c", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed) }, "was applied by argocd, and a supervisor steers only the tasks that its own tools have made"},
+		"one that somebody has given a Secret": {`{"task":"a"}`, func(c *call) {
+			c.ended("a", metav1.ConditionFalse, v1alpha1.ReasonAgentFailed)
+			owns(c.Named["a"], "kubectl-edit", withSecret)
+		}, "spec.template of the task a was changed by kubectl-edit, and a supervisor steers only what its own tools have made: ask them"},
 		"one that is being deleted":           {`{"task":"a"}`, func(c *call) { c.Named["a"].DeletionTimestamp = ptr.To(metav1.Now()) }, "is being deleted"},
 		"a completed one, with nothing to do": {`{"task":"a"}`, func(c *call) { c.ended("a", metav1.ConditionTrue, v1alpha1.ReasonCompleted) }, "goes on only with a prompt"},
 		"one that a person suspended":         {`{"task":"a"}`, func(c *call) { c.suspended("a", "kubectl-patch") }, "was suspended by kubectl-patch, and not by its supervisor"},

@@ -210,6 +210,9 @@ func TestMovingTheContract(t *testing.T) {
 	c.Task.Status.Contract.Phase = "Review" // by a person, since
 	c.wantAnswer("the contract port is in phase Review")
 
+	c.Task.Status.Contract.RefusedCalls = []v1alpha1.RefusedPhaseCall{{ID: "one", Message: "the gitstore has no room"}}
+	c.wantRefusal("the contract port stays in phase", "the gitstore has no room", "call phase_set again later")
+
 	newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Plan"}`).wantAnswer("the contract port is in phase Plan")
 	newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Deploy"}`).wantRefusal(`no phase "Deploy"`, "Research, Specify, Plan, Execute, Review")
 	c = newCall(t, v1alpha1.ToolPhaseSet, `{"phase":"Execute"}`)

@@ -108,7 +108,7 @@ func ofTimeline() []Reason {
 	checkpoint := append(timeline(), Place{"Checkpoint", Timeline})
 	return []Reason{
 		{Name: v1alpha1.EventTaskStarted, On: timeline(), Meaning: "The task's first attempt was started."},
-		{Name: v1alpha1.EventTaskWaiting, On: timeline(), Meaning: "The task began to wait for other tasks before it starts."},
+		{Name: v1alpha1.EventTaskWaiting, On: timeline(), Meaning: "The task began to wait for other tasks before it starts: for those in `spec.dependsOn`, for its parent, or for the supervisor that leads its contract."},
 		{Name: v1alpha1.EventTaskQueued, On: timeline(), Meaning: "The task began to wait for a place among those that run at once."},
 		{Name: v1alpha1.EventPodGated, On: timeline(), Meaning: "The pod of an attempt began to wait for a scheduling gate that somebody has set, such as the cluster's own queue."},
 		{Name: v1alpha1.EventTaskCompleted, On: timeline(), Meaning: "The agent exited with 0."},
@@ -127,6 +127,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventStoppedByParent, On: timeline(), Meaning: "The parent has begun its phase again, and the task, which had not finished, stops."},
 		{Name: v1alpha1.EventRewoundByParent, On: timeline(), Meaning: "The parent was rewound to a set of checkpoints, and the task is rewound to its own in it."},
 		{Name: v1alpha1.EventPhaseChanged, On: timeline(), Meaning: "The contract that the task leads entered a phase."},
+		{Name: v1alpha1.EventPhaseStartMissing, On: timeline(), AboutCheckpoint: true, Meaning: "A phase that the spec asks for was entered, and no checkpoint could be taken with which it would have begun: to begin it again goes back to an earlier one."},
 		{Name: v1alpha1.EventPodLost, On: timeline(), Meaning: "An attempt's pod is gone; another attempt follows."},
 		{Name: v1alpha1.EventVolumeLost, On: timeline(), Meaning: "The task's volume was lost, or left behind on a node that cannot be reached; the work is restored from the gitstore to a new one."},
 		{Name: v1alpha1.EventVolumeReleased, On: timeline(), Meaning: "The volume of a suspended task was released, as `workspace.whenSuspended` says, or that of a task whose parent is to be deleted with its children, as its `onFinish` says."},

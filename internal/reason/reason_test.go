@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,31 +16,35 @@ import (
 	"github.com/clew-dev/clew/internal/reason"
 )
 
-// declared returns the values of the constants of api/v1alpha1 that name a reason.
-func declared(t *testing.T) []string {
+// constants returns the constants of api/v1alpha1 that name a reason, and their values.
+func constants(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../api/v1alpha1/reasons.go", nil, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var values []string
+	values := map[string]string{}
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
 		if !ok {
 			return true
 		}
-		if name := spec.Names[0].Name; !strings.HasPrefix(name, "Reason") && !strings.HasPrefix(name, "Event") {
+		name := spec.Names[0].Name
+		if !strings.HasPrefix(name, "Reason") && !strings.HasPrefix(name, "Event") {
 			return true
 		}
-		value, err := strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value)
-		if err != nil {
+		if values[name], err = strconv.Unquote(spec.Values[0].(*ast.BasicLit).Value); err != nil {
 			t.Fatal(err)
 		}
-		values = append(values, value)
 		return true
 	})
-	slices.Sort(values)
-	return slices.Compact(values) // DriftDetected is a reason and an Event
+	return values
+}
+
+// declared returns the values of those constants, each once: DriftDetected is a reason and an Event.
+func declared(t *testing.T) []string {
+	t.Helper()
+	return slices.Compact(slices.Sorted(maps.Values(constants(t))))
 }
 
 func TestEveryReasonOfTheAPIIsInTheTableOnce(t *testing.T) {

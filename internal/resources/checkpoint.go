@@ -3,6 +3,7 @@ package resources
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -52,6 +53,30 @@ func NewSetMember(task *v1alpha1.Task, name string, set *v1alpha1.Checkpoint) *v
 		Spec: v1alpha1.CheckpointSpec{
 			TaskRef: v1alpha1.NameReference{Name: task.Name}, Message: set.Spec.Message, RequestedBy: set.Spec.RequestedBy,
 			PartOf: &v1alpha1.CheckpointSetRef{Name: set.Name, UID: string(set.UID)},
+		},
+	}
+}
+
+// phaseStart is what the names of the Checkpoints contain with which phases begin.
+const phaseStart = "-phase-"
+
+// PhaseStartName returns the name of the Checkpoint with which a phase begins.
+func PhaseStartName(task, id string) string { return task + phaseStart + id }
+
+// IsPhaseStart reports whether a Checkpoint has the name of one with which a phase begins.
+func IsPhaseStart(c *v1alpha1.Checkpoint) bool {
+	return strings.HasPrefix(c.Name, c.Spec.TaskRef.Name+phaseStart)
+}
+
+// NewPhaseStart returns the object that requests the checkpoint with which a phase begins. Like those that
+// people apply, it has no number, and is taken by the task's daemon; like automatic ones, it stays as
+// long as the task's policy says.
+func NewPhaseStart(task *v1alpha1.Task, name, phase, requester string) *v1alpha1.Checkpoint {
+	return &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{Owner(task)}},
+		Spec: v1alpha1.CheckpointSpec{
+			TaskRef: v1alpha1.NameReference{Name: task.Name}, Message: PlainText("before the phase "+phase, maxMessage),
+			RequestedBy: requester, Retention: v1alpha1.CheckpointByPolicy,
 		},
 	}
 }

@@ -51,6 +51,56 @@ type ConversationEntry struct {
 	// TextBytes does to Text.
 	Raw      string `json:"raw,omitempty"`
 	RawBytes int64  `json:"rawBytes,omitempty"`
+	// Effects are what the message's calls of a supervisor's tools did, in their order. They are known
+	// once a call is answered.
+	Effects []Effect `json:"effects,omitempty"`
+}
+
+// Operations of supervisors' tools.
+const (
+	EffectCreated   = "Created"
+	EffectForked    = "Forked"
+	EffectResumed   = "Resumed"
+	EffectRewound   = "Rewound"
+	EffectStopped   = "Stopped"
+	EffectPhaseSet  = "PhaseSet"
+	EffectPublished = "Published"
+)
+
+// Effect is what a call of a supervisor's tool did, to one task or to the contract.
+type Effect struct {
+	// Operation: Created, Forked, Resumed, Rewound, Stopped, PhaseSet or Published.
+	Operation string `json:"operation"`
+	// Name and UID are those of the task; empty for PhaseSet.
+	Name string `json:"name,omitempty"`
+	UID  string `json:"uid,omitempty"`
+	// Phase is the one to which the contract was moved, or in which the task was made.
+	Phase string `json:"phase,omitempty"`
+	// Checkpoint is the number of the one that the task went back to, started from, or that was
+	// published.
+	Checkpoint int64 `json:"checkpoint,omitempty"`
+	// Outcome is the last recorded state of the task, as in TaskHistory: what has become of it. It is
+	// left out for a caller who may not list taskhistories.
+	Outcome string `json:"outcome,omitempty"`
+	// TakenBack: a rewind took back the message with the call. What the call did stays. Only branches
+	// that the task has left have such messages.
+	TakenBack bool `json:"takenBack,omitempty"`
+}
+
+// MadeBy is the call of a supervisor's tool that made a task.
+type MadeBy struct {
+	// Name and UID are those of the supervisor.
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+	// Operation: Created or Forked.
+	Operation string `json:"operation"`
+	// Phase of the contract in which the task was made.
+	Phase string `json:"phase,omitempty"`
+	// Branch and Position are those of the message in the supervisor's conversation; see Effect for
+	// TakenBack.
+	Branch    string `json:"branch,omitempty"`
+	Position  int64  `json:"position"`
+	TakenBack bool   `json:"takenBack,omitempty"`
 }
 
 // ToolCall is an assistant's call of a tool.
@@ -156,6 +206,9 @@ type TaskHistory struct {
 	Tools []string `json:"tools,omitempty"`
 	// Models that were used, over all branches of the conversation.
 	Models []ModelUsage `json:"models,omitempty"`
+	// MadeBy is the call of a supervisor's tool that made the task, if one did and its message is known.
+	// Lists leave it out.
+	MadeBy *MadeBy `json:"madeBy,omitempty"`
 }
 
 // ModelUsage is the usage of one model.

@@ -35,14 +35,6 @@ type Script struct {
 	Failures []Failure `json:"failures,omitempty"`
 }
 
-// ServedTool is a call of a tool that is not the agent's own.
-type ServedTool struct {
-	// Name is the tool's name at its server. Agents put the server's name before it.
-	Name string `json:"name"`
-	// Input is the call's input. It must contain "step N", by which the step is recognized.
-	Input map[string]any `json:"input"`
-}
-
 // Failure is an HTTP error that replaces answers.
 type Failure struct {
 	Status  int    `json:"status"`
@@ -133,12 +125,12 @@ const recall = "RECALL"
 
 // decide returns the answer to a request according to the script.
 func (s Script) decide(r request) answer {
-	switch steps := r.steps(); {
+	switch steps := s.steps(r); {
 	case len(r.tools) == 0:
 		// Agents also request titles and summaries.
 		return answer{text: "An aside.", side: true}
 	case strings.Contains(r.lastLine(), recall):
-		return answer{text: r.remembered()}
+		return answer{text: s.remembered(r)}
 	case last(steps) >= s.Steps:
 		return answer{text: "DONE"}
 	default:
@@ -147,9 +139,9 @@ func (s Script) decide(r request) answer {
 }
 
 // remembered describes the content of the request.
-func (r request) remembered() string {
+func (s Script) remembered(r request) string {
 	var b strings.Builder
-	steps := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(r.steps())), ","), "[]")
+	steps := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(s.steps(r))), ","), "[]")
 	fmt.Fprintf(&b, "REMEMBERED prompts=%d calls=%d results=%d steps=%s", len(r.prompts), len(r.calls), len(r.answered()), steps)
 	for i, p := range r.prompts {
 		if runes := []rune(p); len(runes) > 120 {
@@ -184,7 +176,7 @@ var (
 
 // steps returns the steps that are done according to results of calls or prompts, in
 // order.
-func (r request) steps() []int {
+func (s Script) steps(r request) []int {
 	done := map[int]bool{}
 	inputs := map[string]string{}
 	for _, c := range r.calls {
@@ -195,6 +187,12 @@ func (r request) steps() []int {
 		// A shell command that completed prints it. An agent that was killed during a
 		// call may invent a result.
 		completed := number(stepsOfTexts.FindStringSubmatch(result.text)) == n || exitedWithZero.MatchString(result.text)
+		if step, ok := s.served(inputs[result.id]); ok {
+			if s.Tools[step].satisfied(result.text) {
+				done[step] = true
+			}
+			continue
+		}
 		// A model goes on without a call that is denied.
 		if n > 0 && (completed || refused.MatchString(result.text) || !strings.Contains(inputs[result.id], ending)) {
 			done[n] = true
@@ -240,14 +238,7 @@ func last(steps []int) int {
 // call returns the tool call of a step, with one of the agent's tools.
 func (s Script) call(step int, tools []tool) answer {
 	if served, ok := s.Tools[step]; ok {
-		t, ok := findServed(tools, served.Name)
-		if search, deferred := findSearch(tools); !ok && deferred {
-			return answer{step: step, tool: search, input: map[string]any{"query": served.Name}}
-		}
-		if !ok {
-			return answer{text: fmt.Sprintf("I was offered no tool %s, only %v.", served.Name, tools)}
-		}
-		return answer{step: step, tool: t, input: served.Input}
+		return served.call(step, tools)
 	}
 	_, special := s.Commands[step]
 	if s.FileToolEvery > 0 && step%s.FileToolEvery == 0 && !special {
@@ -310,17 +301,6 @@ func find(tools []tool, names ...string) (tool, bool) {
 		}
 	}
 	return tool{}, false
-}
-
-// findServed returns the tool of a server with that name.
-func findServed(tools []tool, name string) (tool, bool) {
-	i := slices.IndexFunc(tools, func(t tool) bool {
-		return strings.HasSuffix(t.name, "_"+name) || t.namespace != "" && t.name == name
-	})
-	if i < 0 {
-		return tool{}, false
-	}
-	return tools[i], true
 }
 
 // findSearch returns the tool by which Codex's models find the tools of servers.

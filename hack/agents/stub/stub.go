@@ -151,7 +151,7 @@ func (s *stub) ask(w http.ResponseWriter, httpRequest *http.Request, api modelAP
 	u := usage{Input: 100 + r.messages, Cached: 40, Output: 20}
 	n := s.record(httpRequest, Entry{
 		Status: http.StatusOK, Bytes: len(body), Model: r.model,
-		Messages: r.messages, Calls: len(r.calls), Results: len(r.answered()), Steps: r.steps(), Prompts: r.prompts,
+		Messages: r.messages, Calls: len(r.calls), Results: len(r.answered()), Steps: script.steps(r), Prompts: r.prompts,
 		Answer: a.summary(), Aside: a.side, Usage: u,
 	})
 	select {

@@ -396,8 +396,8 @@ func TestAnInterruptedCallIsNotDone(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r := request{calls: []call{c.call}, results: []result{{"1", c.result}}}
-			if done := len(r.steps()) == 1; done != c.done {
-				t.Errorf("steps: got %v, want step 1 done: %v", r.steps(), c.done)
+			if done := len(defaultScript().steps(r)) == 1; done != c.done {
+				t.Errorf("steps: got %v, want step 1 done: %v", defaultScript().steps(r), c.done)
 			}
 		})
 	}

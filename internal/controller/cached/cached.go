@@ -55,9 +55,29 @@ func trim(m *metav1.ObjectMeta) {
 		v1alpha1.LabelTask, v1alpha1.LabelTaskUID, v1alpha1.LabelAttempt, v1alpha1.LabelPublication, v1alpha1.LabelCheckpoint, v1alpha1.LabelSnapshot,
 		v1alpha1.LabelFork, v1alpha1.LabelContract, v1alpha1.LabelRole, v1alpha1.LabelPhase, v1alpha1.LabelParent)
 	m.Annotations = only(m.Annotations, v1alpha1.AnnotationGeneration, v1alpha1.AnnotationPodDigest, v1alpha1.AnnotationForkManager, v1alpha1.AnnotationForkUID)
-	m.Finalizers = slices.DeleteFunc(m.Finalizers, func(f string) bool { return f != v1alpha1.TaskFinalizer })
-	m.OwnerReferences = slices.DeleteFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return !isController(o) })
+	// New slices: those that came have room for all that was there.
+	m.Finalizers, m.OwnerReferences = finalizers(m.Finalizers), owners(m.OwnerReferences)
 }
+
+// finalizers keeps Clew's own.
+func finalizers(all []string) []string {
+	if slices.Contains(all, v1alpha1.TaskFinalizer) {
+		return []string{v1alpha1.TaskFinalizer}
+	}
+	return nil
+}
+
+// owners keeps the object of Clew's that controls what it owns. The API server bounds none of its texts.
+func owners(all []metav1.OwnerReference) []metav1.OwnerReference {
+	i := slices.IndexFunc(all, isController)
+	if i < 0 || len(all[i].Kind)+len(all[i].Name)+len(all[i].UID) > maxOwner {
+		return nil
+	}
+	return []metav1.OwnerReference{all[i]}
+}
+
+// maxOwner bounds what names an owner, in bytes: no object has a longer name.
+const maxOwner = 512
 
 // maxValue bounds, in bytes, the value of a label or an annotation that is kept.
 const maxValue = 256

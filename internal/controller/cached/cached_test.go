@@ -45,21 +45,6 @@ func size(t *testing.T, object any) int {
 	return len(text)
 }
 
-// hostile is metadata as large as anybody can make it.
-func hostile(name string) metav1.ObjectMeta {
-	m := metav1.ObjectMeta{
-		Namespace: "team", Name: name, UID: "uid-1", ResourceVersion: "7", Generation: 2, Labels: map[string]string{}, GenerateName: "x",
-		Annotations: map[string]string{"large": strings.Repeat("x", 200<<10), v1alpha1.AnnotationForkManager: strings.Repeat("x", 50<<10)},
-	}
-	for i := range 5000 {
-		m.Labels[fmt.Sprintf("label-%d", i)] = strings.Repeat("x", 60)
-		m.Finalizers = append(m.Finalizers, fmt.Sprintf("example.com/finalizer-%d", i))
-		m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: fmt.Sprintf("owner-%d", i)})
-	}
-	m.Finalizers = append(m.Finalizers, v1alpha1.TaskFinalizer)
-	return m
-}
-
 // large is a pod's spec of a megabyte.
 func large() corev1.PodSpec {
 	return corev1.PodSpec{NodeName: "node", Containers: []corev1.Container{
@@ -69,7 +54,7 @@ func large() corev1.PodSpec {
 
 func TestATaskTakesLittleMemoryWhateverItSays(t *testing.T) {
 	task := builders.Task("work", func(t *v1alpha1.Task) {
-		t.ObjectMeta = hostile("work")
+		t.ObjectMeta = builders.Hostile("work")
 		t.Labels[v1alpha1.LabelContract], t.Annotations[v1alpha1.AnnotationForkUID] = "port", "uid-of-fork"
 		t.Spec.Template.Spec, t.Spec.Prompt = large(), ptr.To(strings.Repeat("x", 64<<10))
 		t.Spec.Resume = &v1alpha1.Resume{ID: "r", Prompt: strings.Repeat("x", 32<<10), AdditionalContext: strings.Repeat("x", 16<<10)}
@@ -88,7 +73,7 @@ func TestATaskTakesLittleMemoryWhateverItSays(t *testing.T) {
 
 func TestAPodTakesLittleMemoryWhateverItSays(t *testing.T) {
 	task := builders.Task("work", builders.WithUID("uid-of-work"))
-	own := &corev1.Pod{ObjectMeta: hostile("work-1"), Spec: large(), Status: corev1.PodStatus{
+	own := &corev1.Pod{ObjectMeta: builders.Hostile("work-1"), Spec: large(), Status: corev1.PodStatus{
 		Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: v1alpha1.AgentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, ImageID: "x"}},
 	}}
 	own.OwnerReferences = append(own.OwnerReferences, resources.Owner(task))
@@ -113,14 +98,26 @@ func TestAPodTakesLittleMemoryWhateverItSays(t *testing.T) {
 
 func TestOtherObjectsTakeLittleMemoryWhateverTheySay(t *testing.T) {
 	for _, object := range []client.Object{
-		&corev1.PersistentVolumeClaim{ObjectMeta: hostile("claim"), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v", DataSource: &corev1.TypedLocalObjectReference{Name: strings.Repeat("x", 1<<20)}}},
-		&v1alpha1.Checkpoint{ObjectMeta: hostile("c"), Status: v1alpha1.CheckpointStatus{Number: 3, Skipped: []v1alpha1.SkippedFile{{Path: strings.Repeat("x", 1<<20)}}}},
-		&v1alpha1.ConversationSnapshot{ObjectMeta: hostile("s")},
-		&v1alpha1.Fork{ObjectMeta: hostile("f"), Spec: v1alpha1.ForkSpec{Variants: []v1alpha1.ForkVariant{{Name: "a", Prompt: ptr.To(strings.Repeat("x", 64<<10))}}}},
+		&corev1.PersistentVolumeClaim{ObjectMeta: builders.Hostile("claim"), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v", DataSource: &corev1.TypedLocalObjectReference{Name: strings.Repeat("x", 1<<20)}}},
+		&v1alpha1.Checkpoint{ObjectMeta: builders.Hostile("c"), Status: v1alpha1.CheckpointStatus{Number: 3, Skipped: []v1alpha1.SkippedFile{{Path: strings.Repeat("x", 1<<20)}}}},
+		&v1alpha1.ConversationSnapshot{ObjectMeta: builders.Hostile("s")},
+		&v1alpha1.Fork{ObjectMeta: builders.Hostile("f"), Spec: v1alpha1.ForkSpec{Variants: []v1alpha1.ForkVariant{{Name: "a", Prompt: ptr.To(strings.Repeat("x", 64<<10))}}}},
 	} {
 		if n := size(t, transformed(t, object)); n > 2<<10 {
 			t.Errorf("the cache keeps %d bytes of a %T", n, object)
 		}
+	}
+}
+
+func TestNoRoomIsKeptForWhatIsDropped(t *testing.T) {
+	task := builders.Task("work", func(t *v1alpha1.Task) { t.ObjectMeta = builders.Hostile("work") })
+	kept := transformed(t, task)
+	if room := cap(kept.Finalizers) + cap(kept.OwnerReferences); room > 2 {
+		t.Errorf("the cache keeps room for %d finalizers and owners", room)
+	}
+	task.OwnerReferences = append(task.OwnerReferences, builders.HostileOwner())
+	if kept = transformed(t, task); len(kept.OwnerReferences) > 0 {
+		t.Errorf("the cache keeps %d bytes of a Task with an owner of a long name", size(t, kept))
 	}
 }
 

@@ -212,7 +212,7 @@ func (r *Branches) idle(ctx context.Context, c *v1alpha1.Checkpoint) (bool, time
 	if isDurable(c) && len(missing(c))+len(surplus(c)) > 0 {
 		return false, 0, nil
 	}
-	observed, err := r.observe(ctx, r.Client, c, c)
+	observed, err := r.observe(ctx, r.Client, 0, c, c)
 	if err != nil {
 		return false, 0, err
 	}

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/pages"
 	"github.com/clew-dev/clew/internal/controller/podaccount"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
@@ -59,26 +60,26 @@ func hasEnded(pod *corev1.Pod) bool {
 }
 
 // publishers returns the pods that push branches of the Checkpoint, and what is known of those
-// that push branches of other Checkpoints of its task.
-func publishers(ctx context.Context, reader client.Reader, c *v1alpha1.Checkpoint, now time.Time) (own []corev1.Pod, rest others, err error) {
-	list := &corev1.PodList{}
+// that push branches of other Checkpoints of its task. The reader lists so many at a time; 0 for all.
+func publishers(ctx context.Context, reader client.Reader, page int64, c *v1alpha1.Checkpoint, now time.Time) (own []corev1.Pod, rest others, err error) {
 	if c.Status.TaskUID == "" {
 		return nil, rest, nil
 	}
-	err = reader.List(ctx, list, client.InNamespace(c.Namespace), client.HasLabels{v1alpha1.LabelPublication}, client.MatchingLabels{v1alpha1.LabelTaskUID: c.Status.TaskUID})
+	err = pages.Each(ctx, reader, page, func(list *corev1.PodList) {
+		for i := range list.Items {
+			pod := &list.Items[i]
+			owner := metav1.GetControllerOf(pod)
+			switch {
+			case owner == nil || owner.Kind != "Checkpoint":
+			case owner.UID == c.UID:
+				own = append(own, *pod)
+			default:
+				rest.add(pod, now)
+			}
+		}
+	}, client.InNamespace(c.Namespace), client.HasLabels{v1alpha1.LabelPublication}, client.MatchingLabels{v1alpha1.LabelTaskUID: c.Status.TaskUID})
 	if err != nil {
 		return nil, rest, fmt.Errorf("list the pods that push branches: %w", err)
-	}
-	for i := range list.Items {
-		pod := &list.Items[i]
-		owner := metav1.GetControllerOf(pod)
-		switch {
-		case owner == nil || owner.Kind != "Checkpoint":
-		case owner.UID == c.UID:
-			own = append(own, *pod)
-		default:
-			rest.add(pod, now)
-		}
 	}
 	return own, rest, nil
 }
@@ -109,8 +110,9 @@ func (r *Branches) waiting(ctx context.Context, namespace, taskUID string) ([]re
 	return r.requests(ctx, namespace, taskUID, plan.PushesBranches)
 }
 
-// observe gathers what a decision about the pushes of branches depends on.
-func (r *Branches) observe(ctx context.Context, reader client.Reader, old, c *v1alpha1.Checkpoint) (plan.ObservedBranches, error) {
+// observe gathers what a decision about the pushes of branches depends on. The reader lists so many pods at
+// a time; 0 for all.
+func (r *Branches) observe(ctx context.Context, reader client.Reader, page int64, old, c *v1alpha1.Checkpoint) (plan.ObservedBranches, error) {
 	observed := plan.ObservedBranches{Checkpoint: c, Limits: r.Limits, Reserved: r.reservedOf(c)}
 	var err error
 	if len(c.Spec.Branches) > 0 || plan.PushesBranches(old) {
@@ -123,7 +125,7 @@ func (r *Branches) observe(ctx context.Context, reader client.Reader, old, c *v1
 			return observed, err
 		}
 	}
-	own, rest, err := publishers(ctx, reader, c, r.Clock.Now())
+	own, rest, err := publishers(ctx, reader, page, c, r.Clock.Now())
 	observed.Publishers, observed.Busy, observed.FreeAt = own, rest.busy, rest.freeAt
 	return observed, err
 }
@@ -132,7 +134,7 @@ func (r *Branches) observe(ctx context.Context, reader client.Reader, old, c *v1
 // the old one. The pod that the status names is created after that. happened is what the gitstore
 // has done before.
 func (r *Branches) push(ctx context.Context, old, c *v1alpha1.Checkpoint, happened []plan.BranchEvent) (time.Duration, error) {
-	observed, err := r.observe(ctx, r.Live, old, c)
+	observed, err := r.observe(ctx, r.Live, pages.Size, old, c)
 	if err != nil {
 		return 0, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/fairqueue"
+	"github.com/clew-dev/clew/internal/controller/pages"
 	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/retention"
@@ -153,7 +154,7 @@ func (r *Retention) pause(answer retention.Answer, rule retention.Rule, now time
 // remove deletes the surplus, and returns after which time there may be more.
 func (r *Retention) remove(ctx context.Context, task *v1alpha1.Task, answer retention.Answer) (time.Duration, error) {
 	// The cache may lack what was applied a moment ago.
-	named, err := namedIn(ctx, r.Live, task.Namespace, namesPage)
+	named, err := namedIn(ctx, r.Live, task.Namespace, pages.Size)
 	if err != nil {
 		return 0, err
 	}
@@ -175,35 +176,20 @@ func (r *Retention) remove(ctx context.Context, task *v1alpha1.Task, answer rete
 	return 0, nil
 }
 
-// namesPage is how many objects are read from the API server at a time to find out what they name: each
-// may be large.
-const namesPage = 20
-
 // namedIn returns the Checkpoints that are named in a namespace. Of what it reads, so many at a time, it
 // keeps what names them; 0 for all at once, as from the cache.
 func namedIn(ctx context.Context, reader client.Reader, namespace string, page int64, options ...client.ListOption) (retention.Names, error) {
 	names := retention.NewNames()
-	for _, kind := range []client.ObjectList{&v1alpha1.TaskList{}, &v1alpha1.ForkList{}, &v1alpha1.ConversationSnapshotList{}} {
-		for next, more := "", true; more; more = page > 0 && next != "" {
-			list, _ := kind.DeepCopyObject().(client.ObjectList)
-			if err := reader.List(ctx, list, append(options, client.InNamespace(namespace), client.Limit(page), client.Continue(next))...); err != nil {
-				return names, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
-			}
-			addNames(names, list)
-			next = list.GetContinue()
-		}
+	options = append(options, client.InNamespace(namespace))
+	err := pages.Each(ctx, reader, page, func(list *v1alpha1.TaskList) { names.AddTasks(list.Items) }, options...)
+	if err == nil {
+		err = pages.Each(ctx, reader, page, func(list *v1alpha1.ForkList) { names.AddForks(list.Items) }, options...)
+	}
+	if err == nil {
+		err = pages.Each(ctx, reader, page, func(list *v1alpha1.ConversationSnapshotList) { names.AddSnapshots(list.Items) }, options...)
+	}
+	if err != nil {
+		return names, fmt.Errorf("list the objects that may name checkpoints of the task: %w", err)
 	}
 	return names, nil
-}
-
-// addNames adds the Checkpoints that the objects of a list name.
-func addNames(names retention.Names, list client.ObjectList) {
-	switch l := list.(type) {
-	case *v1alpha1.TaskList:
-		names.AddTasks(l.Items)
-	case *v1alpha1.ForkList:
-		names.AddForks(l.Items)
-	case *v1alpha1.ConversationSnapshotList:
-		names.AddSnapshots(l.Items)
-	}
 }

@@ -22,7 +22,7 @@ func (r *Reconciler) withParent(ctx context.Context, source *v1alpha1.Task) (*v1
 		return nil, "", fmt.Errorf("read the parent of task %s: %w", source.Name, err)
 	}
 	if err == nil && isParent(parent, source) {
-		return source, "", nil
+		return inPhaseOf(parent, source), "", nil
 	}
 	orphan := withoutParent(source)
 	alone := fmt.Sprintf("; the parent %s of task %s is gone, so the new tasks are nobody's children", source.Spec.ParentRef.Name, source.Name)
@@ -30,6 +30,18 @@ func (r *Reconciler) withParent(ctx context.Context, source *v1alpha1.Task) (*v1
 		alone += ", and belong to the contract " + c.Name
 	}
 	return orphan, alone, nil
+}
+
+// inPhaseOf returns the source as a child that is made now: a child carries the phase in which it was made,
+// and not that of the one whose work it continues.
+func inPhaseOf(parent, source *v1alpha1.Task) *v1alpha1.Task {
+	c := source.Spec.Contract
+	if c == nil || c.Phase == "" || parent.Status.Contract == nil || source.Spec.Role == v1alpha1.RoleSupervisor {
+		return source // which finds the phase when it starts
+	}
+	source = source.DeepCopy()
+	source.Spec.Contract.Phase = parent.Status.Contract.Phase
+	return source
 }
 
 // isParent reports whether a task is, or continues, the parent that the source has found, and stays.

@@ -60,3 +60,19 @@ func TestATaskWithoutItsParentNamesTheContractItself(t *testing.T) {
 		t.Errorf("its own contract became %+v", got)
 	}
 }
+
+func TestATaskIsMadeInThePhaseInWhichItsParentIs(t *testing.T) {
+	parent := builders.Task("lead", func(t *v1alpha1.Task) { t.Status.Contract = &v1alpha1.ContractStatus{Name: "port", Phase: "Execute"} })
+	source := child()
+	if got := inPhaseOf(parent, source); got != source {
+		t.Errorf("one that names no phase became %+v", got.Spec)
+	}
+	source.Spec.Contract = &v1alpha1.Contract{Name: "port", Phase: "Plan"}
+	before := source.DeepCopy()
+	if got := inPhaseOf(parent, source).Spec.Contract; got.Name != "port" || got.Phase != "Execute" {
+		t.Errorf("the contract is %+v, want port in Execute", got)
+	}
+	if diff := cmp.Diff(before, source); diff != "" {
+		t.Errorf("the source was changed:\n%s", diff)
+	}
+}

@@ -93,9 +93,14 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 // with what has become of them. What cannot be made, such as while a webhook does not answer, is made
 // again later, and must keep nothing from being stopped and written meanwhile.
 func (r *Reconciler) makeObjects(ctx context.Context, task *v1alpha1.Task, p *plan.Plan) (unmade error) {
+	if p.RequestStart != nil {
+		if err := r.Client.Create(ctx, p.RequestStart); err != nil && !apierrors.IsAlreadyExists(err) {
+			unmade = fmt.Errorf("create Checkpoint %s: %w", p.RequestStart.Name, err)
+		}
+	}
 	if p.Checkpoints != nil {
 		newest, through, err := r.makeCheckpoints(ctx, task, *p.Checkpoints)
-		unmade = err
+		unmade = errors.Join(unmade, err)
 		if p.Status.LatestCheckpoint != nil {
 			p.Status.LatestCheckpoint.Name = newest
 		}

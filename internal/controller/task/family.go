@@ -49,6 +49,12 @@ func (r *Reconciler) observeFamily(ctx context.Context, task *v1alpha1.Task, rea
 		if r.PhaseCalls != nil {
 			o.PhaseCall = r.PhaseCalls.Of(task.UID)
 		}
+		o.PhaseStart = nil
+		if name := plan.PhaseStartName(task, o.PhaseCall); name != "" {
+			if o.PhaseStart, err = read[v1alpha1.Checkpoint](ctx, reader, task.Namespace, name); err != nil {
+				return err
+			}
+		}
 	}
 	if err := r.observeParent(ctx, task, reader, o); err != nil {
 		return err

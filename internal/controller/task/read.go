@@ -3,7 +3,6 @@ package task
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/pages"
 	"github.com/clew-dev/clew/internal/resources"
 )
 
@@ -22,6 +22,8 @@ type view struct {
 	reader client.Reader
 	// cached is true if that is the cache, which has only parts of the objects.
 	cached bool
+	// page is how many pods are listed at a time; 0 for all.
+	page int64
 	// byTask selects the pods of the task with this UID.
 	byTask func(uid string) client.ListOption
 }
@@ -34,16 +36,19 @@ func (r *Reconciler) cached() view {
 
 // live returns the view of the API server.
 func (r *Reconciler) live() view {
-	return view{reader: r.Live, byTask: func(uid string) client.ListOption { return client.MatchingLabels{v1alpha1.LabelTaskUID: uid} }}
+	return view{reader: r.Live, page: pages.Size, byTask: func(uid string) client.ListOption { return client.MatchingLabels{v1alpha1.LabelTaskUID: uid} }}
 }
 
 // pods lists the pods that the task controls: a label alone proves nothing.
-func (v view) pods(ctx context.Context, task *v1alpha1.Task) ([]corev1.Pod, error) {
-	list := &corev1.PodList{}
-	if err := v.reader.List(ctx, list, client.InNamespace(task.Namespace), v.byTask(string(task.UID))); err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(list.Items, func(pod corev1.Pod) bool { return !metav1.IsControlledBy(&pod, task) }), nil
+func (v view) pods(ctx context.Context, task *v1alpha1.Task) (own []corev1.Pod, err error) {
+	err = pages.Each(ctx, v.reader, v.page, func(list *corev1.PodList) {
+		for i := range list.Items {
+			if metav1.IsControlledBy(&list.Items[i], task) {
+				own = append(own, list.Items[i])
+			}
+		}
+	}, client.InNamespace(task.Namespace), v.byTask(string(task.UID)))
+	return own, err
 }
 
 // template returns what is known of the task's template. The cache has no templates: there it is what was

@@ -20,6 +20,7 @@ import (
 	"github.com/clew-dev/clew/internal/controller/lookup"
 	"github.com/clew-dev/clew/internal/controller/startpoint"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // gather is how long notifications about one task are gathered before it is reconciled: a
@@ -79,6 +80,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(sourceOf), builder.WithPredicates(startPointResolved())).
 		Watches(&v1alpha1.Task{}, r.relations.Handler()).
 		Watches(&v1alpha1.Checkpoint{}, r.relations.OfSource(namedTask), builder.WithPredicates(startpoint.NewConditions())).
+		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(phaseStartOf)).
 		WatchesRawSource(r.fromHistory(notifications)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: lookups.Queue(fairqueue.Sharing(workers))})
 	if r.Places != nil {
@@ -96,6 +98,14 @@ func namedTask(object client.Object) string {
 		return c.Spec.TaskRef.Name
 	}
 	return ""
+}
+
+// phaseStartOf returns a request for the supervisor of which a phase begins with a Checkpoint.
+func phaseStartOf(_ context.Context, object client.Object) []reconcile.Request {
+	if c, ok := object.(*v1alpha1.Checkpoint); ok && resources.IsPhaseStart(c) {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}}}
+	}
+	return nil
 }
 
 // taskOf returns a request for the task that the labels of an object name.

@@ -65,6 +65,7 @@ type Reconciler struct {
 	Stamped bool
 
 	waits waits
+	made  made
 }
 
 // maxWrites is how many writes one call needs at most: a child that is taken back is suspended, which is
@@ -126,6 +127,7 @@ func (r *Reconciler) reconcile(ctx context.Context, request reconcile.Request) e
 // forget ends the waiting of a call.
 func (r *Reconciler) forget(request reconcile.Request, taskUID, id string) {
 	r.waits.end(request)
+	r.made.answered(types.UID(taskUID), id)
 	r.Phases.drop(types.UID(taskUID), id)
 }
 
@@ -141,8 +143,12 @@ func (r *Reconciler) apply(ctx context.Context, lead *v1alpha1.Task, call *histo
 		err = r.Store.NoteToolCall(ctx, call.ID, p.Note)
 		call.Noted = p.Note
 	case p.CreateTask != nil:
+		r.made.add(lead.UID, call.ID, p.CreateTask.Name)
 		err = r.Client.Create(ctx, p.CreateTask, owner)
 	case p.CreateFork != nil:
+		for _, v := range p.CreateFork.Spec.Variants {
+			r.made.add(lead.UID, call.ID, v.Name)
+		}
 		err = r.Client.Create(ctx, p.CreateFork, owner)
 	case p.ChangeTask != nil:
 		err = r.change(ctx, p.ChangeTask.From, p.ChangeTask.To, owner)

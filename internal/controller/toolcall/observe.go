@@ -2,7 +2,6 @@ package toolcall
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +18,8 @@ import (
 )
 
 // observe reads what a decision about a call depends on, from the API server: the cache may lack what the
-// same agent has just made, and has no managed fields. A change of what is read wakes the call.
+// same agent has just made, and has no managed fields. It reads by name, never a list: tenants may make any
+// number of objects, each as large as the API server takes one. A change of what is read wakes the call.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request, call history.ToolCall, wish plan.Wish) (o plan.ObservedCall, err error) {
 	o = plan.ObservedCall{
 		Call: call, Wish: wish, Stamped: r.Stamped,
@@ -57,7 +57,7 @@ func (r *Reconciler) observeCreate(ctx context.Context, request reconcile.Reques
 	if all, err := r.observeNamed(ctx, request, o); err != nil || !all {
 		return err
 	}
-	return r.count(ctx, o, 1)
+	return r.count(ctx, request, o, 1)
 }
 
 // observeFork reads what a new Fork depends on, or only the one that has its name.
@@ -77,33 +77,55 @@ func (r *Reconciler) observeFork(ctx context.Context, request reconcile.Request,
 	if err := r.observeTaken(ctx, request, o); err != nil {
 		return err
 	}
-	return r.count(ctx, o, len(o.Wish.Fork.Variants))
+	return r.count(ctx, request, o, len(o.Wish.Fork.Variants))
 }
 
 // observeNamed reads the children that the call names, up to the first one that does not exist, and reports
-// whether all do.
+// whether all do. Those that a new child waits for or starts from may be many, and each as large as the API
+// server takes one: no more is kept of them than who they are.
 func (r *Reconciler) observeNamed(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) (all bool, err error) {
 	for _, name := range o.Wish.Names() {
-		if o.Named[name], err = r.child(ctx, request, o.Task, name); err != nil || o.Named[name] == nil {
+		task, err := r.child(ctx, request, o.Task, name)
+		if err != nil || task == nil {
 			return false, err
 		}
+		if o.Wish.Create != nil {
+			task = identityOf(task)
+		}
+		o.Named[name] = task
 	}
 	return true, nil
 }
 
-// observeTaken reads what has the names of the Tasks that the call wants to make.
-func (r *Reconciler) observeTaken(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) (err error) {
+// observeTaken reads what has the names of the Tasks that the call wants to make. One of the name of a new
+// child may be that child; of others no more is kept than who they are.
+func (r *Reconciler) observeTaken(ctx context.Context, request reconcile.Request, o *plan.ObservedCall) error {
 	for _, name := range o.NewNames() {
-		if o.Taken[name], err = get[v1alpha1.Task](ctx, r, request, name); err != nil {
+		task, err := get[v1alpha1.Task](ctx, r, request, name)
+		if err != nil {
 			return err
 		}
+		if task != nil && o.Wish.Create == nil {
+			task = identityOf(task)
+		}
+		o.Taken[name] = task
 	}
 	return nil
 }
 
+// identityOf returns who a task is: its name and UID, whose child it is, on which repository it works, and
+// how far its checkpoints are.
+func identityOf(task *v1alpha1.Task) *v1alpha1.Task {
+	return &v1alpha1.Task{
+		ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: task.Name, UID: task.UID, DeletionTimestamp: task.DeletionTimestamp},
+		Spec:       v1alpha1.TaskSpec{Repository: task.Spec.Repository, ParentRef: task.Spec.ParentRef},
+		Status:     v1alpha1.TaskStatus{Parent: task.Status.Parent, LatestCheckpoint: task.Status.LatestCheckpoint},
+	}
+}
+
 // count counts the supervisor's children, to which so many are to be added, and the tasks of its contract.
-func (r *Reconciler) count(ctx context.Context, o *plan.ObservedCall, more int) (err error) {
-	if o.Children, err = r.countChildren(ctx, o.Task, plan.MaximumOf(o.Task)-more); err != nil {
+func (r *Reconciler) count(ctx context.Context, request reconcile.Request, o *plan.ObservedCall, more int) (err error) {
+	if o.Children, err = r.countChildren(ctx, request, o.Task, plan.MaximumOf(o.Task)-more); err != nil {
 		return err
 	}
 	o.Members, err = r.countMembers(ctx, o.Task)
@@ -111,8 +133,8 @@ func (r *Reconciler) count(ctx context.Context, o *plan.ObservedCall, more int) 
 }
 
 // countChildren counts the children of a supervisor: those that the cache has, and, if they are no more than
-// most, those that were made since.
-func (r *Reconciler) countChildren(ctx context.Context, lead *v1alpha1.Task, most int) (int, error) {
+// most, those that its calls have made and that the cache does not show yet.
+func (r *Reconciler) countChildren(ctx context.Context, request reconcile.Request, lead *v1alpha1.Task, most int) (int, error) {
 	children, known := 0, sets.Set[types.UID]{}
 	cached := &v1alpha1.TaskList{}
 	if err := r.Client.List(ctx, cached, client.InNamespace(lead.Namespace), client.MatchingFields{tasksByParentRef: lead.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -127,13 +149,15 @@ func (r *Reconciler) countChildren(ctx context.Context, lead *v1alpha1.Task, mos
 	if children > most {
 		return children, nil
 	}
-	made := &metav1.PartialObjectMetadataList{}
-	made.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("TaskList"))
-	if err := r.Live.List(ctx, made, client.InNamespace(lead.Namespace), client.MatchingLabels{v1alpha1.LabelParent: lead.Name}); err != nil {
-		return 0, fmt.Errorf("list the children of the task %s: %w", lead.Name, err)
-	}
-	for i := range made.Items {
-		if !known.Has(made.Items[i].UID) {
+	for name, mayCome := range r.made.of(lead.UID) {
+		task, err := get[v1alpha1.Task](ctx, r, request, name)
+		switch {
+		case err != nil:
+			return 0, err
+		case task == nil && mayCome: // its call is not done yet
+		case task == nil, known.Has(task.UID), !plan.IsChild(lead, task):
+			r.made.drop(lead.UID, name)
+		default:
 			children++
 		}
 	}
@@ -165,38 +189,6 @@ func (r *Reconciler) child(ctx context.Context, request reconcile.Request, lead 
 		}
 	}
 	return nil, nil
-}
-
-// observeLatest reads the number of a task's newest checkpoint, and the objects of its checkpoints if one
-// is to be published. A store that was restored from an older copy may know less than the status.
-func (r *Reconciler) observeLatest(ctx context.Context, request reconcile.Request, o *plan.ObservedCall, name string) error {
-	task := o.Named[name]
-	if name == toolcall.Self {
-		task = o.Task
-	}
-	if task == nil {
-		return nil
-	}
-	state, err := r.Store.TaskState(ctx, string(task.UID))
-	if err != nil && !errors.Is(err, history.ErrNotFound) {
-		return fmt.Errorf("ask for the newest checkpoint of the task %s: %w", task.Name, err)
-	}
-	if state.Latest != nil {
-		o.Latest[name] = state.Latest.Number
-	}
-	if known := task.Status.LatestCheckpoint; known != nil {
-		o.Latest[name] = max(o.Latest[name], known.Number)
-	}
-	if o.Wish.Publish == nil {
-		return nil
-	}
-	r.waits.add(request, checkpointsOf(task.Namespace, task.Name))
-	list := &v1alpha1.CheckpointList{}
-	if err := r.Live.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingLabels{v1alpha1.LabelTaskUID: string(task.UID)}); err != nil {
-		return fmt.Errorf("list the checkpoints of the task %s: %w", task.Name, err)
-	}
-	o.Checkpoints = list.Items
-	return nil
 }
 
 // pointer is the constraint of a pointer to T that is an API object.

@@ -9,6 +9,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -52,6 +53,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			return err
 		}
 	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, checkpointsByUse, usesOf); err != nil {
+		return err
+	}
 	calls := &callSource{store: r.Store, started: make(chan struct{})}
 	if err := mgr.Add(calls); err != nil {
 		return err
@@ -60,11 +64,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("toolcall").
 		Watches(&v1alpha1.Task{}, waiting).
+		Watches(&v1alpha1.Task{}, handler.Funcs{DeleteFunc: r.deleted}).
 		Watches(&v1alpha1.Fork{}, waiting).
 		Watches(&v1alpha1.Checkpoint{}, waiting).
 		WatchesRawSource(calls.source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: workers, NewQueue: fairqueue.Serial()}).
 		Complete(r)
+}
+
+// deleted forgets what the calls of a supervisor have made that is gone.
+func (r *Reconciler) deleted(_ context.Context, e event.DeleteEvent, _ workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	r.made.gone(e.Object.GetUID())
 }
 
 // parentName returns the name of a task's parent; "" for none.

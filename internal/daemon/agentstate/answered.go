@@ -8,6 +8,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 // maxEvent bounds the message of an event, in bytes.
@@ -23,9 +24,8 @@ type Answered struct {
 	Details map[string]string `json:"details,omitempty"`
 }
 
-// Marker ends the answer's text, so that the answer is known again wherever the agent shows it:
-// agents wrap the results of tools, and give the tools names of their own.
-func (a Answered) Marker() string { return "[call " + a.ID + "]" }
+// Marker ends the answer's text, so that the answer is known again wherever the agent shows it.
+func (a Answered) Marker() string { return toolcall.Marker(a.ID) }
 
 // Event returns the event about the call, which says whether the answer has reached the agent.
 func (a Answered) Event(reached bool) *daemonv1.Record {

@@ -28,6 +28,9 @@ type Request struct {
 	ID string `json:"id"`
 	// Key identifies the run of the hook that waits; it may be empty.
 	Key string `json:"key,omitempty"`
+	// Tool and InputDigest say which call it is.
+	Tool        string `json:"tool,omitempty"`
+	InputDigest string `json:"inputDigest,omitempty"`
 	// Record is what is sent of it, a daemonv1.ToolRequest as protobuf JSON.
 	Record json.RawMessage `json:"record"`
 	// StopsAgent is set if the agent was stopped for it.
@@ -36,6 +39,8 @@ type Request struct {
 	Ended bool `json:"ended,omitempty"`
 	// Answer is nil while it has none.
 	Answer *RequestAnswer `json:"answer,omitempty"`
+	// Used is set once the call was let pass: the approval is good for no other.
+	Used bool `json:"used,omitempty"`
 }
 
 // RequestAnswer is the answer to a request.
@@ -47,6 +52,12 @@ type RequestAnswer struct {
 
 // Waits reports whether the call still waits for an answer.
 func (r Request) Waits() bool { return !r.Ended && r.Answer == nil }
+
+// IsOf reports whether a run of a hook asks about this call, which has not been let pass yet: with the same
+// key, any process of the agent can ask about any other call, and about the same one again.
+func (r Request) IsOf(key, tool, inputDigest string) bool {
+	return key != "" && r.Key == key && r.Tool == tool && r.InputDigest == inputDigest && !r.Used
+}
 
 // RequestsOf returns the requests of a pod, none if those in the journal are another pod's.
 func (s *State) RequestsOf(attempt int64, podUID string) Requests {

@@ -33,10 +33,11 @@ const (
 	maxShownInput = 1000
 )
 
-// attemptOverText and runEndingText tell an agent why a call is not carried out.
+// Why a call is not carried out, as an agent is told.
 const (
 	attemptOverText = "This attempt of the task is over: the call is not carried out."
 	runEndingText   = "This run of the agent is ending: the call is not carried out."
+	usedText        = "The approval of this call was used already: make the call again, and a person is asked."
 )
 
 // asks are the calls about which somebody is asked. The journal says how each stands.
@@ -71,18 +72,19 @@ func (d *daemon) changeRequests(change func(*journal.Requests)) error {
 	})
 }
 
-// decide returns why a tool whose hook waits must not run; "" if it may.
-func (d *daemon) decide(ctx context.Context, b wire.BeforeTool, rule riskyTool) (refused string) {
+// decide returns why a tool whose hook waits must not run; "" if it may, by the request with that id if
+// somebody was asked.
+func (d *daemon) decide(ctx context.Context, b wire.BeforeTool, rule riskyTool) (request, refused string) {
 	c := askedCall{key: b.Key, tool: b.Name, input: b.Input, cut: b.Cut, rule: rule}
 	switch rule.action {
 	case v1alpha1.RiskyToolDeny:
 		d.recordOutcome(v1alpha1.EventToolRefused, d.riskyTool(b.ID, b.Name, true), nil,
 			fmt.Sprintf("the tool %s was not run: %s", d.toolName(b.Name), c.refusal()))
-		return c.refusal()
+		return "", c.refusal()
 	case v1alpha1.RiskyToolAsk:
 		return d.awaitAnswer(ctx, c)
 	}
-	return ""
+	return "", ""
 }
 
 // refusal is what an agent is told of a call that its rule refuses.
@@ -102,12 +104,12 @@ func (d *daemon) toolName(name string) string {
 	return clip.Bytes(d.cfg.Mask.Text(agent.Text([]byte(name))), maxName)
 }
 
-// awaitAnswer has somebody asked about a call, and returns why it must not run; "" if it may. ctx ends
-// with the connection of its hook.
-func (d *daemon) awaitAnswer(ctx context.Context, c askedCall) (refused string) {
-	id, refused := d.openRequest(ctx, c)
+// awaitAnswer has somebody asked about a call, and returns the id of the request, and why the call must
+// not run; "" if it may. ctx ends with the connection of its hook.
+func (d *daemon) awaitAnswer(ctx context.Context, c askedCall) (id, refused string) {
+	id, refused = d.openRequest(ctx, c)
 	if id == "" {
-		return refused
+		return "", refused
 	}
 	defer d.leaveRequest(id)
 	for {
@@ -117,16 +119,16 @@ func (d *daemon) awaitAnswer(ctx context.Context, c askedCall) (refused string) 
 		d.asks.mu.Unlock()
 		switch {
 		case found && request.Answer != nil:
-			return answerText(c.tool, *request.Answer)
+			return id, answerText(c.tool, *request.Answer)
 		case !found || request.Ended:
-			return runEndingText
+			return id, runEndingText
 		}
 		select {
 		case <-changed:
 		case <-d.idle:
-			return runEndingText
+			return id, runEndingText
 		case <-ctx.Done():
-			return ""
+			return id, ""
 		}
 	}
 }
@@ -154,8 +156,8 @@ func findRequest(all journal.Requests, match func(journal.Request) bool) (journa
 }
 
 // openRequest returns the id of the request for a call whose hook waits: the one that it has, or a new
-// one. A call that has its answer is not asked about again. It returns no id, and why the call is
-// refused, if nobody can be asked.
+// one. A call that has its answer is not asked about again before its hook has had that. It returns no id,
+// and why the call is refused, if nobody can be asked.
 func (d *daemon) openRequest(ctx context.Context, c askedCall) (id, refused string) {
 	d.asks.mu.Lock()
 	defer d.asks.mu.Unlock()
@@ -165,9 +167,10 @@ func (d *daemon) openRequest(ctx context.Context, c askedCall) (id, refused stri
 	default:
 	}
 	all := d.requests()
+	tool, _, digest := d.shown(c)
 	// The ids of calls are the model's, and some give the same one to many calls.
 	known, found := findRequest(all, func(r journal.Request) bool {
-		return c.key != "" && r.Key == c.key && (r.Waits() || r.Answer != nil)
+		return r.IsOf(c.key, tool, digest) && (r.Waits() || r.Answer != nil)
 	})
 	if !found {
 		waiting := 0
@@ -192,11 +195,16 @@ func (d *daemon) openRequest(ctx context.Context, c askedCall) (id, refused stri
 	return known.ID, ""
 }
 
+// shown returns a call's tool and input as they may leave the pod, and the digest of the input.
+func (d *daemon) shown(c askedCall) (tool, input, digest string) {
+	input = d.cfg.Mask.Text(agent.Text([]byte(c.input)))
+	return d.toolName(c.tool), input, digestOf(input)
+}
+
 // addRequest journals a new request and records it. asks.mu must be locked. A call that its rule
 // refuses is answered by that.
 func (d *daemon) addRequest(ctx context.Context, c askedCall, all journal.Requests, stopsAgent bool) (journal.Request, error) {
-	tool, input := d.toolName(c.tool), d.cfg.Mask.Text(agent.Text([]byte(c.input)))
-	digest := digestOf(input)
+	tool, input, digest := d.shown(c)
 	now := time.Now()
 	record := &daemonv1.ToolRequest{
 		Id: d.requestID(tool, digest, all.Made+1), Tool: tool, Input: clip.Marked(input, maxShownInput), InputDigest: digest, Message: c.rule.message,
@@ -211,7 +219,7 @@ func (d *daemon) addRequest(ctx context.Context, c askedCall, all journal.Reques
 	if err != nil {
 		return journal.Request{}, err
 	}
-	request := journal.Request{ID: record.GetId(), Key: c.key, Record: encoded, StopsAgent: stopsAgent}
+	request := journal.Request{ID: record.GetId(), Key: c.key, Tool: tool, InputDigest: digest, Record: encoded, StopsAgent: stopsAgent}
 	if err := d.changeRequests(func(all *journal.Requests) { all.Add(request) }); err != nil {
 		return request, err
 	}
@@ -282,6 +290,21 @@ func (d *daemon) endLocked(ctx context.Context, id, note string, change func(*jo
 	if err != nil && ctx.Err() == nil {
 		d.log.Error(err, "the end of a request could not be recorded", "request", id)
 	}
+}
+
+// use reports whether an approved call may run now, which it may once.
+func (d *daemon) use(id string) bool {
+	d.asks.mu.Lock()
+	defer d.asks.mu.Unlock()
+	unused := func(r journal.Request) bool { return r.ID == id && !r.Used }
+	if !slices.ContainsFunc(d.requests().List, unused) {
+		return false
+	}
+	err := d.changeRequests(func(all *journal.Requests) { all.List[slices.IndexFunc(all.List, unused)].Used = true })
+	if err != nil {
+		d.log.Error(err, "an approval could not be noted as used, and somebody is asked again", "request", id)
+	}
+	return err == nil
 }
 
 // leaveRequest notes that a hook waits no longer. A call whose hook does not come back is given up.

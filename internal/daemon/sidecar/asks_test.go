@@ -3,6 +3,8 @@ package sidecar_test
 import (
 	"context"
 	"fmt"
+	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemon/daemontest"
 	"github.com/clew-dev/clew/internal/daemon/mask"
+	"github.com/clew-dev/clew/internal/daemon/socket"
 	"github.com/clew-dev/clew/internal/daemon/wire"
 	"github.com/clew-dev/clew/internal/daemonapi"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -162,6 +165,59 @@ func TestTheSameCallLaterIsAskedAboutAnew(t *testing.T) {
 			finish(a, d, 0)
 		})
 	}
+}
+
+// hookWithKey asks about a call as a process of the agent can: with a key of its own choice.
+func hookWithKey(t *testing.T, w *daemontest.World, key, input string) <-chan hookResult {
+	t.Helper()
+	conn, err := net.Dial("unix", filepath.Join(w.RunDir, socket.Name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := wire.WriteBeforeTool(conn, wire.BeforeTool{Key: key, ID: "t-1", Name: "Bash", Input: input}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan hookResult, 1)
+	go func() {
+		var answer wire.Proceed
+		f, err := wire.Read(conn)
+		if err == nil {
+			err = f.Decode(&answer)
+		}
+		done <- hookResult{answer.Refused, err}
+	}()
+	return done
+}
+
+// TestAnAnswerIsGoodForOneCall: whatever says the same key asks about a call of its own.
+func TestAnAnswerIsGoodForOneCall(t *testing.T) {
+	w := askWorld(t, "ClaudeCode")
+	d := w.Start(1)
+	a := w.Dial("s")
+	a.Say(claudeInit, strings.Replace(claudeCall, "rm -rf src", "git push", 1))
+	a.Recorded()
+	w.Write("new", "n")
+	first := hookWithKey(t, w, "key", push)
+	q := awaitRequest(t, w, 1)
+	other := hookWithKey(t, w, "key", `{"command":"git push elsewhere"}`)
+	if asked := awaitRequest(t, w, 2); asked.GetInput() != `{"command":"git push elsewhere"}` || asked.GetId() == q.GetId() {
+		t.Errorf("a call with the key of another one is asked about as %v", asked)
+	}
+	w.Server.AnswerRequest(&daemonv1.AnswerRequest{Id: q.GetId(), Approved: true, By: "alice"})
+	a.Next(wire.TypeThaw) // the checkpoint before the tool runs
+	expectHookAnswer(t, first, "")
+	gomega.NewWithT(t).Consistently(other).WithTimeout(50 * time.Millisecond).ShouldNot(gomega.Receive())
+
+	again := hookWithKey(t, w, "key", push)
+	if asked := awaitRequest(t, w, 3); asked.GetId() == q.GetId() {
+		t.Error("an approval is good for a second call")
+	}
+	a.Send(wire.TypeExit, wire.Exit{Code: 0})
+	expectHookAnswer(t, other, "This run of the agent is ending: the call is not carried out.")
+	expectHookAnswer(t, again, "This run of the agent is ending: the call is not carried out.")
+	a.Next(wire.TypeRelease)
+	d.End()
 }
 
 func TestACallThatIsGivenUpWaitsNoLonger(t *testing.T) {

@@ -219,8 +219,9 @@ func (g *guard) checkPause() time.Duration {
 // hook.
 func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) (refused string) {
 	rule, risky := d.guard.tools.find(b.Name, b.Input, b.Cut)
+	request := ""
 	if risky && rule.decides() {
-		if refused := d.decide(ctx, b, rule); refused != "" || ctx.Err() != nil {
+		if request, refused = d.decide(ctx, b, rule); refused != "" || ctx.Err() != nil {
 			return refused
 		}
 	}
@@ -231,6 +232,9 @@ func (d *daemon) BeforeTool(ctx context.Context, b wire.BeforeTool) (refused str
 	}
 	if risky && !d.guard.isCovered(b.ID) {
 		d.guardHook(ctx, b)
+	}
+	if request != "" && ctx.Err() == nil && !d.use(request) {
+		return usedText
 	}
 	return ""
 }

@@ -44,6 +44,7 @@ func supervisors() []tool {
 			Title: "Try several ways",
 			Description: "Makes new tasks of yours that all begin where a task of yours was at a checkpoint, with its files and its conversation, each with its own prompt. " +
 				"Call it to try several ways at once from the same state, and go on with the best; the forked task itself is left as it is. " +
+				"It forks only tasks that your own tools have made: to go on with the files of another one, name it in start_from of task_create. " +
 				"The answer names the new tasks, for which task_wait waits. The same name with the same arguments makes nothing twice.",
 			Annotations: named(),
 		}, func(in *toolcall.ForkInput) (string, *string) { return in.Task, nil }),
@@ -59,6 +60,7 @@ func supervisors() []tool {
 			Title: "Go to another phase",
 			Description: "Moves the contract, which is the work of you and your tasks, to another of its phases, such as from Plan to Execute. " +
 				"Call it when what a phase is for has been done; tasks that you make from then on belong to the new phase. " +
+				"A checkpoint of you is taken first, from which the phase can begin again; if it cannot be, nothing changes, and the answer says why. " +
 				"The answer names the phase that it is in then.",
 			Annotations: changes(),
 		}, func(in *toolcall.PhaseInput) (string, *string) { return in.Phase, &in.CallID }),

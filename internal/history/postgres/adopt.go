@@ -134,6 +134,9 @@ func handOver(ctx context.Context, q *sqlc.Queries, task history.Task, former st
 	if err := q.MoveSummary(ctx, sqlc.MoveSummaryParams{Uid: task.UID, FormerUid: former}); err != nil {
 		return err
 	}
+	if err := q.MoveCallEffects(ctx, sqlc.MoveCallEffectsParams{Uid: task.UID, FormerUid: former}); err != nil {
+		return err
+	}
 	if err := q.MoveEvents(ctx, sqlc.MoveEventsParams{Uid: task.UID, FormerUid: former, Namespace: task.Namespace}); err != nil {
 		return err
 	}

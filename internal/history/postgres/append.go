@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -137,11 +138,11 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence, l.row.LastRecordID = last.Last(), int64(last.ID)
 	spent.Checkpoints = l.row.CheckpointCount - checkpoints
-	l.spend(spent)
+	together := l.spend(spent, time.Now())
 	if err := l.save(ctx, q); err != nil {
 		return err
 	}
-	return l.spendTogether(ctx, q, spent) // last, since others wait for these rows
+	return spendTogether(ctx, q, together) // last, since others wait for these rows
 }
 
 // ingestRun writes records that all belong to the active branch.
@@ -162,6 +163,9 @@ func (s *Store) ingestRun(ctx context.Context, q *sqlc.Queries, l *locked, attem
 		return err
 	}
 	if err := s.writeCheckpoints(ctx, q, l, b); err != nil {
+		return err
+	}
+	if err := b.writeEffects(ctx, q); err != nil {
 		return err
 	}
 	if err := deliver(ctx, q, l.row.ID, b.delivered); err != nil {
@@ -193,6 +197,11 @@ func (s *Store) writeBatch(ctx context.Context, q *sqlc.Queries, b *batch) error
 	for _, missing := range b.missing {
 		s.log.Info("a message refers to a missing piece; its text is stored without it",
 			"namespace", b.task.Namespace, "task", b.task.Name, "piece", missing)
+	}
+	if b.tellsOfCalls {
+		if err := q.LockTimeline(ctx, b.task.UID); err != nil {
+			return err
+		}
 	}
 	if len(b.events.ID) > 0 {
 		if _, err := q.InsertEvents(ctx, b.events); err != nil {
@@ -272,6 +281,9 @@ func (s *Store) updateCheckpoint(ctx context.Context, q *sqlc.Queries, task hist
 func (b *batch) updateAgent(row *sqlc.Task) error {
 	if b.activeAt.After(row.ActiveAt.Time) {
 		row.ActiveAt = pgtype.Timestamptz{Time: b.activeAt, Valid: true}
+	}
+	if b.workedAt.After(row.WorkedAt.Time) {
+		row.WorkedAt = pgtype.Timestamptz{Time: b.workedAt, Valid: true}
 	}
 	if b.agentAttempt > row.AgentAttempt {
 		row.AgentAttempt, row.AgentSince = b.agentAttempt, pgtype.Timestamptz{Time: b.agentSince, Valid: true}

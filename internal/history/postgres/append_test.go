@@ -37,12 +37,13 @@ var _ = Describe("Appending records", func() {
 		state := w.state()
 		Expect(state.Latest).NotTo(BeNil(), "the latest checkpoint")
 		Expect(state.ActiveAt).NotTo(BeZero(), "the agent was heard of")
+		Expect(state.WorkedAt).To(Equal(state.ActiveAt), "it has said so itself")
 		want := history.TaskState{
 			Task: w.task, Attempt: 1, LastSequence: 6,
 			Position:        history.Position{Branch: "main", Position: 4, ToolCalls: 1},
 			Totals:          history.Totals{Messages: 4, ToolCalls: 1, InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30},
 			Spent:           budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 30, ToolCalls: 1, Checkpoints: 1},
-			CheckpointCount: 1, Latest: state.Latest, ActiveAt: state.ActiveAt, AgentAttempt: 1, AgentSince: state.AgentSince,
+			CheckpointCount: 1, Latest: state.Latest, ActiveAt: state.ActiveAt, WorkedAt: state.WorkedAt, AgentAttempt: 1, AgentSince: state.AgentSince,
 		}
 		Expect(state).To(BeComparableTo(want, cmpopts.EquateEmpty()), "state")
 		Expect(state.Latest.Position).To(Equal(want.Position), "the position of the checkpoint")

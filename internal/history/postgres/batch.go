@@ -49,8 +49,12 @@ type batch struct {
 	// lost counts the records lost in gaps.
 	lost   int64
 	events sqlc.InsertEventsParams
-	// delivered are the ids of calls of tools whose answers have reached the agent.
+	// tellsOfCalls is true if some of the events may be in the timeline already, as the manager tells them.
+	tellsOfCalls bool
+	// delivered are the ids of calls of tools whose answers have reached the agent, and calls where they
+	// were made.
 	delivered []string
+	calls     callPlaces
 
 	// preface is a system message to add before the next record; empty for none.
 	preface string
@@ -60,9 +64,10 @@ type batch struct {
 	// holds say how holds of the agent ended, in order.
 	holds []history.HoldEnd
 
-	// end is how the agent last ended, activeAt when it was last active.
-	end      *history.AgentEnd
-	activeAt time.Time
+	// end is how the agent last ended, activeAt when it was last active, and workedAt when it last did what
+	// only an agent does.
+	end                *history.AgentEnd
+	activeAt, workedAt time.Time
 	// agentAttempt is the newest attempt whose agent was heard of, first at agentSince; storedAttempt
 	// the newest one that has everything stored, 0 for none of the batch.
 	agentAttempt, storedAttempt int64
@@ -93,6 +98,9 @@ func (b *batch) add(r history.Record) error {
 	}
 	if r.Message != nil || r.Usage != nil || r.Piece != nil {
 		b.activeAt = r.Time
+	}
+	if isWork(r) {
+		b.workedAt = r.Time
 	}
 	if r.Attempt > b.agentAttempt && byAgent(r) {
 		b.agentAttempt, b.agentSince = r.Attempt, r.Time
@@ -131,6 +139,15 @@ func byAgent(r history.Record) bool {
 	return r.Usage != nil || r.Message != nil && (r.Message.Role == conversation.RoleAssistant || r.Message.Role == conversation.RoleOutput)
 }
 
+// isWork reports whether a record is of what the agent, its model or its tools have done. Other output may
+// be that of a program in the background, and other messages are Clew's.
+func isWork(r history.Record) bool {
+	if m := r.Message; m != nil {
+		return m.Role == conversation.RoleAssistant || m.ToolResult != nil && !m.ToolResult.Interrupted
+	}
+	return r.Usage != nil
+}
+
 func (b *batch) addMessage(r history.Record, m conversation.Message) {
 	if event, ok := chatEvent(m); ok {
 		b.addEvent(r, event, nil)
@@ -141,6 +158,7 @@ func (b *batch) addMessage(r history.Record, m conversation.Message) {
 	if m.ToolCall != nil && m.ToolCall.Name != "" {
 		b.tools[clip.Marked(m.ToolCall.Name, maxToolName)] = true
 	}
+	b.calls.next(b.log, m)
 	m = b.cut(m)
 	hash := m.Hash(b.task.Namespace)
 	b.messages[hash] = m
@@ -235,7 +253,9 @@ func (b *batch) addDaemonEvent(r history.Record, note history.DaemonEvent) error
 	event := daemonEvent(note)
 	event.ID = history.RecordEventID(b.task.UID, r.Sequence)
 	if id := details[history.ToolCallAbout]; id != "" && event.Reason == v1alpha1.EventToolCalled {
-		event.ID = history.ToolCallEventID(b.task.UID, id) // the manager has an entry of it, and so may the daemon
+		event.ID = history.ToolCallEventID(b.task.UID, id) // the manager has an entry of it, which counts, and so may the daemon
+		b.tellsOfCalls = true
+		b.calls.add(b.log, id)
 	}
 	if !slices.Contains(b.events.ID, event.ID) {
 		b.addEventAs(r, event, encoded)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -15,7 +16,8 @@ import (
 
 // What a task spends is added up in its row, in the transaction that stores the records which say so, and
 // with it the sums of its contract and of the month: each record counts once, however often it is sent,
-// and neither a rewind nor a deletion takes anything back.
+// and neither a rewind nor a deletion takes anything back. An agent that corrects what it has said of a
+// cost takes back what its own task has added to each of the three sums, and nothing of others.
 
 // Scopes of rows of budgets.
 const (
@@ -32,22 +34,39 @@ func spentOf(t sqlc.Task) budget.Amounts {
 	}
 }
 
-// spend adds to what the task has spent. Its checkpoints are counted where they are stored.
-func (l *locked) spend(more budget.Amounts) {
-	sum := spentOf(l.row).Plus(more)
+// spend adds to what the task has spent, and returns what that adds to the sums of its contract and of the
+// month, in UTC. Its checkpoints are counted where they are stored.
+func (l *locked) spend(more budget.Amounts, now time.Time) sqlc.SpendParams {
+	before := spentOf(l.row)
+	sum := before.Plus(more)
 	l.row.SpentInputTokens, l.row.SpentOutputTokens = sum.InputTokens, sum.OutputTokens
 	l.row.SpentCostMicroUsd, l.row.SpentToolCalls = sum.CostMicroUSD, sum.ToolCalls
+	if month := now.UTC().Format("2006-01"); l.row.SpentMonth != month {
+		l.row.SpentMonth, l.row.MonthCostMicroUsd = month, 0
+	}
+	cost := sum.CostMicroUSD - before.CostMicroUSD
+	return sqlc.SpendParams{
+		Namespace: l.task.Namespace, Contract: l.row.Contract, Month: l.row.SpentMonth, Most: budget.Most,
+		InputTokens: sum.InputTokens - before.InputTokens, OutputTokens: sum.OutputTokens - before.OutputTokens,
+		ContractCost: addPart(&l.row.ContractCostMicroUsd, cost), MonthCost: addPart(&l.row.MonthCostMicroUsd, cost),
+		ToolCalls: sum.ToolCalls - before.ToolCalls, Checkpoints: more.Checkpoints,
+	}
 }
 
-// spendTogether adds to what the task's contract and its namespace have spent.
-func (l *locked) spendTogether(ctx context.Context, q *sqlc.Queries, more budget.Amounts) error {
-	if more == (budget.Amounts{}) {
+// addPart adds to what a task has added to a sum, of which it takes no more back than that, and returns
+// what the sum changes by.
+func addPart(part *int64, n int64) int64 {
+	n = max(n, -*part)
+	*part = min(*part+n, budget.Most)
+	return n
+}
+
+// spendTogether adds what a task has spent to the sums of its contract and of the month.
+func spendTogether(ctx context.Context, q *sqlc.Queries, p sqlc.SpendParams) error {
+	if p.InputTokens == 0 && p.OutputTokens == 0 && p.ContractCost == 0 && p.MonthCost == 0 && p.ToolCalls == 0 && p.Checkpoints == 0 {
 		return nil
 	}
-	return q.Spend(ctx, sqlc.SpendParams{
-		Namespace: l.task.Namespace, Contract: l.row.Contract, InputTokens: more.InputTokens, OutputTokens: more.OutputTokens,
-		CostMicroUsd: more.CostMicroUSD, ToolCalls: more.ToolCalls, Checkpoints: more.Checkpoints,
-	})
+	return q.Spend(ctx, p)
 }
 
 // Spending returns what a task has spent, and what all of its contract and its namespace have. contract

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"sync"
 	"time"
@@ -97,8 +98,53 @@ var _ = Describe("What was spent", func() {
 			w.append(usage(math.MaxInt64, math.MinInt64, math.MaxInt64))
 		}
 		w.append(usage(0, 0, math.MinInt64))
-		Expect(w.state().Spent.InputTokens).To(Equal(budget.Most))
-		Expect(spending(ctx, w).Month.InputTokens).To(Equal(budget.Most))
+		want := budget.Amounts{InputTokens: 3 * budget.MostTokens, CostMicroUSD: 2 * budget.MostCost}
+		Expect(w.state().Spent).To(Equal(want))
+		Expect(spending(ctx, w).Month).To(Equal(want))
+	})
+
+	It("never reaches the highest limit", func(ctx SpecContext) {
+		m := member("b", "nightly", 1)
+		m.append(usage(1, 0, 0))
+		for _, table := range []string{"tasks", "budgets"} {
+			Expect(connect(GinkgoTB(), dsn).Exec(ctx, fmt.Sprintf("UPDATE %s SET spent_input_tokens = %d", table, budget.Most-1))).Error().NotTo(HaveOccurred())
+		}
+		for range 3 {
+			m.append(usage(math.MaxInt64, 0, math.MaxInt64))
+		}
+		got := spending(ctx, m)
+		for _, spent := range []budget.Amounts{got.Spent, got.ContractSpent, got.Month} {
+			Expect(spent.InputTokens).To(And(Equal(budget.Most), BeNumerically("<", budget.MostLimit)))
+		}
+	})
+
+	It("by others is nothing that a task takes back with a correction", func(ctx SpecContext) {
+		b, c := member("b", "nightly", 1), member("c", "nightly", 1)
+		b.append(usage(0, 0, 5))
+		c.append(usage(0, 0, 5))
+		b.append(usage(0, 0, -1e12))
+		Expect(b.state().Spent).To(BeZero())
+		Expect(spending(ctx, c)).To(And(HaveField("ContractSpent.CostMicroUSD", int64(5)), HaveField("Month.CostMicroUSD", int64(5))))
+		b.append(usage(0, 0, 7), usage(0, 0, -3))
+		Expect(spending(ctx, c)).To(And(HaveField("ContractSpent.CostMicroUSD", int64(9)), HaveField("Month.CostMicroUSD", int64(9))))
+	})
+
+	It("in another month is nothing that a task takes back in this one", func(ctx SpecContext) {
+		b, c := member("b", "nightly", 1), member("c", "nightly", 1)
+		b.append(usage(0, 0, 100))
+		Expect(connect(GinkgoTB(), dsn).Exec(ctx, "UPDATE tasks SET spent_month = '2020-01'")).Error().NotTo(HaveOccurred())
+		Expect(connect(GinkgoTB(), dsn).Exec(ctx, "UPDATE budgets SET name = '2020-01' WHERE scope = 'month'")).Error().NotTo(HaveOccurred())
+		c.append(usage(0, 0, 50))
+		b.append(usage(0, 0, -40), usage(0, 0, 10))
+		Expect(spending(ctx, c)).To(And(HaveField("ContractSpent.CostMicroUSD", int64(120)), HaveField("Month.CostMicroUSD", int64(50))))
+	})
+
+	It("for another contract is nothing that a task takes back of this one", func(ctx SpecContext) {
+		member("b", "nightly", 1).append(usage(0, 0, 100))
+		member("c", "weekly", 1).append(usage(0, 0, 50))
+		heir := member("b", "weekly", 2)
+		heir.append(usage(0, 0, -40))
+		Expect(spending(ctx, heir)).To(And(HaveField("Spent.CostMicroUSD", int64(60)), HaveField("ContractSpent.CostMicroUSD", int64(50))))
 	})
 
 	It("counts what is left out of the history at a limit", func(ctx SpecContext) {

@@ -212,6 +212,9 @@ func deleteBranches(ctx context.Context, q *sqlc.Queries, uid string) ([]int64, 
 	if err != nil {
 		return nil, err
 	}
+	if err := q.DeleteCallEffects(ctx, uid); err != nil {
+		return nil, err
+	}
 	inherited, err := q.InheritedBranches(ctx, uid)
 	if err != nil {
 		return nil, err

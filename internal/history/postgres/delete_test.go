@@ -16,6 +16,7 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 	"github.com/clew-dev/clew/internal/testing/cases"
+	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 // dump returns everything that pg_dump finds in the database.
@@ -65,6 +66,10 @@ var _ = Describe("Deleting a history", func() {
 		Expect(store.RecordEvents(ctx, []history.Event{transition(w.task, 1, "TaskStarted", time.Now())})).To(Succeed())
 		Expect(store.KeepSpec(ctx, w.task.Key(), history.KeptSpec{Spec: `{"prompt":"victimspec"}`, Variables: []string{"VICTIM"}})).To(Succeed())
 		Expect(store.CallTool(ctx, w.task, 1, history.NewToolCall{Tool: "task_create", Key: "victimkey", Arguments: []byte(`{"name":"victimchild"}`)})).Error().NotTo(HaveOccurred())
+		called, err := store.CallTool(ctx, w.task, 1, history.NewToolCall{Tool: "task_stop", Arguments: []byte(`{}`)})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(store.AnswerToolCall(ctx, called.ID, toolcall.Answer{Data: []byte(`{"object":"victimchild","uid":"victimchilduid"}`)})).To(Succeed())
+		w.append(reached(called.ID))
 		other := begin(t, store, taskNamed("other"), 1)
 		other.append(user("shared words"), user(shared))
 		index(t, store)

@@ -63,6 +63,9 @@ func plans(t testing.TB) []planned {
 		stored("ToolCallByKey", pgx.NamedArgs{"task_id": 3, "call_key": "key-203"}, "tool_calls_by_key", 1, 20),
 		stored("UnansweredToolCalls", pgx.NamedArgs{"task_id": 3}, "tool_calls_unanswered", 1, 20),
 		stored("ToolCall", pgx.NamedArgs{"id": "call-203", "task_uid": "task-2"}, "tool_calls_by_id", 1, 20),
+		stored("ToolCallsByID", pgx.NamedArgs{"task_id": 3, "ids": []string{"call-203", "call-303"}}, "tool_calls_by_id", 0, 30),
+		stored("CallEffects", pgx.NamedArgs{"branch_id": 35, "active_branch": 35, "upto": 200, "after": 150, "namespace": "ns6", "up_to_rows": 5000}, "call_effects_pkey", 50, 400),
+		stored("MadeByCall", pgx.NamedArgs{"task_uid": "child-6-60", "namespace": "ns6"}, "call_effects_by_task", 1, 60),
 		stored("LatestCheckpoints", pgx.NamedArgs{"namespace": "ns0", "task_uids": []string{"task-0", "task-20"}}, "checkpoints_pkey", 1, 30),
 		stored("WaitingMessages", pgx.NamedArgs{"up_to_rows": 100}, "search_queue", 0, 10),
 		found("search two words", history.SearchQuery{Text: "x3 y5"}, "search_documents_words", 21, 4000),
@@ -91,7 +94,7 @@ var _ = Describe("The plans of the queries", Label("slow"), func() {
 			By(tt.name, func() {
 				p := explain(t, conn, tt.text, tt.args)
 				Expect(p.text).To(MatchRegexp(tt.index))
-				Expect(p.text).NotTo(MatchRegexp(`Seq Scan on (entries|messages|events|search|task_summaries|tool_calls)`))
+				Expect(p.text).NotTo(MatchRegexp(`Seq Scan on (entries|messages|events|search|task_summaries|tool_calls|call_effects)`))
 				if tt.rows >= 0 {
 					Expect(p.rows).To(Equal(tt.rows), "rows returned")
 				}

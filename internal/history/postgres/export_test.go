@@ -121,7 +121,7 @@ var _ = Describe("An import of an export", func() {
 
 	DescribeTable("gives an equal export, and a history that continues where it was", func(ctx SpecContext, target func() *postgres.Store) {
 		state, texts := w.state(), w.texts()
-		state.ActiveAt, state.AgentSince, state.AgentAttempt = time.Time{}, time.Time{}, 0 // an imported history has no active agent
+		state.ActiveAt, state.WorkedAt, state.AgentSince, state.AgentAttempt = time.Time{}, time.Time{}, time.Time{}, 0 // an imported history has no active agent
 		// What it cost was spent elsewhere, or is counted already.
 		state.Spent = budget.Amounts{Checkpoints: state.CheckpointCount}
 		remove(GinkgoTB(), w)

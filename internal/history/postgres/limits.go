@@ -220,6 +220,9 @@ func (l *locked) leaveOut(records []history.Record, now time.Time, why string) [
 		if (r.Message != nil || r.Piece != nil) && r.Time.After(l.row.ActiveAt.Time) {
 			l.row.ActiveAt = pgtype.Timestamptz{Time: r.Time, Valid: true}
 		}
+		if isWork(r) && r.Time.After(l.row.WorkedAt.Time) {
+			l.row.WorkedAt = pgtype.Timestamptz{Time: r.Time, Valid: true}
+		}
 		rest := indispensable(r)
 		if left := contentBytes(r) - contentBytes(rest); left > 0 || cost(rest) == 0 && cost(r) > 0 {
 			l.row.LeftOutRecords++

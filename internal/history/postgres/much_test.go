@@ -80,9 +80,13 @@ func fillMuch(t testing.TB, conn *pgx.Conn, size much) {
 			SELECT 1, 1 + (n - 1) % 100, 'call-' || n, 'task_create', 'key-' || n, 'digest-' || n, '',
 				CASE WHEN n % 100 > 0 THEN now() END, CASE WHEN n % 100 > 0 AND n > 200 THEN now() END
 			FROM generate_series(1, 40000) n`,
+		// Each message has a call that made a task.
+		fmt.Sprintf(`INSERT INTO call_effects (branch_id, position, checkpoint, tool, task_uid, task_name, phase)
+			SELECT t * 5 + greatest((p - 1) / 10 - 14, 1), p, 0, 'task_create', 'child-' || t || '-' || p, 'child', ''
+			FROM generate_series(0, %d - 1) t, generate_series(1, %d) p`, min(tasks, 100), messagesPerTask),
 		`SET session_replication_role = DEFAULT`,
 	}
-	tables := []string{"branches", "tasks", "messages", "entries", "search_documents", "task_summaries", "events", "checkpoints", "verifications", "tool_calls"}
+	tables := []string{"branches", "tasks", "messages", "entries", "search_documents", "task_summaries", "events", "checkpoints", "verifications", "tool_calls", "call_effects"}
 	restore := dropIndexes(t, conn, tables)
 	for _, statement := range append(append(statements, restore...), "VACUUM ANALYZE "+strings.Join(tables, ", ")) {
 		_, err := conn.Exec(t.Context(), statement, pgx.QueryExecModeExec)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -180,7 +181,7 @@ func joinKey(ctx context.Context, q *sqlc.Queries, key, former string) error {
 	if err := q.JoinAdoptions(ctx, sqlc.JoinAdoptionsParams{Key: key, FormerKey: former}); err != nil {
 		return err
 	}
-	if err := q.JoinBudgets(ctx, sqlc.JoinBudgetsParams{Key: key, FormerKey: former}); err != nil {
+	if err := q.JoinBudgets(ctx, sqlc.JoinBudgetsParams{Key: key, FormerKey: former, Most: budget.Most}); err != nil {
 		return err
 	}
 	if err := q.JoinSpecs(ctx, sqlc.JoinSpecsParams{Key: key, FormerKey: former}); err != nil {

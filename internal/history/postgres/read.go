@@ -67,6 +67,11 @@ func (s *Store) TaskConversation(ctx context.Context, query history.Conversation
 	if err != nil {
 		return history.EntryPage{}, wrap(err, doing)
 	}
+	if query.WithEffects {
+		if err := s.addCallEffects(ctx, task.Namespace, branch.ID, task.ActiveBranch, entries); err != nil {
+			return history.EntryPage{}, wrap(err, doing)
+		}
+	}
 	return history.EntryPage{
 		Task:      history.Task{Namespace: task.Namespace, Name: task.Name, UID: task.Uid},
 		Entries:   entries,

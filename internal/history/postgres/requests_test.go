@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 )
@@ -49,6 +50,18 @@ var _ = Describe("Tool calls that wait for an answer", func() {
 		state := w.state()
 		Expect(state.Requests).To(HaveExactElements(want))
 		Expect(state.Totals.Messages).To(BeEquivalentTo(1))
+	})
+
+	It("are no work of the agent's, and neither are notes about them, other output and what a killed one has left", func() {
+		w.append(agent("I push"))
+		worked := w.state().WorkedAt
+		Expect(worked).NotTo(BeZero())
+		w.append(asks("1-a"), says(conversation.RoleSystem, "Clew asks a person."), says(conversation.RoleOutput, "still here"), interrupted("x"))
+		state := w.state()
+		Expect(state.WorkedAt).To(Equal(worked))
+		Expect(state.ActiveAt).To(BeTemporally(">", worked))
+		w.append(result("y"))
+		Expect(w.state().WorkedAt).To(BeTemporally(">", worked))
 	})
 
 	It("wait until their end is recorded, whatever else is", func() {

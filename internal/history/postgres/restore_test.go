@@ -114,6 +114,7 @@ var _ = Describe("A dump of the history", Ordered, ContinueOnFailure, Label("slo
 			Expect(connect(t, live).Exec(ctx, "INSERT INTO recorded_transitions VALUES ('uid-of-a', 29)")).Error().NotTo(HaveOccurred())
 			begin(t, openAt(t, live), taskNamed("lead"), 1)
 			Expect(openAt(t, live).CallTool(ctx, taskNamed("lead"), 1, history.NewToolCall{Tool: "task_stop", Arguments: []byte(`{}`)})).Error().NotTo(HaveOccurred())
+			Expect(connect(t, live).Exec(ctx, "INSERT INTO call_effects (branch_id, position, checkpoint, tool, task_uid, task_name, phase) VALUES (1, 1, 0, '', '', '', '')")).Error().NotTo(HaveOccurred())
 			run(t, server, "", "pg_dump", "--format=custom", "--file", dump, databaseOfSchema(t, server, 15))
 			// It cannot drop each partition's keys separately, reports that and continues.
 			said, _ := exec.CommandContext(ctx, server.Program("pg_restore"), "--clean", "--if-exists", "--dbname", live, dump).CombinedOutput()
@@ -123,6 +124,7 @@ var _ = Describe("A dump of the history", Ordered, ContinueOnFailure, Label("slo
 			Expect(postgres.Migrate(ctx, live)).To(Succeed())
 			Expect(count(t, live, "recorded_transitions")).To(BeZero(), "the older copy may lack those transitions")
 			Expect(count(t, live, "tool_calls")).To(BeZero(), "they may be those of other tasks by now")
+			Expect(count(t, live, "call_effects")).To(BeZero(), "as may be what calls did")
 		})
 	})
 

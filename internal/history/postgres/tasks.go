@@ -200,9 +200,10 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		LastRecordID: l.row.LastRecordID, LostRecords: l.row.LostRecords,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
-		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, Requests: l.row.Requests, Holds: l.row.Holds,
+		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, WorkedAt: l.row.WorkedAt, Requests: l.row.Requests, Holds: l.row.Holds,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
 		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls,
+		ContractCostMicroUsd: l.row.ContractCostMicroUsd, SpentMonth: l.row.SpentMonth, MonthCostMicroUsd: l.row.MonthCostMicroUsd,
 		StoredAttempt: l.row.StoredAttempt, AgentAttempt: l.row.AgentAttempt, AgentSince: l.row.AgentSince,
 	})
 	if err != nil {
@@ -316,6 +317,7 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 		}
 	}
 	state.ActiveAt, state.AgentAttempt, state.AgentSince = t.ActiveAt.Time, t.AgentAttempt, t.AgentSince.Time
+	state.WorkedAt = t.WorkedAt.Time
 	state.StoredAttempt = t.StoredAttempt
 	if state.Requests, err = requestsOf(t.Requests); err != nil {
 		return state, err

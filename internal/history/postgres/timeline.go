@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -19,7 +20,8 @@ import (
 const maxEventBytes = 4096
 
 // RecordEvents adds events to the timeline. An existing event with the same id is kept
-// unchanged, and so is the first event about the creation of a checkpoint. Events count for the limits of
+// unchanged, unless it is what an agent's daemon has told of a call that the manager tells of now; and so is
+// the first event about the creation of a checkpoint. Events count for the limits of
 // their task and its namespace; at a limit, those that say little are counted in one (see admitEvents).
 // Errors: history.ErrLimitReached if who exported or imported a history cannot be recorded for that;
 // history.ErrUnavailable.
@@ -64,6 +66,9 @@ func (s *Store) recordEvents(ctx context.Context, q *sqlc.Queries, events []hist
 	if err != nil {
 		return err
 	}
+	if err := replaceToldCalls(ctx, q, events); err != nil {
+		return err
+	}
 	if events, err = resolveReusedIDs(ctx, q, events); err != nil {
 		return err
 	}
@@ -81,6 +86,20 @@ func (s *Store) recordEvents(ctx context.Context, q *sqlc.Queries, events []hist
 		return nil // nothing is listed of a task that has no room
 	}
 	return summarize(ctx, q, events)
+}
+
+// replaceToldCalls deletes what a daemon has told of the calls that these events of one task tell of.
+func replaceToldCalls(ctx context.Context, q *sqlc.Queries, events []history.Event) error {
+	var ids []string
+	for _, e := range events {
+		if e.Reason == v1alpha1.EventToolCalled {
+			ids = append(ids, e.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return q.DeleteToldCalls(ctx, sqlc.DeleteToldCallsParams{Ids: ids, TaskUid: events[0].Task.UID, Namespace: events[0].Task.Namespace})
 }
 
 // once returns the events without those that say the same as an earlier one.

@@ -186,7 +186,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		Expect(store.NoteToolCall(ctx, call.ID, "it")).To(MatchError(history.ErrNotFound))
 	})
 
-	It("are one entry of the timeline each, whoever tells of them first", func(ctx SpecContext) {
+	It("are one entry of the timeline each, as the manager tells it, whoever tells of them first", func(ctx SpecContext) {
 		tells := func(id, message, delivered string) history.Record {
 			details := map[string]string{history.ToolCallAbout: id}
 			if delivered != "" {
@@ -201,8 +201,11 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		}
 		answered("one")
 		w.append(tells("one", "not delivered", ""), tells("one", "delivered", "one"))
-		w.append(tells("two", "the daemon tells of two", ""), tells("two", "delivered", "two"))
+		w.append(tells("two", "the agent called task_list, and nothing else", ""), tells("two", "delivered", "two"))
 		answered("two")
+		answered("two")
+		w.append(tells("two", "the agent called task_list once more", ""))
+		w.append(tells("three", "what the manager told of three was lost", ""))
 		w.append(history.Record{Event: &history.DaemonEvent{Reason: "ToolCalled", Message: "of no call"}}, history.Record{Event: &history.DaemonEvent{Reason: "ToolCalled", Message: "of no call"}})
 		w.append(history.Record{Event: &history.DaemonEvent{Reason: "RiskyToolCalled", Message: "another event", Details: map[string]string{history.ToolCallAbout: "one"}}})
 		page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: w.task.Namespace, UID: w.task.UID, Limit: 100})
@@ -211,7 +214,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		for _, e := range page.Events {
 			messages = append(messages, e.Message)
 		}
-		Expect(messages).To(ConsistOf("the manager tells of one", "the daemon tells of two", "of no call", "of no call", "another event"))
+		Expect(messages).To(ConsistOf("the manager tells of one", "the manager tells of two", "what the manager told of three was lost", "of no call", "of no call", "another event"))
 	})
 
 	It("are refused to attempts that are over, and to tasks that have not begun", func(ctx SpecContext) {

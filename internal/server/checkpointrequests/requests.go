@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -222,14 +223,35 @@ func CacheOptions() (cache.Options, error) {
 	}}, nil
 }
 
-// slim drops what takes up most of the memory.
+// slim keeps what says whether a daemon is asked for a checkpoint, and nothing that somebody may write at
+// length: anybody who may create Checkpoints has them in the memory of every server.
 func slim(object any) (any, error) {
 	if c, ok := object.(*clewv1alpha1.Checkpoint); ok {
-		c.ManagedFields = nil
-		c.Annotations = nil
+		m := c.ObjectMeta
+		c.ObjectMeta = metav1.ObjectMeta{
+			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+			CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+			Labels: only(m.Labels, clewv1alpha1.LabelManagedBy, clewv1alpha1.LabelTaskUID, clewv1alpha1.LabelCheckpoint),
+		}
+		// By this owner, the number in the labels counts.
+		if owner := metav1.GetControllerOf(&m); owner != nil && owner.Kind == "Task" && string(owner.UID) == m.Labels[clewv1alpha1.LabelTaskUID] {
+			c.OwnerReferences = []metav1.OwnerReference{{Kind: owner.Kind, UID: owner.UID, Controller: owner.Controller}}
+		}
+		c.Spec.Branches = nil
 		c.Status = clewv1alpha1.CheckpointStatus{Number: c.Status.Number, Conditions: c.Status.Conditions, Set: c.Status.Set}
 	}
 	return object, nil
+}
+
+// only returns the labels with these keys, in a map of their own.
+func only(all map[string]string, keys ...string) map[string]string {
+	found := map[string]string{}
+	for _, key := range keys {
+		if value, ok := all[key]; ok {
+			found[key] = value
+		}
+	}
+	return found
 }
 
 // Watch keeps the board up to date from the cache's informer. It returns once the

@@ -1,7 +1,9 @@
 package checkpointrequests_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
 	"github.com/clew-dev/clew/internal/server/gateway"
+	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
 func checkpoint(name string, change ...func(*clewv1alpha1.Checkpoint)) *clewv1alpha1.Checkpoint {
@@ -182,4 +185,40 @@ func TestAFloodOfRequestsIsReturnedAPartAtATime(t *testing.T) {
 	if pending = board.Pending("team", "a", nil); pending[0].Name != "early" {
 		t.Errorf("the oldest is %v", pending[0])
 	}
+}
+
+// TestACheckpointTakesLittleMemoryWhateverItSays: whoever may create Checkpoints has them in every server.
+func TestACheckpointTakesLittleMemoryWhateverItSays(t *testing.T) {
+	options, err := checkpointrequests.CacheOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, by := range options.ByObject {
+		if _, ok := kind.(*clewv1alpha1.Checkpoint); !ok {
+			continue
+		}
+		hostile := checkpoint("c", func(c *clewv1alpha1.Checkpoint) {
+			c.ObjectMeta = builders.Hostile("c")
+			c.OwnerReferences = append(c.OwnerReferences, builders.HostileOwner())
+			c.Labels[clewv1alpha1.LabelTaskUID], c.Labels[clewv1alpha1.LabelCheckpoint] = "uid-1", "7"
+			c.Spec.Branches = []clewv1alpha1.CheckpointBranch{{Name: strings.Repeat("x", 100<<10)}}
+		})
+		kept, err := by.Transform(hostile.DeepCopy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err := json.Marshal(kept); err != nil || len(text) > 2<<10 {
+			t.Errorf("a server keeps %d bytes of a Checkpoint, %v", len(text), err)
+		}
+		slim := kept.(*clewv1alpha1.Checkpoint)
+		if room := cap(slim.Finalizers) + cap(slim.OwnerReferences); room > 1 {
+			t.Errorf("a server keeps room for %d finalizers and owners of a Checkpoint", room)
+		}
+		board := checkpointrequests.New()
+		if board.Set(slim); len(board.Pending("team", "a", nil)) > 0 {
+			t.Error("a Checkpoint of a record is taken for a request")
+		}
+		return
+	}
+	t.Fatal("nothing is said of Checkpoints")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/gitstoreapi"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/quote"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
@@ -174,9 +175,12 @@ func patchReply(found gitstoreapi.Diff, from, to moment, of string) reply {
 	patch, leftOut := patchOf(found.Files)
 	more := sums.Files - int64(len(found.Files)) + int64(max(len(leftOut)-maxLeftOut, 0))
 	data["patch"], data["more"] = patch, len(leftOut) > 0 || more > 0
-	text := fmt.Sprintf("From %s to %s%s, %s changed, +%d -%d lines:\n\n%s", from.name, to.name, where, counted(sums.Files, "file"), sums.LinesAdded, sums.LinesRemoved, patch)
+	text := fmt.Sprintf("From %s to %s%s, %s changed, +%d -%d lines.", from.name, to.name, where, counted(sums.Files, "file"), sums.LinesAdded, sums.LinesRemoved)
+	if patch != "" {
+		text += " " + quote.Notice + "\n\n" + quote.Lines(patch) + "\n"
+	}
 	if len(leftOut) > 0 || more > 0 {
-		text += "\n[Left out, since the patch would be too long: " + strings.Join(leftOut[:min(len(leftOut), maxLeftOut)], ", ")
+		text += "\n[Left out, since the patch would be too long: " + quote.Line(strings.Join(leftOut[:min(len(leftOut), maxLeftOut)], ", "))
 		if more > 0 {
 			text += fmt.Sprintf(" and %s more", counted(more, "file"))
 		}
@@ -185,18 +189,23 @@ func patchReply(found gitstoreapi.Diff, from, to moment, of string) reply {
 	return reply{text: text, data: data}
 }
 
-// patchOf joins the patches of files as long as they fit, and returns the paths of the others.
+// patchOf joins the patches of files as long as they fit when they are quoted, and returns the paths of the
+// others.
 func patchOf(files []gitstoreapi.DiffFile) (patch string, leftOut []string) {
 	var b strings.Builder
+	size := 0
 	for _, file := range files {
-		switch {
-		case file.Cut > 0 || b.Len()+len(file.Patch) > maxPatch:
-			leftOut = append(leftOut, file.Path)
-		case len(file.Patch) == 0:
-			fmt.Fprintf(&b, "%s %s, which has no lines to show\n", file.Action, file.Path)
-		default:
-			b.Write(file.Patch)
+		text := string(file.Patch)
+		if text == "" {
+			text = fmt.Sprintf("%s %s, which has no lines to show\n", file.Action, quote.Line(file.Path))
 		}
+		quoted := len(quote.Lines(text)) + 1
+		if file.Cut > 0 || size+quoted > maxPatch {
+			leftOut = append(leftOut, file.Path)
+			continue
+		}
+		b.WriteString(text)
+		size += quoted
 	}
 	return strings.ToValidUTF8(b.String(), "\uFFFD"), leftOut
 }

@@ -4,15 +4,13 @@
 // It promises that an agent learns of tasks that name its own task as their parent, and of no others:
 // neither those of a former supervisor of the same name, nor what they did. What it reads of the
 // conversation of one is what stands, and nothing that a rewind has taken back. Answers are for models:
-// they are short, are cut where there is much, and say so.
+// they are short, are cut where there is much, and say so. What an answer costs is bounded, however many
+// tasks name one parent, and however often they change.
 package family
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -54,12 +52,6 @@ type Family struct {
 	firstborn broadcast.Change
 	// synced reports whether all tasks that there were at the start are known; nil before Watch.
 	synced func() bool
-}
-
-// children are the tasks that name one parent.
-type children struct {
-	byUID   map[types.UID]*v1alpha1.Task
-	changed broadcast.Change
 }
 
 // New returns a Family that knows no tasks yet.
@@ -112,87 +104,6 @@ func (f *Family) Known(synced func() bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.synced = synced
-}
-
-func (f *Family) set(object any) {
-	if t, ok := object.(*v1alpha1.Task); ok {
-		f.Set(t)
-	}
-}
-
-func (f *Family) remove(object any) {
-	if unknown, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
-		object = unknown.Obj
-	}
-	if t, ok := object.(*v1alpha1.Task); ok {
-		f.Remove(t)
-	}
-}
-
-// parentOf returns the name of a task's parent, which never changes; false if it has none.
-func parentOf(t *v1alpha1.Task) (types.NamespacedName, bool) {
-	if t.Spec.ParentRef == nil {
-		return types.NamespacedName{}, false
-	}
-	return types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.ParentRef.Name}, true
-}
-
-// Set records the current state of a Task, which must not be changed any more.
-func (f *Family) Set(t *v1alpha1.Task) {
-	parent, ok := parentOf(t)
-	if !ok {
-		return
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.byParent[parent]
-	if c == nil {
-		c = &children{byUID: map[types.UID]*v1alpha1.Task{}}
-		f.byParent[parent] = c
-		f.firstborn.Announce()
-	}
-	c.byUID[t.UID] = t
-	c.changed.Announce()
-}
-
-// Remove forgets a Task that was deleted.
-func (f *Family) Remove(t *v1alpha1.Task) {
-	parent, _ := parentOf(t)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c := f.byParent[parent]
-	if c == nil {
-		return
-	}
-	delete(c.byUID, t.UID)
-	if len(c.byUID) == 0 {
-		delete(f.byParent, parent)
-	}
-	c.changed.Announce()
-}
-
-// of returns the tasks of a supervisor, and a channel that is closed when they may have changed.
-func (f *Family) of(supervisor history.Task) (of tasks, changed <-chan struct{}, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.synced == nil || !f.synced() {
-		return of, nil, refuse("Clew's server has just started, and does not know your tasks yet: call the tool again in some seconds.")
-	}
-	c := f.byParent[types.NamespacedName{Namespace: supervisor.Namespace, Name: supervisor.Name}]
-	if c == nil {
-		return tasksOf(supervisor.Name, nil), f.firstborn.Next(), nil
-	}
-	var all []*v1alpha1.Task
-	for _, t := range c.byUID {
-		// One that has no parent yet waits to become a child of this one.
-		if p := t.Status.Parent; p == nil || p.UID == supervisor.UID {
-			all = append(all, t)
-		}
-	}
-	slices.SortFunc(all, func(a, b *v1alpha1.Task) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
-	return tasksOf(supervisor.Name, all), c.changed.Next(), nil
 }
 
 // Answer answers a call of a tool that changes nothing.

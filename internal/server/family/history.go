@@ -10,6 +10,7 @@ import (
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/quote"
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
@@ -18,8 +19,8 @@ const (
 	defaultMessages, mostMessages = 10, 50
 	// maxMessages bounds their texts, in bytes: each gets its part of it.
 	maxMessages = 40 << 10
-	// maxQuery bounds the words of a search, in bytes.
-	maxQuery = 1024
+	// maxQuery bounds the words of a search, in bytes, and maxTool the name of a tool that was called.
+	maxQuery, maxTool = 1024, 100
 )
 
 // message is a message of a conversation for programs.
@@ -71,7 +72,7 @@ func (f *Family) newest(ctx context.Context, query history.ConversationQuery, na
 		m.Text = clip.Marked(m.Text, each)
 		messages = append(messages, m)
 	}
-	text := fmt.Sprintf("The newest messages of %s, of %d in all:\n\n%s", name, messages[len(messages)-1].Position, texts(messages))
+	text := fmt.Sprintf("The newest messages of %s, of %d in all. %s\n\n%s", name, messages[len(messages)-1].Position, quote.Notice, texts(messages))
 	more := messages[0].Position > 1
 	if more {
 		text += "\n\nThere are older ones: raise limit, or name words of them in query."
@@ -104,15 +105,16 @@ func cutAs(text string, rest *conversation.Pieces) string {
 	return text + "…"
 }
 
-// texts formats messages for a model.
+// texts formats messages for a model, which share what an answer may be long.
 func texts(messages []message) string {
 	parts := make([]string, 0, len(messages))
 	for _, m := range messages {
 		who := m.Role
 		if m.Tool != "" {
-			who += ", call of " + m.Tool
+			who += ", call of " + clip.Marked(quote.Line(m.Tool), maxTool)
 		}
-		parts = append(parts, fmt.Sprintf("message %d, %s, %s:\n%s", m.Position, m.Time.Format(time.RFC3339), who, m.Text))
+		parts = append(parts, fmt.Sprintf("message %d, %s, %s:\n%s", m.Position, m.Time.Format(time.RFC3339), who,
+			clip.Marked(quote.Lines(m.Text), maxMessages/len(messages))))
 	}
 	return strings.Join(parts, "\n\n")
 }
@@ -131,7 +133,7 @@ func (f *Family) search(ctx context.Context, query history.SearchQuery, name str
 	for _, hit := range page.Hits {
 		messages = append(messages, message{Position: hit.Position, Time: hit.Time, Role: hit.Role, Tool: hit.Tool, Text: marks.Replace(hit.Snippet)})
 	}
-	text := texts(messages)
+	text := fmt.Sprintf("Messages of %s. %s\n\n%s", name, quote.Notice, texts(messages))
 	switch {
 	case len(messages) == 0:
 		text = fmt.Sprintf("No message of %s's conversation has these words. Messages of the last seconds may not be found yet; try fewer or other words, or leave query out for the newest messages.", name)

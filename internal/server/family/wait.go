@@ -15,9 +15,13 @@ import (
 	"github.com/clew-dev/clew/internal/toolcall"
 )
 
-// settling is how long a wait looks for tasks that it does not find: one that was just made may not be
-// known yet.
-const settling = time.Second
+const (
+	// settling is how long a wait looks for tasks that it does not find: one that was just made may not be
+	// known yet.
+	settling = time.Second
+	// lookEvery is how often a wait looks, at most: tasks may change at any rate.
+	lookEvery = 250 * time.Millisecond
+)
 
 // wait returns once tasks have stopped, all of them or any, or says how they stand when ctx ends.
 func (f *Family) wait(ctx context.Context, supervisor history.Task, in toolcall.WaitInput) (reply, error) {
@@ -29,22 +33,53 @@ func (f *Family) wait(ctx context.Context, supervisor history.Task, in toolcall.
 		return reply{}, err
 	}
 	for {
-		of, changed, err := f.of(supervisor)
+		looked := time.Now()
+		found, changed, err := f.awaitedOf(supervisor, wanted)
 		if err != nil {
 			return reply{}, err
 		}
-		if len(wanted) == 0 {
-			return of.nothingToWaitFor(), nil
+		if isOver(found, in.Any) || !awaitChange(ctx, changed, looked) {
+			break
 		}
-		found := of.follow(wanted)
-		if len(found.unfinished) == 0 || in.Any && len(found.stopped) > 0 {
-			return found.ended(of), nil
+	}
+	of, _, err := f.of(supervisor)
+	if err != nil {
+		return reply{}, err
+	}
+	switch found := of.follow(wanted); {
+	case len(wanted) == 0:
+		return of.nothingToWaitFor(), nil
+	case len(found.unfinished) == 0 || in.Any && len(found.stopped) > 0:
+		return found.ended(of), nil
+	default:
+		return found.unended(of, in), nil
+	}
+}
+
+// isOver reports whether a wait for tasks is over, all of them or any. A task that is gone is nil.
+func isOver(found []*v1alpha1.Task, anyOf bool) bool {
+	stopped := 0
+	for _, t := range found {
+		if t == nil || stateOf(t).stopped() {
+			stopped++
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return found.unended(of, in), nil
-		}
+	}
+	return stopped == len(found) || anyOf && stopped > 0
+}
+
+// awaitChange waits until tasks may have changed and it is time to look at them again, and reports whether
+// it is before ctx ends.
+func awaitChange(ctx context.Context, changed <-chan struct{}, looked time.Time) bool {
+	select {
+	case <-changed:
+	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-time.After(time.Until(looked.Add(lookEvery))):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -53,17 +88,13 @@ func (f *Family) settle(ctx context.Context, supervisor history.Task, names []st
 	ctx, cancel := context.WithTimeout(ctx, settling)
 	defer cancel()
 	for {
+		looked := time.Now()
 		of, changed, err := f.of(supervisor)
 		if err != nil {
 			return nil, err
 		}
 		wanted, err := of.wanted(names)
-		if err == nil && len(wanted) > 0 {
-			return wanted, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
+		if err == nil && len(wanted) > 0 || !awaitChange(ctx, changed, looked) {
 			return wanted, err
 		}
 	}

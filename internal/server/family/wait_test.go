@@ -2,6 +2,7 @@ package family
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,7 @@ func TestAWaitIsAlsoForWhatWasJustMade(t *testing.T) {
 				answered := w.waiting(t, in)
 				synctest.Wait()
 				w.Set(child("lead-a", works))
+				time.Sleep(lookEvery)
 				synctest.Wait()
 				w.Set(child("lead-a", completes))
 				w.tells(<-answered, "It has stopped:\na: Completed")
@@ -137,6 +139,49 @@ func TestAWaitThatIsNotOverSaysForWhomAndToCallAgain(t *testing.T) {
 		w.Set(child("lead-a", works))
 		w.tells(<-w.waiting(t, toolcall.WaitInput{Any: true}), "2 tasks have not stopped yet:", `Call task_wait again to go on waiting, with tasks ["a","b"] and any`)
 	})
+}
+
+// Anybody who may patch the supervisor can apply any number of Tasks that name it, and change them as often.
+func TestAWaitLooksSeldomHoweverManyNameTheParentAndChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		looks := 0
+		w := newWorld(t, child("lead-a", works))
+		w.Known(func() bool { looks++; return true })
+		stranger := func(n int) *v1alpha1.Task {
+			return child(fmt.Sprintf("stranger-%05d", n), func(t *v1alpha1.Task) { t.Status.Parent = nil })
+		}
+		for n := range 10_000 {
+			w.Set(stranger(n))
+		}
+		answered := w.waiting(t, toolcall.WaitInput{Tasks: []string{"a"}})
+		for n := range 200 {
+			time.Sleep(10 * time.Millisecond)
+			w.Set(stranger(n))
+		}
+		synctest.Wait()
+		w.g.Expect(looks).To(gomega.BeNumerically("<=", 2+int(2*time.Second/lookEvery)))
+		w.Set(child("lead-a", completes))
+		w.tells(<-answered, "It has stopped:\na: Completed\nOf all your tasks: 1000 waiting, 1 completed.")
+	})
+}
+
+// A task whose state changes is found at its new place, and nowhere else.
+func TestATaskThatBecomesAChildIsKnownOnce(t *testing.T) {
+	w := newWorld(t)
+	for _, parent := range []*v1alpha1.ParentStatus{nil, {Name: "lead", UID: "uid-of-lead"}, nil, {Name: "lead", UID: "former"}} {
+		task := child("lead-a", works, func(t *v1alpha1.Task) { t.Status.Parent = parent })
+		w.Set(task)
+		w.Set(task)
+		of, _, err := w.of(lead())
+		w.g.Expect(err).NotTo(gomega.HaveOccurred())
+		if parent != nil && parent.UID == "former" {
+			w.g.Expect(of.all).To(gomega.BeEmpty())
+		} else {
+			w.g.Expect(of.all).To(gomega.HaveExactElements(task))
+		}
+	}
+	w.Remove(child("lead-a"))
+	w.g.Expect(w.byParent).To(gomega.BeEmpty())
 }
 
 func TestAWaitEndsWithATaskThatIsDeleted(t *testing.T) {

@@ -44,6 +44,7 @@ type archive struct {
 	integrity map[int64]history.Integrity
 	branches  map[int64]string // of checkpoints that are not on main
 	turns     map[int64]int64  // messages of the turns that had begun when checkpoints were taken
+	makers    map[string]*history.MadeBy
 	// Errors to return.
 	export, claim, remove, record error
 	// removing is the task that is deleted although remove is set.
@@ -83,6 +84,10 @@ func (s *archive) Tasks(_ context.Context, query history.TaskQuery) (history.Tas
 		page.Tasks = append(page.Tasks, task)
 	}
 	return page, nil
+}
+
+func (s *archive) MadeBy(_ context.Context, task history.Key) (*history.MadeBy, error) {
+	return s.makers[task.UID], nil
 }
 
 func (s *archive) SnapshotsAfter(_ context.Context, uid string, after int64, limit int) ([]history.Snapshot, error) {

@@ -44,6 +44,9 @@ func (a *api) conversation(w http.ResponseWriter, c *call) error {
 	if err != nil {
 		return err
 	}
+	if err := a.hideOutcomes(c, page.Entries); err != nil {
+		return err
+	}
 	list := newListWriter(w, "ConversationList")
 	for i, e := range page.Entries {
 		if full {
@@ -88,7 +91,7 @@ func conversationQuery(c *call) (query history.ConversationQuery, err error) {
 	query = history.ConversationQuery{
 		After:     int64(after),
 		Namespace: access.Namespace, Name: access.Name, UID: values.Get("uid"), Branch: values.Get("branch"),
-		Limit: min(limit, maxLimit), Last: min(tail, maxLimit),
+		Limit: min(limit, maxLimit), Last: min(tail, maxLimit), WithEffects: true,
 	}
 	if token := values.Get("continue"); token != "" {
 		from, err := decodeCursor(token, kindConversation)
@@ -163,7 +166,7 @@ func entryOf(e history.Entry) historyv1alpha1.ConversationEntry {
 	entry := historyv1alpha1.ConversationEntry{
 		Position: e.Position, Time: metav1.NewMicroTime(e.Time), Branch: e.Branch, Attempt: e.Attempt,
 		Role: string(e.Message.Role), Text: e.Message.Text, TextBytes: whole(e.Message.TextPieces),
-		Raw: e.Message.Raw, RawBytes: whole(e.Message.RawPieces),
+		Raw: e.Message.Raw, RawBytes: whole(e.Message.RawPieces), Effects: effectsOf(e.Effects),
 	}
 	if c := e.Message.ToolCall; c != nil {
 		entry.ToolCall = &historyv1alpha1.ToolCall{ID: c.ID, Name: c.Name, Input: c.Input, InputBytes: whole(c.InputPieces)}

@@ -207,6 +207,11 @@ func (a *api) taskHistory(c *call) (any, error) {
 		return nil, err
 	}
 	found := taskHistoryOf(task)
+	by, err := a.Archive.MadeBy(c.Context(), task.Key())
+	if err != nil {
+		return nil, err
+	}
+	found.MadeBy = madeByOf(by)
 	return &found, nil
 }
 

@@ -60,6 +60,7 @@ type Store interface {
 type Archive interface {
 	Search(ctx context.Context, query history.SearchQuery) (history.SearchPage, error)
 	Tasks(ctx context.Context, query history.TaskQuery) (history.TaskPage, error)
+	MadeBy(ctx context.Context, task history.Key) (*history.MadeBy, error)
 	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	SnapshotsAfter(ctx context.Context, taskUID string, afterOrdinal int64, limit int) ([]history.Snapshot, error)
 	rewindtarget.Store

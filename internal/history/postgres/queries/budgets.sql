@@ -1,17 +1,19 @@
 -- name: Spend :exec
 -- Adds what a task has spent to the sums of the month and, unless that is empty, of its contract. Their
--- rows are locked until the transaction ends, in this order for everybody.
+-- rows are locked until the transaction ends, in this order for everybody. A cost may be negative: it takes
+-- back what the task itself has added to that sum.
 INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
-SELECT @namespace::text, k.scope, k.name, @input_tokens::bigint, @output_tokens::bigint, @cost_micro_usd::bigint, @tool_calls::bigint, @checkpoints::bigint
-FROM (SELECT 'contract' AS scope, @contract::text AS name WHERE @contract::text <> ''
-    UNION ALL SELECT 'month', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')) k
+SELECT @namespace::text, k.scope, k.name, @input_tokens::bigint, @output_tokens::bigint, greatest(k.cost, 0), @tool_calls::bigint, @checkpoints::bigint
+FROM (SELECT 'contract' AS scope, @contract::text AS name, @contract_cost::bigint AS cost WHERE @contract::text <> ''
+    UNION ALL SELECT 'month', @month::text, @month_cost::bigint) k
 ORDER BY k.scope
 ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
-    spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, 2305843009213693952),
-    spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, 2305843009213693952),
-    spent_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, 0), 2305843009213693952),
-    spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, 2305843009213693952),
-    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, 2305843009213693952);
+    spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, @most::bigint),
+    spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, @most::bigint),
+    spent_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd
+        + CASE excluded.scope WHEN 'contract' THEN @contract_cost::bigint ELSE @month_cost::bigint END, 0), @most::bigint),
+    spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, @most::bigint),
+    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, @most::bigint);
 
 -- name: SpentOf :one
 SELECT namespace, contract, last_sequence, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, checkpoint_count
@@ -33,7 +35,8 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), input_tok
 DELETE FROM budgets WHERE namespace = @namespace AND scope = 'task' AND name = @uid;
 
 -- name: SetTaskContract :exec
-UPDATE tasks SET contract = @contract WHERE uid = @uid;
+-- To the sum of another contract the task has added nothing yet.
+UPDATE tasks SET contract = @contract, contract_cost_micro_usd = 0 WHERE uid = @uid;
 
 -- name: JoinBudgets :exec
 -- The sums of a key that is given up are added to those of the one that takes its place.
@@ -44,11 +47,11 @@ SELECT @key::text, scope, name, input_tokens, output_tokens, cost_micro_usd, too
     spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints
 FROM moved
 ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
-    spent_input_tokens = budgets.spent_input_tokens + excluded.spent_input_tokens,
-    spent_output_tokens = budgets.spent_output_tokens + excluded.spent_output_tokens,
-    spent_cost_micro_usd = budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd,
-    spent_tool_calls = budgets.spent_tool_calls + excluded.spent_tool_calls,
-    spent_checkpoints = budgets.spent_checkpoints + excluded.spent_checkpoints;
+    spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, @most::bigint),
+    spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, @most::bigint),
+    spent_cost_micro_usd = least(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, @most::bigint),
+    spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, @most::bigint),
+    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, @most::bigint);
 
 -- name: ForgetBudgets :execrows
 -- Those of tasks and contracts without a history, and of months long ago. A task whose budget was set has

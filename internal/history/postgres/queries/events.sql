@@ -35,6 +35,12 @@ FROM stored;
 -- name: EventsKnown :many
 SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);
 
+-- name: DeleteToldCalls :exec
+-- What an agent's daemon has told of calls gives way to what the manager tells of them: whoever has a
+-- daemon's token can tell anything.
+DELETE FROM events
+WHERE id = ANY (@ids::text[]) AND task_uid = @task_uid AND namespace = @namespace AND reason = 'ToolCalled' AND actor = 'agent';
+
 -- name: NoteTransitions :exec
 -- Counts transitions from the first one that follows what is recorded: transitions that
 -- an older copy of this store lacks must not be hidden by later ones. Nothing is noted of a

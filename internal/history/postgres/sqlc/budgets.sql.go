@@ -90,28 +90,29 @@ func (q *Queries) ForgetBudgets(ctx context.Context) (int64, error) {
 }
 
 const joinBudgets = `-- name: JoinBudgets :exec
-WITH moved AS (DELETE FROM budgets WHERE budgets.namespace = $2::text RETURNING namespace, scope, name, updated_at, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
+WITH moved AS (DELETE FROM budgets WHERE budgets.namespace = $3::text RETURNING namespace, scope, name, updated_at, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
 INSERT INTO budgets (namespace, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
     spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
 SELECT $1::text, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
     spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints
 FROM moved
 ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
-    spent_input_tokens = budgets.spent_input_tokens + excluded.spent_input_tokens,
-    spent_output_tokens = budgets.spent_output_tokens + excluded.spent_output_tokens,
-    spent_cost_micro_usd = budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd,
-    spent_tool_calls = budgets.spent_tool_calls + excluded.spent_tool_calls,
-    spent_checkpoints = budgets.spent_checkpoints + excluded.spent_checkpoints
+    spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, $2::bigint),
+    spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, $2::bigint),
+    spent_cost_micro_usd = least(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, $2::bigint),
+    spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, $2::bigint),
+    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, $2::bigint)
 `
 
 type JoinBudgetsParams struct {
 	Key       string
+	Most      int64
 	FormerKey string
 }
 
 // The sums of a key that is given up are added to those of the one that takes its place.
 func (q *Queries) JoinBudgets(ctx context.Context, arg JoinBudgetsParams) error {
-	_, err := q.db.Exec(ctx, joinBudgets, arg.Key, arg.FormerKey)
+	_, err := q.db.Exec(ctx, joinBudgets, arg.Key, arg.Most, arg.FormerKey)
 	return err
 }
 
@@ -148,7 +149,7 @@ func (q *Queries) SetBudget(ctx context.Context, arg SetBudgetParams) error {
 }
 
 const setTaskContract = `-- name: SetTaskContract :exec
-UPDATE tasks SET contract = $1 WHERE uid = $2
+UPDATE tasks SET contract = $1, contract_cost_micro_usd = 0 WHERE uid = $2
 `
 
 type SetTaskContractParams struct {
@@ -156,6 +157,7 @@ type SetTaskContractParams struct {
 	Uid      string
 }
 
+// To the sum of another contract the task has added nothing yet.
 func (q *Queries) SetTaskContract(ctx context.Context, arg SetTaskContractParams) error {
 	_, err := q.db.Exec(ctx, setTaskContract, arg.Contract, arg.Uid)
 	return err
@@ -163,39 +165,47 @@ func (q *Queries) SetTaskContract(ctx context.Context, arg SetTaskContractParams
 
 const spend = `-- name: Spend :exec
 INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
-SELECT $1::text, k.scope, k.name, $2::bigint, $3::bigint, $4::bigint, $5::bigint, $6::bigint
-FROM (SELECT 'contract' AS scope, $7::text AS name WHERE $7::text <> ''
-    UNION ALL SELECT 'month', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')) k
+SELECT $1::text, k.scope, k.name, $2::bigint, $3::bigint, greatest(k.cost, 0), $4::bigint, $5::bigint
+FROM (SELECT 'contract' AS scope, $6::text AS name, $7::bigint AS cost WHERE $6::text <> ''
+    UNION ALL SELECT 'month', $8::text, $9::bigint) k
 ORDER BY k.scope
 ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
-    spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, 2305843009213693952),
-    spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, 2305843009213693952),
-    spent_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, 0), 2305843009213693952),
-    spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, 2305843009213693952),
-    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, 2305843009213693952)
+    spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, $10::bigint),
+    spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, $10::bigint),
+    spent_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd
+        + CASE excluded.scope WHEN 'contract' THEN $7::bigint ELSE $9::bigint END, 0), $10::bigint),
+    spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, $10::bigint),
+    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, $10::bigint)
 `
 
 type SpendParams struct {
 	Namespace    string
 	InputTokens  int64
 	OutputTokens int64
-	CostMicroUsd int64
 	ToolCalls    int64
 	Checkpoints  int64
 	Contract     string
+	ContractCost int64
+	Month        string
+	MonthCost    int64
+	Most         int64
 }
 
 // Adds what a task has spent to the sums of the month and, unless that is empty, of its contract. Their
-// rows are locked until the transaction ends, in this order for everybody.
+// rows are locked until the transaction ends, in this order for everybody. A cost may be negative: it takes
+// back what the task itself has added to that sum.
 func (q *Queries) Spend(ctx context.Context, arg SpendParams) error {
 	_, err := q.db.Exec(ctx, spend,
 		arg.Namespace,
 		arg.InputTokens,
 		arg.OutputTokens,
-		arg.CostMicroUsd,
 		arg.ToolCalls,
 		arg.Checkpoints,
 		arg.Contract,
+		arg.ContractCost,
+		arg.Month,
+		arg.MonthCost,
+		arg.Most,
 	)
 	return err
 }

@@ -129,6 +129,24 @@ func (q *Queries) ContractTimeline(ctx context.Context, arg ContractTimelinePara
 	return items, nil
 }
 
+const deleteToldCalls = `-- name: DeleteToldCalls :exec
+DELETE FROM events
+WHERE id = ANY ($1::text[]) AND task_uid = $2 AND namespace = $3 AND reason = 'ToolCalled' AND actor = 'agent'
+`
+
+type DeleteToldCallsParams struct {
+	Ids       []string
+	TaskUid   string
+	Namespace string
+}
+
+// What an agent's daemon has told of calls gives way to what the manager tells of them: whoever has a
+// daemon's token can tell anything.
+func (q *Queries) DeleteToldCalls(ctx context.Context, arg DeleteToldCallsParams) error {
+	_, err := q.db.Exec(ctx, deleteToldCalls, arg.Ids, arg.TaskUid, arg.Namespace)
+	return err
+}
+
 const deleteTransitions = `-- name: DeleteTransitions :exec
 DELETE FROM recorded_transitions r WHERE r.task_uid = $1
     AND NOT EXISTS (SELECT FROM events e WHERE e.task_uid = $1 AND e.namespace <> $2)

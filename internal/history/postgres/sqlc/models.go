@@ -66,6 +66,17 @@ type Budget struct {
 	SpentCheckpoints  int64
 }
 
+type CallEffect struct {
+	BranchID   int64
+	Position   int64
+	Ordinal    int64
+	Checkpoint int64
+	Tool       string
+	TaskUid    string
+	TaskName   string
+	Phase      string
+}
+
 type Checkpoint struct {
 	Time            time.Time
 	BranchID        int64
@@ -330,48 +341,52 @@ type SweepPiece struct {
 }
 
 type Task struct {
-	Uid               string
-	Namespace         string
-	Name              string
-	Attempt           int64
-	LastSequence      int64
-	ActiveBranch      int64
-	CheckpointCount   int64
-	LatestCheckpoint  int64
-	CreatedAt         time.Time
-	UpdatedAt         time.Time
-	ID                int32
-	Tools             []string
-	Models            []byte
-	SnapshotEvery     int64
-	SnapshotCount     int64
-	Stale             bool
-	ProblemReason     string
-	ProblemMessage    string
-	AgentEnd          []byte
-	ActiveAt          pgtype.Timestamptz
-	StoredBytes       int64
-	LeftOutRecords    int64
-	LeftOutBytes      int64
-	LimitSince        pgtype.Timestamptz
-	LimitNoted        pgtype.Timestamptz
-	LimitMessage      string
-	LastRecordID      int64
-	LostRecords       int64
-	GoneSince         pgtype.Timestamptz
-	DeletionSince     pgtype.Timestamptz
-	CodeDeletionSince pgtype.Timestamptz
-	StoredAttempt     int64
-	AgentAttempt      int64
-	AgentSince        pgtype.Timestamptz
-	ProblemAt         pgtype.Timestamptz
-	SpentInputTokens  int64
-	SpentOutputTokens int64
-	SpentCostMicroUsd int64
-	SpentToolCalls    int64
-	Contract          string
-	Requests          []byte
-	Holds             []byte
+	Uid                  string
+	Namespace            string
+	Name                 string
+	Attempt              int64
+	LastSequence         int64
+	ActiveBranch         int64
+	CheckpointCount      int64
+	LatestCheckpoint     int64
+	CreatedAt            time.Time
+	UpdatedAt            time.Time
+	ID                   int32
+	Tools                []string
+	Models               []byte
+	SnapshotEvery        int64
+	SnapshotCount        int64
+	Stale                bool
+	ProblemReason        string
+	ProblemMessage       string
+	AgentEnd             []byte
+	ActiveAt             pgtype.Timestamptz
+	StoredBytes          int64
+	LeftOutRecords       int64
+	LeftOutBytes         int64
+	LimitSince           pgtype.Timestamptz
+	LimitNoted           pgtype.Timestamptz
+	LimitMessage         string
+	LastRecordID         int64
+	LostRecords          int64
+	GoneSince            pgtype.Timestamptz
+	DeletionSince        pgtype.Timestamptz
+	CodeDeletionSince    pgtype.Timestamptz
+	StoredAttempt        int64
+	AgentAttempt         int64
+	AgentSince           pgtype.Timestamptz
+	ProblemAt            pgtype.Timestamptz
+	SpentInputTokens     int64
+	SpentOutputTokens    int64
+	SpentCostMicroUsd    int64
+	SpentToolCalls       int64
+	Contract             string
+	Requests             []byte
+	Holds                []byte
+	ContractCostMicroUsd int64
+	SpentMonth           string
+	MonthCostMicroUsd    int64
+	WorkedAt             pgtype.Timestamptz
 }
 
 type TaskSpec struct {

@@ -156,7 +156,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, holds FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, holds, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Keeps others from writing to the task until the transaction ends. Its branch must be
@@ -208,12 +208,16 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.Contract,
 		&i.Requests,
 		&i.Holds,
+		&i.ContractCostMicroUsd,
+		&i.SpentMonth,
+		&i.MonthCostMicroUsd,
+		&i.WorkedAt,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, holds FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, holds, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Keeps others from writing to the task and from forking it.
@@ -263,6 +267,10 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.Contract,
 		&i.Requests,
 		&i.Holds,
+		&i.ContractCostMicroUsd,
+		&i.SpentMonth,
+		&i.MonthCostMicroUsd,
+		&i.WorkedAt,
 	)
 	return i, err
 }
@@ -412,38 +420,43 @@ UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
     checkpoint_count = $3, latest_checkpoint = $4,
     snapshot_every = $5, snapshot_count = $6, updated_at = now(), stale = true,
-    tools = $7, models = $8, stored_bytes = $9, agent_end = $10, active_at = $11, requests = $12, holds = $13,
-    last_record_id = $14, lost_records = $15,
-    spent_input_tokens = $16, spent_output_tokens = $17,
-    spent_cost_micro_usd = $18, spent_tool_calls = $19,
-    stored_attempt = $20, agent_attempt = $21, agent_since = $22
-WHERE uid = $23
+    tools = $7, models = $8, stored_bytes = $9, agent_end = $10, active_at = $11, worked_at = $12, requests = $13, holds = $14,
+    last_record_id = $15, lost_records = $16,
+    spent_input_tokens = $17, spent_output_tokens = $18,
+    spent_cost_micro_usd = $19, spent_tool_calls = $20,
+    contract_cost_micro_usd = $21, spent_month = $22, month_cost_micro_usd = $23,
+    stored_attempt = $24, agent_attempt = $25, agent_since = $26
+WHERE uid = $27
 `
 
 type SetTaskHeadParams struct {
-	Attempt           int64
-	LastSequence      int64
-	CheckpointCount   int64
-	LatestCheckpoint  int64
-	SnapshotEvery     int64
-	SnapshotCount     int64
-	Tools             []string
-	Models            []byte
-	StoredBytes       int64
-	AgentEnd          []byte
-	ActiveAt          pgtype.Timestamptz
-	Requests          []byte
-	Holds             []byte
-	LastRecordID      int64
-	LostRecords       int64
-	SpentInputTokens  int64
-	SpentOutputTokens int64
-	SpentCostMicroUsd int64
-	SpentToolCalls    int64
-	StoredAttempt     int64
-	AgentAttempt      int64
-	AgentSince        pgtype.Timestamptz
-	Uid               string
+	Attempt              int64
+	LastSequence         int64
+	CheckpointCount      int64
+	LatestCheckpoint     int64
+	SnapshotEvery        int64
+	SnapshotCount        int64
+	Tools                []string
+	Models               []byte
+	StoredBytes          int64
+	AgentEnd             []byte
+	ActiveAt             pgtype.Timestamptz
+	WorkedAt             pgtype.Timestamptz
+	Requests             []byte
+	Holds                []byte
+	LastRecordID         int64
+	LostRecords          int64
+	SpentInputTokens     int64
+	SpentOutputTokens    int64
+	SpentCostMicroUsd    int64
+	SpentToolCalls       int64
+	ContractCostMicroUsd int64
+	SpentMonth           string
+	MonthCostMicroUsd    int64
+	StoredAttempt        int64
+	AgentAttempt         int64
+	AgentSince           pgtype.Timestamptz
+	Uid                  string
 }
 
 func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error {
@@ -459,6 +472,7 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.StoredBytes,
 		arg.AgentEnd,
 		arg.ActiveAt,
+		arg.WorkedAt,
 		arg.Requests,
 		arg.Holds,
 		arg.LastRecordID,
@@ -467,6 +481,9 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.SpentOutputTokens,
 		arg.SpentCostMicroUsd,
 		arg.SpentToolCalls,
+		arg.ContractCostMicroUsd,
+		arg.SpentMonth,
+		arg.MonthCostMicroUsd,
 		arg.StoredAttempt,
 		arg.AgentAttempt,
 		arg.AgentSince,
@@ -537,7 +554,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.stored_attempt, t.agent_attempt, t.agent_since, t.problem_at, t.spent_input_tokens, t.spent_output_tokens, t.spent_cost_micro_usd, t.spent_tool_calls, t.contract, t.requests, t.holds, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest, coalesce((SELECT r.active_seconds FROM recorded_transitions r WHERE r.task_uid = t.uid), 0)::bigint AS active_seconds
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.stored_attempt, t.agent_attempt, t.agent_since, t.problem_at, t.spent_input_tokens, t.spent_output_tokens, t.spent_cost_micro_usd, t.spent_tool_calls, t.contract, t.requests, t.holds, t.contract_cost_micro_usd, t.spent_month, t.month_cost_micro_usd, t.worked_at, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest, coalesce((SELECT r.active_seconds FROM recorded_transitions r WHERE r.task_uid = t.uid), 0)::bigint AS active_seconds
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -594,6 +611,10 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.Contract,
 		&i.Task.Requests,
 		&i.Task.Holds,
+		&i.Task.ContractCostMicroUsd,
+		&i.Task.SpentMonth,
+		&i.Task.MonthCostMicroUsd,
+		&i.Task.WorkedAt,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,
