@@ -382,11 +382,11 @@ type Task struct {
 	SpentToolCalls       int64
 	Contract             string
 	Requests             []byte
-	Holds                []byte
 	ContractCostMicroUsd int64
 	SpentMonth           string
 	MonthCostMicroUsd    int64
 	WorkedAt             pgtype.Timestamptz
+	Holds                []byte
 }
 
 type TaskSpec struct {

@@ -156,7 +156,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, holds, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at, holds FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Keeps others from writing to the task until the transaction ends. Its branch must be
@@ -207,17 +207,17 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.SpentToolCalls,
 		&i.Contract,
 		&i.Requests,
-		&i.Holds,
 		&i.ContractCostMicroUsd,
 		&i.SpentMonth,
 		&i.MonthCostMicroUsd,
 		&i.WorkedAt,
+		&i.Holds,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, holds, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at, holds FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Keeps others from writing to the task and from forking it.
@@ -266,11 +266,11 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.SpentToolCalls,
 		&i.Contract,
 		&i.Requests,
-		&i.Holds,
 		&i.ContractCostMicroUsd,
 		&i.SpentMonth,
 		&i.MonthCostMicroUsd,
 		&i.WorkedAt,
+		&i.Holds,
 	)
 	return i, err
 }
@@ -554,7 +554,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.stored_attempt, t.agent_attempt, t.agent_since, t.problem_at, t.spent_input_tokens, t.spent_output_tokens, t.spent_cost_micro_usd, t.spent_tool_calls, t.contract, t.requests, t.holds, t.contract_cost_micro_usd, t.spent_month, t.month_cost_micro_usd, t.worked_at, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest, coalesce((SELECT r.active_seconds FROM recorded_transitions r WHERE r.task_uid = t.uid), 0)::bigint AS active_seconds
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.stored_attempt, t.agent_attempt, t.agent_since, t.problem_at, t.spent_input_tokens, t.spent_output_tokens, t.spent_cost_micro_usd, t.spent_tool_calls, t.contract, t.requests, t.contract_cost_micro_usd, t.spent_month, t.month_cost_micro_usd, t.worked_at, t.holds, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest, coalesce((SELECT r.active_seconds FROM recorded_transitions r WHERE r.task_uid = t.uid), 0)::bigint AS active_seconds
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -610,11 +610,11 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.SpentToolCalls,
 		&i.Task.Contract,
 		&i.Task.Requests,
-		&i.Task.Holds,
 		&i.Task.ContractCostMicroUsd,
 		&i.Task.SpentMonth,
 		&i.Task.MonthCostMicroUsd,
 		&i.Task.WorkedAt,
+		&i.Task.Holds,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,
