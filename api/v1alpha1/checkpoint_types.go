@@ -81,11 +81,25 @@ const (
 
 // CheckpointSpec requests a checkpoint, or names one that the history has.
 // +kubebuilder:validation:XValidation:rule="!has(self.branches) || self.branches.filter(b, has(b.checkout) && b.checkout == 'NextStart').size() <= 1",message="only one branch can be checked out: set checkout of the other branches to Never"
-// +kubebuilder:validation:XValidation:rule="self.taskRef == oldSelf.taskRef && has(self.message) == has(oldSelf.message) && (!has(self.message) || self.message == oldSelf.message) && has(self.number) == has(oldSelf.number) && (!has(self.number) || self.number == oldSelf.number) && has(self.requestedBy) == has(oldSelf.requestedBy) && (!has(self.requestedBy) || self.requestedBy == oldSelf.requestedBy)",message="a Checkpoint's spec is immutable but for retention and branches: apply a new Checkpoint under another name"
+// +kubebuilder:validation:XValidation:rule="self.taskRef == oldSelf.taskRef && has(self.message) == has(oldSelf.message) && (!has(self.message) || self.message == oldSelf.message) && has(self.number) == has(oldSelf.number) && (!has(self.number) || self.number == oldSelf.number) && has(self.requestedBy) == has(oldSelf.requestedBy) && (!has(self.requestedBy) || self.requestedBy == oldSelf.requestedBy) && self.scope == oldSelf.scope && has(self.partOf) == has(oldSelf.partOf) && (!has(self.partOf) || self.partOf == oldSelf.partOf)",message="a Checkpoint's spec is immutable but for retention and branches: apply a new Checkpoint under another name"
+// +kubebuilder:validation:XValidation:rule="!has(self.scope) || self.scope != 'Contract' || !has(self.number)",message="a Checkpoint with the scope Contract takes new checkpoints: leave number out, or set scope to Task"
+// +kubebuilder:validation:XValidation:rule="!has(self.partOf) || ((!has(self.scope) || self.scope == 'Task') && !has(self.number))",message="partOf belongs to a checkpoint that is taken of one task for a set: leave number out, and set scope to Task"
 type CheckpointSpec struct {
 	// taskRef names the task.
 	// +required
 	TaskRef NameReference `json:"taskRef"`
+	// scope says of what the checkpoint is taken: of the task alone, or with Contract, for a supervisor, of
+	// it and of its children together. The supervisor and those of its children that run are then stopped
+	// between two calls of tools, or after 20 s in the middle of one, until all have their checkpoint, for
+	// 30 s at most. This Checkpoint is the supervisor's own and names the set, whose members are in
+	// status.set; they are consistent if its condition Ready is True.
+	// +optional
+	// +kubebuilder:default=Task
+	Scope CheckpointScope `json:"scope,omitempty"`
+	// partOf is the set for which the manager has requested the checkpoint. Nobody else sets it: leave it
+	// out.
+	// +optional
+	PartOf *CheckpointSetRef `json:"partOf,omitempty"`
 	// number of a checkpoint that the task's history has. The object stands for that one, and
 	// no other is taken: this is how the object of a checkpoint is made again after it was
 	// deleted.
@@ -290,6 +304,9 @@ type CheckpointStatus struct {
 	// time it was taken.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
+	// set is the state of a set of checkpoints, if the scope is Contract.
+	// +optional
+	Set *CheckpointSet `json:"set,omitempty"`
 	// commit contains the code.
 	// +optional
 	Commit string `json:"commit,omitempty"`
@@ -381,6 +398,7 @@ type CheckpointStatus struct {
 // +kubebuilder:printcolumn:name="Messages",type=integer,JSONPath=`.status.conversation.position`
 // +kubebuilder:printcolumn:name="Tool",type=string,priority=1,JSONPath=`.status.riskyTool.name`
 // +kubebuilder:printcolumn:name="Commit",type=string,priority=1,JSONPath=`.status.commit`
+// +kubebuilder:printcolumn:name="Scope",type=string,priority=1,JSONPath=`.spec.scope`
 // +kubebuilder:printcolumn:name="Retention",type=string,priority=1,JSONPath=`.spec.retention`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.spec.message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

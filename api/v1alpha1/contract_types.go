@@ -245,6 +245,15 @@ type ParentStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	StoppedBy string `json:"stoppedBy,omitempty"`
+	// followedRewind is the id of the last rewind of the parent that takes children along and that the
+	// task has seen.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	FollowedRewind string `json:"followedRewind,omitempty"`
+	// rewind is the rewind by which the task follows that one, if it does; status.rewind says what has
+	// become of it.
+	// +optional
+	Rewind *ParentRewind `json:"rewind,omitempty"`
 }
 
 // ChildrenStatus counts a supervisor's children by their state.

@@ -290,13 +290,25 @@ const (
 	// be as it was stored, which is verified once a day, and False when one was found damaged.
 	CheckpointIntact = "Intact"
 
-	ReasonTaken          = "Taken"
-	ReasonTaskStopped    = "TaskStopped"
-	ReasonRequested      = "Requested"
-	ReasonTaskNotFound   = "TaskNotFound"
-	ReasonTaskNotStarted = "TaskNotStarted"
-	ReasonVerified       = "Verified"
-	ReasonCorrupted      = "Corrupted"
+	ReasonTaken = "Taken"
+	// ReasonTakingTogether: the checkpoints of a set are being taken.
+	ReasonTakingTogether = "TakingTogether"
+	// ReasonTakenTogether: the checkpoints of a set were taken together.
+	ReasonTakenTogether = "TakenTogether"
+	// ReasonNotTakenTogether: they were not, or the Checkpoint is part of such a set and was not taken.
+	ReasonNotTakenTogether = "NotTakenTogether"
+	// ReasonNotASupervisor: a set is requested of a task that has no children.
+	ReasonNotASupervisor = "NotASupervisor"
+	// ReasonNoChildren: a set is requested of a supervisor none of whose children has run.
+	ReasonNoChildren = "NoChildren"
+	// ReasonTooManyChildren: a supervisor has more children than a set may have.
+	ReasonTooManyChildren = "TooManyChildren"
+	ReasonTaskStopped     = "TaskStopped"
+	ReasonRequested       = "Requested"
+	ReasonTaskNotFound    = "TaskNotFound"
+	ReasonTaskNotStarted  = "TaskNotStarted"
+	ReasonVerified        = "Verified"
+	ReasonCorrupted       = "Corrupted"
 )
 
 // Conditions and reasons of a ConversationSnapshot.
@@ -380,6 +392,11 @@ const (
 	EventCheckpointHealed = "CheckpointHealed"
 	// EventCheckpointNamed: somebody made an object for a checkpoint that the history has.
 	EventCheckpointNamed = "CheckpointNamed"
+	// EventTakenTogether and EventNotTakenTogether: how a set of checkpoints ended.
+	EventTakenTogether    = "TakenTogether"
+	EventNotTakenTogether = "NotTakenTogether"
+	// EventRewoundByParent: the task follows a rewind of its parent.
+	EventRewoundByParent = "RewoundByParent"
 	// EventCheckpointNotPointInTime: the agent ran while a checkpoint was taken.
 	EventCheckpointNotPointInTime = "CheckpointNotPointInTime"
 	// EventHeadNotStored: the gitstore does not get a commit of the agent's own, which a

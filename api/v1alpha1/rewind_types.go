@@ -105,6 +105,9 @@ type RewindTarget struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.to.undoOf) || !has(self.paths)",message="an undo rewinds what the rewind that it undoes has rewound: leave paths out"
 // +kubebuilder:validation:XValidation:rule="!has(self.to.commit) || self.scope == 'Code'",message="a commit holds only files: set rewind.scope to Code"
 // +kubebuilder:validation:XValidation:rule="!has(self.paths) || self.scope == 'Code'",message="paths selects files: set rewind.scope to Code, or leave paths out"
+// +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || has(self.to.checkpointRef)",message="children are rewound to a set of checkpoints: name the supervisor's Checkpoint in rewind.to.checkpointRef, or set children to Keep"
+// +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || !has(self.paths)",message="children are rewound as a whole: leave paths out, or set children to Keep"
+// +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || self.id.size() <= 56",message="children are rewound with the id parent-ID: use at most 56 characters for rewind.id"
 type Rewind struct {
 	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required
@@ -146,6 +149,13 @@ type Rewind struct {
 	// +kubebuilder:validation:MaxLength=200
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9._/-]+$') && self != 'HEAD' && !self.startsWith('-') && !self.startsWith('/') && !self.startsWith('.') && !self.endsWith('/') && !self.endsWith('.') && !self.endsWith('.lock') && !self.contains('..') && !self.contains('//') && !self.contains('/.') && !self.contains('.lock/')",message="branch must be a plain git branch name of letters, digits and . _ / -, such as before/refactoring"
 	Branch string `json:"branch,omitempty"`
+	// children says what becomes of a supervisor's children. With Rewind, to.checkpointRef names a
+	// Checkpoint with the scope Contract; once the supervisor is rewound, each child that is in its set is
+	// rewound to its own checkpoint there, by a rewind with the id parent-ID and the same scope, preserve
+	// and onDrift. Children that were made since stay as they are.
+	// +optional
+	// +kubebuilder:default=Keep
+	Children RewindChildren `json:"children,omitempty"`
 	// whenRunning says whether a running agent is stopped for the rewind, or the rewind refused.
 	// +optional
 	// +kubebuilder:default=Stop

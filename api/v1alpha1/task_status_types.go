@@ -107,6 +107,10 @@ type OperationStatus struct {
 	// checkpointPosition is the position of the conversation at toCheckpoint.
 	// +optional
 	CheckpointPosition int64 `json:"checkpointPosition,omitempty"`
+	// set is the name of the Checkpoint to whose set a supervisor's rewind takes the children along.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Set string `json:"set,omitempty"`
 	// preserved names the branch or stash that keeps the state before it.
 	// +optional
 	Preserved string `json:"preserved,omitempty"`
@@ -436,6 +440,9 @@ type TaskStatus struct {
 	// changes, and every five minutes while the agent runs.
 	// +optional
 	LastActivity *metav1.Time `json:"lastActivity,omitempty"`
+	// setRewind is the last rewind of a supervisor that takes children along.
+	// +optional
+	SetRewind *SetRewind `json:"setRewind,omitempty"`
 	// handledOperations are the resumes and rewinds that were accepted, refused or not
 	// applicable, as Resume/ID and Rewind/ID, newest last; beyond 100 the oldest are dropped
 	// that are not in the spec. None of them is carried out again.

@@ -131,7 +131,7 @@ func TestCheckpointRestore(t *testing.T) {
 	restored := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Namespace: b.namespace, Name: "worker-1"}}
 	b.get(restored)
 	want := v1alpha1.CheckpointSpec{
-		TaskRef: v1alpha1.NameReference{Name: "worker"}, Number: ptr.To[int64](1), Message: "after some work", Retention: v1alpha1.CheckpointKept,
+		TaskRef: v1alpha1.NameReference{Name: "worker"}, Number: ptr.To[int64](1), Message: "after some work", Scope: v1alpha1.CheckpointOfTask, Retention: v1alpha1.CheckpointKept,
 		RequestedBy: "admin",
 	}
 	if diff := cmp.Diff(want, restored.Spec); diff != "" {

@@ -113,6 +113,9 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint, deleted
 	if status.Number > 0 {
 		add("Number", strconv.FormatInt(status.Number, 10))
 	}
+	if part := c.Spec.PartOf; part != nil {
+		add("Part of", "the set "+part.Name)
+	}
 	if status.Time != nil {
 		add("Taken", fmt.Sprintf("%s (%s ago), %s, attempt %d", p.stamp(status.Time.Time), p.age(status.Time), status.Trigger, status.Attempt))
 	}
@@ -143,6 +146,9 @@ func (p *plugin) describeCheckpoint(w io.Writer, c *v1alpha1.Checkpoint, deleted
 		}
 	}
 	if err := table(w, nil, rows); err != nil {
+		return err
+	}
+	if err := describeSet(w, style, status.Set); err != nil {
 		return err
 	}
 	describeChanged(w, style, status)

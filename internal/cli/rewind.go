@@ -27,7 +27,7 @@ type rewind struct {
 	branch                   string
 	toMessage, back          int64
 	scope, preserve, onDrift *enumFlag
-	whenRunning              *enumFlag
+	whenRunning, children    *enumFlag                      // children is nil for an undo
 	only                     map[v1alpha1.RewindScope]*bool // --code, --conversation, --both
 	paths                    []string
 	yes                      bool
@@ -108,6 +108,9 @@ func (p *plugin) rewindCommand() *cobra.Command {
   kubectl clew rewind fix-login --to-time "2026-11-21 12:00:00"
   kubectl clew rewind fix-login --to-time 1h
 
+  # A supervisor and its children, to a set of checkpoints
+  kubectl clew rewind port --to port-evening --children rewind
+
   # In a script
   kubectl clew rewind fix-login --to 3 --branch tried/first --yes`,
 		Args:              taskAndPaths,
@@ -135,6 +138,8 @@ func (o *rewind) addFlags(cmd *cobra.Command) {
 		v1alpha1.RewindConversation: flags.Bool("conversation", false, "Only the conversation and the agent's own state; short for --scope Conversation."),
 		v1alpha1.RewindBoth:         flags.Bool("both", false, "The files, the conversation and the agent's own state; short for --scope Both."),
 	}
+	o.children = enum(cmd, "children", string(v1alpha1.ChildrenKeep), "What becomes of a supervisor's children. With Rewind, --to names a set that \"checkpoint create --contract\" has taken, and each child in it follows.",
+		string(v1alpha1.ChildrenKeep), string(v1alpha1.ChildrenRewind))
 	_ = cmd.RegisterFlagCompletionFunc("to", o.completeTargetOf)
 	_ = cmd.RegisterFlagCompletionFunc("to-commit", o.completeCommitOf)
 	o.addCommonFlags(cmd, "the task is rewound")
@@ -180,6 +185,9 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err != nil {
 		return err
 	}
+	if err := o.checkSet(task, target); err != nil {
+		return err
+	}
 	id, err := o.newID()
 	if err != nil {
 		return err
@@ -188,7 +196,11 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	if err != nil {
 		return err
 	}
-	if err := o.preview(o.previewOf(&o.dryRun, o.print), task, list, target, id, effect); err != nil {
+	w := o.previewOf(&o.dryRun, o.print)
+	if err := o.preview(w, task, list, target, id, effect); err != nil {
+		return err
+	}
+	if err := o.previewChildren(ctx, s, w, task, target, id); err != nil {
 		return err
 	}
 	if err := cmp.Or(o.driftFails(task), effect.fails(!o.dryRun.changes())); err != nil {
@@ -262,7 +274,7 @@ func (o *rewind) request(ctx context.Context, s *session, task *v1alpha1.Task, t
 	requested := map[string]any{
 		"id": id, "to": target.patch(),
 		"scope": o.scopePatch(), "preserve": o.preserve.value, "branch": orNull(o.branch), "onDrift": o.onDrift.value, "whenRunning": o.whenRunning.value,
-		"paths": o.pathsPatch(),
+		"paths": o.pathsPatch(), "children": o.childrenPatch(),
 	}
 	if o.dryRun.client {
 		return o.printUnsent(task, target, requested)

@@ -42,7 +42,7 @@ func TestRewind(t *testing.T) {
 	want := v1alpha1.Rewind{
 		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointRef: &v1alpha1.NameReference{Name: "wanderer-1"}},
 		Scope: v1alpha1.RewindCode, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail,
-		WhenRunning: v1alpha1.WhenRunningStop,
+		WhenRunning: v1alpha1.WhenRunningStop, Children: v1alpha1.ChildrenKeep,
 	}
 	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
 		t.Errorf("spec.rewind (-want +got):\n%s", diff)
@@ -96,7 +96,7 @@ func TestRewindToACommit(t *testing.T) {
 	wantParts(t, "the preview", errOut, "to          commit 012345678901\n", "the files; the agent's own state and the conversation stay as they are")
 	b.get(task)
 	want := v1alpha1.Rewind{ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{Commit: id},
-		Scope: v1alpha1.RewindCode, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningStop}
+		Scope: v1alpha1.RewindCode, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningStop, Children: v1alpha1.ChildrenKeep}
 	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
 		t.Errorf("spec.rewind (-want +got):\n%s", diff)
 	}
@@ -163,7 +163,7 @@ func TestRewindToANumberWithoutAnObject(t *testing.T) {
 	b.get(task)
 	want := v1alpha1.Rewind{
 		ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{CheckpointNumber: ptr.To[int64](2)},
-		Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningRefuse,
+		Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningRefuse, Children: v1alpha1.ChildrenKeep,
 	}
 	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
 		t.Errorf("spec.rewind (-want +got):\n%s", diff)

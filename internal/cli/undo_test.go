@@ -159,7 +159,7 @@ func TestUndo(t *testing.T) {
 	wantText(t, "query", "id=cli-abcdefgh&limit=15&preserve=Branch&undoOf=back&whenRunning=Stop", r.query())
 	b.get(task)
 	want := v1alpha1.Rewind{ID: "cli-abcdefgh", To: v1alpha1.RewindTarget{UndoOf: "back"}, Scope: v1alpha1.RewindBoth,
-		Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningStop}
+		Preserve: v1alpha1.PreserveBranch, OnDrift: v1alpha1.OnDriftFail, WhenRunning: v1alpha1.WhenRunningStop, Children: v1alpha1.ChildrenKeep}
 	if diff := cmp.Diff(want, *task.Spec.Rewind); diff != "" {
 		t.Errorf("spec.rewind (-want +got):\n%s", diff)
 	}

@@ -30,6 +30,7 @@ var scenario = []chapter{
 	{"adopt", adopts},
 	{"check out a branch", checksOut},
 	{"call a supervisor's tools", supervises},
+	{"take checkpoints together", takesTogether},
 }
 
 func checkpointName(task string, number int) string {

@@ -292,6 +292,8 @@ var (
 	seconds = regexp.MustCompile(`has run for \d+ seconds`)
 	// requests are digests of what is asked for a branch, its id included.
 	requests = regexp.MustCompile(`request: [0-9a-f]{32}`)
+	// members are the ends of the names of Checkpoints that are part of a set, which have the set's UID.
+	members = regexp.MustCompile(`-set-[0-9a-f]{12}`)
 	// calls are the ids of calls of tools.
 	calls = regexp.MustCompile(`\b[a-z2-7]{26}\b`)
 	// starts are in the names of the Checkpoints with which phases begin, and follow from calls.
@@ -307,6 +309,7 @@ func (r *run) plain(text string) string {
 	text = strings.ReplaceAll(text, r.namespace, "NAMESPACE")
 	text = digests.ReplaceAllString(text, "digest: DIGEST")
 	text = requests.ReplaceAllString(text, "request: REQUEST")
+	text = members.ReplaceAllString(text, "-set-UID")
 	text = starts.ReplaceAllString(text, "-phase-START")
 	text = calls.ReplaceAllString(text, "CALL")
 	text = seconds.ReplaceAllString(text, "has run for SECONDS")

@@ -199,6 +199,8 @@ type TaskState struct {
 	// Requests are the tool calls of the newest attempt that wait for a person's answer, and those for
 	// which its agent was stopped.
 	Requests []ToolRequest
+	// Holds are how the newest holds of the task's agent ended, oldest first; see HoldEnd.
+	Holds []HoldEnd
 	// ActiveAt is the time of the agent's last recorded activity; zero if there is none.
 	ActiveAt time.Time
 	// WorkedAt is the time of the last recorded message, call, result or use of the model by the agent, and

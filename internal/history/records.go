@@ -12,7 +12,7 @@ import (
 )
 
 // Record is one numbered entry that a task's daemon sends to history. Exactly one of
-// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move, Gap, Stored, Request and RequestEnd is set; a record
+// Message, Checkpoint, Usage, Event, AgentEnd, Piece, Move, Gap, Stored, Request, RequestEnd and HoldEnd is set; a record
 // with none of them (from a newer daemon) is counted and otherwise ignored.
 type Record struct {
 	// Sequence numbers the task's records: 1, 2, 3 … without gaps, across attempts.
@@ -47,6 +47,22 @@ type Record struct {
 	Request *ToolRequest
 	// RequestEnd is the id of a request that waits no longer.
 	RequestEnd string
+	// HoldEnd says how the agent came to continue that was stopped for a set of checkpoints. One for the
+	// same checkpoint may follow, and changes nothing.
+	HoldEnd *HoldEnd
+}
+
+// HoldEnd is how an agent came to continue that was stopped for a set of checkpoints.
+type HoldEnd struct {
+	// Set is the UID of the Checkpoint object that names the set.
+	Set string `json:"set"`
+	// Checkpoint is the number of the checkpoint that was taken for it.
+	Checkpoint int64 `json:"checkpoint"`
+	// Released: it was stopped from the checkpoint on until it was told to continue. Otherwise it
+	// continued before, or may have.
+	Released bool `json:"released,omitempty"`
+	// InCall: the checkpoint was taken in the middle of a call of a tool.
+	InCall bool `json:"inCall,omitempty"`
 }
 
 // Gap describes lost records.

@@ -176,7 +176,7 @@ func (d *decision) adoptRewind() {
 		return
 	}
 	d.takeOver(daemonapi.OperationRewind, r.ID)
-	d.s.Rewind = d.newOperation(r.ID, d.rewindRequester())
+	d.s.Rewind = d.newOperation(r.ID, d.rewindRequester(r))
 	if undone {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+carriedOut)
 		return

@@ -37,6 +37,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followParent()
 		d.followRestart()
 		d.dropStoppedResume()
+		d.followRewind()
 		d.followPhase()
 		d.followChildren()
 		d.awaitTasks()
@@ -270,7 +271,7 @@ func (d *decision) refuseOperation(kind, id, reason, message string) *v1alpha1.O
 	now := ptr.To(metav1.NewTime(d.now))
 	requester := d.resumeRequester()
 	if kind == daemonapi.OperationRewind {
-		requester = d.rewindRequester()
+		requester = d.rewindRequester(d.requestedRewind(id))
 	}
 	d.addEntry(v1alpha1.EventOperationRefused, actorOf(requester), fmt.Sprintf("%s %s was refused (%s): %s", kind, id, reason, message))
 	return &v1alpha1.OperationStatus{

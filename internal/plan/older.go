@@ -90,7 +90,7 @@ func (d *decision) catchUpRewind(attempt int64) {
 	case d.rewinding():
 	case r != nil && !handled(d.s, daemonapi.OperationRewind, r.ID) && (d.operationRecorded(daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID)) || d.rewindUndone(r.ID)):
 		d.markHandled(daemonapi.OperationRewind, r.ID)
-		d.s.Rewind = d.newOperation(r.ID, d.rewindRequester())
+		d.s.Rewind = d.newOperation(r.ID, d.rewindRequester(r))
 	default:
 		return
 	}

@@ -22,20 +22,20 @@ func handled(s *v1alpha1.TaskStatus, kind, id string) bool {
 }
 
 // markHandled records that the operation was accepted, refused or not applicable. Of too many
-// the oldest is dropped, but not one that is still in the spec: it would be carried out again.
+// the oldest is dropped, but not one that is still requested: it would be carried out again.
 func (d *decision) markHandled(kind, id string) {
 	d.s.HandledOperations = append(d.s.HandledOperations, daemonapi.OperationKey(kind, id))
-	requested := requestedOperations(&d.task.Spec)
+	requested := requestedOperations(&d.task.Spec, d.s)
 	for len(d.s.HandledOperations) > maxHandled {
 		oldest := slices.IndexFunc(d.s.HandledOperations, func(key string) bool { return !slices.Contains(requested, key) })
 		d.s.HandledOperations = slices.Delete(d.s.HandledOperations, oldest, oldest+1)
 	}
 }
 
-// requestedOperations returns the keys of the operations in the spec.
-func requestedOperations(spec *v1alpha1.TaskSpec) (keys []string) {
-	if spec.Rewind != nil {
-		keys = append(keys, daemonapi.OperationKey(daemonapi.OperationRewind, spec.Rewind.ID))
+// requestedOperations returns the keys of the operations that are requested.
+func requestedOperations(spec *v1alpha1.TaskSpec, s *v1alpha1.TaskStatus) (keys []string) {
+	for _, r := range requestedRewinds(spec, s) {
+		keys = append(keys, daemonapi.OperationKey(daemonapi.OperationRewind, r.ID))
 	}
 	if spec.Resume != nil {
 		keys = append(keys, daemonapi.OperationKey(daemonapi.OperationResume, spec.Resume.ID))
@@ -56,7 +56,7 @@ func (d *decision) passOverOperations() {
 	}
 	const message = "the Task was created with this %s, and a new Task has nothing to %s: it is never carried out; to request one, give it a new id"
 	if r := d.task.Spec.Rewind; r != nil && !handled(d.s, daemonapi.OperationRewind, r.ID) {
-		d.s.Rewind = d.passOver(daemonapi.OperationRewind, r.ID, d.rewindRequester(), fmt.Sprintf(message, "rewind", "rewind"))
+		d.s.Rewind = d.passOver(daemonapi.OperationRewind, r.ID, d.rewindRequester(r), fmt.Sprintf(message, "rewind", "rewind"))
 	}
 	if r := d.task.Spec.Resume; r != nil && !handled(d.s, daemonapi.OperationResume, r.ID) {
 		d.s.Resume = d.passOver(daemonapi.OperationResume, r.ID, d.resumeRequester(), fmt.Sprintf(message, "resume", "resume"))

@@ -47,6 +47,7 @@ func (d *decision) findParent() *Blocker {
 		d.addEntry(v1alpha1.EventTaskJoined, clew, "the task is a child of "+parent.Name)
 	}
 	d.followRestart()
+	d.followRewind()
 	return d.stayStopped()
 }
 

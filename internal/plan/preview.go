@@ -36,6 +36,9 @@ func PreviewRewind(o Observed, now time.Time) RewindPreview {
 	case d.rewinding():
 		return RewindPreview{Waits: &Blocker{v1alpha1.ReasonRewinding, fmt.Sprintf("the rewind %s is in progress: wait until it has ended", d.s.Rewind.ID)}}
 	}
+	if next := NewRewind(d.task); next != nil && next.ID != r.ID {
+		return RewindPreview{Waits: &Blocker{v1alpha1.ReasonRewinding, fmt.Sprintf("the rewind %s, by which the task follows its parent, comes first: wait until it has ended", next.ID)}}
+	}
 	stops := d.active() != nil
 	d.considerRewind()
 	switch s := d.s.Rewind; {

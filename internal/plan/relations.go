@@ -58,6 +58,9 @@ type Relations struct {
 	// Restart is the resume of a supervisor that has begun a phase again last, and FollowedRestart that of
 	// the parent that the task has followed; "" for none.
 	Restart, FollowedRestart string
+	// Rewind is the rewind of a supervisor that takes children along and is complete, and FollowedRewind
+	// that of the parent that the task has seen; "" for none.
+	Rewind, FollowedRewind string
 	// Adopted is the UID of the former task that it continues; "" for none.
 	Adopted string
 	// Waits is why it cannot start, if others can change that; "" otherwise.
@@ -84,7 +87,11 @@ func RelationsOf(task *v1alpha1.Task) Relations {
 	if c := task.Status.Contract; c != nil && c.Restart != nil {
 		r.Restart = c.Restart.ID
 	}
-	r.FollowedRestart = ptr.Deref(task.Status.Parent, v1alpha1.ParentStatus{}).FollowedRestart
+	if led := task.Status.SetRewind; led != nil && led.State == v1alpha1.OperationCompleted {
+		r.Rewind = led.ID
+	}
+	parent := ptr.Deref(task.Status.Parent, v1alpha1.ParentStatus{})
+	r.FollowedRestart, r.FollowedRewind = parent.FollowedRestart, parent.FollowedRewind
 	r.ReleasesChildren = releasesChildren(task)
 	r.ReleasePending = meta.IsStatusConditionFalse(task.Status.Conditions, v1alpha1.TaskVolumeReleased)
 	if !r.Deleting && reason.Find(r.Reason).Watched {
@@ -105,14 +112,14 @@ type AsParent struct {
 	Deleting, Supervisor, Found bool
 	ReleasesChildren            bool
 	Contract, Phases, Adopted   string
-	Restart                     string
+	Restart, Rewind             string
 }
 
 // AsParent returns what children follow of the task. One that has not joined its contract has not
 // started; one that names a parent and has not found it has not either.
 func (r Relations) AsParent() AsParent {
 	p := AsParent{UID: r.UID, Deleting: r.Deleting, Supervisor: r.Supervisor, Found: r.ParentName == "" || r.ParentUID != "",
-		ReleasesChildren: r.ReleasesChildren, Phases: r.Phases, Adopted: r.Adopted, Restart: r.Restart}
+		ReleasesChildren: r.ReleasesChildren, Phases: r.Phases, Adopted: r.Adopted, Restart: r.Restart, Rewind: r.Rewind}
 	if r.Joined {
 		p.Contract = r.Contract
 	}
@@ -125,7 +132,7 @@ func (r Relations) FollowsParent(parent Relations) bool {
 	if parent.UID != "" && r.ParentUID != parent.UID {
 		return true
 	}
-	if parent.Restart != "" && parent.Restart != r.FollowedRestart {
+	if parent.Restart != "" && parent.Restart != r.FollowedRestart || parent.Rewind != "" && parent.Rewind != r.FollowedRewind {
 		return true
 	}
 	return !(r.Finished && r.Released) && (parent.ReleasesChildren || r.ReleasePending)

@@ -107,10 +107,6 @@ func (d *decision) stamps() v1alpha1.TaskRequesters {
 	return v1alpha1.TaskRequesters{}
 }
 
-func (d *decision) rewindRequester() string {
-	return Requester(d.task, d.stamps().Rewind, "spec", "rewind", "id")
-}
-
 // publishRequester returns who asked for the task's work to be published as it is.
 func (d *decision) publishRequester() string {
 	return cmp.Or(Requester(d.task, d.stamps().Publish, "spec", "publish", "branch"), clew)

@@ -17,14 +17,18 @@ import (
 	"github.com/clew-dev/clew/internal/resources"
 )
 
-// NewRewind returns the rewind in the spec that is not in the status yet; nil for none.
+// NewRewind returns the rewind that is requested and not in the status yet; nil for none.
 // Its target has to be observed before Decide.
 func NewRewind(task *v1alpha1.Task) *v1alpha1.Rewind {
-	r, s := task.Spec.Rewind, task.Status.Rewind
-	if r == nil || handled(&task.Status, daemonapi.OperationRewind, r.ID) || (s != nil && s.State == v1alpha1.OperationInProgress) {
+	if s := task.Status.Rewind; s != nil && s.State == v1alpha1.OperationInProgress {
 		return nil
 	}
-	return r
+	for _, r := range requestedRewinds(&task.Spec, &task.Status) {
+		if !handled(&task.Status, daemonapi.OperationRewind, r.ID) {
+			return r
+		}
+	}
+	return nil
 }
 
 // PositionOf returns the query that resolves the target of a rewind; ok is false for a
@@ -58,7 +62,8 @@ func (d *decision) considerRewind() {
 		d.markHandled(daemonapi.OperationRewind, r.ID)
 		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
-		accepted.RequestedBy = d.rewindRequester()
+		accepted.RequestedBy = d.rewindRequester(r)
+		d.noteSetRewind(r, accepted)
 		if r.To.UndoOf == "" {
 			accepted.Scope, accepted.Paths = r.Scope, r.Paths
 		}
@@ -90,8 +95,8 @@ func (d *decision) reportPending(r *v1alpha1.Rewind, retry time.Duration, reason
 // dropWithdrawnRewind closes a rewind whose request is no longer in the spec and that no
 // pod has started. (The journal completes one that was started.)
 func (d *decision) dropWithdrawnRewind() {
-	r, s := d.task.Spec.Rewind, d.s.Rewind
-	if s == nil || (r != nil && r.ID == s.ID) || s.Attempt != 0 {
+	s := d.s.Rewind
+	if s == nil || s.Attempt != 0 || d.requestedRewind(s.ID) != nil {
 		return
 	}
 	if s.State == v1alpha1.OperationInProgress || s.State == v1alpha1.OperationPending {
@@ -169,6 +174,9 @@ func (d *decision) toCheckpoint(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, 
 	target, refusal := d.targetOf("rewind", r.To.CheckpointRef.Name, d.o.RewindTarget)
 	if target == nil {
 		return nil, refusal
+	}
+	if _, b := d.setRewind(r, target); b != nil {
+		return nil, b
 	}
 	return atObject(r, target), nil
 }
@@ -394,8 +402,9 @@ func (d *decision) noSuchPosition(query history.PositionQuery) *Blocker {
 // rewindOperation returns the rewind in progress in the form that prepare receives; nil
 // if it has been withdrawn.
 func (d *decision) rewindOperation() *daemonapi.Operation {
-	r, s := d.task.Spec.Rewind, d.s.Rewind
-	if r == nil || r.ID != s.ID {
+	s := d.s.Rewind
+	r := d.requestedRewind(s.ID)
+	if r == nil {
 		return nil
 	}
 	op := &daemonapi.Operation{
@@ -423,7 +432,7 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	op.FromCheckpoint, op.Preserved = result.FromCheckpoint, result.Preserved
 	op.ToCheckpoint = cmp.Or(result.ToCheckpoint, op.ToCheckpoint)
 	op.ToPosition = cmp.Or(result.ToPosition, op.ToPosition)
-	message := rewound(d.task.Spec.Rewind, op)
+	message := rewound(d.requestedRewind(op.ID), op)
 	if op.FromCheckpoint != 0 {
 		message += fmt.Sprintf("; checkpoint %d holds the state before the rewind", op.FromCheckpoint)
 	}
@@ -433,6 +442,7 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	if resolved != "" {
 		message += "; " + resolved
 	}
+	message += d.leadChildren(op)
 	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
 	// An undo names the rewind by its id.
 	d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (rewind %s)", message, op.ID), op.ToCheckpoint)

@@ -77,6 +77,12 @@ func ofOthers() []Reason {
 	)
 	return []Reason{
 		{Name: v1alpha1.ReasonTaken, On: ready, Meaning: "The checkpoint was taken and recorded."},
+		{Name: v1alpha1.ReasonTakingTogether, On: ready, Meaning: "The checkpoints of a set are being taken."},
+		{Name: v1alpha1.ReasonTakenTogether, On: slices.Concat(ready, timeline()), AboutCheckpoint: true, Meaning: "The checkpoints of a set were taken together: all its agents were stopped at one moment."},
+		{Name: v1alpha1.ReasonNotTakenTogether, On: slices.Concat(ready, operation(), timeline()), AboutCheckpoint: true, Meaning: "The checkpoints of a set were not all taken while all its agents were stopped; those that were taken are valid, each of its own task.", Todo: "Apply another Checkpoint with `scope: Contract`, under another name."},
+		{Name: v1alpha1.ReasonNotASupervisor, On: ready, Meaning: "The scope Contract is for a supervisor, and the task is a worker.", Todo: "Delete the Checkpoint, and name a supervisor, or set `scope` to Task."},
+		{Name: v1alpha1.ReasonNoChildren, On: ready, Meaning: "None of the supervisor's children has run, so there is no set to take; it is taken when one has."},
+		{Name: v1alpha1.ReasonTooManyChildren, On: ready, Meaning: "The supervisor has more children than a set of checkpoints may have.", Todo: "Delete children that have finished, or take a checkpoint of each task."},
 		{Name: v1alpha1.ReasonTaskStopped, On: ready, Meaning: "The task is not running, and its last checkpoint already holds the requested state."},
 		{Name: v1alpha1.ReasonRequested, On: ready, Meaning: "The checkpoint was requested from the task's daemon."},
 		{Name: v1alpha1.ReasonTaskNotFound, On: slices.Concat(ready, snapshot, []Place{{"Checkpoint", OriginBranch}}), Meaning: "There is no such Task.", Todo: "Create it, or use a different one."},
@@ -119,6 +125,7 @@ func ofTimeline() []Reason {
 		{Name: v1alpha1.EventTaskDeleted, On: timeline(), Meaning: "The Task was deleted."},
 		{Name: v1alpha1.EventTaskJoined, On: timeline(), Meaning: "The task has its place in its contract, or below its parent."},
 		{Name: v1alpha1.EventStoppedByParent, On: timeline(), Meaning: "The parent has begun its phase again, and the task, which had not finished, stops."},
+		{Name: v1alpha1.EventRewoundByParent, On: timeline(), Meaning: "The parent was rewound to a set of checkpoints, and the task is rewound to its own in it."},
 		{Name: v1alpha1.EventPhaseChanged, On: timeline(), Meaning: "The contract that the task leads entered a phase."},
 		{Name: v1alpha1.EventPhaseStartMissing, On: timeline(), AboutCheckpoint: true, Meaning: "A phase that the spec asks for was entered, and no checkpoint could be taken with which it would have begun: to begin it again goes back to an earlier one."},
 		{Name: v1alpha1.EventPodLost, On: timeline(), Meaning: "An attempt's pod is gone; another attempt follows."},

@@ -45,6 +45,18 @@ func NewCheckpoint(task *v1alpha1.Task, name string, row history.Checkpoint) *v1
 	}
 }
 
+// NewSetMember returns the object that requests the checkpoint of a child for a set. It has no label of the
+// manager's: like those that people apply, it is taken by the task's daemon.
+func NewSetMember(task *v1alpha1.Task, name string, set *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
+	return &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{Owner(task)}},
+		Spec: v1alpha1.CheckpointSpec{
+			TaskRef: v1alpha1.NameReference{Name: task.Name}, Message: set.Spec.Message, RequestedBy: set.Spec.RequestedBy,
+			PartOf: &v1alpha1.CheckpointSetRef{Name: set.Name, UID: string(set.UID)},
+		},
+	}
+}
+
 // phaseStart is what the names of the Checkpoints contain with which phases begin.
 const phaseStart = "-phase-"
 

@@ -114,6 +114,9 @@ func (n Names) number(task types.UID, number *int64) {
 
 // ofTask adds the checkpoints that a Task names.
 func (n Names) ofTask(t *v1alpha1.Task) {
+	if p := t.Status.Parent; p != nil && p.Rewind != nil {
+		n.number(t.UID, &p.Rewind.Checkpoint)
+	}
 	if t.Spec.Rewind != nil {
 		n.ref(t.Spec.Rewind.To.CheckpointRef)
 		n.number(t.UID, t.Spec.Rewind.To.CheckpointNumber)

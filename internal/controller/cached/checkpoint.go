@@ -16,7 +16,7 @@ func Slim(c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
 	s := c.Status
 	kept.Status = v1alpha1.CheckpointStatus{
 		ObservedGeneration: s.ObservedGeneration, Conditions: s.Conditions, TaskUID: s.TaskUID, RequestedBy: s.RequestedBy,
-		Number: s.Number, Trigger: s.Trigger, Branches: s.Branches, BranchPushes: s.BranchPushes,
+		Number: s.Number, Trigger: s.Trigger, Set: s.Set, Branches: s.Branches, BranchPushes: s.BranchPushes,
 	}
 	return &kept
 }

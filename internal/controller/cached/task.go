@@ -85,7 +85,7 @@ func rewind(r *v1alpha1.Rewind) *v1alpha1.Rewind {
 	}
 	return &v1alpha1.Rewind{
 		ID: r.ID, To: r.To, Scope: r.Scope, Paths: list(r.Paths), Preserve: r.Preserve, Branch: r.Branch,
-		WhenRunning: r.WhenRunning, OnDrift: r.OnDrift,
+		WhenRunning: r.WhenRunning, OnDrift: r.OnDrift, Children: r.Children,
 	}
 }
 

@@ -61,6 +61,8 @@ type Store interface {
 	// ClaimCheckpoint returns the number of the checkpoint that an object of that name stood for, of
 	// the former task whose history this one continues.
 	ClaimCheckpoint(ctx context.Context, task history.Key, name, object string) (int64, error)
+	// TaskState returns what the history knows of a task, with how holds of its agent ended.
+	TaskState(ctx context.Context, taskUID string) (history.TaskState, error)
 	// ForgetCheckpointName forgets for which checkpoint an object stands that was deleted.
 	ForgetCheckpointName(ctx context.Context, task history.Key, named history.NamedCheckpoint) error
 }
@@ -122,6 +124,9 @@ func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 	if c.DeletionTimestamp != nil {
 		r.forget(c)
 		return 0, nil
+	}
+	if c.Spec.Scope == v1alpha1.CheckpointOfContract && (c.Status.Set == nil || !c.Status.Set.State.Ended()) {
+		return r.followSet(ctx, c)
 	}
 	if taskUID, number, ok := resources.CheckpointNumber(c); ok {
 		return r.followLabel(ctx, c, taskUID, number)
@@ -270,6 +275,9 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 	if row != nil {
 		return r.take(ctx, c, *row, taking{named: true, reason: v1alpha1.ReasonTaken, message: fmt.Sprintf(
 			"checkpoint %d was taken for the last Checkpoint of this name, of the former task that the task continues", row.Number)})
+	}
+	if why, err := r.endedWithout(ctx, c); err != nil || why != "" && !atRest(task) {
+		return 0, cmp.Or(err, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonNotTakenTogether, why))
 	}
 	switch {
 	case !atRest(task):

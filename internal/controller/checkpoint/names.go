@@ -115,10 +115,10 @@ func (n *names) givenUp(key types.NamespacedName, uid types.UID) {
 }
 
 // keepsName reports whether the history keeps the name of an object: a person has applied it without a
-// number.
+// number. The objects that the manager makes for a set have names of their own in each set.
 func keepsName(c *v1alpha1.Checkpoint) bool {
 	_, _, ours := resources.CheckpointNumber(c)
-	return !ours && c.Spec.Number == nil
+	return !ours && c.Spec.Number == nil && c.Spec.PartOf == nil
 }
 
 // recordName records for which checkpoint an object stands, once for each task that has the history,

@@ -44,7 +44,7 @@ const byTask = "unsettledOfTask"
 
 // The controller's permissions.
 //
-// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch
+// +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints/status,verbs=get;update;patch
 // +kubebuilder:rbac:groups=clew.dev,resources=tasks,verbs=get;list;watch
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch;update
@@ -65,6 +65,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Named("checkpoint").
 		For(&v1alpha1.Checkpoint{}).
 		Watches(&v1alpha1.Checkpoint{}, handler.Funcs{DeleteFunc: r.deleted}).
+		Watches(&v1alpha1.Checkpoint{}, handler.EnqueueRequestsFromMapFunc(r.related)).
 		Watches(&v1alpha1.Task{}, lookup.Handler(ofTask, client.Object.GetName)).
 		WatchesRawSource(r.fromHistory(notifications)).
 		WatchesRawSource(r.fromLost(notifications)).
@@ -88,7 +89,15 @@ func unsettled(object client.Object) []string {
 	if !ok || settled(c) {
 		return nil
 	}
-	return []string{c.Spec.TaskRef.Name}
+	tasks := []string{c.Spec.TaskRef.Name}
+	if set := c.Status.Set; set != nil && !set.State.Ended() {
+		for _, m := range set.Members {
+			if m.Task != c.Spec.TaskRef.Name {
+				tasks = append(tasks, m.Task)
+			}
+		}
+	}
+	return tasks
 }
 
 // ofTask finds the Checkpoints that a change of the task may affect.

@@ -31,7 +31,7 @@ const (
 
 // fill writes the contents of a record to a status.
 func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64, reason, message string) {
-	conditions, branches, pushes := s.Conditions, s.Branches, s.BranchPushes
+	conditions, branches, pushes, group := s.Conditions, s.Branches, s.BranchPushes, s.Set
 	*s = v1alpha1.CheckpointStatus{
 		ObservedGeneration: generation,
 		TaskUID:            row.TaskUID,
@@ -61,7 +61,7 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 		Skipped:      skipped(row.Skipped),
 		SkippedCount: row.SkippedCount,
 	}
-	s.Conditions, s.Branches, s.BranchPushes = conditions, branches, pushes
+	s.Conditions, s.Branches, s.BranchPushes, s.Set = conditions, branches, pushes, group
 	set := func(kind string, ok bool, reason, message string) {
 		status := metav1.ConditionFalse
 		if ok {
@@ -71,7 +71,9 @@ func fill(s *v1alpha1.CheckpointStatus, row history.Checkpoint, generation int64
 			Type: kind, Status: status, Reason: reason, Message: message, ObservedGeneration: generation,
 		})
 	}
-	set(v1alpha1.CheckpointReady, true, reason, message+rest(s, row))
+	if s.Set == nil { // whether a set is ready depends on all of its members
+		set(v1alpha1.CheckpointReady, true, reason, message+rest(s, row))
+	}
 	switch {
 	case row.Durable:
 		set(v1alpha1.CheckpointDurable, true, v1alpha1.ReasonPushed, "the gitstore has it")

@@ -14,6 +14,7 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/cached"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/testing/filled"
 )
@@ -57,8 +58,8 @@ func TestTheStatusHasEveryFieldOfTheRecord(t *testing.T) {
 	}
 	conditions := status.Conditions
 	status.Conditions = nil
-	// The requester and the branches are determined from the object.
-	if empty := filled.Empty(status, "Conditions", "RequestedBy", "Branches"); empty != nil {
+	// The requester, the branches and the set are determined from the object.
+	if empty := filled.Empty(status, "Conditions", "RequestedBy", "Branches", "Set"); empty != nil {
 		t.Errorf("these fields of the status are empty: %v", empty)
 	}
 	if len(conditions) != 2 {
@@ -75,6 +76,17 @@ func TestNothingIsLostWhenAStatusIsFilledFromWhatTheCacheKeeps(t *testing.T) {
 	fill(&status, recorded(), 1, "Recorded", "it was taken")
 	if empty := filled.Empty(status, "RequestedBy"); empty != nil { // it is determined from the object
 		t.Errorf("these fields are lost: %v", empty)
+	}
+}
+
+// TestWhetherASetIsReadyIsNotInTheRecord: that depends on all of its members.
+func TestWhetherASetIsReadyIsNotInTheRecord(t *testing.T) {
+	set := &v1alpha1.CheckpointSet{State: v1alpha1.SetApart}
+	status := v1alpha1.CheckpointStatus{Set: set, Conditions: []metav1.Condition{plan.SetReady(set)}}
+	fill(&status, history.Checkpoint{Number: 3, Durable: true}, 1, v1alpha1.ReasonTaken, "it was taken")
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.CheckpointReady)
+	if status.Set != set || status.Number != 3 || ready == nil || ready.Reason != v1alpha1.ReasonNotTakenTogether {
+		t.Errorf("the status is %+v", status)
 	}
 }
 

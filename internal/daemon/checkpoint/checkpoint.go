@@ -228,6 +228,11 @@ func (t *Taker) Event(reason, message string, details map[string]string) error {
 	return t.append(&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{Reason: reason, Message: message, Details: details}}})
 }
 
+// HoldEnded records how an agent came to continue that was stopped for a set of checkpoints.
+func (t *Taker) HoldEnded(end *daemonv1.HoldEnd) error {
+	return t.append(&daemonv1.Record{Body: &daemonv1.Record_HoldEnd{HoldEnd: end}})
+}
+
 func (t *Taker) commitMessage(req Request, number int64) string {
 	subject := req.Message
 	if subject == "" {

@@ -36,7 +36,7 @@ func (w *World) Start(attempt int64) *Sidecar {
 	d := &Sidecar{t: t, w: w, stop: stop, done: make(chan error, 1)}
 	go func() {
 		d.done <- sidecar.Run(ctx, sidecar.Config{Pod: w.Pod(attempt, nil), Paths: w.Paths(), RunDir: w.RunDir, Server: client,
-			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, CallWait: w.CallWait, ReturnWait: w.ReturnWait, DoneGrace: w.DoneGrace, ReportAfter: w.TellAfter,
+			Remote: volume.Remote(w.Store, token, ""), OpenWait: w.OpenWait, CallWait: w.CallWait, ReturnWait: w.ReturnWait, HoldTime: w.HoldTime, BoundaryWait: w.BoundaryWait, DoneGrace: w.DoneGrace, ReportAfter: w.TellAfter,
 			ProcessorTime: w.ProcessorTime, ProcessorsShort: func() bool { return false }, Mask: w.Mask, Log: w.Log()})
 	}()
 	gomega.NewWithT(t).Eventually(func() error { return socket.Ready(w.RunDir) }, 30*time.Second, 5*time.Millisecond).

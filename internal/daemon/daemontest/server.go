@@ -190,6 +190,14 @@ func (s *Server) Ask(take *daemonv1.TakeCheckpoint) {
 	s.changed.Announce()
 }
 
+// Release ends the hold of a set for the daemons that listen for commands.
+func (s *Server) Release(set string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, &daemonv1.Command{Command: &daemonv1.Command_ReleaseHold{ReleaseHold: &daemonv1.ReleaseHold{Set: set}}})
+	s.changed.Announce()
+}
+
 // AnswerRequest sends the answer to a request to the daemons that listen for commands.
 func (s *Server) AnswerRequest(answer *daemonv1.AnswerRequest) {
 	s.mu.Lock()

@@ -67,6 +67,9 @@ type World struct {
 	// ReturnWait is how long a hook may be away whose call waits for an answer; 0 for the sidecar's
 	// default.
 	ReturnWait time.Duration
+	// HoldTime is how long the agent stays stopped for a set of checkpoints, BoundaryWait how long that
+	// waits for the end of a call; 0 for the sidecar's defaults.
+	HoldTime, BoundaryWait time.Duration
 	// IdleSeconds is how long an agent may be silent, DoneGrace how long after its final
 	// answer; 0 for no limit, and for the sidecar's default.
 	IdleSeconds int32

@@ -246,6 +246,8 @@ type State struct {
 	SessionRefused string `json:"sessionRefused,omitempty"`
 	// Served are the UIDs of requested checkpoints that were taken.
 	Served []string `json:"served,omitempty"`
+	// Holds are the checkpoints of sets for which the agent is stopped, or was by a daemon that was killed.
+	Holds []Hold `json:"holds,omitempty"`
 	// Requests are the tool calls of an attempt about which somebody is asked.
 	Requests *Requests `json:"requests,omitempty"`
 	// Wishes are the calls of a supervisor's tools that its agent may repeat, oldest first.

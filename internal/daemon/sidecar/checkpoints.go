@@ -227,7 +227,7 @@ func (d *daemon) takeFrozen(ctx context.Context, req checkpoint.Request) error {
 
 // takeAsked takes a checkpoint for a Checkpoint object, once per object.
 func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) error {
-	if slices.Contains(d.volume.Journal.State().Served, take.GetUid()) {
+	if d.served(take.GetUid()) {
 		return nil
 	}
 	err := d.take(ctx, checkpoint.Request{Trigger: v1alpha1.TriggerManual,
@@ -237,6 +237,11 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	}
 	time.AfterFunc(askedRetry, func() { d.ask(take) }) // unless the server asks before
 	return err
+}
+
+// served reports whether the checkpoint of a Checkpoint object was taken.
+func (d *daemon) served(uid string) bool {
+	return slices.Contains(d.volume.Journal.State().Served, uid)
 }
 
 // changed reports whether a checkpoint would differ from the last one in the worktree's

@@ -16,6 +16,8 @@
 //   - A tool about which the policy has a person asked runs only once it is approved, whatever is
 //     killed meanwhile; each answer counts once. An agent that does not ask before it runs tools is
 //     ended at the call.
+//   - For a set of checkpoints the agent stays stopped, for a bounded time, after its own was taken,
+//     and how it came to continue is recorded once, whatever is killed meanwhile.
 //   - The agent's calls of Clew's tools are answered within a bounded time, whatever is down.
 //     A checkpoint that the agent asks for is taken before the answer is sent. A call of a
 //     supervisor's tool that is repeated because its answer was lost takes effect once.
@@ -104,6 +106,11 @@ type Config struct {
 	// ReturnWait is how long a hook that has lost its connection may take to ask again, before its call
 	// counts as given up; 0 means a minute.
 	ReturnWait time.Duration
+	// HoldTime is how long the agent stays stopped for a set of checkpoints at most; 0 means 30 s.
+	HoldTime time.Duration
+	// BoundaryWait is how long the checkpoint of a set waits for a moment at which no call of a tool is
+	// open; 0 means 20 s.
+	BoundaryWait time.Duration
 	// OpenWait is how long to wait for another process to unlock the volume; 0 means 30 s.
 	OpenWait time.Duration
 	// ProcessorTime returns the processor time that the daemon has used; nil means what
@@ -142,6 +149,7 @@ type daemon struct {
 	taken     time.Time                  // when a checkpoint was last taken, or a check found no change
 	problems  *problems
 	spending  spending
+	held      heldSets
 
 	noting          sync.Mutex
 	noted           *daemonv1.AgentSession // the session that the journal is known to have
@@ -299,6 +307,9 @@ func (d *daemon) begin(ctx context.Context) error {
 	if err := d.taker.Recover(); err != nil {
 		return err
 	}
+	if err := d.expireHolds(); err != nil {
+		return err
+	}
 	if err := d.recorder.Replay(); err != nil {
 		return err
 	}
@@ -380,12 +391,13 @@ func (d *daemon) work(ctx, work context.Context) error {
 		go d.killAgent(running)
 	}
 
-	err := d.awaitEnd(ctx, work, func() { stopRunning(); <-d.idle })
+	err := d.awaitEnd(ctx, work, func() { stopRunning(); <-d.idle; d.held.close() })
 	if cause := context.Cause(work); cause != nil {
 		err = cause
 	}
 	d.fail(nil)
 	<-d.idle
+	d.held.close()
 	group.Wait()
 	return err
 }
@@ -443,7 +455,14 @@ func (d *daemon) listenForCommands(ctx context.Context) error {
 			if c.GetAnswerRequest() != nil {
 				d.answer(ctx, c.GetAnswerRequest())
 			}
+			if c.GetReleaseHold() != nil {
+				d.held.release(c.GetReleaseHold().GetSet())
+			}
 			take := c.GetTakeCheckpoint()
+			if take.GetHold() != "" {
+				d.holdFor(ctx, take)
+				return
+			}
 			if take == nil || d.ask(take) || full {
 				return
 			}

@@ -1449,6 +1449,7 @@ type Record struct {
 	//	*Record_Stored
 	//	*Record_ToolRequest
 	//	*Record_ToolRequestEnd
+	//	*Record_HoldEnd
 	Body          isRecord_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1618,6 +1619,15 @@ func (x *Record) GetToolRequestEnd() *ToolRequestEnd {
 	return nil
 }
 
+func (x *Record) GetHoldEnd() *HoldEnd {
+	if x != nil {
+		if x, ok := x.Body.(*Record_HoldEnd); ok {
+			return x.HoldEnd
+		}
+	}
+	return nil
+}
+
 type isRecord_Body interface {
 	isRecord_Body()
 }
@@ -1666,6 +1676,10 @@ type Record_ToolRequestEnd struct {
 	ToolRequestEnd *ToolRequestEnd `protobuf:"bytes,19,opt,name=tool_request_end,json=toolRequestEnd,proto3,oneof"`
 }
 
+type Record_HoldEnd struct {
+	HoldEnd *HoldEnd `protobuf:"bytes,20,opt,name=hold_end,json=holdEnd,proto3,oneof"`
+}
+
 func (*Record_Message) isRecord_Body() {}
 
 func (*Record_Checkpoint) isRecord_Body() {}
@@ -1687,6 +1701,8 @@ func (*Record_Stored) isRecord_Body() {}
 func (*Record_ToolRequest) isRecord_Body() {}
 
 func (*Record_ToolRequestEnd) isRecord_Body() {}
+
+func (*Record_HoldEnd) isRecord_Body() {}
 
 // Stored says that the agent of the record's attempt has ended, or that its pod had none;
 // that a checkpoint has everything on the task's volume; and that the gitstore has every
@@ -1887,6 +1903,81 @@ func (x *ToolRequestEnd) GetId() string {
 	return ""
 }
 
+// HoldEnd says how an agent came to continue that was stopped for a set of checkpoints. It may be sent
+// more than once; the first one for a checkpoint counts.
+type HoldEnd struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The UID of the Checkpoint that names the set.
+	Set string `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
+	// The number of the task's checkpoint that was taken for it.
+	Checkpoint int64 `protobuf:"varint,2,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	// The agent was stopped from the checkpoint on until the ReleaseHold came; otherwise it continued
+	// before, or may have.
+	Released bool `protobuf:"varint,3,opt,name=released,proto3" json:"released,omitempty"`
+	// The checkpoint was taken in the middle of a call of a tool.
+	InCall        bool `protobuf:"varint,4,opt,name=in_call,json=inCall,proto3" json:"in_call,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldEnd) Reset() {
+	*x = HoldEnd{}
+	mi := &file_v1_daemon_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldEnd) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldEnd) ProtoMessage() {}
+
+func (x *HoldEnd) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldEnd.ProtoReflect.Descriptor instead.
+func (*HoldEnd) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *HoldEnd) GetSet() string {
+	if x != nil {
+		return x.Set
+	}
+	return ""
+}
+
+func (x *HoldEnd) GetCheckpoint() int64 {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return 0
+}
+
+func (x *HoldEnd) GetReleased() bool {
+	if x != nil {
+		return x.Released
+	}
+	return false
+}
+
+func (x *HoldEnd) GetInCall() bool {
+	if x != nil {
+		return x.InCall
+	}
+	return false
+}
+
 // AgentEnd is how an agent ended that failed.
 type AgentEnd struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1904,7 +1995,7 @@ type AgentEnd struct {
 
 func (x *AgentEnd) Reset() {
 	*x = AgentEnd{}
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2007,7 @@ func (x *AgentEnd) String() string {
 func (*AgentEnd) ProtoMessage() {}
 
 func (x *AgentEnd) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[24]
+	mi := &file_v1_daemon_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2020,7 @@ func (x *AgentEnd) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentEnd.ProtoReflect.Descriptor instead.
 func (*AgentEnd) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{24}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AgentEnd) GetExitCode() int32 {
@@ -1988,7 +2079,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2000,7 +2091,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[25]
+	mi := &file_v1_daemon_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2013,7 +2104,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{25}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Move) GetOperationId() string {
@@ -2089,7 +2180,7 @@ type Rewound struct {
 
 func (x *Rewound) Reset() {
 	*x = Rewound{}
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2101,7 +2192,7 @@ func (x *Rewound) String() string {
 func (*Rewound) ProtoMessage() {}
 
 func (x *Rewound) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[26]
+	mi := &file_v1_daemon_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2114,7 +2205,7 @@ func (x *Rewound) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rewound.ProtoReflect.Descriptor instead.
 func (*Rewound) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{26}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Rewound) GetScope() string {
@@ -2158,7 +2249,7 @@ type Gap struct {
 
 func (x *Gap) Reset() {
 	*x = Gap{}
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2261,7 @@ func (x *Gap) String() string {
 func (*Gap) ProtoMessage() {}
 
 func (x *Gap) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[27]
+	mi := &file_v1_daemon_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2274,7 @@ func (x *Gap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gap.ProtoReflect.Descriptor instead.
 func (*Gap) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{27}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Gap) GetThrough() int64 {
@@ -2212,7 +2303,7 @@ type Piece struct {
 
 func (x *Piece) Reset() {
 	*x = Piece{}
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2224,7 +2315,7 @@ func (x *Piece) String() string {
 func (*Piece) ProtoMessage() {}
 
 func (x *Piece) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[28]
+	mi := &file_v1_daemon_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2237,7 +2328,7 @@ func (x *Piece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Piece.ProtoReflect.Descriptor instead.
 func (*Piece) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{28}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Piece) GetData() []byte {
@@ -2261,7 +2352,7 @@ type Pieces struct {
 
 func (x *Pieces) Reset() {
 	*x = Pieces{}
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2364,7 @@ func (x *Pieces) String() string {
 func (*Pieces) ProtoMessage() {}
 
 func (x *Pieces) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[29]
+	mi := &file_v1_daemon_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2377,7 @@ func (x *Pieces) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pieces.ProtoReflect.Descriptor instead.
 func (*Pieces) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{29}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Pieces) GetHashes() [][]byte {
@@ -2323,7 +2414,7 @@ type Message struct {
 
 func (x *Message) Reset() {
 	*x = Message{}
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2335,7 +2426,7 @@ func (x *Message) String() string {
 func (*Message) ProtoMessage() {}
 
 func (x *Message) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[30]
+	mi := &file_v1_daemon_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2348,7 +2439,7 @@ func (x *Message) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Message.ProtoReflect.Descriptor instead.
 func (*Message) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{30}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Message) GetRole() Role {
@@ -2414,7 +2505,7 @@ type ToolCall struct {
 
 func (x *ToolCall) Reset() {
 	*x = ToolCall{}
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2426,7 +2517,7 @@ func (x *ToolCall) String() string {
 func (*ToolCall) ProtoMessage() {}
 
 func (x *ToolCall) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[31]
+	mi := &file_v1_daemon_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2439,7 +2530,7 @@ func (x *ToolCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolCall.ProtoReflect.Descriptor instead.
 func (*ToolCall) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{31}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ToolCall) GetId() string {
@@ -2485,7 +2576,7 @@ type ToolResult struct {
 
 func (x *ToolResult) Reset() {
 	*x = ToolResult{}
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2497,7 +2588,7 @@ func (x *ToolResult) String() string {
 func (*ToolResult) ProtoMessage() {}
 
 func (x *ToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[32]
+	mi := &file_v1_daemon_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2510,7 +2601,7 @@ func (x *ToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolResult.ProtoReflect.Descriptor instead.
 func (*ToolResult) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{32}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ToolResult) GetCallId() string {
@@ -2565,7 +2656,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2577,7 +2668,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[33]
+	mi := &file_v1_daemon_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2590,7 +2681,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{33}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2640,7 +2731,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2743,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[34]
+	mi := &file_v1_daemon_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2756,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{34}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Event) GetReason() string {
@@ -2739,7 +2830,7 @@ type CheckpointRecord struct {
 
 func (x *CheckpointRecord) Reset() {
 	*x = CheckpointRecord{}
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2751,7 +2842,7 @@ func (x *CheckpointRecord) String() string {
 func (*CheckpointRecord) ProtoMessage() {}
 
 func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[35]
+	mi := &file_v1_daemon_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2764,7 +2855,7 @@ func (x *CheckpointRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointRecord.ProtoReflect.Descriptor instead.
 func (*CheckpointRecord) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{35}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CheckpointRecord) GetNumber() int64 {
@@ -2998,7 +3089,7 @@ type RiskyTool struct {
 
 func (x *RiskyTool) Reset() {
 	*x = RiskyTool{}
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3101,7 @@ func (x *RiskyTool) String() string {
 func (*RiskyTool) ProtoMessage() {}
 
 func (x *RiskyTool) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[36]
+	mi := &file_v1_daemon_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3114,7 @@ func (x *RiskyTool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RiskyTool.ProtoReflect.Descriptor instead.
 func (*RiskyTool) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{36}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *RiskyTool) GetName() string {
@@ -3064,7 +3155,7 @@ type AgentSession struct {
 
 func (x *AgentSession) Reset() {
 	*x = AgentSession{}
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3167,7 @@ func (x *AgentSession) String() string {
 func (*AgentSession) ProtoMessage() {}
 
 func (x *AgentSession) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[37]
+	mi := &file_v1_daemon_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3180,7 @@ func (x *AgentSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentSession.ProtoReflect.Descriptor instead.
 func (*AgentSession) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{37}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *AgentSession) GetAgent() string {
@@ -3138,7 +3229,7 @@ type FileChange struct {
 
 func (x *FileChange) Reset() {
 	*x = FileChange{}
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3150,7 +3241,7 @@ func (x *FileChange) String() string {
 func (*FileChange) ProtoMessage() {}
 
 func (x *FileChange) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[38]
+	mi := &file_v1_daemon_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3163,7 +3254,7 @@ func (x *FileChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChange.ProtoReflect.Descriptor instead.
 func (*FileChange) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{38}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FileChange) GetPath() string {
@@ -3191,7 +3282,7 @@ type SkippedFile struct {
 
 func (x *SkippedFile) Reset() {
 	*x = SkippedFile{}
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3294,7 @@ func (x *SkippedFile) String() string {
 func (*SkippedFile) ProtoMessage() {}
 
 func (x *SkippedFile) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[39]
+	mi := &file_v1_daemon_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3307,7 @@ func (x *SkippedFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkippedFile.ProtoReflect.Descriptor instead.
 func (*SkippedFile) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{39}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SkippedFile) GetPath() string {
@@ -3263,7 +3354,7 @@ type MoveConversationRequest struct {
 
 func (x *MoveConversationRequest) Reset() {
 	*x = MoveConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3366,7 @@ func (x *MoveConversationRequest) String() string {
 func (*MoveConversationRequest) ProtoMessage() {}
 
 func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[40]
+	mi := &file_v1_daemon_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3379,7 @@ func (x *MoveConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationRequest.ProtoReflect.Descriptor instead.
 func (*MoveConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{40}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *MoveConversationRequest) GetOperationId() string {
@@ -3335,7 +3426,7 @@ type MoveConversationResponse struct {
 
 func (x *MoveConversationResponse) Reset() {
 	*x = MoveConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3438,7 @@ func (x *MoveConversationResponse) String() string {
 func (*MoveConversationResponse) ProtoMessage() {}
 
 func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[41]
+	mi := &file_v1_daemon_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3451,7 @@ func (x *MoveConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MoveConversationResponse.ProtoReflect.Descriptor instead.
 func (*MoveConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{41}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *MoveConversationResponse) GetPosition() *Position {
@@ -3380,7 +3471,7 @@ type ConversationRequest struct {
 
 func (x *ConversationRequest) Reset() {
 	*x = ConversationRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3483,7 @@ func (x *ConversationRequest) String() string {
 func (*ConversationRequest) ProtoMessage() {}
 
 func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[42]
+	mi := &file_v1_daemon_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3496,7 @@ func (x *ConversationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationRequest.ProtoReflect.Descriptor instead.
 func (*ConversationRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{42}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ConversationRequest) GetAfterPosition() int64 {
@@ -3424,7 +3515,7 @@ type ConversationResponse struct {
 
 func (x *ConversationResponse) Reset() {
 	*x = ConversationResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3436,7 +3527,7 @@ func (x *ConversationResponse) String() string {
 func (*ConversationResponse) ProtoMessage() {}
 
 func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[43]
+	mi := &file_v1_daemon_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3449,7 +3540,7 @@ func (x *ConversationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationResponse.ProtoReflect.Descriptor instead.
 func (*ConversationResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{43}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ConversationResponse) GetEntries() []*ConversationEntry {
@@ -3470,7 +3561,7 @@ type ConversationEntry struct {
 
 func (x *ConversationEntry) Reset() {
 	*x = ConversationEntry{}
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3482,7 +3573,7 @@ func (x *ConversationEntry) String() string {
 func (*ConversationEntry) ProtoMessage() {}
 
 func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[44]
+	mi := &file_v1_daemon_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3495,7 +3586,7 @@ func (x *ConversationEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConversationEntry.ProtoReflect.Descriptor instead.
 func (*ConversationEntry) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{44}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ConversationEntry) GetPosition() int64 {
@@ -3527,7 +3618,7 @@ type CommandsRequest struct {
 
 func (x *CommandsRequest) Reset() {
 	*x = CommandsRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3539,7 +3630,7 @@ func (x *CommandsRequest) String() string {
 func (*CommandsRequest) ProtoMessage() {}
 
 func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[45]
+	mi := &file_v1_daemon_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3552,7 +3643,7 @@ func (x *CommandsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandsRequest.ProtoReflect.Descriptor instead.
 func (*CommandsRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{45}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
 }
 
 type Command struct {
@@ -3562,6 +3653,7 @@ type Command struct {
 	//	*Command_TakeCheckpoint
 	//	*Command_PublishLive
 	//	*Command_AnswerRequest
+	//	*Command_ReleaseHold
 	Command       isCommand_Command `protobuf_oneof:"command"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3569,7 +3661,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_v1_daemon_proto_msgTypes[46]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3673,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[46]
+	mi := &file_v1_daemon_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3686,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{46}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Command) GetCommand() isCommand_Command {
@@ -3631,6 +3723,15 @@ func (x *Command) GetAnswerRequest() *AnswerRequest {
 	return nil
 }
 
+func (x *Command) GetReleaseHold() *ReleaseHold {
+	if x != nil {
+		if x, ok := x.Command.(*Command_ReleaseHold); ok {
+			return x.ReleaseHold
+		}
+	}
+	return nil
+}
+
 type isCommand_Command interface {
 	isCommand_Command()
 }
@@ -3647,11 +3748,64 @@ type Command_AnswerRequest struct {
 	AnswerRequest *AnswerRequest `protobuf:"bytes,3,opt,name=answer_request,json=answerRequest,proto3,oneof"`
 }
 
+type Command_ReleaseHold struct {
+	ReleaseHold *ReleaseHold `protobuf:"bytes,4,opt,name=release_hold,json=releaseHold,proto3,oneof"`
+}
+
 func (*Command_TakeCheckpoint) isCommand_Command() {}
 
 func (*Command_PublishLive) isCommand_Command() {}
 
 func (*Command_AnswerRequest) isCommand_Command() {}
+
+func (*Command_ReleaseHold) isCommand_Command() {}
+
+// ReleaseHold ends the hold of a set: all checkpoints of the set are taken, or it has failed. It may be
+// sent for sets of which the daemon holds nothing.
+type ReleaseHold struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The UID of the Checkpoint that names the set.
+	Set           string `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseHold) Reset() {
+	*x = ReleaseHold{}
+	mi := &file_v1_daemon_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseHold) ProtoMessage() {}
+
+func (x *ReleaseHold) ProtoReflect() protoreflect.Message {
+	mi := &file_v1_daemon_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseHold.ProtoReflect.Descriptor instead.
+func (*ReleaseHold) Descriptor() ([]byte, []int) {
+	return file_v1_daemon_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ReleaseHold) GetSet() string {
+	if x != nil {
+		return x.Set
+	}
+	return ""
+}
 
 // AnswerRequest is the answer to a ToolRequest, which counts once. Older daemons ask for none.
 type AnswerRequest struct {
@@ -3667,7 +3821,7 @@ type AnswerRequest struct {
 
 func (x *AnswerRequest) Reset() {
 	*x = AnswerRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[47]
+	mi := &file_v1_daemon_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3833,7 @@ func (x *AnswerRequest) String() string {
 func (*AnswerRequest) ProtoMessage() {}
 
 func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[47]
+	mi := &file_v1_daemon_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3846,7 @@ func (x *AnswerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnswerRequest.ProtoReflect.Descriptor instead.
 func (*AnswerRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{47}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *AnswerRequest) GetId() string {
@@ -3736,7 +3890,7 @@ type PublishLive struct {
 
 func (x *PublishLive) Reset() {
 	*x = PublishLive{}
-	mi := &file_v1_daemon_proto_msgTypes[48]
+	mi := &file_v1_daemon_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3748,7 +3902,7 @@ func (x *PublishLive) String() string {
 func (*PublishLive) ProtoMessage() {}
 
 func (x *PublishLive) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[48]
+	mi := &file_v1_daemon_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3761,7 +3915,7 @@ func (x *PublishLive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PublishLive.ProtoReflect.Descriptor instead.
 func (*PublishLive) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{48}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PublishLive) GetId() string {
@@ -3787,7 +3941,7 @@ type ReportLiveRequest struct {
 
 func (x *ReportLiveRequest) Reset() {
 	*x = ReportLiveRequest{}
-	mi := &file_v1_daemon_proto_msgTypes[49]
+	mi := &file_v1_daemon_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3799,7 +3953,7 @@ func (x *ReportLiveRequest) String() string {
 func (*ReportLiveRequest) ProtoMessage() {}
 
 func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[49]
+	mi := &file_v1_daemon_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3812,7 +3966,7 @@ func (x *ReportLiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveRequest.ProtoReflect.Descriptor instead.
 func (*ReportLiveRequest) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{49}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReportLiveRequest) GetId() string {
@@ -3851,7 +4005,7 @@ type ReportLiveResponse struct {
 
 func (x *ReportLiveResponse) Reset() {
 	*x = ReportLiveResponse{}
-	mi := &file_v1_daemon_proto_msgTypes[50]
+	mi := &file_v1_daemon_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3863,7 +4017,7 @@ func (x *ReportLiveResponse) String() string {
 func (*ReportLiveResponse) ProtoMessage() {}
 
 func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[50]
+	mi := &file_v1_daemon_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3876,23 +4030,27 @@ func (x *ReportLiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportLiveResponse.ProtoReflect.Descriptor instead.
 func (*ReportLiveResponse) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{50}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{52}
 }
 
 // TakeCheckpoint requests a checkpoint for a Checkpoint object. The daemon
 // ignores a uid that it has served before.
 type TakeCheckpoint struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Uid           string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
-	Message       string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Name    string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Uid     string                 `protobuf:"bytes,2,opt,name=uid,proto3" json:"uid,omitempty"`
+	Message string                 `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	// The UID of the Checkpoint that names a set, if the checkpoint is taken for one: the agent is then
+	// stopped between two calls of tools, if that can be, and stays so until ReleaseHold of that set, or
+	// for a bounded time. Older daemons do not hold, and record no HoldEnd.
+	Hold          string `protobuf:"bytes,4,opt,name=hold,proto3" json:"hold,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TakeCheckpoint) Reset() {
 	*x = TakeCheckpoint{}
-	mi := &file_v1_daemon_proto_msgTypes[51]
+	mi := &file_v1_daemon_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3904,7 +4062,7 @@ func (x *TakeCheckpoint) String() string {
 func (*TakeCheckpoint) ProtoMessage() {}
 
 func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_v1_daemon_proto_msgTypes[51]
+	mi := &file_v1_daemon_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3917,7 +4075,7 @@ func (x *TakeCheckpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TakeCheckpoint.ProtoReflect.Descriptor instead.
 func (*TakeCheckpoint) Descriptor() ([]byte, []int) {
-	return file_v1_daemon_proto_rawDescGZIP(), []int{51}
+	return file_v1_daemon_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *TakeCheckpoint) GetName() string {
@@ -3937,6 +4095,13 @@ func (x *TakeCheckpoint) GetUid() string {
 func (x *TakeCheckpoint) GetMessage() string {
 	if x != nil {
 		return x.Message
+	}
+	return ""
+}
+
+func (x *TakeCheckpoint) GetHold() string {
+	if x != nil {
+		return x.Hold
 	}
 	return ""
 }
@@ -4041,7 +4206,7 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\arecords\x18\x01 \x03(\v2\x16.clew.daemon.v1.RecordR\arecords\"h\n" +
 	"\x0eAppendResponse\x12#\n" +
 	"\rlast_sequence\x18\x01 \x01(\x03R\flastSequence\x121\n" +
-	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\xda\x05\n" +
+	"\abudgets\x18\x02 \x01(\v2\x17.clew.daemon.v1.BudgetsR\abudgets\"\x90\x06\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x18\n" +
@@ -4060,7 +4225,8 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x03gap\x18\x10 \x01(\v2\x13.clew.daemon.v1.GapH\x00R\x03gap\x120\n" +
 	"\x06stored\x18\x11 \x01(\v2\x16.clew.daemon.v1.StoredH\x00R\x06stored\x12@\n" +
 	"\ftool_request\x18\x12 \x01(\v2\x1b.clew.daemon.v1.ToolRequestH\x00R\vtoolRequest\x12J\n" +
-	"\x10tool_request_end\x18\x13 \x01(\v2\x1e.clew.daemon.v1.ToolRequestEndH\x00R\x0etoolRequestEndB\x06\n" +
+	"\x10tool_request_end\x18\x13 \x01(\v2\x1e.clew.daemon.v1.ToolRequestEndH\x00R\x0etoolRequestEnd\x124\n" +
+	"\bhold_end\x18\x14 \x01(\v2\x17.clew.daemon.v1.HoldEndH\x00R\aholdEndB\x06\n" +
 	"\x04body\"\b\n" +
 	"\x06Stored\"\xa9\x02\n" +
 	"\vToolRequest\x12\x0e\n" +
@@ -4075,7 +4241,14 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\bdeadline\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12\x18\n" +
 	"\arefused\x18\t \x01(\tR\arefused\" \n" +
 	"\x0eToolRequestEnd\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\x87\x01\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"p\n" +
+	"\aHoldEnd\x12\x10\n" +
+	"\x03set\x18\x01 \x01(\tR\x03set\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x02 \x01(\x03R\n" +
+	"checkpoint\x12\x1a\n" +
+	"\breleased\x18\x03 \x01(\bR\breleased\x12\x17\n" +
+	"\ain_call\x18\x04 \x01(\bR\x06inCall\"\x87\x01\n" +
 	"\bAgentEnd\x12\x1b\n" +
 	"\texit_code\x18\x01 \x01(\x05R\bexitCode\x12\x14\n" +
 	"\x05cause\x18\x02 \x01(\tR\x05cause\x12\x18\n" +
@@ -4214,12 +4387,15 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\bposition\x18\x01 \x01(\x03R\bposition\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x121\n" +
 	"\amessage\x18\x03 \x01(\v2\x17.clew.daemon.v1.MessageR\amessage\"\x11\n" +
-	"\x0fCommandsRequest\"\xe9\x01\n" +
+	"\x0fCommandsRequest\"\xab\x02\n" +
 	"\aCommand\x12I\n" +
 	"\x0ftake_checkpoint\x18\x01 \x01(\v2\x1e.clew.daemon.v1.TakeCheckpointH\x00R\x0etakeCheckpoint\x12@\n" +
 	"\fpublish_live\x18\x02 \x01(\v2\x1b.clew.daemon.v1.PublishLiveH\x00R\vpublishLive\x12F\n" +
-	"\x0eanswer_request\x18\x03 \x01(\v2\x1d.clew.daemon.v1.AnswerRequestH\x00R\ranswerRequestB\t\n" +
-	"\acommand\"c\n" +
+	"\x0eanswer_request\x18\x03 \x01(\v2\x1d.clew.daemon.v1.AnswerRequestH\x00R\ranswerRequest\x12@\n" +
+	"\frelease_hold\x18\x04 \x01(\v2\x1b.clew.daemon.v1.ReleaseHoldH\x00R\vreleaseHoldB\t\n" +
+	"\acommand\"\x1f\n" +
+	"\vReleaseHold\x12\x10\n" +
+	"\x03set\x18\x01 \x01(\tR\x03set\"c\n" +
 	"\rAnswerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x0e\n" +
@@ -4232,11 +4408,12 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x18\n" +
 	"\aproblem\x18\x03 \x01(\tR\aproblem\x12.\n" +
 	"\x13retry_after_seconds\x18\x04 \x01(\x05R\x11retryAfterSeconds\"\x14\n" +
-	"\x12ReportLiveResponse\"P\n" +
+	"\x12ReportLiveResponse\"d\n" +
 	"\x0eTakeCheckpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage*p\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
+	"\x04hold\x18\x04 \x01(\tR\x04hold*p\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +
@@ -4270,7 +4447,7 @@ func file_v1_daemon_proto_rawDescGZIP() []byte {
 }
 
 var file_v1_daemon_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_v1_daemon_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_v1_daemon_proto_goTypes = []any{
 	(Role)(0),                        // 0: clew.daemon.v1.Role
 	(*CallToolRequest)(nil),          // 1: clew.daemon.v1.CallToolRequest
@@ -4297,43 +4474,45 @@ var file_v1_daemon_proto_goTypes = []any{
 	(*Stored)(nil),                   // 22: clew.daemon.v1.Stored
 	(*ToolRequest)(nil),              // 23: clew.daemon.v1.ToolRequest
 	(*ToolRequestEnd)(nil),           // 24: clew.daemon.v1.ToolRequestEnd
-	(*AgentEnd)(nil),                 // 25: clew.daemon.v1.AgentEnd
-	(*Move)(nil),                     // 26: clew.daemon.v1.Move
-	(*Rewound)(nil),                  // 27: clew.daemon.v1.Rewound
-	(*Gap)(nil),                      // 28: clew.daemon.v1.Gap
-	(*Piece)(nil),                    // 29: clew.daemon.v1.Piece
-	(*Pieces)(nil),                   // 30: clew.daemon.v1.Pieces
-	(*Message)(nil),                  // 31: clew.daemon.v1.Message
-	(*ToolCall)(nil),                 // 32: clew.daemon.v1.ToolCall
-	(*ToolResult)(nil),               // 33: clew.daemon.v1.ToolResult
-	(*Usage)(nil),                    // 34: clew.daemon.v1.Usage
-	(*Event)(nil),                    // 35: clew.daemon.v1.Event
-	(*CheckpointRecord)(nil),         // 36: clew.daemon.v1.CheckpointRecord
-	(*RiskyTool)(nil),                // 37: clew.daemon.v1.RiskyTool
-	(*AgentSession)(nil),             // 38: clew.daemon.v1.AgentSession
-	(*FileChange)(nil),               // 39: clew.daemon.v1.FileChange
-	(*SkippedFile)(nil),              // 40: clew.daemon.v1.SkippedFile
-	(*MoveConversationRequest)(nil),  // 41: clew.daemon.v1.MoveConversationRequest
-	(*MoveConversationResponse)(nil), // 42: clew.daemon.v1.MoveConversationResponse
-	(*ConversationRequest)(nil),      // 43: clew.daemon.v1.ConversationRequest
-	(*ConversationResponse)(nil),     // 44: clew.daemon.v1.ConversationResponse
-	(*ConversationEntry)(nil),        // 45: clew.daemon.v1.ConversationEntry
-	(*CommandsRequest)(nil),          // 46: clew.daemon.v1.CommandsRequest
-	(*Command)(nil),                  // 47: clew.daemon.v1.Command
-	(*AnswerRequest)(nil),            // 48: clew.daemon.v1.AnswerRequest
-	(*PublishLive)(nil),              // 49: clew.daemon.v1.PublishLive
-	(*ReportLiveRequest)(nil),        // 50: clew.daemon.v1.ReportLiveRequest
-	(*ReportLiveResponse)(nil),       // 51: clew.daemon.v1.ReportLiveResponse
-	(*TakeCheckpoint)(nil),           // 52: clew.daemon.v1.TakeCheckpoint
-	nil,                              // 53: clew.daemon.v1.Event.DetailsEntry
-	(*timestamppb.Timestamp)(nil),    // 54: google.protobuf.Timestamp
+	(*HoldEnd)(nil),                  // 25: clew.daemon.v1.HoldEnd
+	(*AgentEnd)(nil),                 // 26: clew.daemon.v1.AgentEnd
+	(*Move)(nil),                     // 27: clew.daemon.v1.Move
+	(*Rewound)(nil),                  // 28: clew.daemon.v1.Rewound
+	(*Gap)(nil),                      // 29: clew.daemon.v1.Gap
+	(*Piece)(nil),                    // 30: clew.daemon.v1.Piece
+	(*Pieces)(nil),                   // 31: clew.daemon.v1.Pieces
+	(*Message)(nil),                  // 32: clew.daemon.v1.Message
+	(*ToolCall)(nil),                 // 33: clew.daemon.v1.ToolCall
+	(*ToolResult)(nil),               // 34: clew.daemon.v1.ToolResult
+	(*Usage)(nil),                    // 35: clew.daemon.v1.Usage
+	(*Event)(nil),                    // 36: clew.daemon.v1.Event
+	(*CheckpointRecord)(nil),         // 37: clew.daemon.v1.CheckpointRecord
+	(*RiskyTool)(nil),                // 38: clew.daemon.v1.RiskyTool
+	(*AgentSession)(nil),             // 39: clew.daemon.v1.AgentSession
+	(*FileChange)(nil),               // 40: clew.daemon.v1.FileChange
+	(*SkippedFile)(nil),              // 41: clew.daemon.v1.SkippedFile
+	(*MoveConversationRequest)(nil),  // 42: clew.daemon.v1.MoveConversationRequest
+	(*MoveConversationResponse)(nil), // 43: clew.daemon.v1.MoveConversationResponse
+	(*ConversationRequest)(nil),      // 44: clew.daemon.v1.ConversationRequest
+	(*ConversationResponse)(nil),     // 45: clew.daemon.v1.ConversationResponse
+	(*ConversationEntry)(nil),        // 46: clew.daemon.v1.ConversationEntry
+	(*CommandsRequest)(nil),          // 47: clew.daemon.v1.CommandsRequest
+	(*Command)(nil),                  // 48: clew.daemon.v1.Command
+	(*ReleaseHold)(nil),              // 49: clew.daemon.v1.ReleaseHold
+	(*AnswerRequest)(nil),            // 50: clew.daemon.v1.AnswerRequest
+	(*PublishLive)(nil),              // 51: clew.daemon.v1.PublishLive
+	(*ReportLiveRequest)(nil),        // 52: clew.daemon.v1.ReportLiveRequest
+	(*ReportLiveResponse)(nil),       // 53: clew.daemon.v1.ReportLiveResponse
+	(*TakeCheckpoint)(nil),           // 54: clew.daemon.v1.TakeCheckpoint
+	nil,                              // 55: clew.daemon.v1.Event.DetailsEntry
+	(*timestamppb.Timestamp)(nil),    // 56: google.protobuf.Timestamp
 }
 var file_v1_daemon_proto_depIdxs = []int32{
 	5,  // 0: clew.daemon.v1.SearchHistoryResponse.hits:type_name -> clew.daemon.v1.SearchHit
-	54, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
+	56, // 1: clew.daemon.v1.SearchHit.time:type_name -> google.protobuf.Timestamp
 	10, // 2: clew.daemon.v1.ReportRequest.problem:type_name -> clew.daemon.v1.Problem
 	12, // 3: clew.daemon.v1.BeginRequest.source:type_name -> clew.daemon.v1.Source
-	36, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	37, // 4: clew.daemon.v1.BeginResponse.latest_checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
 	18, // 5: clew.daemon.v1.BeginResponse.position:type_name -> clew.daemon.v1.Position
 	17, // 6: clew.daemon.v1.BeginResponse.moves:type_name -> clew.daemon.v1.MoveResult
 	14, // 7: clew.daemon.v1.BeginResponse.budgets:type_name -> clew.daemon.v1.Budgets
@@ -4343,68 +4522,70 @@ var file_v1_daemon_proto_depIdxs = []int32{
 	18, // 11: clew.daemon.v1.MoveResult.position:type_name -> clew.daemon.v1.Position
 	21, // 12: clew.daemon.v1.AppendRequest.records:type_name -> clew.daemon.v1.Record
 	14, // 13: clew.daemon.v1.AppendResponse.budgets:type_name -> clew.daemon.v1.Budgets
-	54, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
-	31, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
-	36, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
-	34, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
-	35, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
-	29, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
-	25, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
-	26, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
-	28, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
+	56, // 14: clew.daemon.v1.Record.time:type_name -> google.protobuf.Timestamp
+	32, // 15: clew.daemon.v1.Record.message:type_name -> clew.daemon.v1.Message
+	37, // 16: clew.daemon.v1.Record.checkpoint:type_name -> clew.daemon.v1.CheckpointRecord
+	35, // 17: clew.daemon.v1.Record.usage:type_name -> clew.daemon.v1.Usage
+	36, // 18: clew.daemon.v1.Record.event:type_name -> clew.daemon.v1.Event
+	30, // 19: clew.daemon.v1.Record.piece:type_name -> clew.daemon.v1.Piece
+	26, // 20: clew.daemon.v1.Record.agent_end:type_name -> clew.daemon.v1.AgentEnd
+	27, // 21: clew.daemon.v1.Record.move:type_name -> clew.daemon.v1.Move
+	29, // 22: clew.daemon.v1.Record.gap:type_name -> clew.daemon.v1.Gap
 	22, // 23: clew.daemon.v1.Record.stored:type_name -> clew.daemon.v1.Stored
 	23, // 24: clew.daemon.v1.Record.tool_request:type_name -> clew.daemon.v1.ToolRequest
 	24, // 25: clew.daemon.v1.Record.tool_request_end:type_name -> clew.daemon.v1.ToolRequestEnd
-	54, // 26: clew.daemon.v1.ToolRequest.since:type_name -> google.protobuf.Timestamp
-	54, // 27: clew.daemon.v1.ToolRequest.deadline:type_name -> google.protobuf.Timestamp
-	27, // 28: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
-	0,  // 29: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
-	32, // 30: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
-	33, // 31: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
-	30, // 32: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
-	30, // 33: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
-	30, // 34: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
-	30, // 35: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
-	53, // 36: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
-	54, // 37: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
-	40, // 38: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
-	18, // 39: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
-	39, // 40: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
-	37, // 41: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
-	38, // 42: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
-	34, // 43: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
-	18, // 44: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
-	45, // 45: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
-	54, // 46: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
-	31, // 47: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
-	52, // 48: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
-	49, // 49: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
-	48, // 50: clew.daemon.v1.Command.answer_request:type_name -> clew.daemon.v1.AnswerRequest
-	11, // 51: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
-	19, // 52: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
-	41, // 53: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
-	43, // 54: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
-	46, // 55: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
-	8,  // 56: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
-	50, // 57: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
-	6,  // 58: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
-	3,  // 59: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
-	1,  // 60: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
-	13, // 61: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
-	20, // 62: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
-	42, // 63: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
-	44, // 64: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
-	47, // 65: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
-	9,  // 66: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
-	51, // 67: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
-	7,  // 68: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
-	4,  // 69: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
-	2,  // 70: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
-	61, // [61:71] is the sub-list for method output_type
-	51, // [51:61] is the sub-list for method input_type
-	51, // [51:51] is the sub-list for extension type_name
-	51, // [51:51] is the sub-list for extension extendee
-	0,  // [0:51] is the sub-list for field type_name
+	25, // 26: clew.daemon.v1.Record.hold_end:type_name -> clew.daemon.v1.HoldEnd
+	56, // 27: clew.daemon.v1.ToolRequest.since:type_name -> google.protobuf.Timestamp
+	56, // 28: clew.daemon.v1.ToolRequest.deadline:type_name -> google.protobuf.Timestamp
+	28, // 29: clew.daemon.v1.Move.rewound:type_name -> clew.daemon.v1.Rewound
+	0,  // 30: clew.daemon.v1.Message.role:type_name -> clew.daemon.v1.Role
+	33, // 31: clew.daemon.v1.Message.tool_call:type_name -> clew.daemon.v1.ToolCall
+	34, // 32: clew.daemon.v1.Message.tool_result:type_name -> clew.daemon.v1.ToolResult
+	31, // 33: clew.daemon.v1.Message.text_pieces:type_name -> clew.daemon.v1.Pieces
+	31, // 34: clew.daemon.v1.Message.raw_pieces:type_name -> clew.daemon.v1.Pieces
+	31, // 35: clew.daemon.v1.ToolCall.input_pieces:type_name -> clew.daemon.v1.Pieces
+	31, // 36: clew.daemon.v1.ToolResult.output_pieces:type_name -> clew.daemon.v1.Pieces
+	55, // 37: clew.daemon.v1.Event.details:type_name -> clew.daemon.v1.Event.DetailsEntry
+	56, // 38: clew.daemon.v1.CheckpointRecord.time:type_name -> google.protobuf.Timestamp
+	41, // 39: clew.daemon.v1.CheckpointRecord.skipped:type_name -> clew.daemon.v1.SkippedFile
+	18, // 40: clew.daemon.v1.CheckpointRecord.position:type_name -> clew.daemon.v1.Position
+	40, // 41: clew.daemon.v1.CheckpointRecord.changes:type_name -> clew.daemon.v1.FileChange
+	38, // 42: clew.daemon.v1.CheckpointRecord.risky_tool:type_name -> clew.daemon.v1.RiskyTool
+	39, // 43: clew.daemon.v1.CheckpointRecord.session:type_name -> clew.daemon.v1.AgentSession
+	35, // 44: clew.daemon.v1.AgentSession.counted:type_name -> clew.daemon.v1.Usage
+	18, // 45: clew.daemon.v1.MoveConversationResponse.position:type_name -> clew.daemon.v1.Position
+	46, // 46: clew.daemon.v1.ConversationResponse.entries:type_name -> clew.daemon.v1.ConversationEntry
+	56, // 47: clew.daemon.v1.ConversationEntry.time:type_name -> google.protobuf.Timestamp
+	32, // 48: clew.daemon.v1.ConversationEntry.message:type_name -> clew.daemon.v1.Message
+	54, // 49: clew.daemon.v1.Command.take_checkpoint:type_name -> clew.daemon.v1.TakeCheckpoint
+	51, // 50: clew.daemon.v1.Command.publish_live:type_name -> clew.daemon.v1.PublishLive
+	50, // 51: clew.daemon.v1.Command.answer_request:type_name -> clew.daemon.v1.AnswerRequest
+	49, // 52: clew.daemon.v1.Command.release_hold:type_name -> clew.daemon.v1.ReleaseHold
+	11, // 53: clew.daemon.v1.DaemonService.Begin:input_type -> clew.daemon.v1.BeginRequest
+	19, // 54: clew.daemon.v1.DaemonService.Append:input_type -> clew.daemon.v1.AppendRequest
+	42, // 55: clew.daemon.v1.DaemonService.MoveConversation:input_type -> clew.daemon.v1.MoveConversationRequest
+	44, // 56: clew.daemon.v1.DaemonService.Conversation:input_type -> clew.daemon.v1.ConversationRequest
+	47, // 57: clew.daemon.v1.DaemonService.Commands:input_type -> clew.daemon.v1.CommandsRequest
+	8,  // 58: clew.daemon.v1.DaemonService.Report:input_type -> clew.daemon.v1.ReportRequest
+	52, // 59: clew.daemon.v1.DaemonService.ReportLive:input_type -> clew.daemon.v1.ReportLiveRequest
+	6,  // 60: clew.daemon.v1.DaemonService.VerifyCheckpoint:input_type -> clew.daemon.v1.VerifyCheckpointRequest
+	3,  // 61: clew.daemon.v1.DaemonService.SearchHistory:input_type -> clew.daemon.v1.SearchHistoryRequest
+	1,  // 62: clew.daemon.v1.DaemonService.CallTool:input_type -> clew.daemon.v1.CallToolRequest
+	13, // 63: clew.daemon.v1.DaemonService.Begin:output_type -> clew.daemon.v1.BeginResponse
+	20, // 64: clew.daemon.v1.DaemonService.Append:output_type -> clew.daemon.v1.AppendResponse
+	43, // 65: clew.daemon.v1.DaemonService.MoveConversation:output_type -> clew.daemon.v1.MoveConversationResponse
+	45, // 66: clew.daemon.v1.DaemonService.Conversation:output_type -> clew.daemon.v1.ConversationResponse
+	48, // 67: clew.daemon.v1.DaemonService.Commands:output_type -> clew.daemon.v1.Command
+	9,  // 68: clew.daemon.v1.DaemonService.Report:output_type -> clew.daemon.v1.ReportResponse
+	53, // 69: clew.daemon.v1.DaemonService.ReportLive:output_type -> clew.daemon.v1.ReportLiveResponse
+	7,  // 70: clew.daemon.v1.DaemonService.VerifyCheckpoint:output_type -> clew.daemon.v1.VerifyCheckpointResponse
+	4,  // 71: clew.daemon.v1.DaemonService.SearchHistory:output_type -> clew.daemon.v1.SearchHistoryResponse
+	2,  // 72: clew.daemon.v1.DaemonService.CallTool:output_type -> clew.daemon.v1.CallToolResponse
+	63, // [63:73] is the sub-list for method output_type
+	53, // [53:63] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_v1_daemon_proto_init() }
@@ -4424,11 +4605,13 @@ func file_v1_daemon_proto_init() {
 		(*Record_Stored)(nil),
 		(*Record_ToolRequest)(nil),
 		(*Record_ToolRequestEnd)(nil),
+		(*Record_HoldEnd)(nil),
 	}
-	file_v1_daemon_proto_msgTypes[46].OneofWrappers = []any{
+	file_v1_daemon_proto_msgTypes[47].OneofWrappers = []any{
 		(*Command_TakeCheckpoint)(nil),
 		(*Command_PublishLive)(nil),
 		(*Command_AnswerRequest)(nil),
+		(*Command_ReleaseHold)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4436,7 +4619,7 @@ func file_v1_daemon_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_v1_daemon_proto_rawDesc), len(file_v1_daemon_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   53,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -177,6 +177,9 @@ func (s *Store) ingestRun(ctx context.Context, q *sqlc.Queries, l *locked, attem
 	if err := b.updateRequests(&l.row, attempt); err != nil {
 		return err
 	}
+	if err := b.updateHolds(&l.row); err != nil {
+		return err
+	}
 	l.row.SnapshotCount = b.snapshots
 	l.row.LostRecords += b.lost
 	return b.summarize(ctx, q, &l.row)

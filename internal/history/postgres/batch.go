@@ -61,6 +61,8 @@ type batch struct {
 
 	// requests are the records about requests, in order.
 	requests []history.Record
+	// holds say how holds of the agent ended, in order.
+	holds []history.HoldEnd
 
 	// end is how the agent last ended, activeAt when it was last active, and workedAt when it last did what
 	// only an agent does.
@@ -122,6 +124,8 @@ func (b *batch) add(r history.Record) error {
 		b.addGap(r)
 	case r.Request != nil, r.RequestEnd != "":
 		b.requests = append(b.requests, r)
+	case r.HoldEnd != nil:
+		b.holds = append(b.holds, *r.HoldEnd)
 	case r.Piece != nil:
 		hash := conversation.Hash(conversation.PieceHash(string(r.Piece)))
 		b.pieces[hash], b.awaited[hash] = r.Piece, true

@@ -71,6 +71,10 @@ func bounded(r history.Record) history.Record {
 		r.Request = &q
 	case r.RequestEnd != "":
 		r.RequestEnd = word(r.RequestEnd)
+	case r.HoldEnd != nil:
+		end := *r.HoldEnd
+		end.Set = word(end.Set)
+		r.HoldEnd = &end
 	case r.Gap != nil:
 		r.Gap = &history.Gap{Through: r.Gap.Through, Reason: shortName(r.Gap.Reason)}
 	}

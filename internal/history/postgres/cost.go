@@ -25,8 +25,8 @@ func costOf(records []history.Record) int64 {
 }
 
 // cost returns roughly what a record takes, including all of its contents: anything that
-// is not counted here would be unbounded. Usage, how the agent ended, and a bounded number of
-// requests take no space of their own: they change the task's row.
+// is not counted here would be unbounded. Usage, how the agent ended, and bounded numbers of
+// requests and holds take no space of their own: they change the task's row.
 func cost(r history.Record) int64 {
 	switch {
 	case r.Message != nil, r.Piece != nil, r.Checkpoint != nil, r.Event != nil:

@@ -202,7 +202,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 		LastRecordID: l.row.LastRecordID, LostRecords: l.row.LostRecords,
 		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
-		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, WorkedAt: l.row.WorkedAt, Requests: l.row.Requests,
+		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, WorkedAt: l.row.WorkedAt, Requests: l.row.Requests, Holds: l.row.Holds,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,
 		SpentCostMicroUsd: l.row.SpentCostMicroUsd, SpentToolCalls: l.row.SpentToolCalls, SpentThrough: l.row.SpentThrough,
 		ContractCostMicroUsd: l.row.ContractCostMicroUsd, SpentMonth: l.row.SpentMonth, MonthCostMicroUsd: l.row.MonthCostMicroUsd,
@@ -322,6 +322,9 @@ func stateOf(ctx context.Context, q *sqlc.Queries, t sqlc.Task, b sqlc.Branch) (
 	state.WorkedAt = t.WorkedAt.Time
 	state.StoredAttempt = t.StoredAttempt
 	if state.Requests, err = requestsOf(t.Requests); err != nil {
+		return state, err
+	}
+	if state.Holds, err = holdsOf(t.Holds); err != nil {
 		return state, err
 	}
 	if t.ProblemReason != "" {

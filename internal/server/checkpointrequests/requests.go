@@ -34,6 +34,7 @@ type Board struct {
 	// watchers holds the channels to notify of changes by "namespace/task": a flood of
 	// objects for one task must not wake the streams of the others.
 	watchers map[string]map[chan struct{}]struct{}
+	sets     sets
 }
 
 // taskRequests holds the requests of one task, by the UID of the object.
@@ -84,7 +85,8 @@ func (r request) compare(other request) int {
 
 // New returns an empty Board.
 func New() *Board {
-	return &Board{tasks: map[string]*taskRequests{}, watchers: map[string]map[chan struct{}]struct{}{}}
+	return &Board{tasks: map[string]*taskRequests{}, watchers: map[string]map[chan struct{}]struct{}{},
+		sets: sets{members: map[string][]string{}, released: map[string][]string{}}}
 }
 
 var _ gateway.Requests = (*Board)(nil)
@@ -128,15 +130,16 @@ func key(namespace, task string) string { return namespace + "/" + task }
 
 // Set records the current state of a Checkpoint object.
 func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
+	b.followSet(c)
 	if !isPending(c) {
-		b.Remove(c)
+		b.withdraw(c)
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
 	r := request{
-		CheckpointRequest: gateway.CheckpointRequest{Name: c.Name, UID: uid, Message: c.Spec.Message},
+		CheckpointRequest: gateway.CheckpointRequest{Name: c.Name, UID: uid, Message: c.Spec.Message, Hold: hold(c)},
 		created:           c.CreationTimestamp.Time,
 	}
 	of := b.tasks[k]
@@ -156,8 +159,14 @@ func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
 	b.announce(k)
 }
 
-// Remove removes a Checkpoint object.
+// Remove removes a Checkpoint object that was deleted.
 func (b *Board) Remove(c *clewv1alpha1.Checkpoint) {
+	b.dropSet(string(c.UID))
+	b.withdraw(c)
+}
+
+// withdraw removes the request of a Checkpoint object, if there is one.
+func (b *Board) withdraw(c *clewv1alpha1.Checkpoint) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
@@ -199,7 +208,7 @@ func isPending(c *clewv1alpha1.Checkpoint) bool {
 	_, _, numbered := resources.CheckpointNumber(c)
 	return c.DeletionTimestamp == nil && !numbered && c.Spec.Number == nil && c.Status.Number == 0 &&
 		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&
-		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady)
+		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady) && inSet(c)
 }
 
 // CacheOptions restrict a cache to what Watch needs: the objects made by users, without
@@ -229,7 +238,7 @@ func slim(object any) (any, error) {
 			c.OwnerReferences = []metav1.OwnerReference{{Kind: owner.Kind, UID: owner.UID, Controller: owner.Controller}}
 		}
 		c.Spec.Branches = nil
-		c.Status = clewv1alpha1.CheckpointStatus{Number: c.Status.Number, Conditions: c.Status.Conditions}
+		c.Status = clewv1alpha1.CheckpointStatus{Number: c.Status.Number, Conditions: c.Status.Conditions, Set: c.Status.Set}
 	}
 	return object, nil
 }

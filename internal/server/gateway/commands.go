@@ -17,8 +17,8 @@ import (
 // checkTimeout bounds how long a stream waits for the store.
 const checkTimeout = 5 * time.Second
 
-// Commands implements the RPC: it sends the daemon the pending checkpoint requests and the answers
-// to its tool calls, each once per stream, until the stream's lifetime is over or a newer attempt has begun. It
+// Commands implements the RPC: it sends the daemon the pending checkpoint requests, the ends of sets
+// of checkpoints and the answers to its tool calls, each once per stream, until the stream's lifetime is over or a newer attempt has begun. It
 // sends a limited number at a time, oldest first, and further ones as these are
 // completed, or if they are not completed for a while.
 func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.CommandsRequest], stream *connect.ServerStream[daemonv1.Command]) error {
@@ -47,6 +47,9 @@ func (g *Gateway) Commands(ctx context.Context, _ *connect.Request[daemonv1.Comm
 	}
 	for {
 		if err := t.send(stream, g.untaken(ctx, id, &t, g.requests.Pending(id.Namespace, id.TaskName, t.passed))); err != nil {
+			return err
+		}
+		if err := t.release(stream, g.requests.Releases(id.Namespace, id.TaskName)); err != nil {
 			return err
 		}
 		var err error
@@ -125,6 +128,8 @@ type announcer struct {
 	// never complete: for example, the daemon has taken them and the record is lost.
 	passed map[string]bool
 	taken  taken
+	// released holds the sets whose end was sent on the stream, as long as they are listed.
+	released map[string]bool
 	// idle counts the heartbeats in which no sent request was completed.
 	idle int
 }
@@ -137,7 +142,7 @@ func (t *announcer) send(stream *connect.ServerStream[daemonv1.Command], pending
 		if t.sent[r.UID] {
 			continue
 		}
-		command := &daemonv1.TakeCheckpoint{Name: r.Name, Uid: r.UID, Message: r.Message}
+		command := &daemonv1.TakeCheckpoint{Name: r.Name, Uid: r.UID, Message: r.Message, Hold: r.Hold}
 		if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_TakeCheckpoint{TakeCheckpoint: command}}); err != nil {
 			return err
 		}
@@ -149,6 +154,21 @@ func (t *announcer) send(stream *connect.ServerStream[daemonv1.Command], pending
 			t.idle = 0
 		}
 	}
+	return nil
+}
+
+// release sends the ends of sets that the stream has not sent yet.
+func (t *announcer) release(stream *connect.ServerStream[daemonv1.Command], sets []string) error {
+	current := make(map[string]bool, len(sets))
+	for _, set := range sets {
+		if current[set] = true; t.released[set] {
+			continue
+		}
+		if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_ReleaseHold{ReleaseHold: &daemonv1.ReleaseHold{Set: set}}}); err != nil {
+			return err
+		}
+	}
+	t.released = current
 	return nil
 }
 

@@ -157,6 +157,9 @@ func recordOf(m *daemonv1.Record) history.Record {
 		}
 	case *daemonv1.Record_ToolRequestEnd:
 		r.RequestEnd = body.ToolRequestEnd.GetId()
+	case *daemonv1.Record_HoldEnd:
+		h := body.HoldEnd
+		r.HoldEnd = &history.HoldEnd{Set: h.GetSet(), Checkpoint: h.GetCheckpoint(), Released: h.GetReleased(), InCall: h.GetInCall()}
 	}
 	return r
 }

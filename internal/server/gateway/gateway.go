@@ -123,6 +123,8 @@ type CheckpointRequest struct {
 	Name    string
 	UID     string
 	Message string
+	// Hold is the UID of the set of checkpoints for which it is taken; empty for none.
+	Hold string
 }
 
 // Requests provides the pending checkpoint requests.
@@ -130,9 +132,12 @@ type Requests interface {
 	// Pending returns a task's oldest requests, in order and limited in number, without
 	// those whose UID is in passed.
 	Pending(namespace, task string, passed map[string]bool) []CheckpointRequest
-	// Changes returns a channel that receives when the result of Pending, with none
+	// Changes returns a channel that receives when the result of Releases, or of Pending with none
 	// passed, may have changed since the last receive, until leave is called.
 	Changes(namespace, task string) (changed <-chan struct{}, leave func())
+	// Releases returns the UIDs of the sets for which the agents need not be stopped any more, and of
+	// which the task is a member.
+	Releases(namespace, task string) []string
 }
 
 // Live passes on requests for the files of tasks as they are; see package live.

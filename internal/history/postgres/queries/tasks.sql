@@ -61,7 +61,7 @@ UPDATE tasks
 SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
     checkpoint_count = @checkpoint_count, latest_checkpoint = @latest_checkpoint,
     snapshot_every = @snapshot_every, snapshot_count = @snapshot_count, updated_at = now(), stale = true,
-    tools = @tools, models = @models, stored_bytes = @stored_bytes, agent_end = @agent_end, active_at = @active_at, worked_at = @worked_at, requests = @requests,
+    tools = @tools, models = @models, stored_bytes = @stored_bytes, agent_end = @agent_end, active_at = @active_at, worked_at = @worked_at, requests = @requests, holds = @holds,
     last_record_id = @last_record_id, lost_records = @lost_records,
     spent_input_tokens = @spent_input_tokens, spent_output_tokens = @spent_output_tokens,
     spent_cost_micro_usd = @spent_cost_micro_usd, spent_tool_calls = @spent_tool_calls, spent_through = @spent_through,

@@ -387,6 +387,7 @@ type Task struct {
 	MonthCostMicroUsd    int64
 	WorkedAt             pgtype.Timestamptz
 	SpentThrough         int64
+	Holds                []byte
 }
 
 type TaskSpec struct {

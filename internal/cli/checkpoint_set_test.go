@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// childOf creates a child of a supervisor, whose agent runs.
+func (b *bench) childOf(parent *v1alpha1.Task, name string) *v1alpha1.Task {
+	b.Helper()
+	child := builders.Task(name, builders.InNamespace(b.namespace), func(t *v1alpha1.Task) {
+		t.Labels, t.Spec.ParentRef = map[string]string{v1alpha1.LabelParent: parent.Name}, &v1alpha1.NameReference{Name: parent.Name}
+	})
+	b.try(server.Client.Create(b.ctx, child))
+	setSucceeded(child, v1alpha1.ReasonRunning)
+	child.Status.Parent = &v1alpha1.ParentStatus{Name: parent.Name, UID: string(parent.UID), Depth: 1}
+	b.try(server.Client.Status().Update(b.ctx, child))
+	return child
+}
+
+// evening makes the supervisor's second checkpoint a set with the child docs, and one that is gone; the child
+// since is not in it.
+func (b *bench) evening(state v1alpha1.CheckpointSetState) (lead, docs *v1alpha1.Task) {
+	b.Helper()
+	lead = b.leader()
+	docs = b.childOf(lead, "docs")
+	b.childOf(lead, "since")
+	c := &v1alpha1.Checkpoint{}
+	b.try(server.Client.Get(b.ctx, client.ObjectKey{Namespace: b.namespace, Name: "lead-2"}, c))
+	c.Status.Set = &v1alpha1.CheckpointSet{State: state, StartTime: &metav1.Time{Time: noon}, Members: []v1alpha1.CheckpointSetMember{
+		{Task: "lead", UID: string(lead.UID), Checkpoint: "lead-2", Number: 2, State: v1alpha1.MemberTaken, HoldEnd: v1alpha1.HoldReleased},
+		{Task: "docs", UID: string(docs.UID), Checkpoint: "docs-set-1", Number: 5, State: v1alpha1.MemberTaken, HoldEnd: v1alpha1.HoldExpired, Moment: v1alpha1.MomentInCall},
+		{Task: "former", UID: "gone", Number: 7, State: v1alpha1.MemberAtRest},
+	}}
+	b.try(server.Client.Status().Update(b.ctx, c))
+	return lead, docs
+}
+
+func TestASetIsRequestedOfASupervisor(t *testing.T) {
+	b := newBench(t)
+	b.leader()
+	b.task("worker", v1alpha1.ReasonRunning)
+	b.must("checkpoint", "create", "lead", "--contract", "--name", "evening", "--wait=false")
+	c := &v1alpha1.Checkpoint{}
+	b.try(server.Client.Get(b.ctx, client.ObjectKey{Namespace: b.namespace, Name: "evening"}, c))
+	if c.Spec.Scope != v1alpha1.CheckpointOfContract {
+		t.Errorf("the spec is %+v", c.Spec)
+	}
+	_, _, err := b.clew("", "checkpoint", "create", "worker", "--contract")
+	wantError(t, err, "task worker is a worker, and has no children: leave --contract out")
+}
+
+func TestASetIsShownWithItsMembers(t *testing.T) {
+	b := newBench(t)
+	b.evening(v1alpha1.SetApart)
+	out, _ := b.must("checkpoint", "show", "lead-2")
+	wantParts(t, "output", squeezed(out), "Taken of 3 tasks (Apart):", "lead 2 lead-2 was taken; the agent stood still until all were taken",
+		"docs 5 docs-set-1 was taken in the middle of a call of a tool; the agent continued before all were taken", "former 7 is that of a task at rest")
+}
+
+func TestARewindTakesTheChildrenOfASetAlong(t *testing.T) {
+	b := newBench(t)
+	lead, _ := b.evening(v1alpha1.SetTogether)
+	r := b.withHistory(map[string]any{"GET tasks/lead/diff/rewind": effect(), "GET tasks/docs/diff/rewind": effect()})
+	_, errOut := b.must("rewind", "lead", "--to", "lead-2", "--children", "rewind", "--yes", "--wait=false")
+	wantParts(t, "the preview", squeezed(errOut), "Then, of its children", "docs to its checkpoint 5; its agent is stopped first", "former is gone", "since stays as it is")
+	wantParts(t, "the requests", strings.Join(r.asked, "\n"), "docs/diff/rewind?checkpointNumber=5&id=parent-cli-abcdefgh")
+	b.get(lead)
+	if got := lead.Spec.Rewind; got.Children != v1alpha1.ChildrenRewind || got.To.CheckpointRef == nil || got.To.CheckpointRef.Name != "lead-2" {
+		t.Errorf("spec.rewind is %+v", got)
+	}
+}
+
+func TestToWhatNoChildrenAreTakenAlong(t *testing.T) {
+	b := newBench(t)
+	b.evening(v1alpha1.SetApart)
+	for _, test := range []struct{ task, to, err string }{
+		{"lead", "lead-2", "were not taken together"},
+		{"lead", "lead-1", "--children rewind needs the name of a set of checkpoints in --to; `kubectl clew checkpoint create lead --contract"},
+		{"docs", "docs-1", "task docs is a worker, and has no children"},
+	} {
+		if test.task == "docs" {
+			docs := &v1alpha1.Task{}
+			b.try(server.Client.Get(b.ctx, client.ObjectKey{Namespace: b.namespace, Name: "docs"}, docs))
+			b.checkpoint(docs, 1)
+		}
+		_, _, err := b.clew("", "rewind", test.task, "--to", test.to, "--children", "rewind", "--yes")
+		wantError(t, err, test.err)
+	}
+}

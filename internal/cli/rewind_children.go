@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+)
+
+// previewedChildren is of how many children a preview says what would change: each is a request.
+const previewedChildren = 8
+
+// takesChildren reports whether the rewind takes the children of a supervisor along.
+func (o *rewind) takesChildren() bool {
+	return o.children != nil && o.children.value == string(v1alpha1.ChildrenRewind)
+}
+
+// childrenPatch is the patch of spec.rewind.children.
+func (o *rewind) childrenPatch() any {
+	if !o.takesChildren() {
+		return nil
+	}
+	return v1alpha1.ChildrenRewind
+}
+
+// checkSet rejects a target to which no children can be taken along.
+func (o *rewind) checkSet(task *v1alpha1.Task, target *rewindTarget) error {
+	if !o.takesChildren() {
+		return nil
+	}
+	again := fmt.Sprintf("`kubectl clew checkpoint create %s --contract -n %s` takes one", task.Name, task.Namespace)
+	c := target.checkpoint
+	switch {
+	case task.Spec.Role != v1alpha1.RoleSupervisor:
+		return fmt.Errorf("task %s is a worker, and has no children: leave --children out", task.Name)
+	case len(o.paths) > 0:
+		return fmt.Errorf("--children rewind takes children back as a whole: leave the paths out")
+	case !target.named || c == nil || c.Name == "" || c.Status.Set == nil:
+		return fmt.Errorf("--children rewind needs the name of a set of checkpoints in --to; %s", again)
+	case c.Status.Set.State != v1alpha1.SetTogether:
+		ready := v1alpha1.CheckpointReady
+		return fmt.Errorf("the checkpoints of the set %s were not taken together, so no children are taken to it: %s; %s", c.Name, describeCondition(c.Status, ready), again)
+	}
+	return nil
+}
+
+// previewChildren prints which children a rewind takes along, and which stay.
+func (o *rewind) previewChildren(ctx context.Context, s *session, w io.Writer, task *v1alpha1.Task, target *rewindTarget, id string) error {
+	if !o.takesChildren() {
+		return nil
+	}
+	list := &v1alpha1.TaskList{}
+	if err := s.client.List(ctx, list, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.LabelParent: task.Name}); err != nil {
+		return err
+	}
+	children, style := map[string]*v1alpha1.Task{}, styleFor(w)
+	for i := range list.Items {
+		if t := &list.Items[i]; t.Status.Parent != nil && t.Status.Parent.UID == string(task.UID) {
+			children[string(t.UID)] = t
+		}
+	}
+	var rows [][]string
+	for i, m := range target.checkpoint.Status.Set.Children() {
+		text := fmt.Sprintf("to its checkpoint %d", m.Number)
+		switch child := children[m.UID]; {
+		case child == nil:
+			text = "is gone"
+		case i < previewedChildren:
+			text += o.childEffect(ctx, s, child, m.Number, id, style)
+		}
+		delete(children, m.UID)
+		rows = append(rows, []string{"  " + m.Task, text})
+	}
+	for i := range list.Items {
+		if t := &list.Items[i]; children[string(t.UID)] != nil {
+			rows = append(rows, []string{"  " + t.Name, "stays as it is: the set has it not"})
+		}
+	}
+	fmt.Fprintln(w, style.bold("Then, of its children"))
+	return table(w, nil, rows)
+}
+
+// childEffect says what the rewind of a child would do, or why it would be refused.
+func (o *rewind) childEffect(ctx context.Context, s *session, child *v1alpha1.Task, number int64, id string, style style) string {
+	params := url.Values{"id": {v1alpha1.ParentRewindID(id)}, "preserve": {o.preserve.value}, "scope": {o.scope.value},
+		"limit": {"1"}, "checkpointNumber": {strconv.FormatInt(number, 10)}}
+	setOnDrift(params, o.onDrift)
+	effect, err := s.effectOf(ctx, child, params)
+	if err = cmp.Or(err, effect.fails(false)); err != nil {
+		return ", which is refused: " + oneLine(err.Error())
+	}
+	var parts []string
+	if active(child) {
+		parts = append(parts, "its agent is stopped first")
+	}
+	for _, row := range append(effect.conversation(), effect.changes(style)...) {
+		if name := strings.TrimSpace(row[0]); name == "conversation" || name == "changes" {
+			parts = append(parts, name+" "+row[1])
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(parts, "; ")
+}

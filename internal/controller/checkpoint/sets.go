@@ -1,0 +1,265 @@
+package checkpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/resources"
+)
+
+// A Checkpoint with the scope Contract names a set. Its status has the members before any of them is asked
+// for a checkpoint, and says that all are taken before any agent may continue: the server reads it from
+// there. The objects of the children are made from it, and again if one is missing.
+
+// followSet brings a set that has not ended a step further.
+func (r *Reconciler) followSet(ctx context.Context, c *v1alpha1.Checkpoint) (time.Duration, error) {
+	o, own, err := r.observeSet(ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	decided := plan.DecideSet(o, time.Now())
+	if decided.Set == nil {
+		return retryAfter, r.wait(ctx, c, decided.Ready.Status, decided.Ready.Reason, decided.Ready.Message)
+	}
+	if decided.Set.State.Ended() {
+		if err := r.recordSet(ctx, c, decided); err != nil {
+			return 0, err
+		}
+	}
+	if err := r.writeSet(ctx, c, decided, own); err != nil {
+		return 0, err
+	}
+	if decided.Set.State == v1alpha1.SetTaking {
+		return decided.RequeueAfter, r.makeMembers(ctx, c, decided.Set)
+	}
+	return decided.RequeueAfter, nil
+}
+
+// writeSet writes the state of a set and, once, the contents of the supervisor's own checkpoint.
+func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decided plan.SetPlan, own *history.Checkpoint) error {
+	updated := c.DeepCopy()
+	updated.Status.ObservedGeneration, updated.Status.Set = c.Generation, decided.Set
+	ready := decided.Ready
+	ready.ObservedGeneration = c.Generation
+	meta.SetStatusCondition(&updated.Status.Conditions, ready)
+	if c.Status.Number == 0 && own != nil {
+		fill(&updated.Status, *own, c.Generation, "", "")
+		setIntact(&updated.Status, own.Integrity, c.Generation)
+		if err := r.recordRequester(ctx, updated, *own, false); err != nil {
+			return err
+		}
+	}
+	err := r.write(ctx, c, updated, func() error {
+		return r.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
+	})
+	if err != nil || !decided.Set.State.Ended() {
+		return err
+	}
+	r.forget(c)
+	kind := corev1.EventTypeNormal
+	if decided.Set.State == v1alpha1.SetApart {
+		kind = corev1.EventTypeWarning
+	}
+	r.Events.Eventf(updated, nil, kind, ready.Reason, "TakeCheckpoint", "%s", ready.Message)
+	return nil
+}
+
+// recordSet records in the supervisor's timeline how a set ended. It is done before that is written, and
+// again if that fails; the history keeps it once.
+func (r *Reconciler) recordSet(ctx context.Context, c *v1alpha1.Checkpoint, decided plan.SetPlan) error {
+	if len(decided.Set.Members) == 0 {
+		return nil
+	}
+	supervisor := decided.Set.Members[0]
+	requester, err := r.requester(ctx, c)
+	if err != nil {
+		return err
+	}
+	err = r.Store.RecordEvents(ctx, []history.Event{{
+		ID:   "checkpoint-set/" + string(c.UID),
+		Task: history.Task{Namespace: c.Namespace, Name: supervisor.Task, UID: supervisor.UID},
+		Time: time.Now(), Type: history.EventTypeCheckpoint, Reason: decided.Ready.Reason, Actor: cmp.Or(requester, plan.Unknown),
+		Message: fmt.Sprintf("set %s: %s", c.Name, decided.Ready.Message), Checkpoint: supervisor.Number,
+	}})
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		return fmt.Errorf("record how the set %s ended: %w", c.Name, err)
+	}
+	return nil
+}
+
+// observeSet reads what is known of a set, and the supervisor's own checkpoint; nil while it has none.
+func (r *Reconciler) observeSet(ctx context.Context, c *v1alpha1.Checkpoint) (o plan.ObservedSet, own *history.Checkpoint, err error) {
+	o = plan.ObservedSet{Checkpoint: c, Members: map[string]plan.ObservedMember{}}
+	if c.Status.Set == nil {
+		o.Task, err = readTask(ctx, r.Client, c.Namespace, c.Spec.TaskRef.Name)
+		if err == nil && o.Task != nil {
+			o.Children, err = r.childrenOf(ctx, o.Task)
+		}
+		return o, nil, err
+	}
+	var reader client.Reader = r.Client
+	if c.Status.Set.State == v1alpha1.SetReleasing {
+		reader = r.Live
+	}
+	for i, m := range c.Status.Set.Members {
+		is := plan.ObservedMember{Taken: m.Number}
+		if is.Task, err = readTask(ctx, reader, c.Namespace, m.Task); err != nil {
+			return o, nil, err
+		}
+		switch {
+		case i == 0:
+			if own, err = r.ownOf(ctx, c, m); own != nil && m.State == v1alpha1.MemberPending {
+				is.Taken = own.Number
+			}
+		case m.State == v1alpha1.MemberPending:
+			is.Taken, err = r.takenFor(ctx, c, m)
+		}
+		if err == nil && c.Status.Set.State == v1alpha1.SetReleasing && m.HoldEnd == "" {
+			is.Holds, is.Begun, err = r.historyOf(ctx, m.UID)
+		}
+		if err != nil {
+			return o, nil, err
+		}
+		o.Members[m.UID] = is
+	}
+	return o, own, nil
+}
+
+// ownOf returns the supervisor's checkpoint in a set: the one that was taken for it, or its last one if it
+// is at rest; nil while there is none, or if the status has it.
+func (r *Reconciler) ownOf(ctx context.Context, c *v1alpha1.Checkpoint, m v1alpha1.CheckpointSetMember) (*history.Checkpoint, error) {
+	switch {
+	case c.Status.Number != 0:
+		return nil, nil
+	case m.Number != 0:
+		row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: c.Namespace, UID: m.UID}, m.Number)
+		if errors.Is(err, history.ErrNotFound) {
+			return nil, nil
+		}
+		return &row, err
+	}
+	return r.search(ctx, c, m.UID)
+}
+
+// takenFor returns the number of the checkpoint that was taken of a child for a set; 0 while none was.
+func (r *Reconciler) takenFor(ctx context.Context, c *v1alpha1.Checkpoint, m v1alpha1.CheckpointSetMember) (int64, error) {
+	object := &v1alpha1.Checkpoint{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: m.Checkpoint}, object)
+	if err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	if ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.CheckpointReady); !isPartOf(object, c) || ready == nil || ready.Reason != v1alpha1.ReasonTaken {
+		return 0, nil
+	}
+	return object.Status.Number, nil
+}
+
+// historyOf returns how holds of a task's agent ended, and the number of its newest attempt.
+func (r *Reconciler) historyOf(ctx context.Context, taskUID string) (holds []history.HoldEnd, attempt int64, err error) {
+	state, err := r.Store.TaskState(ctx, taskUID)
+	if errors.Is(err, history.ErrNotFound) {
+		return nil, 0, nil
+	}
+	return state.Holds, state.Attempt, err
+}
+
+// childrenOf lists the children of a supervisor, as the cache has them.
+func (r *Reconciler) childrenOf(ctx context.Context, task *v1alpha1.Task) (children []v1alpha1.Task, err error) {
+	list := &v1alpha1.TaskList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list the children of task %s: %w", task.Name, err)
+	}
+	for i := range list.Items {
+		if p := list.Items[i].Status.Parent; p != nil && p.UID == string(task.UID) {
+			children = append(children, list.Items[i])
+		}
+	}
+	return children, nil
+}
+
+// makeMembers requests the checkpoints of the children that have none yet.
+func (r *Reconciler) makeMembers(ctx context.Context, c *v1alpha1.Checkpoint, set *v1alpha1.CheckpointSet) error {
+	for i, m := range set.Members {
+		if i == 0 || m.State != v1alpha1.MemberPending {
+			continue
+		}
+		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: m.Task}}
+		task.UID = types.UID(m.UID)
+		err := r.Client.Create(ctx, resources.NewSetMember(task, m.Checkpoint, c))
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("request the checkpoint of task %s for the set %s: %w", m.Task, c.Name, err)
+		}
+	}
+	return nil
+}
+
+// isPartOf reports whether a Checkpoint was requested for a set.
+func isPartOf(c, set *v1alpha1.Checkpoint) bool {
+	return c.Spec.PartOf != nil && c.Spec.PartOf.UID == string(set.UID)
+}
+
+// endedWithout returns why a Checkpoint that is part of a set is not taken any more; "" if it may be, or is
+// part of none.
+func (r *Reconciler) endedWithout(ctx context.Context, c *v1alpha1.Checkpoint) (string, error) {
+	part := c.Spec.PartOf
+	if part == nil {
+		return "", nil
+	}
+	set := &v1alpha1.Checkpoint{}
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: part.Name}, set)
+	if client.IgnoreNotFound(err) != nil {
+		return "", err
+	}
+	const whatToDo = "for another set, apply a Checkpoint with scope Contract; delete this object"
+	if err != nil || string(set.UID) != part.UID {
+		return fmt.Sprintf("the Checkpoint %s, which names its set, was deleted: %s", part.Name, whatToDo), nil
+	}
+	if s := set.Status.Set; s == nil || s.State == v1alpha1.SetTaking {
+		return "", nil
+	}
+	return fmt.Sprintf("the set %s has ended without it: %s", part.Name, whatToDo), nil
+}
+
+// related finds the Checkpoints that a change of one may affect: that which names its set, or those that are
+// part of the set that it names and wait.
+func (r *Reconciler) related(ctx context.Context, object client.Object) (requests []reconcile.Request) {
+	c, ok := object.(*v1alpha1.Checkpoint)
+	if !ok {
+		return nil
+	}
+	if part := c.Spec.PartOf; part != nil {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: c.Namespace, Name: part.Name}}}
+	}
+	if c.Status.Set == nil {
+		return nil
+	}
+	for _, m := range c.Status.Set.Children() {
+		if m.Number == 0 && m.Checkpoint != "" {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: c.Namespace, Name: m.Checkpoint}})
+		}
+	}
+	return requests
+}
+
+// readTask reads a Task; nil if it does not exist.
+func readTask(ctx context.Context, reader client.Reader, namespace, name string) (*v1alpha1.Task, error) {
+	task := &v1alpha1.Task{}
+	if err := reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, task); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return task, nil
+}

@@ -1,0 +1,237 @@
+package sidecar
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/backoff"
+	"github.com/clew-dev/clew/internal/daemon/checkpoint"
+	"github.com/clew-dev/clew/internal/daemon/journal"
+	"github.com/clew-dev/clew/internal/daemon/socket"
+	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
+)
+
+// A set of checkpoints is taken of several tasks together: each daemon stops its agent, takes the
+// checkpoint, and keeps the agent stopped until it is told that all of them are taken. If none has
+// continued by then, there was a moment at which all of them were stopped. So nothing counts but whether
+// the agent was still stopped when the daemon was told; no clock is compared with another one.
+
+const (
+	// boundaryWait is how long a set's checkpoint waits for a moment at which no call of a tool is open.
+	// It is shorter than holdTime, so that the first member of a set is still stopped when the last one
+	// has its checkpoint.
+	boundaryWait = 20 * time.Second
+	// holdTime is how long an agent stays stopped after its checkpoint at most: it may have open
+	// connections to a model.
+	holdTime = 30 * time.Second
+	// boundaryPoll is how often it is looked whether a call of a tool is open. No record says that a
+	// shim has connected.
+	boundaryPoll = 50 * time.Millisecond
+)
+
+// heldSets are the sets for which the agent is to be stopped, or is.
+type heldSets struct {
+	mu sync.Mutex
+	// released has a channel for each set, by its UID, which is closed when the set ends.
+	released map[string]chan struct{}
+	// ended is true once no further one is begun.
+	ended bool
+	group sync.WaitGroup
+}
+
+// begin adds a set, and returns the channel that is closed when the set ends; false if the set is known,
+// or the attempt ends.
+func (h *heldSets) begin(set string) (<-chan struct{}, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended || h.released[set] != nil {
+		return nil, false
+	}
+	if h.released == nil {
+		h.released = map[string]chan struct{}{}
+	}
+	h.released[set] = make(chan struct{})
+	h.group.Add(1)
+	return h.released[set], true
+}
+
+// end forgets a set.
+func (h *heldSets) end(set string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.released, set)
+	h.group.Done()
+}
+
+// release ends a set: its agent, if it is stopped, continues.
+func (h *heldSets) release(set string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if c := h.released[set]; c != nil && !closed(c) {
+		close(c)
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// close waits until all holds have ended, which the end of their context makes them do.
+func (h *heldSets) close() {
+	h.mu.Lock()
+	h.ended = true
+	h.mu.Unlock()
+	h.group.Wait()
+}
+
+// holdFor takes the checkpoint of this task for a set, in the background, and keeps the agent stopped until
+// the set ends. Requests that are repeated meanwhile are ignored.
+func (d *daemon) holdFor(ctx context.Context, take *daemonv1.TakeCheckpoint) {
+	if d.served(take.GetUid()) {
+		return
+	}
+	released, isNew := d.held.begin(take.GetHold())
+	if !isNew {
+		return
+	}
+	go func() {
+		defer d.held.end(take.GetHold())
+		d.hold(ctx, take, released)
+	}()
+}
+
+// hold waits for a moment between two calls of tools, takes the checkpoint, and keeps the agent stopped.
+func (d *daemon) hold(ctx context.Context, take *daemonv1.TakeCheckpoint, released <-chan struct{}) {
+	begun, tick := time.Now(), time.NewTicker(boundaryPoll)
+	defer tick.Stop()
+	for wait := (backoff.Backoff{Min: time.Second}); ; {
+		late := time.Since(begun) >= cmp.Or(d.cfg.BoundaryWait, boundaryWait)
+		if st, _ := d.socket.Status(); st.Connected && st.Exit == nil && (late || !d.inCall()) {
+			stop, err := d.takeHeld(ctx, take, late)
+			if stop != nil {
+				d.keepStopped(ctx, take.GetHold(), stop, released)
+				return
+			}
+			if err != nil && wait.Wait(ctx) != nil {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-released: // the set has failed without this task
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// inCall reports whether a call of a tool is open.
+func (d *daemon) inCall() bool {
+	_, open, _ := d.recorder.Calls()
+	return open > 0
+}
+
+// takeHeld stops the agent and takes the checkpoint of a set. It returns the stop, or nil if the agent
+// had made a call of a tool by then; with late, it is stopped in the middle of one.
+func (d *daemon) takeHeld(ctx context.Context, take *daemonv1.TakeCheckpoint, late bool) (stop *socket.Stop, err error) {
+	ending := d.inTurn(ctx, func(ctx context.Context) error {
+		if d.taker.Cold() {
+			d.warm(ctx)
+		}
+		s := d.socket.Stop(ctx)
+		inCall := d.inCall() // all that the agent said before is recorded by now
+		if inCall && !late || ctx.Err() != nil {
+			s.End()
+			return nil
+		}
+		err = d.take(ctx, checkpoint.Request{
+			Trigger: v1alpha1.TriggerManual, Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid(),
+			Also: func(s *journal.State, p journal.Point) {
+				s.Holds = append(s.Holds, journal.Hold{Set: take.GetHold(), Checkpoint: p.Number, InCall: inCall})
+			},
+		})
+		if err != nil {
+			s.End()
+			return err
+		}
+		stop = s
+		return nil
+	})
+	return stop, cmp.Or(err, ending)
+}
+
+// warm stores changed files while the agent works, so that it is stopped for the rest only.
+func (d *daemon) warm(ctx context.Context) {
+	defer d.pace.CountWork()()
+	stretch := d.pace.Stretch(ctx)
+	stretch.Begin()
+	if err := d.taker.Warm(ctx, stretch.Rest); err != nil && ctx.Err() == nil {
+		d.log.Info("changes could not be stored while the agent works; stopping it until they are", "error", err.Error())
+	}
+}
+
+// keepStopped keeps the agent stopped until the set ends, or it may be stopped no longer, and records how
+// that ended.
+func (d *daemon) keepStopped(ctx context.Context, set string, stop *socket.Stop, released <-chan struct{}) {
+	timer := time.NewTimer(cmp.Or(d.cfg.HoldTime, holdTime))
+	defer timer.Stop()
+	held, waits := false, true
+	for waits {
+		st, changed := d.socket.Status()
+		if st.Terminating || !st.Connected { // a pod that is to end must not wait for others
+			break
+		}
+		select {
+		case <-changed:
+			continue
+		case <-released:
+			held = stop.Unbroken()
+		case <-timer.C:
+			d.log.Info("the agent was stopped for a set of checkpoints for as long as it may be; it continues")
+		case <-ctx.Done():
+		}
+		waits = false
+	}
+	stop.End()
+	if err := d.recordHold(set, held); err != nil {
+		d.log.Error(err, "how the agent came to continue could not be recorded; that is done when the daemon starts again")
+	}
+}
+
+// recordHold records how a hold in the journal ended. A daemon that is killed in between records it again,
+// and the first record counts.
+func (d *daemon) recordHold(set string, released bool) error {
+	for _, h := range d.volume.Journal.State().Holds {
+		if h.Set != set {
+			continue
+		}
+		if err := d.taker.HoldEnded(&daemonv1.HoldEnd{Set: h.Set, Checkpoint: h.Checkpoint, InCall: h.InCall, Released: released}); err != nil {
+			return err
+		}
+	}
+	return d.volume.Journal.Update(func(s *journal.State) error {
+		s.Holds = slices.DeleteFunc(s.Holds, func(h journal.Hold) bool { return h.Set == set })
+		return nil
+	})
+}
+
+// expireHolds records of the holds that a killed daemon has left that they expired: an agent whose daemon
+// is gone continues.
+func (d *daemon) expireHolds() error {
+	for _, h := range d.volume.Journal.State().Holds {
+		if err := d.recordHold(h.Set, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
