@@ -35,7 +35,9 @@ func (w *world) ToolCall(context.Context, string, string) (history.ToolCall, err
 }
 
 func (w *world) NoteToolCall(_ context.Context, id, note string) error {
-	w.wrote, w.call.Noted = append(w.wrote, "note of "+id), note
+	if w.wrote = append(w.wrote, "note of "+id); w.call != nil {
+		w.call.Noted = note
+	}
 	return nil
 }
 
