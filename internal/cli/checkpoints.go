@@ -15,6 +15,7 @@ import (
 
 	historyv1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/resources"
 )
 
 // checkpoints lists the checkpoints of one task, or of all tasks of the namespace if
@@ -31,8 +32,8 @@ func (s *session) checkpoints(ctx context.Context, task string) (*v1alpha1.Check
 	return list, nil
 }
 
-// compareCheckpoints orders checkpoints by task and number, with those not yet taken
-// last.
+// compareCheckpoints orders checkpoints by task and number, with those not yet taken last. Of several
+// objects for one checkpoint, that with the name that Clew gives comes first.
 func compareCheckpoints(a, b v1alpha1.Checkpoint) int {
 	number := func(c v1alpha1.Checkpoint) int64 {
 		if c.Status.Number == 0 {
@@ -40,9 +41,16 @@ func compareCheckpoints(a, b v1alpha1.Checkpoint) int {
 		}
 		return c.Status.Number
 	}
+	renamed := func(c v1alpha1.Checkpoint) int {
+		if c.Name == resources.CheckpointName(c.Spec.TaskRef.Name, c.Status.Number) {
+			return 0
+		}
+		return 1
+	}
 	return cmp.Or(
 		cmp.Compare(a.Spec.TaskRef.Name, b.Spec.TaskRef.Name),
 		cmp.Compare(number(a), number(b)),
+		cmp.Compare(renamed(a), renamed(b)),
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 		cmp.Compare(a.Name, b.Name),
 	)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,11 +93,11 @@ func (t *rewindTarget) resolve(ctx context.Context, s *session, task *v1alpha1.T
 		return nil //nolint:nilerr // the preview shows it
 	}
 	t.point = point
-	for i := range list.Items {
-		c := &list.Items[i]
-		if c.Status.Number == point.Checkpoint && point.Checkpoint > 0 && c.Status.TaskUID == string(task.UID) {
-			t.checkpoint = c
-		}
+	i := slices.IndexFunc(list.Items, func(c v1alpha1.Checkpoint) bool {
+		return point.Checkpoint > 0 && c.Status.Number == point.Checkpoint && c.Status.TaskUID == string(task.UID)
+	})
+	if i >= 0 {
+		t.checkpoint = &list.Items[i]
 	}
 	if t.checkpoint == nil && point.Checkpoint > 0 {
 		if c, err := s.recorded(ctx, task, point.Checkpoint); err == nil {

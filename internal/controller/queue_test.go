@@ -182,10 +182,9 @@ var _ = Describe("Tasks of which only so many run at once", func() {
 	It("share a place with the supervisor whose child they are, so that neither waits for the other", func() {
 		w := newLimitedWorld(queue.Limits{Total: 1})
 		w.running("lead", leads("port"))
-		for _, name := range []string{"first", "second"} {
-			w.apply(name, childOf("lead"))
-		}
+		w.apply("first", childOf("lead"))
 		w.pod("first", 1)
+		w.apply("second", childOf("lead"))
 		w.until("second", v1alpha1.ReasonQueued)
 		w.apply("other", builders.Priority(1000))
 		w.until("other", v1alpha1.ReasonQueued)
