@@ -220,12 +220,11 @@ func (r *Reconciler) endedWithout(ctx context.Context, c *v1alpha1.Checkpoint) (
 		return "", nil
 	}
 	set := &v1alpha1.Checkpoint{}
-	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: part.Name}, set)
-	if client.IgnoreNotFound(err) != nil {
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: part.Name}, set); client.IgnoreNotFound(err) != nil {
 		return "", err
 	}
 	const whatToDo = "for another set, apply a Checkpoint with scope Contract; delete this object"
-	if err != nil || string(set.UID) != part.UID {
+	if string(set.UID) != part.UID { // it has none if it was not found
 		return fmt.Sprintf("the Checkpoint %s, which names its set, was deleted: %s", part.Name, whatToDo), nil
 	}
 	if s := set.Status.Set; s == nil || s.State == v1alpha1.SetTaking {

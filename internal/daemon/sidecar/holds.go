@@ -152,7 +152,7 @@ func (d *daemon) takeHeld(ctx context.Context, take *daemonv1.TakeCheckpoint, la
 		inCall := d.inCall() // all that the agent said before is recorded by now
 		if inCall && !late || ctx.Err() != nil {
 			s.End()
-			return nil
+			return ctx.Err()
 		}
 		err = d.take(ctx, checkpoint.Request{
 			Trigger: v1alpha1.TriggerManual, Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid(),
