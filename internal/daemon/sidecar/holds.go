@@ -144,7 +144,8 @@ func (d *daemon) inCall() bool {
 // takeHeld stops the agent and takes the checkpoint of a set. It returns the stop, or nil if the agent
 // had made a call of a tool by then; with late, it is stopped in the middle of one.
 func (d *daemon) takeHeld(ctx context.Context, take *daemonv1.TakeCheckpoint, late bool) (stop *socket.Stop, err error) {
-	ending := d.inTurn(ctx, func(ctx context.Context) error {
+	// A turn that has begun is completed when the attempt ends, and its hold is recorded all the same.
+	ending := d.inTurn(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		if d.taker.Cold() {
 			d.warm(ctx)
 		}
