@@ -77,6 +77,23 @@ func TestARewindTakesTheChildrenOfASetAlong(t *testing.T) {
 	}
 }
 
+func TestAChildThatContinuesAMemberOfASetIsTakenAlong(t *testing.T) {
+	b := newBench(t)
+	_, docs := b.evening(v1alpha1.SetTogether)
+	c := &v1alpha1.Checkpoint{}
+	b.try(server.Client.Get(b.ctx, client.ObjectKey{Namespace: b.namespace, Name: "lead-2"}, c))
+	c.Status.Set.Members[1].UID = "uid-before"
+	b.try(server.Client.Status().Update(b.ctx, c))
+	docs.Status.Adoption = &v1alpha1.AdoptionStatus{TaskUID: "uid-before"}
+	b.try(server.Client.Status().Update(b.ctx, docs))
+	b.withHistory(map[string]any{"GET tasks/lead/diff/rewind": effect(), "GET tasks/docs/diff/rewind": effect()})
+	_, errOut := b.must("rewind", "lead", "--to", "lead-2", "--children", "rewind", "--yes", "--wait=false")
+	wantParts(t, "the preview", squeezed(errOut), "docs to its checkpoint 5", "former is gone", "since stays as it is")
+	if strings.Contains(squeezed(errOut), "docs stays") || strings.Contains(squeezed(errOut), "docs is gone") {
+		t.Errorf("docs is listed twice:\n%s", errOut)
+	}
+}
+
 func TestToWhatNoChildrenAreTakenAlong(t *testing.T) {
 	b := newBench(t)
 	b.evening(v1alpha1.SetApart)

@@ -114,11 +114,13 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		op := w.operation(w.pod("docs", 2))
 		Expect(op.ID).To(Equal("parent-back"))
 		Expect(op.Checkpoint).To(Equal(numbers["docs"]))
-		w.Eventually(w.current).WithArguments("done").Should(HaveField("Status.Rewind.ID", "parent-back"))
+		w.Eventually(w.current).WithArguments("done").Should(HaveField("Status.Parent.FollowedRewind", "back"))
+		Expect(w.task("done")).To(HaveReason(v1alpha1.TaskSucceeded, v1alpha1.ReasonCompleted), "it is where the set has it")
+		Expect(w.task("done").Status.Rewind).To(BeNil())
 		Expect(w.task("docs").Spec.Rewind).To(BeNil())
 		Expect(w.task("since").Status.Rewind).To(BeNil())
 		w.Eventually(w.current).WithArguments("since").Should(HaveField("Status.Parent.FollowedRewind", "back"))
-		Expect(w.task("lead").Status.Rewind.Message).To(ContainSubstring("stay as they are, since the set has them not: since"))
+		Expect(w.task("lead").Status.Rewind.Message).To(ContainSubstring("stay as they are, since they are not in the set: since"))
 	})
 
 	It("is not taken together if an agent has continued before", func() {
