@@ -138,7 +138,7 @@ func checkpointOutcome(c *v1alpha1.Checkpoint) string {
 func judgeCheckpoint(c *v1alpha1.Checkpoint) verdict {
 	notTaken := []string{
 		v1alpha1.ReasonTaskNotFound, v1alpha1.ReasonTaskStopped, v1alpha1.ReasonDriftDetected,
-		v1alpha1.ReasonNotASupervisor, v1alpha1.ReasonNoChildren, v1alpha1.ReasonTooManyChildren, v1alpha1.ReasonNotTakenTogether,
+		v1alpha1.ReasonNotASupervisor, v1alpha1.ReasonTooManyChildren, v1alpha1.ReasonNotTakenTogether,
 	}
 	ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady)
 	durable := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)
