@@ -6,6 +6,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -75,7 +76,7 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		set := w.setOf("evening", "lead")
 		docs, tests := w.member(set, "docs"), w.member(set, "tests")
 		Expect(docs.Spec.PartOf).To(HaveValue(Equal(v1alpha1.CheckpointSetRef{Name: "evening", UID: string(set.UID)})))
-		Expect(docs.OwnerReferences).To(ConsistOf(HaveField("Name", "docs")))
+		Expect(docs.OwnerReferences).To(ConsistOf(HaveField("UID", set.UID)), "it goes with the set")
 		Expect(set.Status.Set.Members).To(HaveLen(4), "one that has not run is no member")
 		w.Eventually(w.objects.Object(docs)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonRequested))
 		numbers := map[string]int64{"lead": w.takeFor(set), "docs": w.takeFor(docs)}
@@ -99,6 +100,7 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		Expect(w.store.Events(w.id("lead").UID)).To(ContainElement(And(
 			HaveField("Reason", v1alpha1.EventTakenTogether), HaveField("Checkpoint", numbers["lead"]))))
 		w.Eventually(w.objects.Object(set)).Should(HaveReason(v1alpha1.CheckpointDurable, v1alpha1.ReasonPushed))
+		Expect(set.Status.Set.Members).To(HaveLen(4), "whoever writes the rest of the status keeps the members")
 
 		By("rewinding the supervisor with its children")
 		w.running("since", childOf("lead"))
@@ -165,6 +167,32 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		docs := w.member(set, "docs")
 		w.Expect(w.client.Delete(w.ctx, set)).To(Succeed())
 		w.Eventually(w.objects.Object(docs)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonNotTakenTogether))
+	})
+
+	It("stays without a checkpoint if none of the supervisor was taken, and the next one waits", func() {
+		w := newWorld()
+		w.contract()
+		set := w.setOf("evening", "lead")
+		docs := w.member(set, "docs")
+		next := w.setOf("night", "lead")
+		w.Eventually(w.objects.Object(next)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonAnotherSet))
+		w.takeFor(docs)
+		w.Eventually(func() error { // two minutes pass
+			if err := w.objects.Get(set)(); err != nil {
+				return err
+			}
+			set.Status.Set.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-170 * time.Second)))
+			return w.client.Status().Update(w.ctx, set)
+		}).Should(Succeed())
+		w.Eventually(w.setState(set)).Should(Equal(v1alpha1.SetApart))
+		w.record("lead", v1alpha1.TriggerInterval, 1)
+		w.change("lead", builders.Suspended)
+		w.restartManager()
+		w.Consistently(w.objects.Object(set)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonNotTakenTogether))
+		Expect(set.Status.Number).To(BeZero(), "it stands for no later moment")
+		Expect(set.Status.Set.Members).To(HaveLen(4))
+		w.Eventually(w.objects.Object(next)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonAnotherSet))
+		Expect(next.Status.Set).To(BeNil())
 	})
 
 	It("says why it is none", func() {
