@@ -195,6 +195,27 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		Expect(next.Status.Set).To(BeNil())
 	})
 
+	It("stands for the supervisor's checkpoint of then if it is applied again to a task that continues the history", func() {
+		w := newWorld()
+		p := w.running("lead", leads("port"))
+		w.store.Begin(w.id("lead"), 1)
+		before := manual("evening", "lead")
+		w.create(before)
+		number := w.takeFor(before)
+		w.Eventually(w.objects.Object(before)).Should(HaveField("Status.Number", number))
+		w.complete("lead", p)
+		w.untilRecorded("lead")
+		remove(w, w.task("lead"), p)
+		w.Expect(w.client.Delete(w.ctx, before)).To(Succeed())
+		w.apply("lead", leads("port"), func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest })
+		w.until("lead", v1alpha1.ReasonCompleted)
+		set := w.setOf("evening", "lead")
+		w.Eventually(w.objects.Object(set)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonNotTakenTogether))
+		Expect(set).To(haveMessage(v1alpha1.CheckpointReady, ContainSubstring("for the last Checkpoint of this name")))
+		Expect(set.Status.Number).To(Equal(number))
+		w.Consistently(w.setState(set)).Should(Equal(v1alpha1.SetApart))
+	})
+
 	It("says why it is none", func() {
 		w := newWorld()
 		w.running("alone")
