@@ -293,25 +293,55 @@ func isPartOf(c, set *v1alpha1.Checkpoint) bool {
 	return c.Spec.PartOf != nil && c.Spec.PartOf.UID == string(set.UID)
 }
 
-// endedWithout returns why a Checkpoint that is part of a set is not taken any more; "" if it may be, or is
-// part of none.
-func (r *Reconciler) endedWithout(ctx context.Context, c *v1alpha1.Checkpoint) (string, error) {
+// endedSet is what becomes of a Checkpoint that is part of a set that has ended.
+type endedSet struct {
+	// why says why none is taken for it.
+	why string
+	// number is that of the last checkpoint of a task that was at rest in the set; 0 for any other.
+	number int64
+}
+
+// endedWithout returns what becomes of a Checkpoint whose set has ended before it was taken; nil if it may be
+// taken, or is part of none.
+func (r *Reconciler) endedWithout(ctx context.Context, c *v1alpha1.Checkpoint) (*endedSet, error) {
 	part := c.Spec.PartOf
 	if part == nil {
-		return "", nil
+		return nil, nil
 	}
-	set := &v1alpha1.Checkpoint{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: part.Name}, set); client.IgnoreNotFound(err) != nil {
-		return "", err
+	set, key := &v1alpha1.Checkpoint{}, client.ObjectKey{Namespace: c.Namespace, Name: part.Name}
+	err := r.Client.Get(ctx, key, set)
+	if s := set.Status.Set; err == nil && s != nil && s.State.Ended() { // the cache does not have its members
+		err = r.Live.Get(ctx, key, set)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
 	}
 	const whatToDo = "for another set, apply a Checkpoint with scope Contract; delete this object"
 	if string(set.UID) != part.UID { // it has none if it was not found
-		return fmt.Sprintf("the Checkpoint %s, which names its set, was deleted: %s", part.Name, whatToDo), nil
+		return &endedSet{why: fmt.Sprintf("the Checkpoint %s, which names its set, was deleted: %s", part.Name, whatToDo)}, nil
 	}
 	if s := set.Status.Set; s == nil || s.State == v1alpha1.SetTaking {
-		return "", nil
+		return nil, nil
 	}
-	return fmt.Sprintf("the set %s has ended without it: %s", part.Name, whatToDo), nil
+	for _, m := range set.Status.Set.Children() {
+		if m.Checkpoint == c.Name && m.State == v1alpha1.MemberAtRest {
+			return &endedSet{number: m.Number}, nil
+		}
+	}
+	return &endedSet{why: fmt.Sprintf("the set %s has ended without it: %s", part.Name, whatToDo)}, nil
+}
+
+// takeRested has a Checkpoint stand for the one at which its task was at rest in the set.
+func (r *Reconciler) takeRested(ctx context.Context, c *v1alpha1.Checkpoint, task *v1alpha1.Task, number int64) (time.Duration, error) {
+	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, number)
+	if errors.Is(err, history.ErrNotFound) {
+		return retryAfter, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.take(ctx, c, row, taking{reason: v1alpha1.ReasonTaskStopped, message: fmt.Sprintf(
+		"the task had come to rest before its checkpoint was taken for the set, with its last checkpoint, number %d", number)})
 }
 
 // related finds the Checkpoints that a change of one may affect: that which names its set, or those that are

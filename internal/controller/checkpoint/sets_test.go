@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/cached"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
@@ -29,6 +30,34 @@ func (b *behind) Get(_ context.Context, key client.ObjectKey, _ client.Object, _
 func (b *behind) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
 	b.created = append(b.created, object.GetName())
 	return nil
+}
+
+// holds is a client that reads one Checkpoint.
+type holds struct {
+	client.Client
+	is *v1alpha1.Checkpoint
+}
+
+func (h holds) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	h.is.DeepCopyInto(into.(*v1alpha1.Checkpoint))
+	return nil
+}
+
+// TestAMemberThatCameToRestHasItsLastCheckpoint, also if the set has ended before its object was looked at.
+func TestAMemberThatCameToRestHasItsLastCheckpoint(t *testing.T) {
+	g := gomega.NewWithT(t)
+	set := evening(v1alpha1.SetTogether)
+	set.Status.Set.Members[1].State, set.Status.Set.Members[1].Number = v1alpha1.MemberAtRest, 4
+	r := &Reconciler{Client: holds{is: cached.Slim(set)}, Live: holds{is: set}}
+	member := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "docs-set-1"},
+		Spec: v1alpha1.CheckpointSpec{PartOf: &v1alpha1.CheckpointSetRef{Name: "evening", UID: "uid-evening"}}}
+	over, err := r.endedWithout(t.Context(), member)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(over).To(gomega.HaveValue(gomega.Equal(endedSet{number: 4})))
+	set.Status.Set.Members[1].State = v1alpha1.MemberFailed
+	over, err = r.endedWithout(t.Context(), member)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(over.why).To(gomega.ContainSubstring("has ended without it"))
 }
 
 func evening(state v1alpha1.CheckpointSetState) *v1alpha1.Checkpoint {
