@@ -56,6 +56,29 @@ func TestASetIsRequestedOfASupervisor(t *testing.T) {
 	wantError(t, err, "task worker is a worker, and has no children: leave --contract out")
 }
 
+func TestWhoIsNotInASetIsNamed(t *testing.T) {
+	b := newBench(t)
+	lead := b.leader()
+	docs := b.childOf(lead, "docs")
+	b.try(server.Client.Create(b.ctx, builders.Task("aside", builders.InNamespace(b.namespace), func(t *v1alpha1.Task) {
+		t.Labels = map[string]string{v1alpha1.LabelContract: "port"}
+	})))
+	playManager(b, &v1alpha1.CheckpointList{}, func(c *v1alpha1.Checkpoint) bool {
+		if c.Name != "evening" {
+			return false
+		}
+		c.Status = takenCheckpoint(3, "any").Status
+		for i := range c.Status.Conditions {
+			c.Status.Conditions[i].LastTransitionTime = metav1.NewTime(noon)
+		}
+		c.Status.Set = &v1alpha1.CheckpointSet{State: v1alpha1.SetTogether, Members: []v1alpha1.CheckpointSetMember{
+			{Task: "lead", UID: string(lead.UID), Number: 3, State: v1alpha1.MemberTaken}, {Task: "docs", UID: string(docs.UID), Number: 5, State: v1alpha1.MemberTaken}}}
+		return true
+	})
+	_, errOut := b.must("checkpoint", "create", "lead", "--contract", "--name", "evening")
+	wantParts(t, "what is told", errOut, "Not in the set", ": aside\n")
+}
+
 func TestASetIsShownWithItsMembers(t *testing.T) {
 	b := newBench(t)
 	b.evening(v1alpha1.SetApart)
