@@ -163,8 +163,7 @@ type SetRewind struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Set string `json:"set"`
-	// state is InProgress until the supervisor itself is rewound, and then Completed: the children follow
-	// then, each once.
+	// state is that of the supervisor's own rewind. Once it is Completed, the children follow, each once.
 	// +required
 	State OperationState `json:"state"`
 	// requestedBy is who requested the rewind.
@@ -201,6 +200,10 @@ type SetRewindChild struct {
 	// checkpoint is the number of its checkpoint in the set.
 	// +required
 	Checkpoint int64 `json:"checkpoint"`
+	// attempt is the number of the last attempt of a task that was at rest in the set. As long as it has no
+	// other one, it is where the set has it, and stays as it is.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
 }
 
 // ParentRewind is the rewind by which a task follows one of its parent.

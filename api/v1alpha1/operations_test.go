@@ -211,6 +211,7 @@ func TestABadOperationIsRefused(t *testing.T) {
 		"a commit by name": {rewind(func(r *v1alpha1.Rewind) {
 			r.To, r.Scope = v1alpha1.RewindTarget{Commit: "refs/heads/main"}, v1alpha1.RewindCode
 		}), "give its 40 hexadecimal digits"},
+		"an id of a child's":      {rewind(func(r *v1alpha1.Rewind) { r.ID = "parent-back" }), "ids that begin with parent- are those by which children follow a rewind of their parent"},
 		"an undo of itself":       {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: r.ID} }), "a rewind cannot undo itself"},
 		"an undo of no id":        {rewind(func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: "-x"} }), "should match"},
 		"unknown scope":           {rewind(func(r *v1alpha1.Rewind) { r.Scope = "Half" }), `supported values: "Code", "Conversation", "Both"`},

@@ -299,6 +299,8 @@ const (
 	ReasonNotTakenTogether = "NotTakenTogether"
 	// ReasonNotASupervisor: a set is requested of a task that has no children.
 	ReasonNotASupervisor = "NotASupervisor"
+	// ReasonAnotherSet: another set of the supervisor is being taken, or has just ended.
+	ReasonAnotherSet = "AnotherSet"
 	// ReasonNoChildren: a set is requested of a supervisor none of whose children has run.
 	ReasonNoChildren = "NoChildren"
 	// ReasonTooManyChildren: a supervisor has more children than a set may have.

@@ -108,6 +108,7 @@ type RewindTarget struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || has(self.to.checkpointRef)",message="children are rewound to a set of checkpoints: name the supervisor's Checkpoint in rewind.to.checkpointRef, or set children to Keep"
 // +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || !has(self.paths)",message="children are rewound as a whole: leave paths out, or set children to Keep"
 // +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || self.id.size() <= 56",message="children are rewound with the id parent-ID: use at most 56 characters for rewind.id"
+// +kubebuilder:validation:XValidation:rule="!self.id.startsWith('parent-')",message="ids that begin with parent- are those by which children follow a rewind of their parent: choose another id"
 type Rewind struct {
 	// id of this request. A new id requests the operation once; the same id again does nothing.
 	// +required

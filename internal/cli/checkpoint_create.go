@@ -11,6 +11,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -109,6 +110,36 @@ func (o *checkpointCreate) run(ctx context.Context, taskName string) error {
 		return err
 	}
 	fmt.Fprintf(o.Out, "checkpoint.clew.dev/%s %s%s\n", name, checkpointOutcome(checkpoint), o.dryRun.suffix())
+	return o.tellOthers(ctx, s, task, checkpoint.Status.Set)
+}
+
+// othersNamed is how many tasks of a contract that are not in a set are named.
+const othersNamed = 8
+
+// tellOthers says which tasks of the contract are not in a set that was taken: a rewind to it leaves them.
+func (o *checkpointCreate) tellOthers(ctx context.Context, s *session, supervisor *v1alpha1.Task, set *v1alpha1.CheckpointSet) error {
+	if set == nil || supervisor.Spec.Contract == nil {
+		return nil
+	}
+	list := &v1alpha1.TaskList{}
+	if err := s.client.List(ctx, list, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.LabelContract: supervisor.Spec.Contract.Name}); err != nil {
+		return err
+	}
+	var others []string
+	for i := range list.Items {
+		t := &list.Items[i]
+		if !slices.ContainsFunc(set.Members, func(m v1alpha1.CheckpointSetMember) bool { return m.UID == string(t.UID) }) {
+			others = append(others, t.Name)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	more := ""
+	if n := len(others) - othersNamed; n > 0 {
+		others, more = others[:othersNamed], fmt.Sprintf(" and %d more", n)
+	}
+	fmt.Fprintf(o.ErrOut, "Not in the set, which has the supervisor and those of its own children that have run: %s%s\n", strings.Join(others, ", "), more)
 	return nil
 }
 
@@ -138,7 +169,7 @@ func checkpointOutcome(c *v1alpha1.Checkpoint) string {
 func judgeCheckpoint(c *v1alpha1.Checkpoint) verdict {
 	notTaken := []string{
 		v1alpha1.ReasonTaskNotFound, v1alpha1.ReasonTaskStopped, v1alpha1.ReasonDriftDetected,
-		v1alpha1.ReasonNotASupervisor, v1alpha1.ReasonNoChildren, v1alpha1.ReasonTooManyChildren, v1alpha1.ReasonNotTakenTogether,
+		v1alpha1.ReasonNotASupervisor, v1alpha1.ReasonTooManyChildren, v1alpha1.ReasonNotTakenTogether,
 	}
 	ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady)
 	durable := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)

@@ -56,6 +56,29 @@ func TestASetIsRequestedOfASupervisor(t *testing.T) {
 	wantError(t, err, "task worker is a worker, and has no children: leave --contract out")
 }
 
+func TestWhoIsNotInASetIsNamed(t *testing.T) {
+	b := newBench(t)
+	lead := b.leader()
+	docs := b.childOf(lead, "docs")
+	b.try(server.Client.Create(b.ctx, builders.Task("aside", builders.InNamespace(b.namespace), func(t *v1alpha1.Task) {
+		t.Labels = map[string]string{v1alpha1.LabelContract: "port"}
+	})))
+	playManager(b, &v1alpha1.CheckpointList{}, func(c *v1alpha1.Checkpoint) bool {
+		if c.Name != "evening" {
+			return false
+		}
+		c.Status = takenCheckpoint(3, "any").Status
+		for i := range c.Status.Conditions {
+			c.Status.Conditions[i].LastTransitionTime = metav1.NewTime(noon)
+		}
+		c.Status.Set = &v1alpha1.CheckpointSet{State: v1alpha1.SetTogether, Members: []v1alpha1.CheckpointSetMember{
+			{Task: "lead", UID: string(lead.UID), Number: 3, State: v1alpha1.MemberTaken}, {Task: "docs", UID: string(docs.UID), Number: 5, State: v1alpha1.MemberTaken}}}
+		return true
+	})
+	_, errOut := b.must("checkpoint", "create", "lead", "--contract", "--name", "evening")
+	wantParts(t, "what is told", errOut, "Not in the set", ": aside\n")
+}
+
 func TestASetIsShownWithItsMembers(t *testing.T) {
 	b := newBench(t)
 	b.evening(v1alpha1.SetApart)
@@ -74,6 +97,23 @@ func TestARewindTakesTheChildrenOfASetAlong(t *testing.T) {
 	b.get(lead)
 	if got := lead.Spec.Rewind; got.Children != v1alpha1.ChildrenRewind || got.To.CheckpointRef == nil || got.To.CheckpointRef.Name != "lead-2" {
 		t.Errorf("spec.rewind is %+v", got)
+	}
+}
+
+func TestAChildThatContinuesAMemberOfASetIsTakenAlong(t *testing.T) {
+	b := newBench(t)
+	_, docs := b.evening(v1alpha1.SetTogether)
+	c := &v1alpha1.Checkpoint{}
+	b.try(server.Client.Get(b.ctx, client.ObjectKey{Namespace: b.namespace, Name: "lead-2"}, c))
+	c.Status.Set.Members[1].UID = "uid-before"
+	b.try(server.Client.Status().Update(b.ctx, c))
+	docs.Status.Adoption = &v1alpha1.AdoptionStatus{TaskUID: "uid-before"}
+	b.try(server.Client.Status().Update(b.ctx, docs))
+	b.withHistory(map[string]any{"GET tasks/lead/diff/rewind": effect(), "GET tasks/docs/diff/rewind": effect()})
+	_, errOut := b.must("rewind", "lead", "--to", "lead-2", "--children", "rewind", "--yes", "--wait=false")
+	wantParts(t, "the preview", squeezed(errOut), "docs to its checkpoint 5", "former is gone", "since stays as it is")
+	if strings.Contains(squeezed(errOut), "docs stays") || strings.Contains(squeezed(errOut), "docs is gone") {
+		t.Errorf("docs is listed twice:\n%s", errOut)
 	}
 }
 

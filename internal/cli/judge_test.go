@@ -136,6 +136,10 @@ func TestJudgeCheckpointAndFork(t *testing.T) {
 	wantError(t, judgeCheckpoint(&c).err, "there is no task a (TaskNotFound)")
 	c.Status.Conditions[0].Reason, c.Status.Conditions[0].Message = v1alpha1.ReasonDriftDetected, "1 file was changed"
 	wantError(t, judgeCheckpoint(&c).err, "the checkpoint was not taken: 1 file was changed (DriftDetected)")
+	c.Status.Conditions[0].Reason, c.Status.Conditions[0].Message = v1alpha1.ReasonNoChildren, "none has run yet"
+	if v := judgeCheckpoint(&c); v.err != nil || v.done || v.state != "none has run yet" {
+		t.Errorf("verdict on a set that waits for a child: got %+v, want what it waits for", v)
+	}
 
 	f := &v1alpha1.Fork{}
 	if v := judgeFork(f); v.done || v.err != nil {

@@ -3,15 +3,18 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/plan"
 )
 
 // previewedChildren is of how many children a preview says what would change: each is a request.
@@ -44,9 +47,12 @@ func (o *rewind) checkSet(task *v1alpha1.Task, target *rewindTarget) error {
 		return fmt.Errorf("--children rewind takes children back as a whole: leave the paths out")
 	case !target.named || c == nil || c.Name == "" || c.Status.Set == nil:
 		return fmt.Errorf("--children rewind needs the name of a set of checkpoints in --to; %s", again)
-	case c.Status.Set.State != v1alpha1.SetTogether:
+	case c.Status.Set.State == v1alpha1.SetApart:
 		ready := v1alpha1.CheckpointReady
 		return fmt.Errorf("the checkpoints of the set %s were not taken together, so no children are taken to it: %s; %s", c.Name, describeCondition(c.Status, ready), again)
+	}
+	if b := plan.SetBlocker(c); b != nil {
+		return errors.New(b.Message)
 	}
 	return nil
 }
@@ -60,27 +66,27 @@ func (o *rewind) previewChildren(ctx context.Context, s *session, w io.Writer, t
 	if err := s.client.List(ctx, list, client.InNamespace(s.namespace), client.MatchingLabels{v1alpha1.LabelParent: task.Name}); err != nil {
 		return err
 	}
-	children, style := map[string]*v1alpha1.Task{}, styleFor(w)
-	for i := range list.Items {
-		if t := &list.Items[i]; t.Status.Parent != nil && t.Status.Parent.UID == string(task.UID) {
-			children[string(t.UID)] = t
-		}
-	}
+	style := styleFor(w)
+	children := slices.DeleteFunc(list.Items, func(t v1alpha1.Task) bool { return t.Status.Parent == nil || t.Status.Parent.UID != string(task.UID) })
+	led := plan.LedBy(plan.SetChildren(target.checkpoint.Status.Set), children)
 	var rows [][]string
-	for i, m := range target.checkpoint.Status.Set.Children() {
-		text := fmt.Sprintf("to its checkpoint %d", m.Number)
-		switch child := children[m.UID]; {
-		case child == nil:
-			text = "is gone"
-		case i < previewedChildren:
-			text += o.childEffect(ctx, s, child, m.Number, id, style)
+	for i, c := range led.Follow {
+		text := fmt.Sprintf("to its checkpoint %d", c.Child.Checkpoint)
+		if i < previewedChildren {
+			text += o.childEffect(ctx, s, c.Task, c.Child.Checkpoint, id, style)
 		}
-		delete(children, m.UID)
-		rows = append(rows, []string{"  " + m.Task, text})
+		rows = append(rows, []string{"  " + c.Task.Name, text})
 	}
-	for i := range list.Items {
-		if t := &list.Items[i]; children[string(t.UID)] != nil {
-			rows = append(rows, []string{"  " + t.Name, "stays as it is: the set has it not"})
+	for _, part := range []struct {
+		names []string
+		text  string
+	}{
+		{led.There, "stays as it is: it has been at rest since"},
+		{led.Gone, "is gone"},
+		{led.Stay, "stays as it is: it is not in the set"},
+	} {
+		for _, name := range part.names {
+			rows = append(rows, []string{"  " + name, part.text})
 		}
 	}
 	fmt.Fprintln(w, style.bold("Then, of its children"))

@@ -6,6 +6,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
@@ -75,7 +76,7 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		set := w.setOf("evening", "lead")
 		docs, tests := w.member(set, "docs"), w.member(set, "tests")
 		Expect(docs.Spec.PartOf).To(HaveValue(Equal(v1alpha1.CheckpointSetRef{Name: "evening", UID: string(set.UID)})))
-		Expect(docs.OwnerReferences).To(ConsistOf(HaveField("Name", "docs")))
+		Expect(docs.OwnerReferences).To(ConsistOf(HaveField("UID", set.UID)), "it goes with the set")
 		Expect(set.Status.Set.Members).To(HaveLen(4), "one that has not run is no member")
 		w.Eventually(w.objects.Object(docs)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonRequested))
 		numbers := map[string]int64{"lead": w.takeFor(set), "docs": w.takeFor(docs)}
@@ -99,6 +100,7 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		Expect(w.store.Events(w.id("lead").UID)).To(ContainElement(And(
 			HaveField("Reason", v1alpha1.EventTakenTogether), HaveField("Checkpoint", numbers["lead"]))))
 		w.Eventually(w.objects.Object(set)).Should(HaveReason(v1alpha1.CheckpointDurable, v1alpha1.ReasonPushed))
+		Expect(set.Status.Set.Members).To(HaveLen(4), "whoever writes the rest of the status keeps the members")
 
 		By("rewinding the supervisor with its children")
 		w.running("since", childOf("lead"))
@@ -114,11 +116,13 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		op := w.operation(w.pod("docs", 2))
 		Expect(op.ID).To(Equal("parent-back"))
 		Expect(op.Checkpoint).To(Equal(numbers["docs"]))
-		w.Eventually(w.current).WithArguments("done").Should(HaveField("Status.Rewind.ID", "parent-back"))
+		w.Eventually(w.current).WithArguments("done").Should(HaveField("Status.Parent.FollowedRewind", "back"))
+		Expect(w.task("done")).To(HaveReason(v1alpha1.TaskSucceeded, v1alpha1.ReasonCompleted), "it is where the set has it")
+		Expect(w.task("done").Status.Rewind).To(BeNil())
 		Expect(w.task("docs").Spec.Rewind).To(BeNil())
 		Expect(w.task("since").Status.Rewind).To(BeNil())
 		w.Eventually(w.current).WithArguments("since").Should(HaveField("Status.Parent.FollowedRewind", "back"))
-		Expect(w.task("lead").Status.Rewind.Message).To(ContainSubstring("stay as they are, since the set has them not: since"))
+		Expect(w.task("lead").Status.Rewind.Message).To(ContainSubstring("stay as they are, since they are not in the set: since"))
 	})
 
 	It("is not taken together if an agent has continued before", func() {
@@ -163,6 +167,53 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		docs := w.member(set, "docs")
 		w.Expect(w.client.Delete(w.ctx, set)).To(Succeed())
 		w.Eventually(w.objects.Object(docs)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonNotTakenTogether))
+	})
+
+	It("stays without a checkpoint if none of the supervisor was taken, and the next one waits", func() {
+		w := newWorld()
+		w.contract()
+		set := w.setOf("evening", "lead")
+		docs := w.member(set, "docs")
+		next := w.setOf("night", "lead")
+		w.Eventually(w.objects.Object(next)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonAnotherSet))
+		w.takeFor(docs)
+		w.Eventually(func() error { // two minutes pass
+			if err := w.objects.Get(set)(); err != nil {
+				return err
+			}
+			set.Status.Set.StartTime = ptr.To(metav1.NewTime(time.Now().Add(-170 * time.Second)))
+			return w.client.Status().Update(w.ctx, set)
+		}).Should(Succeed())
+		w.Eventually(w.setState(set)).Should(Equal(v1alpha1.SetApart))
+		w.record("lead", v1alpha1.TriggerInterval, 1)
+		w.change("lead", builders.Suspended)
+		w.restartManager()
+		w.Consistently(w.objects.Object(set)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonNotTakenTogether))
+		Expect(set.Status.Number).To(BeZero(), "it stands for no later moment")
+		Expect(set.Status.Set.Members).To(HaveLen(4))
+		w.Eventually(w.objects.Object(next)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonAnotherSet))
+		Expect(next.Status.Set).To(BeNil())
+	})
+
+	It("stands for the supervisor's checkpoint of then if it is applied again to a task that continues the history", func() {
+		w := newWorld()
+		p := w.running("lead", leads("port"))
+		w.store.Begin(w.id("lead"), 1)
+		before := manual("evening", "lead")
+		w.create(before)
+		number := w.takeFor(before)
+		w.Eventually(w.objects.Object(before)).Should(HaveField("Status.Number", number))
+		w.complete("lead", p)
+		w.untilRecorded("lead")
+		remove(w, w.task("lead"), p)
+		w.Expect(w.client.Delete(w.ctx, before)).To(Succeed())
+		w.apply("lead", leads("port"), func(t *v1alpha1.Task) { t.Spec.Adopt = v1alpha1.AdoptLatest })
+		w.until("lead", v1alpha1.ReasonCompleted)
+		set := w.setOf("evening", "lead")
+		w.Eventually(w.objects.Object(set)).Should(HaveReason(v1alpha1.CheckpointReady, v1alpha1.ReasonNotTakenTogether))
+		Expect(set).To(haveMessage(v1alpha1.CheckpointReady, ContainSubstring("for the last Checkpoint of this name")))
+		Expect(set.Status.Number).To(Equal(number))
+		w.Consistently(w.setState(set)).Should(Equal(v1alpha1.SetApart))
 	})
 
 	It("says why it is none", func() {

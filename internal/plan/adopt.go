@@ -177,6 +177,7 @@ func (d *decision) adoptRewind() {
 	}
 	d.takeOver(daemonapi.OperationRewind, r.ID)
 	d.s.Rewind = d.newOperation(r.ID, d.rewindRequester(r))
+	d.noteSetRewind(r, d.s.Rewind)
 	if undone {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+carriedOut)
 		return

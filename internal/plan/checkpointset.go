@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -20,11 +21,15 @@ import (
 // that all are taken.
 
 const (
+	// setBegins is how often a set that cannot begin is looked at.
+	setBegins = 30 * time.Second
 	// setTakes is how long the checkpoints of a set may take: long enough for a daemon that connects
 	// anew, and for a call of a tool to end.
 	setTakes = 2 * time.Minute
 	// setEnds is when a set ends at the latest, whatever is known by then.
 	setEnds = 170 * time.Second
+	// setRest is how long no set of a supervisor begins after one has ended: each stops all agents.
+	setRest = time.Minute
 )
 
 // ObservedSet is what is known of a set of checkpoints.
@@ -35,6 +40,8 @@ type ObservedSet struct {
 	Task *v1alpha1.Task
 	// Children are the supervisor's; they are needed until the set has members.
 	Children []v1alpha1.Task
+	// Others are the other sets of the supervisor that have begun; they are needed until the set has members.
+	Others []v1alpha1.Checkpoint
 	// Members are what is known of the members, by the UID of the task.
 	Members map[string]ObservedMember
 }
@@ -67,8 +74,13 @@ type SetPlan struct {
 func DecideSet(o ObservedSet, now time.Time) SetPlan {
 	if o.Checkpoint.Status.Set == nil {
 		members, b := setMembers(o)
+		if wait, other := otherSet(o.Others, now); b == nil && other != nil {
+			p := SetPlan{RequeueAfter: wait, Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionUnknown}}
+			p.Ready.Reason, p.Ready.Message = other.Reason, other.Message
+			return p
+		}
 		if b != nil {
-			return SetPlan{Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: b.Reason, Message: b.Message}}
+			return SetPlan{RequeueAfter: setAgain(b), Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: b.Reason, Message: b.Message}}
 		}
 		return setPlan(&v1alpha1.CheckpointSet{State: v1alpha1.SetTaking, StartTime: ptr.To(metav1.NewTime(now)), Members: members}, now)
 	}
@@ -96,6 +108,50 @@ func DecideSet(o ObservedSet, now time.Time) SetPlan {
 	return setPlan(set, now)
 }
 
+// setAgain returns after which time a set that cannot begin is looked at again; 0 if it never can.
+func setAgain(b *Blocker) time.Duration {
+	if b.Reason == v1alpha1.ReasonNotASupervisor { // the role of a task does not change
+		return 0
+	}
+	return setBegins
+}
+
+// otherSet returns the set because of which no further one of the supervisor begins, and for how long it
+// may be; nil if one may begin.
+func otherSet(others []v1alpha1.Checkpoint, now time.Time) (wait time.Duration, b *Blocker) {
+	for i := range others {
+		c := &others[i]
+		if !c.Status.Set.State.Ended() {
+			return setBegins, &Blocker{v1alpha1.ReasonAnotherSet, fmt.Sprintf("the set %s of the supervisor is being taken: this one begins a minute after that has ended", c.Name)}
+		}
+		ended := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady)
+		if ended == nil {
+			continue
+		}
+		if left := ended.LastTransitionTime.Add(setRest).Sub(now); left > wait {
+			wait, b = left, &Blocker{v1alpha1.ReasonAnotherSet, fmt.Sprintf("the set %s of the supervisor has just ended: this one begins a minute after that", c.Name)}
+		}
+	}
+	return wait, b
+}
+
+// SetOverdue reports whether a set ends whatever is known of its members.
+func SetOverdue(set *v1alpha1.CheckpointSet, now time.Time) bool {
+	return set.State == v1alpha1.SetReleasing && now.Sub(ptr.Deref(set.StartTime, metav1.Time{}).Time) >= setEnds
+}
+
+// RecalledSet returns the set of a Checkpoint that is applied again to a task that continues the history of
+// another one: it stands for the supervisor's checkpoint of that time. Which ones of the children belonged
+// to it is not kept.
+func RecalledSet(task *v1alpha1.Task, name string, number int64) SetPlan {
+	member := v1alpha1.CheckpointSetMember{Task: task.Name, UID: string(task.UID), Checkpoint: name, Number: number, State: v1alpha1.MemberTaken}
+	return SetPlan{
+		Set: &v1alpha1.CheckpointSet{State: v1alpha1.SetApart, Members: []v1alpha1.CheckpointSetMember{member}},
+		Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotTakenTogether, Message: fmt.Sprintf(
+			"checkpoint %d was taken of the supervisor for the last Checkpoint of this name, of the former task that the task continues; those of its children are not known any more: for a set, apply a Checkpoint with scope Contract under another name", number)},
+	}
+}
+
 func setPlan(set *v1alpha1.CheckpointSet, now time.Time) SetPlan {
 	p := SetPlan{Set: set, Ready: SetReady(set)}
 	if !set.State.Ended() {
@@ -114,6 +170,9 @@ func setMembers(o ObservedSet) (members []v1alpha1.CheckpointSetMember, b *Block
 	switch {
 	case o.Task == nil:
 		return nil, &Blocker{v1alpha1.ReasonTaskNotFound, fmt.Sprintf("there is no Task %q in this namespace: name a task of this namespace", name)}
+	case o.Checkpoint.Labels[v1alpha1.LabelManagedBy] == v1alpha1.ManagedBy:
+		return nil, &Blocker{v1alpha1.ReasonTaskNotFound, "the label " + v1alpha1.LabelManagedBy + ": " + v1alpha1.ManagedBy +
+			" is for objects that Clew makes, and no daemon is asked for a checkpoint because of one: remove the label"}
 	case o.Task.Spec.Role != v1alpha1.RoleSupervisor:
 		return nil, &Blocker{v1alpha1.ReasonNotASupervisor, fmt.Sprintf(
 			"the task %s is a worker, and only a supervisor has children: delete this object, and name a supervisor, or leave scope out", name)}

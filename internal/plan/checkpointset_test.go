@@ -107,6 +107,51 @@ func TestTheMembersOfASet(t *testing.T) {
 	}
 }
 
+func TestOneSetOfASupervisorIsTakenAtATime(t *testing.T) {
+	other := v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "noon"}, Status: v1alpha1.CheckpointStatus{Set: &v1alpha1.CheckpointSet{State: v1alpha1.SetReleasing}}}
+	o := setOf()
+	o.Others = []v1alpha1.Checkpoint{other}
+	if p := DecideSet(o, setTime); p.Set != nil || p.Ready.Reason != v1alpha1.ReasonAnotherSet || p.RequeueAfter == 0 {
+		t.Errorf("beside one that is being taken: %+v", p)
+	}
+	ended := SetReady(&v1alpha1.CheckpointSet{State: v1alpha1.SetTogether})
+	ended.LastTransitionTime = metav1.NewTime(setTime)
+	other.Status.Set.State, other.Status.Conditions = v1alpha1.SetTogether, []metav1.Condition{ended}
+	o.Others[0] = other
+	if p := DecideSet(o, setTime.Add(20*time.Second)); p.Set != nil || p.RequeueAfter != 40*time.Second {
+		t.Errorf("after one that has just ended: %+v", p)
+	}
+	if p := DecideSet(o, setTime.Add(time.Minute)); p.Set == nil {
+		t.Errorf("a minute after that: %+v", p)
+	}
+}
+
+func TestASetThatIsOverdueNeedsNothingToEnd(t *testing.T) {
+	o := allTaken()
+	if set := o.Checkpoint.Status.Set; SetOverdue(set, setTime.Add(169*time.Second)) || !SetOverdue(set, setTime.Add(170*time.Second)) {
+		t.Errorf("it is due at another time: %+v", set)
+	}
+	o.Members = nil
+	wantSet(t, o.decide(170*time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, "did not stand still")
+}
+
+func TestASetThatIsAppliedAgainStandsForTheSupervisorsCheckpoint(t *testing.T) {
+	o := setOf()
+	p := RecalledSet(o.Task, "evening", 2)
+	wantSet(t, p, v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, "checkpoint 2 was taken", "not known any more")
+	if len(p.Set.Members) != 1 || p.Set.Members[0].Number != 2 {
+		t.Errorf("its members are %+v", p.Set.Members)
+	}
+}
+
+func TestNoServerSeesASetWithTheLabelOfClewsObjects(t *testing.T) {
+	o := setOf()
+	o.Checkpoint.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+	if p := DecideSet(o, setTime); p.Set != nil || !strings.Contains(p.Ready.Message, "remove the label") {
+		t.Errorf("decided %+v", p)
+	}
+}
+
 func TestWhatIsNoSet(t *testing.T) {
 	for reason, change := range map[string]func(*ObservedSet){
 		v1alpha1.ReasonTaskNotFound:   func(o *ObservedSet) { o.Task = nil },

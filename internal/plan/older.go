@@ -91,6 +91,7 @@ func (d *decision) catchUpRewind(attempt int64) {
 	case r != nil && !handled(d.s, daemonapi.OperationRewind, r.ID) && (d.operationRecorded(daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID)) || d.rewindUndone(r.ID)):
 		d.markHandled(daemonapi.OperationRewind, r.ID)
 		d.s.Rewind = d.newOperation(r.ID, d.rewindRequester(r))
+		d.noteSetRewind(r, d.s.Rewind)
 	default:
 		return
 	}
@@ -98,7 +99,7 @@ func (d *decision) catchUpRewind(attempt int64) {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+endedUnlisted(attempt))
 		return
 	}
-	d.closeOperation(d.s.Rewind, v1alpha1.OperationCompleted, "", endedUnlisted(attempt))
+	d.closeOperation(d.s.Rewind, v1alpha1.OperationCompleted, "", endedUnlisted(attempt)+d.leadChildren(d.s.Rewind))
 }
 
 // catchUpResume closes a resume that was carried out in the added attempt or before it.

@@ -174,6 +174,32 @@ func TestAPhaseThatBeganAgainAfterTheBackupOfTheStatusIsFollowed(t *testing.T) {
 	}
 }
 
+func TestAChildFollowsARewindThatOnlyTheHistoryKnowsToBeComplete(t *testing.T) {
+	for name, accepted := range map[string]bool{"a rewind that had not been accepted": false, "a rewind that was in progress": true} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			s := supervising(t)
+			s.o.Children = []v1alpha1.Task{childIn("docs", metav1.ConditionUnknown, v1alpha1.ReasonRunning)}
+			s.knows(1).after(time.Minute).toSet("back", v1alpha1.SetTogether)
+			s.change(func(t *v1alpha1.Task) { t.Spec.OperatingMode = v1alpha1.OperatingModeRunning })
+			if accepted {
+				s.step()
+				s.wantStarted(2)
+				s.o.Task.Status.Attempts, s.o.Task.Status.Rewind.Attempt = s.o.Task.Status.Attempts[:1], 0
+			}
+			s.o.History.State.Attempt = 2
+			s.o.History.State.CompletedOperations = []string{daemonapi.OperationDoneKey(daemonapi.OperationRewind, "back")}
+			s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 2, ExitCode: 3, Message: "the model is away"}
+			s.o.Pods = nil
+			s.managerRestarts().step()
+			s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+			g.Expect(s.status().SetRewind).To(gomega.HaveField("State", v1alpha1.OperationCompleted), "the children are not told")
+			g.Expect(RelationsOf(s.o.Task).Rewind).To(gomega.Equal("back"))
+			s.wantMessage(s.status().Rewind.Message, "docs to checkpoint 5")
+		})
+	}
+}
+
 // TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused: the volume has the id as
 // completed, so its prompt would be ignored.
 func TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused(t *testing.T) {

@@ -87,6 +87,11 @@ func (d *decision) atRest() bool {
 func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.OperationState, reason, message string) {
 	op.State, op.Reason, op.Message = state, reason, statusText(message)
 	op.EndTime = ptr.To(metav1.NewTime(d.now))
+	if led := d.s.SetRewind; led != nil && op == d.s.Rewind && op.ID == led.ID {
+		next := *led
+		next.State = state
+		d.s.SetRewind = &next
+	}
 }
 
 // operation returns what prepare carries out in the given attempt; nil for nothing.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 )
 
 // A rewind of a supervisor to the Checkpoint of a set may take its children along. The spec of a child is
@@ -18,28 +19,46 @@ func (d *decision) setRewind(r *v1alpha1.Rewind, target *v1alpha1.Checkpoint) (*
 	if r.Children != v1alpha1.ChildrenRewind {
 		return nil, nil
 	}
-	set := target.Status.Set
-	switch {
+	if b := SetBlocker(target); b != nil {
+		return nil, b
+	}
+	return &v1alpha1.SetRewind{
+		ID: r.ID, Set: target.Name, State: v1alpha1.OperationInProgress, RequestedBy: d.rewindRequester(r),
+		Scope: r.Scope, Preserve: r.Preserve, OnDrift: r.OnDrift, Children: SetChildren(target.Status.Set),
+	}, nil
+}
+
+// SetBlocker returns why no children can be rewound to a Checkpoint; nil if they can.
+func SetBlocker(target *v1alpha1.Checkpoint) *Blocker {
+	switch set := target.Status.Set; {
 	case set == nil:
-		return nil, &Blocker{v1alpha1.ReasonInvalidOperation, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonInvalidOperation, fmt.Sprintf(
 			"Checkpoint %q is of this task alone, and no set: name one with the scope Contract, or set rewind.children to Keep, and request the rewind again", target.Name)}
 	case !set.State.Ended():
-		return nil, &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonInvalidState, fmt.Sprintf(
 			"the set %q is still being taken: wait until it is Ready, and request the rewind again", target.Name)}
 	case set.State != v1alpha1.SetTogether:
-		return nil, &Blocker{v1alpha1.ReasonNotTakenTogether, fmt.Sprintf(
+		return &Blocker{v1alpha1.ReasonNotTakenTogether, fmt.Sprintf(
 			"the checkpoints of the set %q were not taken together, so the tasks would not fit each other: name another set, or rewind each task by itself, and request the rewind again", target.Name)}
 	}
-	s := &v1alpha1.SetRewind{ID: r.ID, Set: target.Name, State: v1alpha1.OperationInProgress, RequestedBy: d.rewindRequester(r), Scope: r.Scope, Preserve: r.Preserve, OnDrift: r.OnDrift}
+	return nil
+}
+
+// SetChildren returns where a set has each child.
+func SetChildren(set *v1alpha1.CheckpointSet) (children []v1alpha1.SetRewindChild) {
 	for _, m := range set.Children() {
-		s.Children = append(s.Children, v1alpha1.SetRewindChild{Name: m.Task, UID: m.UID, Checkpoint: m.Number})
+		child := v1alpha1.SetRewindChild{Name: m.Task, UID: m.UID, Checkpoint: m.Number}
+		if m.State == v1alpha1.MemberAtRest {
+			child.Attempt = m.Attempt
+		}
+		children = append(children, child)
 	}
-	return s, nil
+	return children
 }
 
 // noteSetRewind notes, with an accepted rewind, which children follow it.
 func (d *decision) noteSetRewind(r *v1alpha1.Rewind, accepted *v1alpha1.OperationStatus) {
-	if r.Children != v1alpha1.ChildrenRewind {
+	if r.Children != v1alpha1.ChildrenRewind || d.o.RewindTarget == nil {
 		return
 	}
 	if s, _ := d.setRewind(r, d.o.RewindTarget); s != nil {
@@ -56,36 +75,76 @@ func (d *decision) leadChildren(op *v1alpha1.OperationStatus) string {
 	if d.s.SetRewind == nil || op.Set == "" || d.s.SetRewind.ID != op.ID {
 		return ""
 	}
-	next := *d.s.SetRewind
-	next.State = v1alpha1.OperationCompleted
-	d.s.SetRewind = &next
-	var follow, gone, stay []string
-	for _, c := range next.Children {
-		if slices.ContainsFunc(d.o.Children, func(t v1alpha1.Task) bool { return isTask(&t, c.UID) }) {
-			follow = append(follow, fmt.Sprintf("%s to checkpoint %d", c.Name, c.Checkpoint))
-		} else {
-			gone = append(gone, c.Name)
-		}
-	}
-	for _, t := range byAge(d.o.Children) {
-		if !slices.ContainsFunc(next.Children, func(c v1alpha1.SetRewindChild) bool { return isTask(t, c.UID) }) {
-			stay = append(stay, t.Name)
-		}
+	led := LedBy(d.s.SetRewind.Children, d.o.Children)
+	var follow []string
+	for _, c := range led.Follow {
+		follow = append(follow, fmt.Sprintf("%s to checkpoint %d", c.Child.Name, c.Child.Checkpoint))
 	}
 	text := ""
 	for _, part := range []struct {
 		names  []string
 		format string
 	}{
-		{follow, "; of its children follow, to the set " + next.Set + ": %s"},
-		{gone, "; of the set are gone: %s"},
-		{stay, "; stay as they are, since the set has them not: %s"},
+		{follow, "; of its children follow, to the set " + d.s.SetRewind.Set + ": %s"},
+		{led.There, "; are there already, since they have been at rest since: %s"},
+		{led.Gone, "; these members are gone: %s"},
+		{led.Stay, "; stay as they are, since they are not in the set: %s"},
 	} {
 		if len(part.names) > 0 {
 			text += fmt.Sprintf(part.format, namesOf(part.names, maxChildrenNamed))
 		}
 	}
 	return text
+}
+
+// LedChildren are the children of a supervisor that is rewound to a set, and what the rewind does with each.
+type LedChildren struct {
+	// Follow are those that are rewound as well.
+	Follow []LedChild
+	// There are the names of those that are where the set has them, and Stay of those that are not in it.
+	There, Stay []string
+	// Gone are the names of the members that do not exist any more.
+	Gone []string
+}
+
+// LedChild is a child that follows a rewind of its parent.
+type LedChild struct {
+	// Child is where the set has it.
+	Child v1alpha1.SetRewindChild
+	// Task is the task; it may be one that continues that of the set.
+	Task *v1alpha1.Task
+}
+
+// LedBy sorts the children of a supervisor by what a rewind to a set with these members does with them. It
+// keeps pointers into children.
+func LedBy(members []v1alpha1.SetRewindChild, children []v1alpha1.Task) (led LedChildren) {
+	known := byAge(children)
+	for _, c := range members {
+		i := slices.IndexFunc(known, func(t *v1alpha1.Task) bool { return isTask(t, c.UID) })
+		switch {
+		case i < 0:
+			led.Gone = append(led.Gone, c.Name)
+		case isThere(&known[i].Status, c):
+			led.There = append(led.There, c.Name)
+		default:
+			led.Follow = append(led.Follow, LedChild{c, known[i]})
+		}
+	}
+	for _, t := range known {
+		if !slices.ContainsFunc(members, func(c v1alpha1.SetRewindChild) bool { return isTask(t, c.UID) }) {
+			led.Stay = append(led.Stay, t.Name)
+		}
+	}
+	return led
+}
+
+// isThere reports whether a member that was at rest in the set has been so since: a rewind would change
+// nothing, but take back how it has ended.
+func isThere(s *v1alpha1.TaskStatus, c v1alpha1.SetRewindChild) bool {
+	begun := func(op *v1alpha1.OperationStatus) bool { return op != nil && op.State == v1alpha1.OperationInProgress }
+	n := len(s.Attempts)
+	return c.Attempt != 0 && n > 0 && s.Attempts[n-1].Number == c.Attempt && s.Attempts[n-1].Outcome != "" &&
+		!begun(s.Rewind) && !begun(s.Resume) && s.UndecidedDrift() == nil
 }
 
 // isTask reports whether a task is the one with a UID, or continues that one.
@@ -107,7 +166,13 @@ func (d *decision) followRewind() {
 	next.FollowedRewind = led.ID
 	d.s.Parent = &next
 	i := slices.IndexFunc(led.Children, func(c v1alpha1.SetRewindChild) bool { return isTask(d.task, c.UID) })
-	if i < 0 {
+	if i < 0 || handled(d.s, daemonapi.OperationRewind, v1alpha1.ParentRewindID(led.ID)) {
+		return
+	}
+	if isThere(d.s, led.Children[i]) {
+		d.addCheckpointEntry(v1alpha1.EventRewoundByParent, actorOf(led.RequestedBy), fmt.Sprintf(
+			"the parent %s was rewound to the set %s (rewind %s); the task has been at rest since, with its checkpoint %d there, and stays as it is",
+			parent.Name, led.Set, led.ID, led.Children[i].Checkpoint), led.Children[i].Checkpoint)
 		return
 	}
 	next.Rewind = &v1alpha1.ParentRewind{

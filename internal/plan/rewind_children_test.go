@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func TestARewindOfASupervisorTakesTheChildrenOfASetAlong(t *testing.T) {
 	}
 	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "back", FromCheckpoint: 4, ToCheckpoint: 2})
 	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
-	s.wantMessage(s.status().Rewind.Message, "docs to checkpoint 5", "gone: tests", "stay as they are, since the set has them not: since")
+	s.wantMessage(s.status().Rewind.Message, "docs to checkpoint 5", "gone: tests", "stay as they are, since they are not in the set: since")
 	if led := s.status().SetRewind; led.State != v1alpha1.OperationCompleted || len(led.Children) != 2 || led.Scope != v1alpha1.RewindBoth {
 		t.Errorf("the children are led by %+v", led)
 	}
@@ -98,6 +99,78 @@ func TestAChildFollowsARewindOfItsParentOnce(t *testing.T) {
 	s.wantState(v1alpha1.ReasonRunning)
 	s.rewindTo("own", v1alpha1.RewindBoth, toNumber(3)).step()
 	s.wantOperation(s.status().Rewind, "own", v1alpha1.OperationInProgress, "") // one of its own comes after
+}
+
+func TestAChildThatHasBeenAtRestSinceTheSetIsThereAlready(t *testing.T) {
+	inSet := func(attempt int64) *v1alpha1.Task {
+		p := parentRewinds("back", v1alpha1.OperationCompleted)
+		p.Status.SetRewind.Children[0].Attempt, p.Status.SetRewind.Children[0].Checkpoint = attempt, 1
+		return p
+	}
+	finished := func() *scene {
+		s := runningChild(t)
+		s.record(v1alpha1.TriggerCompletion)
+		s.agentExits(0)
+		s.podFinishes()
+		s.o.RewindRecord = recorded()
+		return s
+	}
+	s := finished()
+	s.o.Parent.Task = inSet(1)
+	s.step()
+	s.wantState(v1alpha1.ReasonCompleted)
+	if s.status().Rewind != nil || s.status().Parent.Rewind != nil || endedAs(s.o.Task) == nil {
+		t.Errorf("what it had completed is taken back: %+v, %+v", s.status().Rewind, s.status().Parent)
+	}
+	s.wantMessage(s.lastEntry(v1alpha1.EventRewoundByParent).Message, "at rest since", "stays as it is")
+
+	s = finished() // the set is of a former attempt's end
+	s.o.Task.Status.Attempts[0].Number = 2
+	s.o.Parent.Task = inSet(1)
+	s.step()
+	s.wantOperation(s.status().Rewind, "parent-back", v1alpha1.OperationInProgress, "")
+}
+
+func TestAChildThatHasFollowedIsNotSaidToFollowAgain(t *testing.T) {
+	s := runningChild(t)
+	s.o.Task.Status.HandledOperations = []string{daemonapi.OperationKey(daemonapi.OperationRewind, "parent-back")}
+	s.o.Parent.Task = parentRewinds("back", v1alpha1.OperationCompleted)
+	s.step()
+	s.wantState(v1alpha1.ReasonRunning)
+	if s.status().Parent.FollowedRewind != "back" || s.status().Parent.Rewind != nil {
+		t.Errorf("it follows again: %+v", s.status().Parent)
+	}
+}
+
+func TestARewindThatFailsLeadsNobody(t *testing.T) {
+	s := supervising(t)
+	s.toSet("back", v1alpha1.SetTogether).step()
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "back", Failed: &daemonapi.OperationFailure{
+		Kind: daemonapi.OperationRewind, ID: "back", Reason: v1alpha1.ReasonDriftDetected, Message: "a file was changed"}})
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationFailed, v1alpha1.ReasonDriftDetected)
+	if state := s.status().SetRewind.State; state != v1alpha1.OperationFailed {
+		t.Errorf("the children wait for a rewind that is %s", state)
+	}
+}
+
+func TestWhichChildrenARewindLeads(t *testing.T) {
+	docs := childIn("docs", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+	docs.Status.Adoption = &v1alpha1.AdoptionStatus{TaskUID: "uid-former"}
+	rested := childIn("rested", metav1.ConditionTrue, v1alpha1.ReasonCompleted)
+	rested.Status.Attempts = []v1alpha1.Attempt{{Number: 2, Outcome: v1alpha1.AttemptCompleted}}
+	led := LedBy([]v1alpha1.SetRewindChild{
+		{Name: "docs", UID: "uid-former", Checkpoint: 7}, {Name: "rested", UID: "uid-rested", Checkpoint: 4, Attempt: 2}, {Name: "tests", UID: "uid-tests"},
+	}, []v1alpha1.Task{docs, rested, childIn("since", metav1.ConditionUnknown, v1alpha1.ReasonRunning)})
+	if len(led.Follow) != 1 || led.Follow[0].Task.Name != "docs" || led.Follow[0].Child.Checkpoint != 7 {
+		t.Errorf("follow: %+v", led.Follow)
+	}
+	for what, names := range map[string][][]string{
+		"there": {led.There, {"rested"}}, "gone": {led.Gone, {"tests"}}, "stay": {led.Stay, {"since"}},
+	} {
+		if !slices.Equal(names[0], names[1]) {
+			t.Errorf("%s: %v", what, names[0])
+		}
+	}
 }
 
 func TestAChildThatCannotFollowTellsWhy(t *testing.T) {

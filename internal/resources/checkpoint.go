@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
@@ -46,10 +47,12 @@ func NewCheckpoint(task *v1alpha1.Task, name string, row history.Checkpoint) *v1
 }
 
 // NewSetMember returns the object that requests the checkpoint of a child for a set. It has no label of the
-// manager's: like those that people apply, it is taken by the task's daemon.
+// manager's: like those that people apply, it is taken by the task's daemon. It goes with the set.
 func NewSetMember(task *v1alpha1.Task, name string, set *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
 	return &v1alpha1.Checkpoint{
-		ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{Owner(task)}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: task.Namespace, Name: name, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "Checkpoint", Name: set.Name, UID: set.UID, Controller: ptr.To(true),
+		}}},
 		Spec: v1alpha1.CheckpointSpec{
 			TaskRef: v1alpha1.NameReference{Name: task.Name}, Message: set.Spec.Message, RequestedBy: set.Spec.RequestedBy,
 			PartOf: &v1alpha1.CheckpointSetRef{Name: set.Name, UID: string(set.UID)},

@@ -3,6 +3,7 @@ package cached_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -100,6 +101,8 @@ func TestOtherObjectsTakeLittleMemoryWhateverTheySay(t *testing.T) {
 	for _, object := range []client.Object{
 		&corev1.PersistentVolumeClaim{ObjectMeta: builders.Hostile("claim"), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v", DataSource: &corev1.TypedLocalObjectReference{Name: strings.Repeat("x", 1<<20)}}},
 		&v1alpha1.Checkpoint{ObjectMeta: builders.Hostile("c"), Status: v1alpha1.CheckpointStatus{Number: 3, Skipped: []v1alpha1.SkippedFile{{Path: strings.Repeat("x", 1<<20)}}}},
+		&v1alpha1.Checkpoint{ObjectMeta: builders.Hostile("set"), Status: v1alpha1.CheckpointStatus{Set: &v1alpha1.CheckpointSet{
+			State: v1alpha1.SetTogether, Members: slices.Repeat([]v1alpha1.CheckpointSetMember{{Task: strings.Repeat("x", 253), Number: 1}}, 65)}}},
 		&v1alpha1.ConversationSnapshot{ObjectMeta: builders.Hostile("s")},
 		&v1alpha1.Fork{ObjectMeta: builders.Hostile("f"), Spec: v1alpha1.ForkSpec{Variants: []v1alpha1.ForkVariant{{Name: "a", Prompt: ptr.To(strings.Repeat("x", 64<<10))}}}},
 	} {

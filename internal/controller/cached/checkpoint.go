@@ -16,7 +16,16 @@ func Slim(c *v1alpha1.Checkpoint) *v1alpha1.Checkpoint {
 	s := c.Status
 	kept.Status = v1alpha1.CheckpointStatus{
 		ObservedGeneration: s.ObservedGeneration, Conditions: s.Conditions, TaskUID: s.TaskUID, RequestedBy: s.RequestedBy,
-		Number: s.Number, Trigger: s.Trigger, Set: s.Set, Branches: s.Branches, BranchPushes: s.BranchPushes,
+		Number: s.Number, Trigger: s.Trigger, Set: SlimSet(s.Set), Branches: s.Branches, BranchPushes: s.BranchPushes,
 	}
 	return &kept
+}
+
+// SlimSet returns of a set that has ended only that: its members, of which there may be many, are read from
+// the API server when somebody rewinds to them.
+func SlimSet(set *v1alpha1.CheckpointSet) *v1alpha1.CheckpointSet {
+	if set == nil || !set.State.Ended() {
+		return set
+	}
+	return &v1alpha1.CheckpointSet{State: set.State}
 }

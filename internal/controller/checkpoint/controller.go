@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -99,6 +100,7 @@ type Reconciler struct {
 	doubted map[string]bool
 
 	names names
+	begun begunSets
 }
 
 // Reconcile brings the status of one Checkpoint up to date.
@@ -127,6 +129,9 @@ func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 	}
 	if c.Spec.Scope == v1alpha1.CheckpointOfContract && (c.Status.Set == nil || !c.Status.Set.State.Ended()) {
 		return r.followSet(ctx, c)
+	}
+	if c.Status.Set != nil && c.Status.Number == 0 {
+		return r.completeSet(ctx, c)
 	}
 	if taskUID, number, ok := resources.CheckpointNumber(c); ok {
 		return r.followLabel(ctx, c, taskUID, number)
@@ -233,10 +238,11 @@ func (r *Reconciler) follow(ctx context.Context, c *v1alpha1.Checkpoint, taskUID
 	return after, err
 }
 
-// settled reports whether nothing more is expected of a Checkpoint: it was taken, and is in the
-// gitstore.
+// settled reports whether nothing more is expected of a Checkpoint: it was taken, or the set that it names
+// has ended, and it is in the gitstore.
 func settled(c *v1alpha1.Checkpoint) bool {
-	return meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady) && saysDurable(c)
+	ended := c.Status.Set != nil && c.Status.Set.State.Ended()
+	return (ended || meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.CheckpointReady)) && saysDurable(c)
 }
 
 // noteGeneration writes to the status of a settled Checkpoint that a change of its spec was seen:
@@ -276,8 +282,11 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return r.take(ctx, c, *row, taking{named: true, reason: v1alpha1.ReasonTaken, message: fmt.Sprintf(
 			"checkpoint %d was taken for the last Checkpoint of this name, of the former task that the task continues", row.Number)})
 	}
-	if why, err := r.endedWithout(ctx, c); err != nil || why != "" && !atRest(task) {
-		return 0, cmp.Or(err, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonNotTakenTogether, why))
+	if over, err := r.endedWithout(ctx, c); err != nil || over != nil {
+		if err == nil && over.number != 0 {
+			return r.takeRested(ctx, c, task, over.number)
+		}
+		return 0, cmp.Or(err, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonNotTakenTogether, ptr.Deref(over, endedSet{}).why))
 	}
 	switch {
 	case !atRest(task):
@@ -408,7 +417,7 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 		return 0, err
 	}
 	setIntact(&updated.Status, row.Integrity, c.Generation)
-	err := r.write(ctx, c, updated, func() error { return r.Client.Status().Update(ctx, updated) })
+	err := r.write(ctx, c, updated, func() error { return r.update(ctx, updated) })
 	if err != nil {
 		return 0, err
 	}
@@ -426,6 +435,18 @@ func (r *Reconciler) take(ctx context.Context, c *v1alpha1.Checkpoint, row histo
 			"the agent ran while checkpoint %d of task %s was taken (%s): its files may be from different moments", row.Number, c.Spec.TaskRef.Name, s)
 	}
 	return next(row), nil
+}
+
+// update writes a whole status. The members of a set that has ended are not in the cache.
+func (r *Reconciler) update(ctx context.Context, updated *v1alpha1.Checkpoint) error {
+	if set := updated.Status.Set; set != nil && set.State.Ended() {
+		live := &v1alpha1.Checkpoint{}
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(updated), live); err != nil {
+			return err
+		}
+		updated.Status.Set = live.Status.Set
+	}
+	return r.Client.Status().Update(ctx, updated)
 }
 
 // next returns when to read a record again if nothing is heard of it; 0 for never.

@@ -31,11 +31,20 @@ func (r *Reconciler) followSet(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 	if err != nil {
 		return 0, err
 	}
+	if o.Task != nil && c.Status.Set == nil {
+		if row, err := r.recall(ctx, c, o.Task); err != nil || row != nil {
+			return 0, cmp.Or(err, r.recalled(ctx, c, o.Task, row))
+		}
+	}
 	decided := plan.DecideSet(o, time.Now())
+	if decided.Set != nil && c.Status.Set == nil && !r.begun.begins(c) {
+		return time.Second, nil // another one of the supervisor, which the cache does not show yet
+	}
 	if decided.Set == nil {
-		return retryAfter, r.wait(ctx, c, decided.Ready.Status, decided.Ready.Reason, decided.Ready.Message)
+		return decided.RequeueAfter, r.wait(ctx, c, decided.Ready.Status, decided.Ready.Reason, decided.Ready.Message)
 	}
 	if decided.Set.State.Ended() {
+		r.begun.end(c)
 		if err := r.recordSet(ctx, c, decided); err != nil {
 			return 0, err
 		}
@@ -66,7 +75,7 @@ func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decid
 	err := r.write(ctx, c, updated, func() error {
 		return r.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
 	})
-	if err != nil || !decided.Set.State.Ended() {
+	if err != nil || !decided.Set.State.Ended() || c.Status.Set != nil && c.Status.Set.State.Ended() {
 		return err
 	}
 	r.forget(c)
@@ -76,6 +85,37 @@ func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decid
 	}
 	r.Events.Eventf(updated, nil, kind, ready.Reason, "TakeCheckpoint", "%s", ready.Message)
 	return nil
+}
+
+// recalled has a set stand for the checkpoint of the supervisor that was taken for the last one of its name.
+func (r *Reconciler) recalled(ctx context.Context, c *v1alpha1.Checkpoint, task *v1alpha1.Task, row *history.Checkpoint) error {
+	if row == nil {
+		return nil
+	}
+	return r.writeSet(ctx, c, plan.RecalledSet(task, c.Name, row.Number), row)
+}
+
+// completeSet fills the status of a set that has ended with the supervisor's own checkpoint, once the history
+// has it. If none was taken, the set stays without one: it stands for no other moment.
+func (r *Reconciler) completeSet(ctx context.Context, cached *v1alpha1.Checkpoint) (time.Duration, error) {
+	c := &v1alpha1.Checkpoint{}
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), c); err != nil {
+		return 0, client.IgnoreNotFound(err)
+	}
+	if c.ResourceVersion != cached.ResourceVersion || c.Status.Set == nil || len(c.Status.Set.Members) == 0 {
+		return 0, nil // the event that updates the cache enqueues it again
+	}
+	decided, own := plan.SetPlan{Set: c.Status.Set, Ready: plan.SetReady(c.Status.Set)}, (*history.Checkpoint)(nil)
+	if m := c.Status.Set.Members[0]; m.Number != 0 {
+		var err error
+		if own, err = r.ownOf(ctx, c, m); err != nil {
+			return 0, err
+		}
+		if own == nil {
+			decided.RequeueAfter = retryAfter
+		}
+	}
+	return decided.RequeueAfter, r.writeSet(ctx, c, decided, own)
 }
 
 // recordSet records in the supervisor's timeline how a set ended. It is done before that is written, and
@@ -106,10 +146,13 @@ func (r *Reconciler) observeSet(ctx context.Context, c *v1alpha1.Checkpoint) (o 
 	o = plan.ObservedSet{Checkpoint: c, Members: map[string]plan.ObservedMember{}}
 	if c.Status.Set == nil {
 		o.Task, err = readTask(ctx, r.Client, c.Namespace, c.Spec.TaskRef.Name)
-		if err == nil && o.Task != nil {
-			o.Children, err = r.childrenOf(ctx, o.Task)
+		if err == nil && o.Task != nil && o.Task.Spec.Role == v1alpha1.RoleSupervisor {
+			o.Children, o.Others, err = r.familyOf(ctx, c, o.Task)
 		}
 		return o, nil, err
+	}
+	if plan.SetOverdue(c.Status.Set, time.Now()) {
+		return o, nil, nil
 	}
 	var reader client.Reader = r.Client
 	if c.Status.Set.State == v1alpha1.SetReleasing {
@@ -120,6 +163,7 @@ func (r *Reconciler) observeSet(ctx context.Context, c *v1alpha1.Checkpoint) (o 
 		if is.Task, err = readTask(ctx, reader, c.Namespace, m.Task); err != nil {
 			return o, nil, err
 		}
+		is.Task = memberOf(is.Task)
 		switch {
 		case i == 0:
 			if own, err = r.ownOf(ctx, c, m); own != nil && m.State == v1alpha1.MemberPending {
@@ -177,34 +221,71 @@ func (r *Reconciler) historyOf(ctx context.Context, taskUID string) (holds []his
 	return state.Holds, state.Attempt, err
 }
 
-// childrenOf lists the children of a supervisor, as the cache has them.
-func (r *Reconciler) childrenOf(ctx context.Context, task *v1alpha1.Task) (children []v1alpha1.Task, err error) {
-	list := &v1alpha1.TaskList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list the children of task %s: %w", task.Name, err)
+// memberOf returns of a member what a set depends on. A Task that is read from the API server may be large,
+// and a set has many.
+func memberOf(task *v1alpha1.Task) *v1alpha1.Task {
+	if task == nil {
+		return nil
 	}
-	for i := range list.Items {
-		if p := list.Items[i].Status.Parent; p != nil && p.UID == string(task.UID) {
-			children = append(children, list.Items[i])
-		}
+	is := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: task.Name, UID: task.UID}}
+	if n := len(task.Status.Attempts); n > 0 {
+		last := task.Status.Attempts[n-1]
+		is.Status.Attempts = []v1alpha1.Attempt{{Number: last.Number, Outcome: last.Outcome}}
 	}
-	return children, nil
+	if latest := task.Status.LatestCheckpoint; latest != nil {
+		is.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: latest.Name, Number: latest.Number}
+	}
+	return is
 }
 
-// makeMembers requests the checkpoints of the children that have none yet.
+// familyOf lists the children of a supervisor, and its other sets that have begun, as the cache has them.
+func (r *Reconciler) familyOf(ctx context.Context, c *v1alpha1.Checkpoint, task *v1alpha1.Task) (children []v1alpha1.Task, others []v1alpha1.Checkpoint, err error) {
+	list := &v1alpha1.TaskList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(task.Namespace), client.MatchingFields{childrenOf: string(task.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("list the children of task %s: %w", task.Name, err)
+	}
+	sets, err := r.list(ctx, task.Namespace, client.MatchingFields{setsOf: task.Name})
+	for i := range sets {
+		if sets[i].UID != c.UID {
+			others = append(others, sets[i])
+		}
+	}
+	return list.Items, others, err
+}
+
+// makeMembers requests the checkpoints of the children that have none yet, once: a deleted object is
+// made again, and one that the cache does not show yet is not.
 func (r *Reconciler) makeMembers(ctx context.Context, c *v1alpha1.Checkpoint, set *v1alpha1.CheckpointSet) error {
 	for i, m := range set.Members {
 		if i == 0 || m.State != v1alpha1.MemberPending {
 			continue
 		}
+		object := &v1alpha1.Checkpoint{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: m.Checkpoint}, object)
+		if err == nil || r.begun.has(c, m.Checkpoint) {
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
 		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: m.Task}}
 		task.UID = types.UID(m.UID)
-		err := r.Client.Create(ctx, resources.NewSetMember(task, m.Checkpoint, c))
+		err = r.Client.Create(ctx, resources.NewSetMember(task, m.Checkpoint, c))
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("request the checkpoint of task %s for the set %s: %w", m.Task, c.Name, err)
 		}
+		r.begun.make(c, m.Checkpoint)
 	}
 	return nil
+}
+
+// isUntaken reports whether no checkpoint is taken for a Checkpoint any more: its set has ended without.
+func isUntaken(c *v1alpha1.Checkpoint) bool {
+	ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady)
+	if c.Status.Number != 0 || ready == nil {
+		return false
+	}
+	return (c.Spec.PartOf != nil || c.Status.Set != nil && c.Status.Set.State.Ended()) && ready.Reason == v1alpha1.ReasonNotTakenTogether
 }
 
 // isPartOf reports whether a Checkpoint was requested for a set.
@@ -212,25 +293,55 @@ func isPartOf(c, set *v1alpha1.Checkpoint) bool {
 	return c.Spec.PartOf != nil && c.Spec.PartOf.UID == string(set.UID)
 }
 
-// endedWithout returns why a Checkpoint that is part of a set is not taken any more; "" if it may be, or is
-// part of none.
-func (r *Reconciler) endedWithout(ctx context.Context, c *v1alpha1.Checkpoint) (string, error) {
+// endedSet is what becomes of a Checkpoint that is part of a set that has ended.
+type endedSet struct {
+	// why says why none is taken for it.
+	why string
+	// number is that of the last checkpoint of a task that was at rest in the set; 0 for any other.
+	number int64
+}
+
+// endedWithout returns what becomes of a Checkpoint whose set has ended before it was taken; nil if it may be
+// taken, or is part of none.
+func (r *Reconciler) endedWithout(ctx context.Context, c *v1alpha1.Checkpoint) (*endedSet, error) {
 	part := c.Spec.PartOf
 	if part == nil {
-		return "", nil
+		return nil, nil
 	}
-	set := &v1alpha1.Checkpoint{}
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: part.Name}, set); client.IgnoreNotFound(err) != nil {
-		return "", err
+	set, key := &v1alpha1.Checkpoint{}, client.ObjectKey{Namespace: c.Namespace, Name: part.Name}
+	err := r.Client.Get(ctx, key, set)
+	if s := set.Status.Set; err == nil && s != nil && s.State.Ended() { // the cache does not have its members
+		err = r.Live.Get(ctx, key, set)
+	}
+	if client.IgnoreNotFound(err) != nil {
+		return nil, err
 	}
 	const whatToDo = "for another set, apply a Checkpoint with scope Contract; delete this object"
 	if string(set.UID) != part.UID { // it has none if it was not found
-		return fmt.Sprintf("the Checkpoint %s, which names its set, was deleted: %s", part.Name, whatToDo), nil
+		return &endedSet{why: fmt.Sprintf("the Checkpoint %s, which names its set, was deleted: %s", part.Name, whatToDo)}, nil
 	}
 	if s := set.Status.Set; s == nil || s.State == v1alpha1.SetTaking {
-		return "", nil
+		return nil, nil
 	}
-	return fmt.Sprintf("the set %s has ended without it: %s", part.Name, whatToDo), nil
+	for _, m := range set.Status.Set.Children() {
+		if m.Checkpoint == c.Name && m.State == v1alpha1.MemberAtRest {
+			return &endedSet{number: m.Number}, nil
+		}
+	}
+	return &endedSet{why: fmt.Sprintf("the set %s has ended without it: %s", part.Name, whatToDo)}, nil
+}
+
+// takeRested has a Checkpoint stand for the one at which its task was at rest in the set.
+func (r *Reconciler) takeRested(ctx context.Context, c *v1alpha1.Checkpoint, task *v1alpha1.Task, number int64) (time.Duration, error) {
+	row, err := r.Store.Checkpoint(ctx, history.Key{Namespace: task.Namespace, UID: string(task.UID)}, number)
+	if errors.Is(err, history.ErrNotFound) {
+		return retryAfter, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	return r.take(ctx, c, row, taking{reason: v1alpha1.ReasonTaskStopped, message: fmt.Sprintf(
+		"the task had come to rest before its checkpoint was taken for the set, with its last checkpoint, number %d", number)})
 }
 
 // related finds the Checkpoints that a change of one may affect: that which names its set, or those that are

@@ -42,6 +42,13 @@ const gather = 100 * time.Millisecond
 // byTask is the cache's index of unsettled Checkpoints by the name of their task.
 const byTask = "unsettledOfTask"
 
+// childrenOf and setsOf are the cache's indexes of Tasks by the UID of the parent in their status, and of
+// sets that have begun by the name of their supervisor.
+const (
+	childrenOf = "checkpoint.parent"
+	setsOf     = "checkpoint.set"
+)
+
 // The controller's permissions.
 //
 // +kubebuilder:rbac:groups=clew.dev,resources=checkpoints,verbs=get;list;watch;create
@@ -58,6 +65,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		return err
 	}
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, byTaskUID, ofTaskUID); err != nil {
+		return err
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Checkpoint{}, setsOf, supervisorOf); err != nil {
+		return err
+	}
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, childrenOf, parentOf); err != nil {
 		return err
 	}
 	lookups := lookup.New(map[string]lookup.Find{ofTask: r.ofTask, ofHistory: r.ofHistory})
@@ -78,15 +91,32 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 func (r *Reconciler) deleted(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	if c, ok := e.Object.(*v1alpha1.Checkpoint); ok {
 		r.names.remove(c)
+		r.begun.gone(c)
 		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
 	}
 }
 
+// parentOf is the index function of childrenOf.
+func parentOf(object client.Object) []string {
+	if task, ok := object.(*v1alpha1.Task); ok && task.Status.Parent != nil {
+		return []string{task.Status.Parent.UID}
+	}
+	return nil
+}
+
+// supervisorOf is the index function of setsOf.
+func supervisorOf(object client.Object) []string {
+	if c, ok := object.(*v1alpha1.Checkpoint); ok && c.Status.Set != nil {
+		return []string{c.Spec.TaskRef.Name}
+	}
+	return nil
+}
+
 // unsettled is the index function of byTask: Checkpoints that are ready and durable are
-// settled, and are not reconciled again.
+// settled, and are not reconciled again, nor are those for which none was taken in a set that has ended.
 func unsettled(object client.Object) []string {
 	c, ok := object.(*v1alpha1.Checkpoint)
-	if !ok || settled(c) {
+	if !ok || settled(c) || isUntaken(c) {
 		return nil
 	}
 	tasks := []string{c.Spec.TaskRef.Name}

@@ -28,6 +28,9 @@ const (
 	// holdTime is how long an agent stays stopped after its checkpoint at most: it may have open
 	// connections to a model.
 	holdTime = 30 * time.Second
+	// askedTime is how long a set's checkpoint is waited for at most: a set that has not ended by then has
+	// ended without it.
+	askedTime = 3 * time.Minute
 	// boundaryPoll is how often it is looked whether a call of a tool is open. No record says that a
 	// shim has connected.
 	boundaryPoll = 50 * time.Millisecond
@@ -114,6 +117,9 @@ func (d *daemon) hold(ctx context.Context, take *daemonv1.TakeCheckpoint, releas
 	begun, tick := time.Now(), time.NewTicker(boundaryPoll)
 	defer tick.Stop()
 	for wait := (backoff.Backoff{Min: time.Second}); ; {
+		if time.Since(begun) >= askedTime {
+			return
+		}
 		late := time.Since(begun) >= cmp.Or(d.cfg.BoundaryWait, boundaryWait)
 		if st, _ := d.socket.Status(); st.Connected && st.Exit == nil && (late || !d.inCall()) {
 			stop, err := d.takeHeld(ctx, take, late)
@@ -149,26 +155,46 @@ func (d *daemon) takeHeld(ctx context.Context, take *daemonv1.TakeCheckpoint, la
 		if d.taker.Cold() {
 			d.warm(ctx)
 		}
-		s := d.socket.Stop(ctx)
-		inCall := d.inCall() // all that the agent said before is recorded by now
-		if inCall && !late || ctx.Err() != nil {
+		for passes := 0; ; passes++ {
+			s := d.socket.Stop(ctx)
+			inCall := d.inCall() // all that the agent said before is recorded by now
+			if inCall && !late || ctx.Err() != nil {
+				s.End()
+				return ctx.Err()
+			}
+			err = d.takeOnce(ctx, checkpoint.Request{
+				Trigger: v1alpha1.TriggerManual, Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid(), Brief: passes < maxPasses,
+				Also: func(s *journal.State, p journal.Point) {
+					s.Holds = append(s.Holds, journal.Hold{Set: take.GetHold(), Checkpoint: p.Number, InCall: inCall})
+				},
+			})
+			if err == nil {
+				stop = s
+				return nil
+			}
 			s.End()
-			return ctx.Err()
+			if !checkpoint.TooMuchChanged(err) {
+				return err
+			}
+			d.warm(ctx)
 		}
-		err = d.take(ctx, checkpoint.Request{
-			Trigger: v1alpha1.TriggerManual, Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid(),
-			Also: func(s *journal.State, p journal.Point) {
-				s.Holds = append(s.Holds, journal.Hold{Set: take.GetHold(), Checkpoint: p.Number, InCall: inCall})
-			},
-		})
-		if err != nil {
-			s.End()
-			return err
-		}
-		stop = s
-		return nil
 	})
 	return stop, cmp.Or(err, ending)
+}
+
+// takeOnce takes a checkpoint of an agent that is stopped already. If the request is for a brief stop, and
+// too much has changed for that, nothing is taken.
+func (d *daemon) takeOnce(ctx context.Context, req checkpoint.Request) error {
+	d.taken = time.Now()
+	done := d.pace.CountWork()
+	defer func() {
+		done()
+		d.pace.Taken()
+	}()
+	if err := d.countTokens(ctx); err != nil {
+		return err
+	}
+	return d.takeFrozen(ctx, req)
 }
 
 // warm stores changed files while the agent works, so that it is stopped for the rest only.

@@ -1,6 +1,8 @@
 package sidecar_test
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -189,5 +191,39 @@ func TestASetThatFailsBeforeItsTurnStopsNobody(t *testing.T) {
 	w.Server.Until(t, "the other checkpoint is recorded", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[1].GetRequestedByName() == "other" })
 	if ends := holdEnds(w); len(ends) > 0 {
 		t.Errorf("the agent was held: %v", ends)
+	}
+}
+
+// TestAnAgentIsNotStoppedForASetWhileItsChangesAreStored: that may take minutes if there are many.
+func TestAnAgentIsNotStoppedForASetWhileItsChangesAreStored(t *testing.T) {
+	w, _, a := holdWorld(t)
+	w.AskForCheckpoint("first")
+	a.Next(wire.TypeThaw)
+	awaitTaken(t, w, 1)
+	for i := range 1100 { // more than a brief stop is enough for
+		w.Write(fmt.Sprintf("many/%d", i), strconv.Itoa(i))
+	}
+	askForSet(w, "set")
+	a.Next(wire.TypeFreeze)
+	a.Next(wire.TypeThaw) // while the changes are stored
+	a.Next(wire.TypeFreeze)
+	awaitTaken(t, w, 2)
+	w.Server.Release("set")
+	a.Next(wire.TypeThaw)
+	expectHoldEnds(t, w, &daemonv1.HoldEnd{Set: "set", Checkpoint: 2, Released: true})
+}
+
+// TestAnAgentThatIsHeldIsNotSilent: it cannot print anything.
+func TestAnAgentThatIsHeldIsNotSilent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for seconds: make test runs it")
+	}
+	t.Parallel()
+	w, d, a := holdWorld(t, func(w *daemontest.World) { w.IdleSeconds, w.HoldTime = 1, 2500*time.Millisecond })
+	askForSet(w, "set")
+	a.Next(wire.TypeThaw)
+	finish(a, d, 0)
+	if end := recordedEnd(w); end.GetCause() == "Idle" {
+		t.Errorf("the agent was ended because it was held: %v", end)
 	}
 }

@@ -149,7 +149,7 @@ func (d *daemon) watchAgent(ctx context.Context) error {
 			outcome = agent.Outcome{}
 		}
 		d.problems.modelErrors(trouble.lasting(outcome, time.Now()))
-		if !st.Connected || st.Exit != nil || st.Terminating || d.problems.ours() || d.asks.waiting() {
+		if !st.Connected || st.Exit != nil || st.Terminating || d.socket.Stopped() || d.problems.ours() || d.asks.waiting() {
 			since = time.Now()
 			continue
 		}

@@ -238,7 +238,11 @@ func slim(object any) (any, error) {
 			c.OwnerReferences = []metav1.OwnerReference{{Kind: owner.Kind, UID: owner.UID, Controller: owner.Controller}}
 		}
 		c.Spec.Branches = nil
-		c.Status = clewv1alpha1.CheckpointStatus{Number: c.Status.Number, Conditions: c.Status.Conditions, Set: c.Status.Set}
+		set := c.Status.Set
+		if set != nil && set.State.Ended() { // nobody waits for its members any more
+			set = &clewv1alpha1.CheckpointSet{State: set.State}
+		}
+		c.Status = clewv1alpha1.CheckpointStatus{Number: c.Status.Number, Conditions: c.Status.Conditions, Set: set}
 	}
 	return object, nil
 }

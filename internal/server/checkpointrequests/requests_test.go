@@ -3,6 +3,7 @@ package checkpointrequests_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +203,7 @@ func TestACheckpointTakesLittleMemoryWhateverItSays(t *testing.T) {
 			c.OwnerReferences = append(c.OwnerReferences, builders.HostileOwner())
 			c.Labels[clewv1alpha1.LabelTaskUID], c.Labels[clewv1alpha1.LabelCheckpoint] = "uid-1", "7"
 			c.Spec.Branches = []clewv1alpha1.CheckpointBranch{{Name: strings.Repeat("x", 100<<10)}}
+			c.Status.Set = &clewv1alpha1.CheckpointSet{State: clewv1alpha1.SetTogether, Members: slices.Repeat([]clewv1alpha1.CheckpointSetMember{{Task: strings.Repeat("x", 253)}}, 65)}
 		})
 		kept, err := by.Transform(hostile.DeepCopy())
 		if err != nil {

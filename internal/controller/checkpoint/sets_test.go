@@ -1,0 +1,130 @@
+package checkpoint
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	"github.com/onsi/gomega"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/cached"
+	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/testing/builders"
+)
+
+// behind is a client whose cache shows nothing of what it creates.
+type behind struct {
+	client.Client
+	created []string
+}
+
+func (b *behind) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
+}
+
+func (b *behind) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+	b.created = append(b.created, object.GetName())
+	return nil
+}
+
+// holds is a client that reads one Checkpoint.
+type holds struct {
+	client.Client
+	is *v1alpha1.Checkpoint
+}
+
+func (h holds) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	h.is.DeepCopyInto(into.(*v1alpha1.Checkpoint))
+	return nil
+}
+
+// TestAMemberThatCameToRestHasItsLastCheckpoint, also if the set has ended before its object was looked at.
+func TestAMemberThatCameToRestHasItsLastCheckpoint(t *testing.T) {
+	g := gomega.NewWithT(t)
+	set := evening(v1alpha1.SetTogether)
+	set.Status.Set.Members[1].State, set.Status.Set.Members[1].Number = v1alpha1.MemberAtRest, 4
+	r := &Reconciler{Client: holds{is: cached.Slim(set)}, Live: holds{is: set}}
+	member := &v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "docs-set-1"},
+		Spec: v1alpha1.CheckpointSpec{PartOf: &v1alpha1.CheckpointSetRef{Name: "evening", UID: "uid-evening"}}}
+	over, err := r.endedWithout(t.Context(), member)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(over).To(gomega.HaveValue(gomega.Equal(endedSet{number: 4})))
+	set.Status.Set.Members[1].State = v1alpha1.MemberFailed
+	over, err = r.endedWithout(t.Context(), member)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(over.why).To(gomega.ContainSubstring("has ended without it"))
+}
+
+func evening(state v1alpha1.CheckpointSetState) *v1alpha1.Checkpoint {
+	return &v1alpha1.Checkpoint{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "evening", UID: "uid-evening"},
+		Spec:       v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "lead"}, Scope: v1alpha1.CheckpointOfContract},
+		Status: v1alpha1.CheckpointStatus{Set: &v1alpha1.CheckpointSet{State: state, Members: []v1alpha1.CheckpointSetMember{
+			{Task: "lead", UID: "uid-lead", Checkpoint: "evening", State: v1alpha1.MemberPending},
+			{Task: "docs", UID: "uid-docs", Checkpoint: "docs-set-1", State: v1alpha1.MemberPending},
+		}}},
+	}
+}
+
+// TestTheObjectOfAMemberIsMadeOnce: a set is looked at again with every change of each of its tasks.
+func TestTheObjectOfAMemberIsMadeOnce(t *testing.T) {
+	g := gomega.NewWithT(t)
+	b := &behind{}
+	r, set := &Reconciler{Client: b}, evening(v1alpha1.SetTaking)
+	for range 100 {
+		g.Expect(r.makeMembers(t.Context(), set, set.Status.Set)).To(gomega.Succeed())
+	}
+	g.Expect(b.created).To(gomega.Equal([]string{"docs-set-1"}))
+	r.begun.gone(&v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "docs-set-1"},
+		Spec: v1alpha1.CheckpointSpec{PartOf: &v1alpha1.CheckpointSetRef{Name: "evening", UID: "uid-evening"}}})
+	g.Expect(r.makeMembers(t.Context(), set, set.Status.Set)).To(gomega.Succeed())
+	g.Expect(b.created).To(gomega.HaveLen(2), "it is made again once it was deleted")
+}
+
+func TestOneSetOfASupervisorBeginsAtATimeWhateverTheCacheShows(t *testing.T) {
+	g := gomega.NewWithT(t)
+	r, set, other := &Reconciler{}, evening(""), evening("")
+	other.UID = "uid-night"
+	g.Expect(r.begun.begins(set)).To(gomega.BeTrue())
+	g.Expect(r.begun.begins(set)).To(gomega.BeTrue(), "after its status could not be written")
+	g.Expect(r.begun.begins(other)).To(gomega.BeFalse())
+	r.begun.gone(set)
+	g.Expect(r.begun.begins(other)).To(gomega.BeTrue())
+}
+
+// TestOfAMemberThatIsReadLittleIsKept: a set has up to 65, and any of them may be large.
+func TestOfAMemberThatIsReadLittleIsKept(t *testing.T) {
+	g := gomega.NewWithT(t)
+	task := &v1alpha1.Task{ObjectMeta: builders.Hostile("docs")}
+	task.Status.Attempts = []v1alpha1.Attempt{{Number: 1, Outcome: v1alpha1.AttemptCompleted}, {Number: 2}}
+	task.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "docs-4", Number: 4}
+	is := memberOf(task)
+	text, err := json.Marshal(is)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(len(text)).To(gomega.BeNumerically("<", 4<<10))
+	g.Expect(is.UID).To(gomega.Equal(task.UID))
+	g.Expect(is.Status.Attempts).To(gomega.HaveExactElements(gomega.HaveField("Number", int64(2))))
+	g.Expect(is.Status.LatestCheckpoint.Number).To(gomega.Equal(int64(4)))
+}
+
+func TestASetThatHasEndedIsNotLookedAtAnyMore(t *testing.T) {
+	g := gomega.NewWithT(t)
+	g.Expect(unsettled(evening(v1alpha1.SetTaking))).To(gomega.ConsistOf("lead", "docs"))
+	untaken := evening(v1alpha1.SetApart)
+	untaken.Status.Conditions = []metav1.Condition{plan.SetReady(untaken.Status.Set)}
+	g.Expect(unsettled(untaken)).To(gomega.BeEmpty(), "none was taken of the supervisor")
+	apart := untaken.DeepCopy()
+	apart.Status.Number = 3
+	g.Expect(unsettled(apart)).To(gomega.ConsistOf("lead"), "the gitstore does not have it yet")
+	apart.Status.Conditions = append(apart.Status.Conditions, metav1.Condition{Type: v1alpha1.CheckpointDurable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPushed})
+	g.Expect(unsettled(apart)).To(gomega.BeEmpty())
+	member := &v1alpha1.Checkpoint{Spec: v1alpha1.CheckpointSpec{TaskRef: v1alpha1.NameReference{Name: "docs"}, PartOf: &v1alpha1.CheckpointSetRef{Name: "evening"}}}
+	g.Expect(unsettled(member)).To(gomega.ConsistOf("docs"))
+	member.Status.Conditions = []metav1.Condition{{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNotTakenTogether}}
+	g.Expect(unsettled(member)).To(gomega.BeEmpty())
+}
