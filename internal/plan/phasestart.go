@@ -34,14 +34,15 @@ type phaseWish struct {
 
 // wishedPhase returns the phase that the contract is to go to; nil if it stays where it is. What the spec
 // says comes first. A call that names no phase of the contract is refused by whoever answers it.
-func wishedPhase(task *v1alpha1.Task, c *v1alpha1.ContractStatus, call *PhaseCall) *phaseWish {
+func wishedPhase(task *v1alpha1.Task, s *v1alpha1.TaskStatus, call *PhaseCall) *phaseWish {
+	c := s.Contract
 	if task.Spec.Role != v1alpha1.RoleSupervisor || c == nil {
 		return nil
 	}
 	if spec := task.Spec.Contract; spec != nil && spec.Phase != "" && spec.Phase != c.SpecPhase && spec.Phase != c.Phase {
 		return &phaseWish{phase: spec.Phase}
 	}
-	if call != nil && call.Phase != c.Phase && !slices.Contains(c.HandledCalls, call.ID) && slices.Contains(task.Spec.PhasesOf(), call.Phase) {
+	if call != nil && !takenBack(s, call.Attempt) && call.Phase != c.Phase && !slices.Contains(c.HandledCalls, call.ID) && slices.Contains(task.Spec.PhasesOf(), call.Phase) {
 		return &phaseWish{phase: call.Phase, call: call.ID}
 	}
 	return nil
@@ -65,7 +66,7 @@ func (w *phaseWish) checkpoint(task *v1alpha1.Task, c *v1alpha1.ContractStatus) 
 // PhaseStartName returns the name of the Checkpoint with which the phase begins that a contract is to go to;
 // "" if it stays where it is.
 func PhaseStartName(task *v1alpha1.Task, call *PhaseCall) string {
-	if wish := wishedPhase(task, task.Status.Contract, call); wish != nil {
+	if wish := wishedPhase(task, &task.Status, call); wish != nil {
 		return wish.checkpoint(task, task.Status.Contract)
 	}
 	return ""
@@ -93,9 +94,9 @@ func PhaseCallRefused(task *v1alpha1.Task, id string) string {
 func (d *decision) followPhase() {
 	d.notePhase()
 	c := d.s.Contract
-	wish := wishedPhase(d.task, c, d.o.PhaseCall)
-	if wish == nil {
-		return
+	wish := wishedPhase(d.task, d.s, d.o.PhaseCall)
+	if wish == nil || wish.call != "" && d.goesBack() {
+		return // what does not take the call back leaves it for later
 	}
 	checkpoint, problem := d.phaseStart(wish)
 	if checkpoint < 0 {

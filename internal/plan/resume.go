@@ -301,5 +301,6 @@ func (d *decision) completeResume(result daemonapi.PrepareResult) {
 	}
 	if op.ToCheckpoint != 0 {
 		d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (%s)", message, daemonapi.ResumeRewindID(op.ID)), op.ToCheckpoint)
+		d.takePhasesBack(op)
 	}
 }
