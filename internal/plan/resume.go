@@ -60,6 +60,7 @@ func (d *decision) considerResume() {
 		}
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Failures, d.s.RateLimit, d.s.Resume = 0, nil, accepted
+		d.noteResumer()
 		d.goOnByParent()
 		if r.Mode.GoesBack() || r.Mode == v1alpha1.ResumeClean {
 			d.withdrawStopped()
