@@ -39,17 +39,17 @@ fails clew task create ../stranger -p "write nonsense"
 try clew phase set Execute --call-id execute
 try clew task wait parser lexer tests guide wrong review
 try clew task list
-try clew task diff tests && grep -q '^+tests' try.log
+try clew task diff tests && grep -q '^> +tests' try.log
 try clew task history wrong "I have written nonsense"
 try clew task rewind wrong 1 -p "write docs" --call-id rewind
 try clew task wait wrong
-try clew task diff wrong && grep -q '^+docs' try.log
+try clew task diff wrong && grep -q '^> +docs' try.log
 fails grep nonsense try.log
 
 try clew task fork parser ways --variant fast="write fast" --variant small="write small" --variant other="write other"
 try clew task wait fast small other
 try clew phase set Review --call-id review
-try clew task diff fast && grep -q '^+fast' try.log
+try clew task diff fast && grep -q '^> +fast' try.log
 try clew publish fast --call-id publish
 `
 
