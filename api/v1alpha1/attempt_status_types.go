@@ -131,7 +131,8 @@ type Attempt struct {
 	// nothing else, which does not count as its time.
 	// +optional
 	WaitedSeconds int64 `json:"waitedSeconds,omitempty"`
-	// unansweredSeconds is how much of waitedSeconds was since a person last answered a call.
+	// unansweredSeconds is how much of waitedSeconds, of this attempt and of those before it, was since a
+	// person last answered a call or resumed the task.
 	// +optional
 	UnansweredSeconds int64 `json:"unansweredSeconds,omitempty"`
 	// endTime is when its end was observed.

@@ -130,6 +130,10 @@ type ContractStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	SpecPhase string `json:"specPhase,omitempty"`
+	// wished is the phase that spec.contract.phase asks for and that the contract has yet to enter. It is
+	// absent if there is none.
+	// +optional
+	Wished *WishedPhase `json:"wished,omitempty"`
 	// since is when the contract entered the phase.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
@@ -166,6 +170,21 @@ type ContractStatus struct {
 	// stop.
 	// +optional
 	Restart *PhaseRestart `json:"restart,omitempty"`
+}
+
+// WishedPhase is a phase that the spec of a supervisor asks for.
+type WishedPhase struct {
+	// phase that is asked for.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Phase string `json:"phase"`
+	// since is when that was first seen.
+	// +required
+	Since metav1.Time `json:"since"`
+	// after is the number of the supervisor's newest checkpoint then. If its agent is at work, the phase
+	// begins with a later one.
+	// +optional
+	After int64 `json:"after,omitempty"`
 }
 
 // EnteredPhase is where a phase of a contract began.

@@ -35,6 +35,7 @@ func userWith(t *testing.T, name string, rights ...rbacv1.PolicyRule) client.Cli
 func TestWhoMayContinueAnotherTask(t *testing.T) {
 	const clew, history = "clew.dev", "history.clew.dev"
 	forks, tasks, checkpoints := right(clew, "create", "forks"), right(clew, "create", "tasks"), right(clew, "get", "checkpoints")
+	joins := right(clew, "patch", "tasks", "source")
 	fork := func(conversation v1alpha1.ConversationMode) func(string) client.Object {
 		return func(name string) client.Object {
 			f := forkOf(func(s *v1alpha1.ForkSpec) { s.Conversation = conversation })
@@ -69,13 +70,14 @@ func TestWhoMayContinueAnotherTask(t *testing.T) {
 		rights   []rbacv1.PolicyRule
 		sentence string
 	}{
-		"fork-all":         {fork("Include"), []rbacv1.PolicyRule{forks, tasks, checkpoints, right(history, "get", "tasks/conversation", "source")}, ""},
-		"fork-code":        {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, checkpoints}, ""},
-		"fork-no-tasks":    {fork("Exclude"), []rbacv1.PolicyRule{forks, checkpoints}, "you need the right to create tasks"},
-		"fork-no-code":     {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks}, "you need the right to get checkpoints"},
-		"fork-other-words": {fork("Include"), []rbacv1.PolicyRule{forks, tasks, checkpoints, right(history, "get", "tasks/conversation", "other")}, "you need the right to get tasks/conversation"},
-		"fork-adopts":      {adoptingFork, []rbacv1.PolicyRule{forks, tasks, checkpoints, right(history, "get", "tasks/conversation")}, ""},
-		"fork-adopts-some": {adoptingFork, []rbacv1.PolicyRule{forks, tasks, checkpoints, right(history, "get", "tasks/conversation", "source")}, "you need the right to get tasks/conversation of all tasks"},
+		"fork-all":         {fork("Include"), []rbacv1.PolicyRule{forks, tasks, joins, checkpoints, right(history, "get", "tasks/conversation", "source")}, ""},
+		"fork-code":        {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, joins, checkpoints}, ""},
+		"fork-no-tasks":    {fork("Exclude"), []rbacv1.PolicyRule{forks, joins, checkpoints}, "you need the right to create tasks"},
+		"fork-no-family":   {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, checkpoints, right(clew, "patch", "tasks", "other")}, "you need the right to patch that Task"},
+		"fork-no-code":     {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, joins}, "you need the right to get checkpoints"},
+		"fork-other-words": {fork("Include"), []rbacv1.PolicyRule{forks, tasks, joins, checkpoints, right(history, "get", "tasks/conversation", "other")}, "you need the right to get tasks/conversation"},
+		"fork-adopts":      {adoptingFork, []rbacv1.PolicyRule{forks, tasks, joins, checkpoints, right(history, "get", "tasks/conversation")}, ""},
+		"fork-adopts-some": {adoptingFork, []rbacv1.PolicyRule{forks, tasks, joins, checkpoints, right(history, "get", "tasks/conversation", "source")}, "you need the right to get tasks/conversation of all tasks"},
 		"start-all":        {start("Include"), []rbacv1.PolicyRule{tasks, checkpoints, right(history, "get", "tasks/conversation")}, ""},
 		"start-code":       {start("Exclude"), []rbacv1.PolicyRule{tasks, checkpoints}, ""},
 		"start-no-code":    {start("Exclude"), []rbacv1.PolicyRule{tasks}, "you need the right to get checkpoints"},

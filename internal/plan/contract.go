@@ -132,6 +132,8 @@ type PhaseCall struct {
 	ID string
 	// Phase is the one that the contract is to go to.
 	Phase string
+	// Attempt is that in which the agent called.
+	Attempt int64
 }
 
 // phaseRequester returns who asked for the phase in the spec; Clew if the spec has none.

@@ -126,10 +126,10 @@ func TestWhichCallsOfPhaseSetAreCarriedOut(t *testing.T) {
 		entries int
 		handled bool
 	}{
-		"to a later phase":          {[]builders.TaskOption{supervisor("")}, PhaseCall{"a", v1alpha1.PhasePlan}, 2, true},
-		"to the one it is in":       {[]builders.TaskOption{supervisor("")}, PhaseCall{"a", v1alpha1.PhaseResearch}, 1, true},
-		"to none of the contract":   {[]builders.TaskOption{supervisor("", "One", "Two")}, PhaseCall{"a", v1alpha1.PhasePlan}, 1, false},
-		"of a worker, which cannot": {[]builders.TaskOption{member("")}, PhaseCall{"a", v1alpha1.PhasePlan}, 0, false},
+		"to a later phase":          {[]builders.TaskOption{supervisor("")}, PhaseCall{ID: "a", Phase: v1alpha1.PhasePlan}, 2, true},
+		"to the one it is in":       {[]builders.TaskOption{supervisor("")}, PhaseCall{ID: "a", Phase: v1alpha1.PhaseResearch}, 1, true},
+		"to none of the contract":   {[]builders.TaskOption{supervisor("", "One", "Two")}, PhaseCall{ID: "a", Phase: v1alpha1.PhasePlan}, 1, false},
+		"of a worker, which cannot": {[]builders.TaskOption{member("")}, PhaseCall{ID: "a", Phase: v1alpha1.PhasePlan}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, c.task...)

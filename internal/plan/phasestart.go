@@ -34,14 +34,15 @@ type phaseWish struct {
 
 // wishedPhase returns the phase that the contract is to go to; nil if it stays where it is. What the spec
 // says comes first. A call that names no phase of the contract is refused by whoever answers it.
-func wishedPhase(task *v1alpha1.Task, c *v1alpha1.ContractStatus, call *PhaseCall) *phaseWish {
+func wishedPhase(task *v1alpha1.Task, s *v1alpha1.TaskStatus, call *PhaseCall) *phaseWish {
+	c := s.Contract
 	if task.Spec.Role != v1alpha1.RoleSupervisor || c == nil {
 		return nil
 	}
 	if spec := task.Spec.Contract; spec != nil && spec.Phase != "" && spec.Phase != c.SpecPhase && spec.Phase != c.Phase {
 		return &phaseWish{phase: spec.Phase}
 	}
-	if call != nil && call.Phase != c.Phase && !slices.Contains(c.HandledCalls, call.ID) && slices.Contains(task.Spec.PhasesOf(), call.Phase) {
+	if call != nil && !takenBack(s, call.Attempt) && call.Phase != c.Phase && !slices.Contains(c.HandledCalls, call.ID) && slices.Contains(task.Spec.PhasesOf(), call.Phase) {
 		return &phaseWish{phase: call.Phase, call: call.ID}
 	}
 	return nil
@@ -52,23 +53,20 @@ func wishedPhase(task *v1alpha1.Task, c *v1alpha1.ContractStatus, call *PhaseCal
 func (w *phaseWish) checkpoint(task *v1alpha1.Task, c *v1alpha1.ContractStatus) string {
 	wish := "call " + w.call
 	if w.call == "" {
-		since := int64(0)
-		if c.Since != nil {
-			since = c.Since.Unix()
-		}
-		wish = fmt.Sprintf("spec %s %d", w.phase, since)
+		wish = fmt.Sprintf("spec %s %d", w.phase, c.Wished.Since.Unix())
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s", task.UID, wish))
 	return resources.PhaseStartName(task.Name, hex.EncodeToString(sum[:5]))
 }
 
 // PhaseStartName returns the name of the Checkpoint with which the phase begins that a contract is to go to;
-// "" if it stays where it is.
+// "" if it stays where it is, or if the status does not say yet that it is to go there.
 func PhaseStartName(task *v1alpha1.Task, call *PhaseCall) string {
-	if wish := wishedPhase(task, task.Status.Contract, call); wish != nil {
-		return wish.checkpoint(task, task.Status.Contract)
+	c, wish := task.Status.Contract, wishedPhase(task, &task.Status, call)
+	if wish == nil || wish.call == "" && (c.Wished == nil || c.Wished.Phase != wish.phase) {
+		return ""
 	}
-	return ""
+	return wish.checkpoint(task, c)
 }
 
 // PhaseCallHandled reports whether a supervisor's contract has followed a call, or never will.
@@ -93,9 +91,9 @@ func PhaseCallRefused(task *v1alpha1.Task, id string) string {
 func (d *decision) followPhase() {
 	d.notePhase()
 	c := d.s.Contract
-	wish := wishedPhase(d.task, c, d.o.PhaseCall)
-	if wish == nil {
-		return
+	wish := wishedPhase(d.task, d.s, d.o.PhaseCall)
+	if wish == nil || wish.call != "" && d.goesBack() {
+		return // what does not take the call back leaves it for later
 	}
 	checkpoint, problem := d.phaseStart(wish)
 	if checkpoint < 0 {
@@ -133,6 +131,12 @@ func (d *decision) notePhase() {
 	if call != nil && call.Phase == c.Phase && !slices.Contains(c.HandledCalls, call.ID) {
 		d.handled(call.ID)
 	}
+	switch wish := wishedPhase(d.task, d.s, nil); {
+	case wish == nil:
+		c.Wished = nil
+	case c.Wished == nil || c.Wished.Phase != wish.phase:
+		c.Wished = &v1alpha1.WishedPhase{Phase: wish.phase, Since: metav1.NewTime(d.now), After: d.newestCheckpoint()}
+	}
 }
 
 // handled remembers a call.
@@ -166,10 +170,12 @@ func (d *decision) phaseStart(wish *phaseWish) (number int64, problem string) {
 		if wish.call == "" {
 			requester = d.stamps().Contract
 		}
-		d.plan.RequestStart = resources.NewPhaseStart(d.task, name, wish.phase, requester)
+		if name == PhaseStartName(d.task, d.o.PhaseCall) { // else the status has to say first that it is wished
+			d.plan.RequestStart = resources.NewPhaseStart(d.task, name, wish.phase, requester)
+		}
 		return unknown, ""
 	}
-	if !metav1.IsControlledBy(c, d.task) || c.Spec.Number != nil || c.Spec.TaskRef.Name != d.task.Name {
+	if !d.isStart(c, wish) {
 		return d.newestCheckpoint(), fmt.Sprintf("the Checkpoint %s, which was to be requested, is somebody else's: delete it", name)
 	}
 	durable := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)
@@ -180,11 +186,27 @@ func (d *decision) phaseStart(wish *phaseWish) (number int64, problem string) {
 	case durable.Reason == v1alpha1.ReasonGitStoreRefused, durable.Reason == v1alpha1.ReasonCheckpointLost:
 		return d.newestCheckpoint(), fmt.Sprintf("the checkpoint %d, with which it was to begin, is not kept: %s", c.Status.Number, durable.Message)
 	}
-	if deadline := c.CreationTimestamp.Add(maxPhaseStart); d.now.Before(deadline) {
+	since := c.CreationTimestamp
+	if wish.call == "" {
+		since = d.s.Contract.Wished.Since
+	}
+	if deadline := since.Add(maxPhaseStart); d.now.Before(deadline) {
 		d.requeueAt(deadline)
 		return unknown, ""
 	}
 	return d.newestCheckpoint(), fmt.Sprintf("the checkpoint with which it was to begin was not taken and kept within %d minutes%s", int(maxPhaseStart.Minutes()), whyNotKept(c))
+}
+
+// isStart reports whether a Checkpoint is the one that was requested for a phase to begin with: its name alone
+// says nothing, since others may foresee it.
+func (d *decision) isStart(c *v1alpha1.Checkpoint, wish *phaseWish) bool {
+	switch {
+	case !metav1.IsControlledBy(c, d.task) || c.Spec.Number != nil || c.Spec.TaskRef.Name != d.task.Name:
+		return false
+	case wish.call != "":
+		return !d.o.Stamped || c.Spec.RequestedBy == TaskRequester(d.task.Name)
+	}
+	return c.Status.Number == 0 || c.Status.Number > d.s.Contract.Wished.After
 }
 
 // whyNotKept returns the end of a sentence about a checkpoint that takes long; "" if nothing is known.

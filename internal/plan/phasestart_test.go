@@ -98,6 +98,52 @@ func TestAPhaseBeginsWithACheckpointOfTheAgentAtWork(t *testing.T) {
 	}
 }
 
+// What was taken for a wish that was withdrawn is too old for the same wish later.
+func TestAPhaseThatIsWishedAgainBeginsWithAnotherCheckpoint(t *testing.T) {
+	s := leadingNow(t).wants("", v1alpha1.PhasePlan)
+	s.after(time.Minute).step()
+	first := s.o.PhaseStart
+	s.startTaken(false)
+	s.wants("", v1alpha1.PhaseResearch).step()
+	if w := s.status().Contract.Wished; w != nil {
+		t.Fatalf("the contract is to go to %+v", w)
+	}
+	s.startIs(true, "", "")
+	s.after(4 * time.Hour)
+	s.record(v1alpha1.TriggerInterval)
+	s.wants("", v1alpha1.PhasePlan).step()
+	s.wantPhase(v1alpha1.PhaseResearch, 0)
+	if s.o.PhaseStart.Name == first.Name {
+		t.Fatal("the checkpoint of the first wish is to do")
+	}
+	s.startTaken(true)
+	s.step()
+	s.wantPhase(v1alpha1.PhasePlan, 4)
+	if w := s.status().Contract.Wished; w != nil {
+		t.Errorf("the contract is to go to %+v", w)
+	}
+}
+
+// Others may foresee the name of the Checkpoint, own it to the Task, and have it taken before.
+func TestAPhaseDoesNotBeginWithACheckpointFromBeforeTheWish(t *testing.T) {
+	s := leadingNow(t).wants("", v1alpha1.PhasePlan).step()
+	s.record(v1alpha1.TriggerInterval)
+	s.startTaken(true)
+	s.o.PhaseStart.Status.Number = 1
+	s.step()
+	s.wantPhase(v1alpha1.PhasePlan, 3)
+	s.wantMessage(s.lastEntry(v1alpha1.EventPhaseStartMissing).Message, "somebody else's")
+}
+
+func TestACallDoesNotMoveTheContractWithACheckpointOfSomebodyElse(t *testing.T) {
+	s := leadingNow(t).wants("call", v1alpha1.PhasePlan).step()
+	s.startTaken(true)
+	s.o.PhaseStart.Spec.RequestedBy = "mallory"
+	s.step()
+	s.wantPhase(v1alpha1.PhaseResearch, 0)
+	s.wantMessage(PhaseCallRefused(s.o.Task, "call"), "somebody else's")
+}
+
 // Another checkpoint is taken each time that the spec goes back and forth, and each time that the agent does.
 func TestEachPhaseBeginsWithACheckpointOfItsOwn(t *testing.T) {
 	s := leadingNow(t)

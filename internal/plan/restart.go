@@ -181,8 +181,12 @@ func (d *decision) followRestart() {
 	}
 	next.StoppedBy = restart.ID
 	d.addEntry(v1alpha1.EventStoppedByParent, actorOf(restart.RequestedBy), d.stoppedMessage())
-	if r := d.task.Spec.Resume; d.resumePending() {
+	if r := d.task.Spec.Resume; r != nil && !handled(d.s, daemonapi.OperationResume, r.ID) {
+		d.noteReplacedResume(r)
 		d.markHandled(daemonapi.OperationResume, r.ID)
+		if !d.resumePending() { // its pod is being suspended, so that nothing is said of it yet
+			d.s.Resume = &v1alpha1.OperationStatus{ID: r.ID, RequestedBy: d.resumeRequester()}
+		}
 		d.failStoppedResume()
 	}
 }

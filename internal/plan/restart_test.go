@@ -368,6 +368,27 @@ func TestAChildWhoseResumeWaitsStops(t *testing.T) {
 	}
 }
 
+// Of a resume that is requested while the child's pod is being suspended, nothing is said yet.
+func TestAChildStopsWhoseResumeWaitsForASuspension(t *testing.T) {
+	s := runningChild(t)
+	s.change(builders.Suspended).step()
+	s.change(builders.Running, resumedWith("more", "Do more.")).step()
+	if r := s.status().Resume; r != nil {
+		t.Fatalf("the resume is %+v", r)
+	}
+	s.after(time.Minute)
+	s.o.Parent.Task = parentRestarts("again", s.now)
+	s.step()
+	s.wantOperation(s.status().Resume, "more", v1alpha1.OperationFailed, v1alpha1.ReasonPhaseRestarted)
+	s.podGone()
+	if p := s.started(); p != nil {
+		t.Fatalf("attempt %d starts for the try that was given up", p.Attempt)
+	}
+	s.wantState(v1alpha1.ReasonPhaseRestarted)
+	s.change(resumedWith("anew", "Do this instead.")).step()
+	s.wantStarted(2)
+}
+
 func TestAChildWhoseResumeIsBeingCarriedOutStops(t *testing.T) {
 	s := runningChild(t)
 	s.record(v1alpha1.TriggerCompletion)

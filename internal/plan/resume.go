@@ -60,6 +60,7 @@ func (d *decision) considerResume() {
 		}
 		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
 		d.s.Failures, d.s.RateLimit, d.s.Resume = 0, nil, accepted
+		d.noteResumer()
 		d.goOnByParent()
 		if r.Mode.GoesBack() || r.Mode == v1alpha1.ResumeClean {
 			d.withdrawStopped()
@@ -301,5 +302,6 @@ func (d *decision) completeResume(result daemonapi.PrepareResult) {
 	}
 	if op.ToCheckpoint != 0 {
 		d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (%s)", message, daemonapi.ResumeRewindID(op.ID)), op.ToCheckpoint)
+		d.takePhasesBack(op)
 	}
 }

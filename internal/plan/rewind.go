@@ -446,4 +446,5 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
 	// An undo names the rewind by its id.
 	d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (rewind %s)", message, op.ID), op.ToCheckpoint)
+	d.takePhasesBack(op)
 }

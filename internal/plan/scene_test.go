@@ -90,6 +90,7 @@ func (s *scene) step() *scene {
 			s.Fatal("the same observation gave two plans")
 		}
 		s.plans = append(s.plans, p)
+		s.sameFromCache(p)
 		if !p.Acts() {
 			return s
 		}

@@ -273,6 +273,7 @@ func (d *decision) patience() time.Duration {
 
 // appendAttempt adds an attempt to the status, and drops an old one if the list is full.
 func (d *decision) appendAttempt(a v1alpha1.Attempt) {
+	a.UnansweredSeconds = d.unanswered()
 	d.s.Attempts = append(d.s.Attempts, a)
 	for len(d.s.Attempts) > maxAttempts {
 		i := droppable(d.s.Attempts)

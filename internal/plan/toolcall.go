@@ -51,6 +51,9 @@ type ObservedCall struct {
 	Latest map[string]int64
 	// Checkpoints are the objects of the task that is to be published.
 	Checkpoints []v1alpha1.Checkpoint
+	// Behind is true while the history store lacks what the supervisor's status knows of: it was put back to
+	// an older copy, and may have lost that the call was answered, or taken back.
+	Behind bool
 	// Stamped is true when an admission policy writes requesters into applied objects.
 	Stamped bool
 }
@@ -231,6 +234,10 @@ func DecideCall(o ObservedCall) CallPlan {
 		return refuse("the task %s is a worker, and only a supervisor has this tool", lead.Name)
 	case !slices.Contains(resources.ToolsOf(lead), tool):
 		return refuse("the task %s does not have this tool, as its spec.tools says: go on without it", lead.Name)
+	case takenBack(&lead.Status, o.Call.Attempt):
+		return refuse("the conversation in which it was called is taken back")
+	case o.Behind: // the daemon sends what is lacking, and the call again if it still waits
+		return CallPlan{}
 	}
 	switch w := o.Wish; {
 	case w.Create != nil:

@@ -20,5 +20,5 @@ func (d *calling) moveTo(in *toolcall.PhaseInput) CallPlan {
 	case !slices.Contains(phases, in.Phase):
 		return refuse("the contract %s has no phase %s: name one of %s", c.Name, quoted(in.Phase), strings.Join(phases, ", "))
 	}
-	return CallPlan{Phase: &PhaseCall{ID: d.o.Call.ID, Phase: in.Phase}}
+	return CallPlan{Phase: &PhaseCall{ID: d.o.Call.ID, Phase: in.Phase, Attempt: d.o.Call.Attempt}}
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -145,7 +144,7 @@ func (d *calling) resume(child *v1alpha1.Task, r v1alpha1.Resume) CallPlan {
 		return refuse("the task %s cannot go on: %s, and only a person can raise that; go on without it, or make another task", name, over)
 	}
 	if by := FieldManager(child, "spec", "operatingMode"); suspended && by != d.owner() {
-		return refuse("the task %s was suspended by %s, and not by its supervisor: ask them, or make another task", name, cmp.Or(named(by), "somebody"))
+		return refuse("the task %s was suspended by %s, and not by its supervisor: ask them, or make another task", name, orSomebody(by))
 	}
 	if len(r.Prompt) > maxResumePrompt {
 		return refuse("the prompt has %d bytes, and %d are possible: put long material into a file, and name that", len(r.Prompt), maxResumePrompt)

@@ -62,6 +62,47 @@ func (c *call) wantAnswer(words ...string) toolcall.Answer {
 	return c.want(false, words...)
 }
 
+// In an older copy of the history, a call may wait that was answered, or taken back, since.
+func TestACallOfAnOlderCopyOfTheHistoryWaits(t *testing.T) {
+	c := newCall(t, v1alpha1.ToolTaskCreate, `{"name":"w","prompt":"Write."}`)
+	c.Behind = true
+	if p := DecideCall(c.ObservedCall); p.Answer != nil || writes(p) {
+		t.Errorf("the plan is %s, want none", show(p))
+	}
+	c.Behind = false
+	if p := DecideCall(c.ObservedCall); p.CreateTask == nil {
+		t.Errorf("the plan is %s, want a new task", show(p))
+	}
+}
+
+func TestACallIsRefusedThatWasTakenBack(t *testing.T) {
+	done := func(state v1alpha1.OperationState, attempt int64) *v1alpha1.OperationStatus {
+		return &v1alpha1.OperationStatus{ID: "back", State: state, Attempt: attempt, Scope: v1alpha1.RewindBoth, ToCheckpoint: 1}
+	}
+	for name, become := range map[string]struct {
+		status v1alpha1.TaskStatus
+		over   bool
+	}{
+		"by a later rewind":              {v1alpha1.TaskStatus{Rewind: done(v1alpha1.OperationCompleted, 3)}, true},
+		"by a later resume":              {v1alpha1.TaskStatus{Resume: done(v1alpha1.OperationCompleted, 3)}, true},
+		"not by one that failed":         {v1alpha1.TaskStatus{Rewind: done(v1alpha1.OperationFailed, 3)}, false},
+		"not by one of its own attempt":  {v1alpha1.TaskStatus{Rewind: done(v1alpha1.OperationCompleted, 2)}, false},
+		"not by one of the files":        {v1alpha1.TaskStatus{Rewind: &v1alpha1.OperationStatus{State: v1alpha1.OperationCompleted, Attempt: 3, Scope: v1alpha1.RewindCode}}, false},
+		"not by one that only continues": {v1alpha1.TaskStatus{Resume: &v1alpha1.OperationStatus{State: v1alpha1.OperationCompleted, Attempt: 3}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCall(t, v1alpha1.ToolTaskCreate, `{"name":"w","prompt":"Write."}`)
+			c.Call.Attempt = 2
+			c.Task.Status.Rewind, c.Task.Status.Resume = become.status.Rewind, become.status.Resume
+			if become.over {
+				c.wantRefusal("is taken back")
+			} else if p := DecideCall(c.ObservedCall); p.CreateTask == nil {
+				t.Errorf("the plan is %s, want a new task", show(p))
+			}
+		})
+	}
+}
+
 // wantRefusal decides, and fails unless it refuses with these words.
 func (c *call) wantRefusal(words ...string) {
 	c.Helper()

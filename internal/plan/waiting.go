@@ -12,7 +12,7 @@ import (
 // The time in which calls wait for a person does not count as the agent's, if it does nothing else
 // meanwhile. An agent that keeps a call waiting and works counts as one that works, as far as the history
 // knows of its work. It may do what nobody sees: so what is left out without any person's answer is no
-// more than one call may wait.
+// more than one call may wait, in however many attempts.
 
 // defaultApprovalDeadline is how long a call waits, in seconds, by a policy that does not say so.
 const defaultApprovalDeadline = 24 * 60 * 60
@@ -29,6 +29,22 @@ func (d *decision) noteWaiting() {
 		a.WaitingSince = nil
 	case a.WaitingSince == nil:
 		a.WaitingSince = since
+	}
+}
+
+// unanswered returns for how long calls of the attempts so far have waited without a person's answer, in
+// seconds: with what the next one begins.
+func (d *decision) unanswered() int64 {
+	if last := d.last(); last != nil {
+		return last.UnansweredSeconds
+	}
+	return 0
+}
+
+// noteResumer makes room for other waits when a person resumes the task, and no supervisor's agent does.
+func (d *decision) noteResumer() {
+	if last := d.last(); last != nil && !IsTaskRequester(d.stamps().Resume) && !IsTaskRequester(FieldManager(d.task, "spec", "resume", "id")) {
+		last.UnansweredSeconds = 0
 	}
 }
 

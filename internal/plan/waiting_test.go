@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
@@ -108,4 +109,39 @@ func TestAWaitThatIsAnsweredWhenItIsFirstSeenDoesNotCount(t *testing.T) {
 		t.Errorf("it has waited for %d seconds", got)
 	}
 	s.wantState(v1alpha1.ReasonRunning)
+}
+
+// An agent that is resumed by another one, or fails and is tried again, has no more time for that.
+func TestTheWaitsOfAllAttemptsAreLeftOutTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		by   string
+		left time.Duration
+	}{
+		"when an agent resumes it": {"task:lead", 4 * time.Hour},
+		"when a person resumes it": {"ada", 20 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := running(t)
+			s.o.Stamped = true
+			s.asks("1-a").runs(20 * time.Hour)
+			s.record(v1alpha1.TriggerCompletion)
+			s.agentExits(0)
+			s.podFinishes()
+			s.wantState(v1alpha1.ReasonCompleted)
+			s.o.History.State.Requests = nil
+			s.change(resumedWith("more", "Go on."), func(t *v1alpha1.Task) { t.Spec.RequestedBy = &v1alpha1.TaskRequesters{Resume: c.by} }).step()
+			s.prepared(daemonapi.PrepareResult{Operation: "more"})
+			s.agentRuns()
+			s.asks("2-a").runs(20 * time.Hour)
+			if got := time.Duration(s.lastAttempt().WaitedSeconds)*time.Second + s.idleNow(); got != c.left {
+				t.Errorf("%s of the second attempt are left out, want %s", got, c.left)
+			}
+		})
+	}
+}
+
+// idleNow returns for how long the calls that wait now have done so without counting.
+func (s *scene) idleNow() time.Duration {
+	d := newDecision(s.o, s.now)
+	return d.idle(d.active(), s.now)
 }

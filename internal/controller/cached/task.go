@@ -3,6 +3,7 @@ package cached
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"slices"
 	"strings"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -18,7 +19,7 @@ func task(t *v1alpha1.Task) {
 	s := t.Spec
 	t.Spec = v1alpha1.TaskSpec{
 		Repository: repository(s.Repository), Workspace: workspaceOf(s.Workspace), OperatingMode: s.OperatingMode,
-		CheckpointPolicy: v1alpha1.CheckpointPolicy{Retention: s.CheckpointPolicy.Retention}, Conversation: s.Conversation,
+		Agent: v1alpha1.Agent{Type: s.Agent.Type}, CheckpointPolicy: policy(s.CheckpointPolicy), Conversation: s.Conversation,
 		StartFrom: startFrom(s.StartFrom), DependsOn: s.DependsOn, Priority: s.Priority, Adopt: s.Adopt,
 		Resume: resume(s.Resume), Rewind: rewind(s.Rewind), Publish: publish(s.Publish), Decisions: decisions(s.Decisions),
 		Contract: s.Contract, Role: s.Role, ParentRef: s.ParentRef, Children: children(s.Children),
@@ -30,6 +31,18 @@ func task(t *v1alpha1.Task) {
 			op.Paths = list(op.Paths)
 		}
 	}
+}
+
+// policy keeps how long checkpoints stay and calls wait, and what rules do about calls, each once, but not
+// about which.
+func policy(p v1alpha1.CheckpointPolicy) v1alpha1.CheckpointPolicy {
+	kept := v1alpha1.CheckpointPolicy{Retention: p.Retention, ApprovalDeadlineSeconds: p.ApprovalDeadlineSeconds}
+	for _, r := range p.BeforeRiskyTools {
+		if does := (v1alpha1.RiskyToolPattern{Action: r.Action}); !slices.Contains(kept.BeforeRiskyTools, does) {
+			kept.BeforeRiskyTools = append(kept.BeforeRiskyTools, does)
+		}
+	}
+	return kept
 }
 
 // repository keeps which one it is.

@@ -125,8 +125,9 @@ func TestOfASpecTheCacheKeepsWhatDecisionsRead(t *testing.T) {
 		t.Errorf("the cache keeps %d bytes of a spec of %d", n, size(t, task.Spec))
 	}
 	want := []string{
-		"spec.agent.idleSeconds", "spec.agent.model", "spec.agent.statePaths", "spec.agent.type",
-		"spec.checkpointPolicy.approvalDeadlineSeconds", "spec.checkpointPolicy.beforeRiskyTools", "spec.checkpointPolicy.beforeRun",
+		"spec.agent.idleSeconds", "spec.agent.model", "spec.agent.statePaths",
+		"spec.checkpointPolicy.beforeRiskyTools.input", "spec.checkpointPolicy.beforeRiskyTools.message", "spec.checkpointPolicy.beforeRiskyTools.tool",
+		"spec.checkpointPolicy.beforeRun",
 		"spec.checkpointPolicy.everySeconds", "spec.checkpointPolicy.everyToolCalls", "spec.checkpointPolicy.leastIntervalSeconds",
 		"spec.checkpointPolicy.maxFileBytes", "spec.children.template", "spec.decisions.decidedBy", "spec.decisions.reason",
 		"spec.prompt", "spec.promptFrom", "spec.repository.credentialsSecretRef", "spec.repository.ref", "spec.requestedBy",

@@ -22,6 +22,8 @@ type world struct {
 	client.Client
 	call  *history.ToolCall // nil once it is gone
 	tasks map[string]*v1alpha1.Task
+	// state is what the history store knows of the supervisor.
+	state history.TaskState
 	// onRead is called for each Task that is read.
 	onRead func(name string)
 	wrote  []string
@@ -33,6 +35,8 @@ func (w *world) ToolCall(context.Context, string, string) (history.ToolCall, err
 	}
 	return *w.call, nil
 }
+
+func (w *world) TaskState(context.Context, string) (history.TaskState, error) { return w.state, nil }
 
 func (w *world) NoteToolCall(_ context.Context, id, note string) error {
 	if w.wrote = append(w.wrote, "note of "+id); w.call != nil {
@@ -56,18 +60,47 @@ func (w *world) Patch(_ context.Context, object client.Object, _ client.Patch, _
 	return nil
 }
 
-// TestACallThatIsTakenBackAsItIsLookedAtHasNoEffect: what it depends on is read in several requests.
-func TestACallThatIsTakenBackAsItIsLookedAtHasNoEffect(t *testing.T) {
+// newWorld returns a world in which the agent of the supervisor lead has called task_stop for its child a,
+// which works.
+func newWorld() *world {
 	supervisor := builders.Task("lead", builders.InNamespace("team"), builders.WithUID("uid-of-lead"), func(t *v1alpha1.Task) { t.Spec.Role = v1alpha1.RoleSupervisor })
 	child := builders.Task("lead-a", builders.InNamespace("team"), builders.WithUID("uid-of-a"))
 	child.Status.Parent = &v1alpha1.ParentStatus{Name: "lead", UID: "uid-of-lead"}
 	child.Status.Conditions = []metav1.Condition{{Type: v1alpha1.TaskSucceeded, Status: metav1.ConditionUnknown, Reason: v1alpha1.ReasonRunning}}
 	child.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "task:lead", Time: &metav1.Time{Time: time.Now()}, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:parentRef":{"f:name":{}}}}`)}}
+	return &world{
+		tasks:  map[string]*v1alpha1.Task{"lead": supervisor, "lead-a": child},
+		call:   &history.ToolCall{ID: "one", Task: lead(), Tool: string(v1alpha1.ToolTaskStop), Arguments: []byte(`{"task":"a"}`)},
+		onRead: func(string) {},
+	}
+}
+
+// TestACallOfAnOlderCopyOfTheHistoryHasNoEffectYet: it may have been answered, or taken back, since.
+func TestACallOfAnOlderCopyOfTheHistoryHasNoEffectYet(t *testing.T) {
+	w := newWorld()
+	w.tasks["lead"].Status.RecordSequence, w.state.LastSequence = 7, 6
+	r := &Reconciler{Client: w, Live: w, Store: w, Phases: &Phases{}}
+	request := requestOf("team", "uid-of-lead", "one")
+	for range 2 {
+		if _, err := r.Reconcile(t.Context(), request); err != nil {
+			t.Fatal(err)
+		}
+		if behind := w.state.LastSequence < 7; behind != (len(w.wrote) == 0) {
+			t.Errorf("the history has the records through %d of 7, and it has written %v", w.state.LastSequence, w.wrote)
+		}
+		if !r.waits.has(request) {
+			t.Error("nothing wakes it")
+		}
+		w.state.LastSequence = 7
+	}
+}
+
+// TestACallThatIsTakenBackAsItIsLookedAtHasNoEffect: what it depends on is read in several requests.
+func TestACallThatIsTakenBackAsItIsLookedAtHasNoEffect(t *testing.T) {
 	for _, takenBack := range []bool{false, true} {
-		w := &world{tasks: map[string]*v1alpha1.Task{"lead": supervisor, "lead-a": child}}
-		w.call = &history.ToolCall{ID: "one", Task: lead(), Tool: string(v1alpha1.ToolTaskStop), Arguments: []byte(`{"task":"a"}`)}
+		w := newWorld()
 		w.onRead = func(name string) {
-			if takenBack && name == child.Name {
+			if takenBack && name == "lead-a" {
 				w.call = nil
 			}
 		}

@@ -2,6 +2,7 @@ package toolcall
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,6 +31,9 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request, cal
 		return o, err
 	}
 	o.Task = task
+	if o.Behind, err = r.behind(ctx, task); err != nil || o.Behind {
+		return o, err
+	}
 	switch {
 	case wish.Create != nil:
 		err = r.observeCreate(ctx, request, &o)
@@ -47,6 +51,15 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request, cal
 		}
 	}
 	return o, nil
+}
+
+// behind reports whether the history store lacks what a supervisor's status knows of.
+func (r *Reconciler) behind(ctx context.Context, task *v1alpha1.Task) (bool, error) {
+	state, err := r.Store.TaskState(ctx, string(task.UID))
+	if err != nil && !errors.Is(err, history.ErrNotFound) {
+		return false, fmt.Errorf("read what the history store knows of the task %s: %w", task.Name, err)
+	}
+	return plan.Lags(&task.Status, state), nil
 }
 
 // observeCreate reads what a new child depends on. A call that is refused anyway costs little.

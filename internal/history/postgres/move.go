@@ -48,7 +48,7 @@ func (s *Store) MoveConversation(ctx context.Context, task history.Task, attempt
 		if err := s.admitMove(ctx, q, &l, op); err != nil {
 			return err
 		}
-		result, err = l.move(ctx, q, op)
+		result, err = l.move(ctx, q, attempt, op)
 		if err != nil {
 			return err
 		}
@@ -88,7 +88,7 @@ func (l *locked) moveOrRefuse(ctx context.Context, q *sqlc.Queries, attempt int6
 	if err != nil || done != nil {
 		return err
 	}
-	to, err := l.move(ctx, q, op)
+	to, err := l.move(ctx, q, attempt, op)
 	if errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrInvalid) || errors.Is(err, history.ErrLimitReached) {
 		return l.refuseMove(ctx, q, attempt, r, err)
 	}
@@ -122,8 +122,8 @@ func (l *locked) refuseMove(ctx context.Context, q *sqlc.Queries, attempt int64,
 	return err
 }
 
-// move creates the new branch, unless the operation keeps the position.
-func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOperation) (history.Position, error) {
+// move creates the new branch in an attempt, unless the operation keeps the position.
+func (l *locked) move(ctx context.Context, q *sqlc.Queries, attempt int64, op history.MoveOperation) (history.Position, error) {
 	before, err := l.head()
 	if err != nil || op.KeepPosition {
 		return position(l.branch, before), err
@@ -141,7 +141,7 @@ func (l *locked) move(ctx context.Context, q *sqlc.Queries, op history.MoveOpera
 		return history.Position{}, err
 	}
 	l.branch, l.row.ActiveBranch = b, b.ID
-	if err := l.endToolCalls(ctx, q); err != nil {
+	if err := l.endToolCalls(ctx, q, attempt); err != nil {
 		return history.Position{}, err
 	}
 	after, err := logOf(b)

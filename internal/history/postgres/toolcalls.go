@@ -109,9 +109,10 @@ func sameCall(ctx context.Context, q *sqlc.Queries, taskID int32, key, digest st
 
 // endToolCalls takes back the calls of a conversation that is taken back: what was called there and has no
 // answer takes effect no more, and whoever calls a tool from here on has not called it before. One with
-// a key may be made again, under the same id.
-func (l *locked) endToolCalls(ctx context.Context, q *sqlc.Queries) error {
-	withdrawn, err := q.WithdrawToolCalls(ctx, l.row.ID)
+// a key may be made again, under the same id. The calls are those of the attempts before the one that goes
+// back, whose agent starts after that: its own may be known already when the move is sent again.
+func (l *locked) endToolCalls(ctx context.Context, q *sqlc.Queries, attempt int64) error {
+	withdrawn, err := q.WithdrawToolCalls(ctx, sqlc.WithdrawToolCallsParams{TaskID: l.row.ID, Before: attempt})
 	if err != nil {
 		return err
 	}
@@ -128,7 +129,7 @@ func (l *locked) endToolCalls(ctx context.Context, q *sqlc.Queries) error {
 			return err
 		}
 	}
-	return q.EndToolCalls(ctx, l.row.ID)
+	return q.EndToolCalls(ctx, sqlc.EndToolCallsParams{TaskID: l.row.ID, Before: attempt})
 }
 
 // addToolCall stores a new call of a task whose row is locked, and drops old ones.

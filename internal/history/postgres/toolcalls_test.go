@@ -145,6 +145,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 			Expect(made(ctx, create("a")).ID).To(Equal(answered.ID))
 
 			By("moving the conversation")
+			w = begin(GinkgoTB(), store, w.task, 2)
 			w.moveTo("all", history.MoveOperation{Checkpoint: 1})
 			Expect(pending(ctx)).To(BeEmpty(), "what was called before takes effect no more")
 			Expect(store.ToolCall(ctx, w.task.UID, waiting.ID)).Error().To(MatchError(history.ErrNotFound))
@@ -156,6 +157,19 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 			Expect(made(ctx, create("a"))).To(And(HaveField("ID", Not(Equal(answered.ID))), HaveField("Answer", BeNil())))
 			Expect(made(ctx, create("b")).ID).NotTo(Equal(waiting.ID))
 			Expect(made(ctx, keyed).ID).To(Equal(mine.ID), "an id is good for ever")
+		})
+
+		It("stay when the move is sent again after which they were made", func(ctx SpecContext) {
+			w.append(user("go"), agent("I stop a"), checkpoint(1))
+			before := made(ctx, create("before"))
+			w = begin(GinkgoTB(), store, w.task, 2)
+			answered, waiting := made(ctx, create("a")), made(ctx, create("b"))
+			answer(ctx, answered.ID, "it is made")
+
+			w.append(history.Record{Attempt: 2, Move: &history.MoveOperation{ID: "all", Reason: "Rewind", Checkpoint: 1}})
+			Expect(pending(ctx)).To(ConsistOf(waiting.ID))
+			Expect(store.ToolCall(ctx, w.task.UID, before.ID)).Error().To(MatchError(history.ErrNotFound))
+			Expect(made(ctx, create("a"))).To(And(HaveField("ID", answered.ID), HaveField("Answer", Not(BeNil()))))
 		})
 
 		It("have the same id again after they were lost, with the agent's id or that of the wish, but not without", func(ctx SpecContext) {
@@ -309,6 +323,7 @@ var _ = Describe("The calls of a supervisor's tools", func() {
 		made(ctx, create("a"))
 		next := made(ctx, create("b"))
 		expect(history.ToolCallNotification{Task: w.task, ID: next.ID})
+		w = begin(GinkgoTB(), store, w.task, 2)
 		w.moveTo("back", history.MoveOperation{})
 		expect(history.ToolCallNotification{Task: w.task, ID: next.ID, Answered: true})
 		cancel()

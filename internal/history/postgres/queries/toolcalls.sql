@@ -7,11 +7,11 @@ WHERE task_id = @task_id AND id = ANY (@ids::text[]) AND delivered IS NULL;
 
 -- name: WithdrawToolCalls :many
 -- The conversation in which they were made is taken back before they were answered.
-DELETE FROM tool_calls WHERE task_id = @task_id AND answered IS NULL RETURNING id, tool;
+DELETE FROM tool_calls WHERE task_id = @task_id AND attempt < @before AND answered IS NULL RETURNING id, tool;
 
 -- name: EndToolCalls :exec
 -- The conversation in which they were made is taken back.
-UPDATE tool_calls SET delivered = now() WHERE task_id = @task_id AND delivered IS NULL;
+UPDATE tool_calls SET delivered = now() WHERE task_id = @task_id AND attempt < @before AND delivered IS NULL;
 
 -- name: ToolCallByKey :one
 SELECT * FROM tool_calls WHERE task_id = @task_id AND call_key = @call_key AND call_key <> '';

@@ -99,12 +99,17 @@ func (q *Queries) DropOldToolCalls(ctx context.Context, arg DropOldToolCallsPara
 }
 
 const endToolCalls = `-- name: EndToolCalls :exec
-UPDATE tool_calls SET delivered = now() WHERE task_id = $1 AND delivered IS NULL
+UPDATE tool_calls SET delivered = now() WHERE task_id = $1 AND attempt < $2 AND delivered IS NULL
 `
 
+type EndToolCallsParams struct {
+	TaskID int32
+	Before int64
+}
+
 // The conversation in which they were made is taken back.
-func (q *Queries) EndToolCalls(ctx context.Context, taskID int32) error {
-	_, err := q.db.Exec(ctx, endToolCalls, taskID)
+func (q *Queries) EndToolCalls(ctx context.Context, arg EndToolCallsParams) error {
+	_, err := q.db.Exec(ctx, endToolCalls, arg.TaskID, arg.Before)
 	return err
 }
 
@@ -377,8 +382,13 @@ func (q *Queries) UndeliveredToolCall(ctx context.Context, arg UndeliveredToolCa
 }
 
 const withdrawToolCalls = `-- name: WithdrawToolCalls :many
-DELETE FROM tool_calls WHERE task_id = $1 AND answered IS NULL RETURNING id, tool
+DELETE FROM tool_calls WHERE task_id = $1 AND attempt < $2 AND answered IS NULL RETURNING id, tool
 `
+
+type WithdrawToolCallsParams struct {
+	TaskID int32
+	Before int64
+}
 
 type WithdrawToolCallsRow struct {
 	ID   string
@@ -386,8 +396,8 @@ type WithdrawToolCallsRow struct {
 }
 
 // The conversation in which they were made is taken back before they were answered.
-func (q *Queries) WithdrawToolCalls(ctx context.Context, taskID int32) ([]WithdrawToolCallsRow, error) {
-	rows, err := q.db.Query(ctx, withdrawToolCalls, taskID)
+func (q *Queries) WithdrawToolCalls(ctx context.Context, arg WithdrawToolCallsParams) ([]WithdrawToolCallsRow, error) {
+	rows, err := q.db.Query(ctx, withdrawToolCalls, arg.TaskID, arg.Before)
 	if err != nil {
 		return nil, err
 	}
