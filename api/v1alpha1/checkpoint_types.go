@@ -89,9 +89,10 @@ type CheckpointSpec struct {
 	// +required
 	TaskRef NameReference `json:"taskRef"`
 	// scope says of what the checkpoint is taken: of the task alone, or with Contract, for a supervisor, of
-	// it and of its children together. The supervisor and those of its children that run are then stopped
-	// between two calls of tools, or after 20 s in the middle of one, until all have their checkpoint, for
-	// 30 s at most. This Checkpoint is the supervisor's own and names the set, whose members are in
+	// it and those of its own children that have run, 64 at most, together; children of these, and tasks
+	// that only name the contract, are not part of it. The supervisor and those of its children that run
+	// are then stopped between two calls of tools, or after 20 s in the middle of one, until all have their
+	// checkpoint, for 30 s at most. This Checkpoint is the supervisor's own and names the set, whose members are in
 	// status.set; they are consistent if its condition Ready is True.
 	// +optional
 	// +kubebuilder:default=Task

@@ -80,7 +80,7 @@ func (o *rewind) previewChildren(ctx context.Context, s *session, w io.Writer, t
 	}
 	for i := range list.Items {
 		if t := &list.Items[i]; children[string(t.UID)] != nil {
-			rows = append(rows, []string{"  " + t.Name, "stays as it is: the set has it not"})
+			rows = append(rows, []string{"  " + t.Name, "stays as it is: it is not in the set"})
 		}
 	}
 	fmt.Fprintln(w, style.bold("Then, of its children"))

@@ -118,7 +118,7 @@ var _ = Describe("A Checkpoint with the scope Contract", func() {
 		Expect(w.task("docs").Spec.Rewind).To(BeNil())
 		Expect(w.task("since").Status.Rewind).To(BeNil())
 		w.Eventually(w.current).WithArguments("since").Should(HaveField("Status.Parent.FollowedRewind", "back"))
-		Expect(w.task("lead").Status.Rewind.Message).To(ContainSubstring("stay as they are, since the set has them not: since"))
+		Expect(w.task("lead").Status.Rewind.Message).To(ContainSubstring("stay as they are, since they are not in the set: since"))
 	})
 
 	It("is not taken together if an agent has continued before", func() {

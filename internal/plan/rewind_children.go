@@ -78,8 +78,8 @@ func (d *decision) leadChildren(op *v1alpha1.OperationStatus) string {
 		format string
 	}{
 		{follow, "; of its children follow, to the set " + next.Set + ": %s"},
-		{gone, "; of the set are gone: %s"},
-		{stay, "; stay as they are, since the set has them not: %s"},
+		{gone, "; of its members, these are gone: %s"},
+		{stay, "; these stay as they are, since they are not in the set: %s"},
 	} {
 		if len(part.names) > 0 {
 			text += fmt.Sprintf(part.format, namesOf(part.names, maxChildrenNamed))

@@ -32,7 +32,7 @@ func TestARewindOfASupervisorTakesTheChildrenOfASetAlong(t *testing.T) {
 	}
 	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "back", FromCheckpoint: 4, ToCheckpoint: 2})
 	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
-	s.wantMessage(s.status().Rewind.Message, "docs to checkpoint 5", "gone: tests", "stay as they are, since the set has them not: since")
+	s.wantMessage(s.status().Rewind.Message, "docs to checkpoint 5", "gone: tests", "stay as they are, since they are not in the set: since")
 	if led := s.status().SetRewind; led.State != v1alpha1.OperationCompleted || len(led.Children) != 2 || led.Scope != v1alpha1.RewindBoth {
 		t.Errorf("the children are led by %+v", led)
 	}
