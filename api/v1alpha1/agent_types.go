@@ -75,13 +75,15 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.tool) || has(self.input)",message="set tool, input or both in beforeRiskyTools: a pattern without either would match every tool call; to have a checkpoint before each of those, set everyToolCalls to 1"
 // +kubebuilder:validation:XValidation:rule="!has(self.message) || self.action != 'Checkpoint'",fieldPath=".message",message="only a rule with the action Ask or Deny has a message: set action, or leave message out"
 type RiskyToolPattern struct {
-	// tool is a regular expression (RE2) that matches anywhere in the tool's name.
+	// tool is a regular expression (RE2) that matches anywhere in the tool's name, which each type of
+	// agent chooses itself: Bash in Claude Code, run_shell_command in Gemini CLI.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:XValidation:rule="''.matches(self) in [true, false]",message="tool must be a regular expression in RE2 syntax, such as ^Bash$: see https://github.com/google/re2/wiki/Syntax"
+	// +kubebuilder:validation:XValidation:rule="''.matches(self) in [true, false]",message="tool must be a regular expression in RE2 syntax, such as (?i)bash|shell|exec: see https://github.com/google/re2/wiki/Syntax"
 	Tool string `json:"tool,omitempty"`
-	// input is a regular expression (RE2) that matches anywhere in the tool's input, written as JSON.
+	// input is a regular expression (RE2) that matches anywhere in the tool's input, written as JSON: a
+	// line of a command that has several begins after \n there.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512

@@ -89,12 +89,13 @@ type CheckpointSpec struct {
 	// +required
 	TaskRef NameReference `json:"taskRef"`
 	// scope says of what the checkpoint is taken: of the task alone, or with Contract, for a supervisor, of
-	// it and of its children together. The supervisor and those of its children that run are then stopped
-	// between two calls of tools, or after 20 s in the middle of one, until all have their checkpoint, for
-	// 30 s at most; whoever requests it needs the right to patch the supervisor. Neither children of its
-	// children are in it, nor tasks that only name its contract. This Checkpoint is the supervisor's own and
-	// names the set, whose members are in status.set; they are consistent if its condition Ready is True. One set of a supervisor is taken at a
-	// time, and the next one a minute after it has ended.
+	// it and those of its own children that have run, 64 at most, together; children of these, and tasks
+	// that only name the contract, are not part of it. The supervisor and those of its children that run
+	// are then stopped between two calls of tools, or after 20 s in the middle of one, until all have their
+	// checkpoint, for 30 s at most; whoever requests it needs the right to patch the supervisor. This
+	// Checkpoint is the supervisor's own and names the set, whose members are in status.set; they are
+	// consistent if its condition Ready is True. One set of a supervisor is taken at a time, and the next
+	// one a minute after it has ended.
 	// +optional
 	// +kubebuilder:default=Task
 	Scope CheckpointScope `json:"scope,omitempty"`

@@ -71,7 +71,8 @@ type CheckpointPolicy struct {
 	// that have hooks wait for it; the others are stopped as soon as the call is seen, and the
 	// checkpoint's status says BestEffort. When left out, they match commands that delete files or
 	// history, in a shell or in a database, as far as the version of Clew knows them that starts
-	// the pod; [] matches none.
+	// the pod. A list takes the place of these: repeat those before which a checkpoint is to be taken
+	// still. [] matches none.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32

@@ -11,7 +11,7 @@ type CheckpointScope string
 const (
 	// CheckpointOfTask is taken of the task alone.
 	CheckpointOfTask CheckpointScope = "Task"
-	// CheckpointOfContract is taken of a supervisor and its children together.
+	// CheckpointOfContract is taken of a supervisor and its own children together.
 	CheckpointOfContract CheckpointScope = "Contract"
 )
 

@@ -23,7 +23,8 @@ type ChildTemplate struct {
 	// workspace changes the volume.
 	// +optional
 	Workspace *ChildWorkspace `json:"workspace,omitempty"`
-	// checkpointPolicy takes the place of the supervisor's.
+	// checkpointPolicy takes the place of the supervisor's as a whole, with its rules that have a person
+	// asked.
 	// +optional
 	CheckpointPolicy *CheckpointPolicy `json:"checkpointPolicy,omitempty"`
 	// tools are those of Clew's tools that the agent gets; when left out, those of the supervisor's that

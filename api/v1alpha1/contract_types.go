@@ -109,8 +109,9 @@ type Children struct {
 	// +kubebuilder:default=Delete
 	OnDelete ChildrenOnDelete `json:"onDelete,omitempty"`
 	// template is what the children are made of that the agent makes with the tool task_create. What
-	// it leaves out is as in this task; so is their repository, always. A change takes effect with
-	// the next child.
+	// it leaves out is as in this task; so are their repository and nodeLoss, always. Not taken over are
+	// budget and publish, those of tools that are a supervisor's, and the action Delete of onFinish,
+	// which is Release in a child. A change takes effect with the next child.
 	// +optional
 	Template *ChildTemplate `json:"template,omitempty"`
 }

@@ -16,8 +16,8 @@ const (
 )
 
 // OnFinish is what becomes of a task's objects some time after it has finished: after its condition
-// Succeeded has become True or False, which it is not for a task that is suspended, was rewound or
-// has drifted. When the task is resumed before, the time starts anew with its next end. Work that
+// Succeeded has become True or False, which it is not for a task that is suspended, was rewound, has
+// drifted, has spent its budget or was stopped when a phase began again. When the task is resumed before, the time starts anew with its next end. Work that
 // spec.publish publishes is waited for, and nothing is deleted before the history store has
 // everything that the task's volume held, and the gitstore its last checkpoint, which was verified
 // there for this; the condition VolumeReleased says what is waited for. The history is kept in any case.

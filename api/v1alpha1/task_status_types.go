@@ -328,7 +328,7 @@ type TaskStatus struct {
 	// +optional
 	HandledSize *resource.Quantity `json:"handledSize,omitempty"`
 	// finishedTime is when the task finished: when its condition Succeeded became True or False for
-	// good. It is absent while the task goes on, waits, is suspended, or was rewound.
+	// good. It is absent while the task goes on, waits, is suspended, was rewound, or has spent its budget.
 	// +optional
 	FinishedTime *metav1.Time `json:"finishedTime,omitempty"`
 	// deletionRequestedTime is when Clew began to delete the Task, as spec.onFinish says.

@@ -327,7 +327,8 @@ type TaskSpec struct {
 	// nor resumes give any of it back, and a new Task counts from zero, whatever it adopts or starts
 	// from. Only the time counts in which the agent's container runs, and not that in which the task is
 	// suspended, waits or is prepared, or in which it only waits for a person's answer (status.requests),
-	// for as long as checkpointPolicy.approvalDeadlineSeconds without one. status.activeSeconds has what
+	// for as long as checkpointPolicy.approvalDeadlineSeconds without one. The time in which a supervisor
+	// waits for its children counts, and they go on when it has passed. status.activeSeconds has what
 	// was used. When it has passed, the agent is stopped with a checkpoint, and the task fails with the
 	// reason DeadlineExceeded. To continue, raise deadlineSeconds and resume the task, in one change.
 	// +optional

@@ -39,8 +39,9 @@ the task runs, the last checkpoint already holds its state, and the new one
 refers to it, unless files are known to have been changed since: then the
 checkpoint is taken when the task runs.
 
-With --contract, of a supervisor, the checkpoints of it and its children are taken
-together. Those that run are stopped between two calls of tools, or after 20 seconds
+With --contract, of a supervisor, the checkpoints of it and of those of its own children
+that have run, 64 at most, are taken together; children of these, and tasks that only name
+the contract, are not part of it. Those that run are stopped between two calls of tools, or after 20 seconds
 in the middle of one, until all have theirs, for 30 seconds at most. The Checkpoint
 names the set: "rewind --children rewind" goes back to it with the children.`,
 		Example: `  # Take a checkpoint before a risky change

@@ -36,8 +36,9 @@ func (p *plugin) deleteCommand() *cobra.Command {
 		Short:      "Delete a task, after showing what goes with it and what stays",
 		Long: `Delete a Task object, after showing what becomes of everything that belongs to it: its
 children, its agent, its volume, the objects of its checkpoints, and what was forked from
-it. Its history stays, so that a Task of the same name with adopt: Latest continues it;
-"kubectl clew task delete-history" deletes that as well.
+it. Tasks that name a supervisor's contract without being its children stay. The history
+stays as well, so that a Task of the same name with adopt: Latest continues it; "kubectl
+clew task delete-history" deletes that.
 
 It is the same deletion as that of "kubectl delete", which shows nothing beforehand.`,
 		Example: `  # Show what would go, and what would stay

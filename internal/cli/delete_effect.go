@@ -148,7 +148,7 @@ func (d *deletion) print(w io.Writer) error {
 	add("orphans", d.Orphans, "%s, which go on without a parent")
 	add("keeps", d.Forked, "%s, which started from here, with all that they need")
 	add("leaves", d.Forks, "the Forks %s without a Task to start from: they go on from its history")
-	add("leaves", d.Waiting, "%s waiting, unless the history says that what they wait for had ended as it was to")
+	add("leaves", d.Waiting, "%s waiting, unless the history says that what they wait for had completed or, where that is enough, failed")
 	add("keeps", d.Branches, "the published branches %s at their repository")
 	rows = append(rows,
 		[]string{"  keeps", "the history, with code, conversation and branches in the gitstore, until `kubectl clew task delete-history`"},

@@ -44,7 +44,8 @@ The newest checkpoint is published once the task is completed, or as --when says
 until then, the command does not wait. A task that was rewound and waits for a resume is
 not completed: name its checkpoint with --checkpoint. The command sets spec.publish of the
 Task, of which everything stays that no flag changes. Repeat it to try again what was not
-published.
+published. If its when is Called, a supervisor's agent publishes by its tool, and nothing
+else is published: set another one with --when, or name a checkpoint with --checkpoint.
 
 With --checkpoint, that checkpoint is published at once, whatever state the task is in,
 as a branch of the Checkpoint, which --branch has to name; the Task is not changed. It

@@ -27,8 +27,10 @@ func (p *plugin) queueCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "queue",
 		Short: "List the tasks that wait for a place, in the order in which they start",
-		Long: `List the tasks that wait for a place because only so many may run at once, in the
-order in which those of a namespace start: by spec.priority, and among equals by age.
+		Long: `List the tasks that wait for a place, because only so many may run at once in the cluster
+or in the namespace, or because as many children of their supervisor run as its
+children.atOnce says; the condition Succeeded of each says which. They are in the order in
+which those of a namespace start: by spec.priority, and among equals by age.
 Tasks of another namespace may start before these: a free place goes to the namespace
 that has the fewest. A namespace that is at its own limit holds no other one back.`,
 		Example: `  # The tasks of the namespace that wait

@@ -60,9 +60,10 @@ gets its prompt and nothing else, and the former conversation is kept. With
 there now is kept as a branch and as a checkpoint. Before that, it shows which files
 change and which messages go.
 
-With --mode RestartPhase a supervisor goes back to the checkpoint with which the
-current phase of its contract began, or that in --phase. It is told what its finished
-children have come to; those that have not finished are stopped, and kept.
+With --mode RestartPhase a supervisor that has stopped goes back to the checkpoint with
+which the current phase of its contract began, or that in --phase; suspend one that runs
+first. Its children go on until the phase begins again. It is told what those that have
+finished have come to; those that have not are stopped, and kept.
 
 An agent that can resume its own session remembers everything. Other agents get
 the conversation in their prompt, within the limits that the task sets, or that
@@ -98,6 +99,7 @@ the --context flags set for this resume only.`,
   kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
 
   # Have a supervisor begin the phase Execute again
+  kubectl clew suspend lead
   kubectl clew resume lead --mode RestartPhase --phase Execute
 
   # If the files were edited meanwhile: keep the edits as a checkpoint, and continue with them
@@ -130,7 +132,7 @@ func (o *resume) addFlags(cmd *cobra.Command) {
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
 	cmd.Flags().Int64Var(&o.deadline, "deadline-seconds", 0, "Set the task's deadlineSeconds by the same request: how long the agent may run in all attempts together, including what it has run.")
-	cmd.Flags().StringToInt64Var(&o.budget, "budget", nil, "Set limits of the task's budget by the same request, such as toolCalls=500: what it may spend in all attempts together, including what it has spent. Others stay as they are.")
+	cmd.Flags().StringToInt64Var(&o.budget, "budget", nil, "Set limits of the task's budget by the same request, such as toolCalls=500: what it may spend in all attempts together, including what it has spent. Others stay as they are. It is not that of a contract: for that, change contract.budget of its supervisor.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint, --mode RestartPhase or --on-drift override: do not ask for confirmation.")
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)

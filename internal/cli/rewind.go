@@ -71,7 +71,11 @@ unless it was stopped before.
 
 A rewind of all files makes the branches, tags and stashes of the agent's repository those
 of the checkpoint, too. Newer ones, also the branches of earlier rewinds, are then only in
-the checkpoint that keeps the current state: "kubectl clew undo" brings them back.`
+the checkpoint that keeps the current state: "kubectl clew undo" brings them back.
+
+With --children rewind, the command waits for the supervisor, and the children in the set
+follow it. One that had ended then waits for "kubectl clew resume". "kubectl clew undo" of
+the supervisor leaves them: undo the rewind of each.`
 
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}

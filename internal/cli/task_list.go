@@ -66,7 +66,7 @@ with figures. A contract's budget is listed with its supervisor.`,
 	o.output = formatFlag(cmd, "table", "wide", "name", "json", "yaml")
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "Only tasks whose name starts with this.")
-	flags.StringVar(&o.state, "state", "", "Only tasks in this state: Waiting, Queued, Running, Suspended, Completed, Failed, Rewound, DriftDetected or Deleted.")
+	flags.StringVar(&o.state, "state", "", "Only tasks in this state: Waiting, Queued, Running, Suspended, Completed, Failed, Rewound, DriftDetected, BudgetExceeded or Deleted.")
 	flags.StringVar(&o.tool, "tool", "", "Only tasks whose agent has called this tool.")
 	flags.StringVar(&o.minTokens, "min-tokens", "", "Only tasks that used at least this many tokens, such as 20000 or 20k.")
 	flags.StringVar(&o.minCost, "min-cost", "", "Only tasks that cost at least this many US dollars, such as 0.50.")

@@ -39,7 +39,8 @@ func (p *plugin) timelineCommand() *cobra.Command {
 		Use:   "timeline [TASK]",
 		Short: "Print the events of a task, or of the namespace",
 		Long: `Print the events of a task, of a contract, or of all tasks of the namespace, oldest first. If
-there are more than --limit, the newest are printed.`,
+there are more than --limit, the newest are printed. "watch kubectl clew timeline --limit 20"
+shows new ones as they come.`,
 		Example: `  # The events of a task
   kubectl clew timeline fix-login
 

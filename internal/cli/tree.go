@@ -36,7 +36,8 @@ task is drawn below that one.
 With TASK, only that task and those below it, directly or not. With FORK, only the
 source of that Fork and its tasks; write fork/NAME if a task has that name. With
 --contract, only the tasks of that contract, and how it stands: its phase, who leads it,
-its budget, and which of its tasks wait, and why.
+its budget, and which of its tasks wait, and why. "watch kubectl clew tree --contract NAME"
+shows how that changes.
 
 BUDGET is how much is spent of the limits that a task has, of each budget the one of which
 most is; -o wide prints all of them with figures. A contract's is that of its supervisor.

@@ -25,7 +25,8 @@ func (p *plugin) undoCommand() *cobra.Command {
 files, the conversation or both, and only its paths if it had any. A resume with
 --from-checkpoint or --clean counts as a rewind, and so does an undo: a second undo takes
 the first one back. A task that was completed before the rewind does not
-become completed again: it waits for "kubectl clew resume".
+become completed again: it waits for "kubectl clew resume". Children that were rewound
+together with a supervisor stay as they are: undo the rewind of each.
 
 Before it asks, it shows which files would change and which messages would go. What
 happened since the rewind is kept as a checkpoint, and by default also as a branch in the

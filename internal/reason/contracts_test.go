@@ -15,7 +15,7 @@ import (
 // The guide to contracts, and the heading of its table.
 const (
 	guide   = "../../api/docs/contracts.md"
-	heading = "\n## Every transition\n"
+	heading = "\n## Transitions of a contract's tasks\n"
 )
 
 // guideRow is a row of the table: the reasons in each of its cells.
@@ -55,17 +55,16 @@ func guideTable(t *testing.T) (rows []guideRow) {
 // ends: the page of the Task alone has them. Add a new reason either to the table of the guide or here.
 func elsewhere() []string {
 	return []string{
-		// Rewinds, resumes, forks, adoptions.
-		v1alpha1.ReasonRewinding, v1alpha1.ReasonRewound, v1alpha1.EventTaskRewound, v1alpha1.EventTaskForked, v1alpha1.EventTaskAdopted,
-		v1alpha1.EventNothingAdopted, v1alpha1.EventOperationRefused, v1alpha1.EventOperationFailed, v1alpha1.EventNotApplicable,
+		// Rewinds, resumes, adoptions.
+		v1alpha1.EventTaskAdopted, v1alpha1.EventNothingAdopted, v1alpha1.EventNotApplicable,
 		v1alpha1.EventConversationMoved, v1alpha1.EventConversationMoveRefused, v1alpha1.EventFilesCopied, v1alpha1.EventWorkspaceRestored,
 		v1alpha1.EventAgentSessionRefused, v1alpha1.ReasonHistoryStoreWentBack, v1alpha1.ReasonPositionNotFound,
 		// Drift.
-		v1alpha1.ReasonDriftDetected, v1alpha1.ReasonHeadMoved, v1alpha1.EventDriftPreserved, v1alpha1.EventDriftOverridden,
+		v1alpha1.ReasonHeadMoved, v1alpha1.EventDriftPreserved, v1alpha1.EventDriftOverridden,
 		// What keeps a pod, its workspace or its agent from working.
 		v1alpha1.ReasonAgentTooOld, v1alpha1.ReasonAgentOptionsInvalid, v1alpha1.ReasonProgramNotFound, v1alpha1.ReasonProgramNotExecutable,
 		v1alpha1.ReasonInvalidTemplate, v1alpha1.ReasonVolumeUnavailable, v1alpha1.ReasonImageUnavailable, v1alpha1.ReasonPodRefused,
-		v1alpha1.ReasonUnschedulable, v1alpha1.ReasonDaemonUnavailable, v1alpha1.ReasonReplaced, v1alpha1.ReasonPromptNotFound,
+		v1alpha1.ReasonDaemonUnavailable, v1alpha1.ReasonReplaced, v1alpha1.ReasonPromptNotFound,
 		v1alpha1.ReasonSourceNotFound, v1alpha1.ReasonHistoryNotGranted, v1alpha1.ReasonSourceAmbiguous, v1alpha1.ReasonRepositoryMismatch,
 		// Checkpoints, risky tools and messages.
 		v1alpha1.EventFilesChanged, v1alpha1.EventRiskyToolGuarded, v1alpha1.EventRiskyToolUnguarded, v1alpha1.EventRiskyToolPatternInvalid,
