@@ -61,12 +61,18 @@ func awaitTaken(t *testing.T, w *daemontest.World, number int64) {
 	w.Server.Until(t, "the checkpoint is recorded", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[number] != nil })
 }
 
-func TestAnAgentStaysStoppedForASetUntilItIsReleased(t *testing.T) {
-	w, d, a := holdWorld(t)
+// untilHeld requests the checkpoint of a set, and waits until it is taken and the agent is kept stopped.
+func untilHeld(t *testing.T, w *daemontest.World, a *daemontest.Shim) {
+	t.Helper()
 	askForSet(w, "set")
 	a.Next(wire.TypeFreeze)
 	a.Next(wire.TypeFreeze) // that of the checkpoint itself
 	awaitTaken(t, w, 1)
+}
+
+func TestAnAgentStaysStoppedForASetUntilItIsReleased(t *testing.T) {
+	w, d, a := holdWorld(t)
+	untilHeld(t, w, a)
 	askForSet(w, "set") // repeated, as on another stream
 	if ends := holdEnds(w); len(ends) > 0 {
 		t.Fatalf("the agent continues before the set is released: %v", ends)
@@ -104,10 +110,7 @@ func TestTheCheckpointOfASetIsTakenInTheMiddleOfALongCall(t *testing.T) {
 	w, _, a := holdWorld(t, func(w *daemontest.World) { w.BoundaryWait = 100 * time.Millisecond })
 	a.Say(openCall)
 	a.Recorded()
-	askForSet(w, "set")
-	a.Next(wire.TypeFreeze)
-	a.Next(wire.TypeFreeze)
-	awaitTaken(t, w, 1)
+	untilHeld(t, w, a)
 	w.Server.Release("set")
 	a.Next(wire.TypeThaw)
 	expectHoldEnds(t, w, &daemonv1.HoldEnd{Set: "set", Checkpoint: 1, Released: true, InCall: true})
@@ -126,10 +129,7 @@ func TestAnAgentThatNobodyReleasesContinues(t *testing.T) {
 
 func TestAnAgentThatContinuedByItselfWasNotHeld(t *testing.T) {
 	w, _, a := holdWorld(t)
-	askForSet(w, "set")
-	a.Next(wire.TypeFreeze)
-	a.Next(wire.TypeFreeze)
-	awaitTaken(t, w, 1)
+	untilHeld(t, w, a)
 	a.Send(wire.TypeThawed, wire.Freeze{ID: 2})
 	a.Say("it goes on")
 	a.Recorded()
@@ -139,10 +139,7 @@ func TestAnAgentThatContinuedByItselfWasNotHeld(t *testing.T) {
 
 func TestAnAgentThatEndsWhileItIsHeldWasNotReleased(t *testing.T) {
 	w, d, a := holdWorld(t)
-	askForSet(w, "set")
-	a.Next(wire.TypeFreeze)
-	a.Next(wire.TypeFreeze)
-	awaitTaken(t, w, 1)
+	untilHeld(t, w, a)
 	a.Send(wire.TypeExit, wire.Exit{Code: 137})
 	a.Next(wire.TypeRelease)
 	d.End()
@@ -151,10 +148,7 @@ func TestAnAgentThatEndsWhileItIsHeldWasNotReleased(t *testing.T) {
 
 func TestAPodThatIsToEndWaitsForNoSet(t *testing.T) {
 	w, _, a := holdWorld(t)
-	askForSet(w, "set")
-	a.Next(wire.TypeFreeze)
-	a.Next(wire.TypeFreeze)
-	awaitTaken(t, w, 1)
+	untilHeld(t, w, a)
 	a.Send(wire.TypeTerminating, nil)
 	a.Next(wire.TypeThaw)
 	expectHoldEnds(t, w, &daemonv1.HoldEnd{Set: "set", Checkpoint: 1})
@@ -162,10 +156,7 @@ func TestAPodThatIsToEndWaitsForNoSet(t *testing.T) {
 
 func TestADaemonThatWasKilledRecordsThatItsHoldExpired(t *testing.T) {
 	w, _, a := holdWorld(t)
-	askForSet(w, "set")
-	a.Next(wire.TypeFreeze)
-	a.Next(wire.TypeFreeze)
-	awaitTaken(t, w, 1)
+	untilHeld(t, w, a)
 	killed := w.CopyVolume()
 	killed.Start(1)
 	killed.Dial("s")

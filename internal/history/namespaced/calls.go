@@ -7,10 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
-	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 // Begin opens an attempt.
@@ -37,33 +35,6 @@ func (s *Store) Append(ctx context.Context, task history.Task, attempt int64, re
 		return 0, err
 	}
 	return s.keyed.Append(ctx, task, attempt, records)
-}
-
-// Spending returns what a task, its contract and its namespace have spent.
-func (s *Store) Spending(ctx context.Context, task history.Task, contract string) (history.Spending, error) {
-	task, err := s.task(ctx, task)
-	if err != nil {
-		return history.Spending{}, err
-	}
-	return s.keyed.Spending(ctx, task, contract)
-}
-
-// SetBudgets stores the limits of a task and of its contract.
-func (s *Store) SetBudgets(ctx context.Context, task history.Task, set history.SetBudgets) error {
-	task, err := s.task(ctx, task)
-	if err != nil {
-		return err
-	}
-	return s.keyed.SetBudgets(ctx, task, set)
-}
-
-// RecallSpending counts what a task has spent, after the database has lost some of it.
-func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent budget.Amounts, through int64) error {
-	task, err := s.task(ctx, task)
-	if err != nil {
-		return err
-	}
-	return s.keyed.RecallSpending(ctx, task, spent, through)
 }
 
 // MoveConversation carries out a move.
@@ -445,52 +416,6 @@ func (s *Store) DeleteTask(ctx context.Context, uid string) (history.Deleted, er
 // Listen calls callback for each notification.
 func (s *Store) Listen(ctx context.Context, callback func(history.Notification)) error {
 	return s.keyed.Listen(ctx, func(n history.Notification) {
-		n.Task = named(n.Task)
-		callback(n)
-	})
-}
-
-// CallTool returns the stored call that a wish of an agent is.
-func (s *Store) CallTool(ctx context.Context, task history.Task, attempt int64, call history.NewToolCall) (history.ToolCall, error) {
-	task, err := s.task(ctx, task)
-	if err != nil {
-		return history.ToolCall{}, err
-	}
-	found, err := s.keyed.CallTool(ctx, task, attempt, call)
-	found.Task = named(found.Task)
-	return found, err
-}
-
-// ToolCall returns a call of a task.
-func (s *Store) ToolCall(ctx context.Context, taskUID, id string) (history.ToolCall, error) {
-	found, err := s.keyed.ToolCall(ctx, taskUID, id)
-	found.Task = named(found.Task)
-	return found, err
-}
-
-// PendingToolCalls returns calls that are not answered. The task of one may be that of an earlier
-// namespace of the name: its UID says so.
-func (s *Store) PendingToolCalls(ctx context.Context, after int64, limit int) (calls []history.ToolCall, next int64, err error) {
-	calls, next, err = s.keyed.PendingToolCalls(ctx, after, limit)
-	for i := range calls {
-		calls[i].Task = named(calls[i].Task)
-	}
-	return calls, next, err
-}
-
-// NoteToolCall notes what is about to be done for a call.
-func (s *Store) NoteToolCall(ctx context.Context, id, note string) error {
-	return s.keyed.NoteToolCall(ctx, id, note)
-}
-
-// AnswerToolCall answers a call.
-func (s *Store) AnswerToolCall(ctx context.Context, id string, answer toolcall.Answer) error {
-	return s.keyed.AnswerToolCall(ctx, id, answer)
-}
-
-// ListenToolCalls calls callback for each call that is made or answered.
-func (s *Store) ListenToolCalls(ctx context.Context, callback func(history.ToolCallNotification)) error {
-	return s.keyed.ListenToolCalls(ctx, func(n history.ToolCallNotification) {
 		n.Task = named(n.Task)
 		callback(n)
 	})
