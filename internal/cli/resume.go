@@ -60,10 +60,10 @@ gets its prompt and nothing else, and the former conversation is kept. With
 there now is kept as a branch and as a checkpoint. Before that, it shows which files
 change and which messages go.
 
-With --mode RestartPhase a supervisor that has stopped goes back to the checkpoint with
-which the current phase of its contract began, or that in --phase; suspend one that runs
-first. Its children go on until the phase begins again. It is told what those that have
-finished have come to; those that have not are stopped, and kept.
+With --mode RestartPhase a supervisor goes back to the checkpoint with which the current
+phase of its contract began, or that in --phase. One that runs is stopped first; its
+children go on until the phase begins again. It is told what those that have finished have
+come to; those that have not are stopped, and kept.
 
 An agent that can resume its own session remembers everything. Other agents get
 the conversation in their prompt, within the limits that the task sets, or that
@@ -98,8 +98,7 @@ the --context flags set for this resume only.`,
   # If the agent cannot resume its session: give it the last 20 messages, and little tool output
   kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
 
-  # Have a supervisor begin the phase Execute again
-  kubectl clew suspend lead
+  # Have a supervisor begin the phase Execute again, whether or not it runs
   kubectl clew resume lead --mode RestartPhase --phase Execute
 
   # If the files were edited meanwhile: keep the edits as a checkpoint, and continue with them
@@ -399,7 +398,9 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; check it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
 	case succeeded.Status == metav1.ConditionTrue && o.prompt == "" && !o.goesBack():
 		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or continue from a checkpoint with --from-checkpoint NUMBER", task.Name)
-	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) && !heldOff(task):
+	case active(task) && !heldOff(task) && o.restart && task.Status.Resume != nil && task.Status.Resume.State == v1alpha1.OperationInProgress:
+		return fmt.Errorf("resume %s of task %s is in progress; wait until status.resume.state says how it ended, and run the command again", task.Status.Resume.ID, task.Name)
+	case active(task) && !heldOff(task) && !o.restart:
 		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl clew suspend %s -n %s`", task.Name, succeeded.Reason, task.Name, task.Namespace)
 	}
 	if limit := cmp.Or(o.deadline, ptr.Deref(task.Spec.DeadlineSeconds, 0)); limit != 0 && task.Status.ActiveSeconds >= limit {
