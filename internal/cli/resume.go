@@ -45,36 +45,8 @@ type resume struct {
 	print    *genericclioptions.PrintFlags
 }
 
-func (p *plugin) resumeCommand() *cobra.Command {
-	o := &resume{plugin: p}
-	cmd := &cobra.Command{
-		Use:   "resume TASK",
-		Short: "Resume a stopped task, or give a completed one its next prompt",
-		Long: `Resume a suspended, rewound or failed task from its current state, with its code
-and its conversation. A suspended task is set to Running by the same request. A
-completed task continues when it gets a new prompt.
-
-With --clean the agent continues with the code as it is, in a new conversation: it
-gets its prompt and nothing else, and the former conversation is kept. With
---from-checkpoint code and conversation are rewound to a checkpoint first; what is
-there now is kept as a branch and as a checkpoint. Before that, it shows which files
-change and which messages go.
-
-With --mode RestartPhase a supervisor goes back to the checkpoint with which the current
-phase of its contract began, or that in --phase. One that runs is stopped first; its
-children go on until the phase begins again. It is told what those that have finished have
-come to; those that have not are stopped, and kept.
-
-The budget of a contract stops all of its tasks. Of their supervisor, --contract-budget
-raises it and resumes the supervisor by one request, and the command names the tasks that
-still wait, with the command for each; with --with-contract it resumes them as well. It
-waits for the supervisor alone. If that works already, it is left as it is: repeat the
-command if it was interrupted.
-
-An agent that can resume its own session remembers everything. Other agents get
-the conversation in their prompt, within the limits that the task sets, or that
-the --context flags set for this resume only.`,
-		Example: `  # Resume
+// resumeExample are the examples in the help of `resume`.
+const resumeExample = `  # Resume
   kubectl clew resume fix-login
 
   # Resume with a new prompt; a completed task needs one
@@ -112,7 +84,38 @@ the --context flags set for this resume only.`,
   kubectl clew resume lead --mode RestartPhase --phase Execute
 
   # If the files were edited meanwhile: keep the edits as a checkpoint, and continue with them
-  kubectl clew resume fix-login --on-drift preserve`,
+  kubectl clew resume fix-login --on-drift preserve`
+
+func (p *plugin) resumeCommand() *cobra.Command {
+	o := &resume{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "resume TASK",
+		Short: "Resume a stopped task, or give a completed one its next prompt",
+		Long: `Resume a suspended, rewound or failed task from its current state, with its code
+and its conversation. A suspended task is set to Running by the same request. A
+completed task continues when it gets a new prompt.
+
+With --clean the agent continues with the code as it is, in a new conversation: it
+gets its prompt and nothing else, and the former conversation is kept. With
+--from-checkpoint code and conversation are rewound to a checkpoint first; what is
+there now is kept as a branch and as a checkpoint. Before that, it shows which files
+change and which messages go.
+
+With --mode RestartPhase a supervisor goes back to the checkpoint with which the current
+phase of its contract began, or that in --phase. One that runs is stopped first; its
+children go on until the phase begins again. It is told what those that have finished have
+come to; those that have not are stopped, and kept.
+
+The budget of a contract stops all of its tasks. Of their supervisor, --contract-budget
+raises it and resumes the supervisor by one request, and the command names the tasks that
+still wait, with the command for each; with --with-contract it resumes them as well. It
+waits for the supervisor alone. If that works already, it is left as it is: repeat the
+command if it was interrupted.
+
+An agent that can resume its own session remembers everything. Other agents get
+the conversation in their prompt, within the limits that the task sets, or that
+the --context flags set for this resume only.`,
+		Example:           resumeExample,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -178,6 +181,8 @@ func (o *resume) checkMode(given bool) error {
 		return errors.New("--mode FromCheckpoint needs a checkpoint: name it with --from-checkpoint NUMBER")
 	case o.phase != "" && !o.restart:
 		return errors.New("--phase goes with --mode RestartPhase only; add that, or leave --phase out")
+	case o.restart && o.contract.resumed:
+		return errors.New("--mode RestartPhase stops the children that have not finished, and --with-contract resumes them; remove one of the two")
 	case given && mode != v1alpha1.ResumeFromCheckpoint && o.from != "":
 		return fmt.Errorf("--from-checkpoint is the mode FromCheckpoint; remove it or --mode %s", mode)
 	case given && mode != v1alpha1.ResumeClean && o.clean:

@@ -109,6 +109,7 @@ func TestWhoseContractIsNotResumed(t *testing.T) {
 		"task lead-a leads no contract; --contract-budget and --with-contract are for the supervisor":                   {"lead-a", "--with-contract"},
 		"the contract port is led by task lead, and only the budget of that one counts; run `kubectl clew resume lead ": {"second", "--contract-budget", "toolCalls=5000"},
 		"--contract-budget has dollars=5; it must be one or more of inputTokens":                                        {"lead", "--contract-budget", "dollars=5"},
+		"--with-contract resumes them; remove one of the two":                                                           {"lead", "--with-contract", "--mode", "RestartPhase"},
 		"--contract-budget has toolCalls=0; it must be":                                                                 {"lead", "--contract-budget", "toolCalls=0"},
 	} {
 		_, _, err := b.clew("", append([]string{"resume"}, args...)...)
