@@ -374,10 +374,10 @@ var _ = Describe("A supervisor's agent", func() {
 			w.start(w.pod("lead-"+name, 1))
 			w.until("lead-"+name, v1alpha1.ReasonRunning)
 			w.recordMany("lead-"+name, 1)
-			id := w.calls("lead", "publish", `{"task":"`+name+`"}`)
+			id := w.calls("lead", "publish", `{"task":"%s"}`, name)
 			pod, _ := w.branchPublisher("lead-"+name+"-1", "work", 1)
 			w.publishEnds(pod, ends[name])
-			said := HaveField("Text", ContainSubstring("checkpoint 1 is at"))
+			said := HaveField("Text", ContainSubstring("is at refs/heads/work as"))
 			if name == "printer" {
 				said = HaveField("Text", ContainSubstring("The work of the task lead-parser was published there, checkpoint 1, and a branch has the work of one task: have that one go on with task_resume"))
 			}
