@@ -53,7 +53,7 @@ request back.`,
   kubectl clew checkpoint create fix-login --name before-migration --wait=false
 
   # Take checkpoints of a supervisor and its children together
-  kubectl clew checkpoint create port --contract --name port-evening
+  kubectl clew checkpoint create lead --contract --name before-release
 
   # Check the request without taking a checkpoint
   kubectl clew checkpoint create fix-login --dry-run=server -o yaml`,
