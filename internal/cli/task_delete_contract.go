@@ -64,7 +64,7 @@ func (s *session) contractHistories(ctx context.Context, contract string) ([]his
 	if err != nil {
 		return nil, err
 	}
-	events, err := of.read(ctx, s, "", params)
+	events, err := of.read(ctx, s, "", params, of.limit)
 	if err != nil {
 		return nil, err
 	}
