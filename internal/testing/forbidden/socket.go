@@ -45,18 +45,14 @@ func overTheSocket() []attempt {
 		}),
 		{"socket: send a message of 8 MiB to the tools", longMessage},
 		{"socket: open 40 connections to the tools", manySessions},
-		{"tools: list resources", func(ctx context.Context) (string, error) {
-			return "", inSession(ctx, func(s *mcp.ClientSession) error {
-				_, err := s.ListResources(ctx, nil)
-				return err
-			})
-		}},
-		{"tools: list prompts", func(ctx context.Context) (string, error) {
-			return "", inSession(ctx, func(s *mcp.ClientSession) error {
-				_, err := s.ListPrompts(ctx, nil)
-				return err
-			})
-		}},
+		{"tools: read a resource", inSessionOnly(func(ctx context.Context, s *mcp.ClientSession) error {
+			_, err := s.ReadResource(ctx, &mcp.ReadResourceParams{URI: "file:///etc/passwd"})
+			return err
+		})},
+		{"tools: get a prompt", inSessionOnly(func(ctx context.Context, s *mcp.ClientSession) error {
+			_, err := s.GetPrompt(ctx, &mcp.GetPromptParams{Name: "system"})
+			return err
+		})},
 	}
 }
 
@@ -128,6 +124,13 @@ func inSession(ctx context.Context, f func(*mcp.ClientSession) error) error {
 	}
 	defer session.Close()
 	return f(session)
+}
+
+// inSessionOnly returns something that is tried in a session of its own.
+func inSessionOnly(f func(context.Context, *mcp.ClientSession) error) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		return "", inSession(ctx, func(s *mcp.ClientSession) error { return f(ctx, s) })
+	}
 }
 
 func longMessage(ctx context.Context) (string, error) {
