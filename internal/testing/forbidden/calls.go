@@ -122,11 +122,10 @@ func supervisorsCalls() []toolCall {
 	for _, name := range []string{"stranger", "rival", "worker", "nobody", "../stranger", "stranger/status", "%2e%2e", ""} {
 		calls = append(calls, callsOfOthers(name)...)
 	}
-	const mine = `{"name":"second","task":"mine","prompt":"p","checkpoint":1,"phase":"Plan",`
-	given := givenByTheSpec()
-	for _, tool := range slices.Sorted(maps.Keys(given)) {
-		for _, field := range given[tool] {
-			calls = append(calls, toolCall{tool: tool, arguments: mine + field + "}"})
+	all := givenByTheSpec()
+	for _, tool := range slices.Sorted(maps.Keys(all)) {
+		for _, field := range all[tool].fields {
+			calls = append(calls, toolCall{tool: tool, arguments: "{" + all[tool].call + "," + field + "}"})
 		}
 	}
 	return calls
@@ -135,7 +134,7 @@ func supervisorsCalls() []toolCall {
 // callsOfOthers returns every call that can name a task, with one that is no child.
 func callsOfOthers(name string) []toolCall {
 	task := fmt.Sprintf(`{"task":%q`, name)
-	return []toolCall{
+	calls := []toolCall{
 		{tool: v1alpha1.ToolTaskStop, arguments: task + "}"},
 		{tool: v1alpha1.ToolTaskResume, arguments: task + `,"prompt":"p"}`},
 		{tool: v1alpha1.ToolTaskRewind, arguments: task + `,"checkpoint":1}`},
@@ -143,26 +142,40 @@ func callsOfOthers(name string) []toolCall {
 		{tool: v1alpha1.ToolTaskHistory, arguments: task + "}"},
 		{tool: v1alpha1.ToolTaskDiff, arguments: task + "}"},
 		{tool: v1alpha1.ToolTaskWait, arguments: fmt.Sprintf(`{"tasks":[%q]}`, name)},
-		{tool: v1alpha1.ToolPublish, arguments: fmt.Sprintf(`{"task":%q,"call_id":"p"}`, name+"-")},
-		{tool: v1alpha1.ToolTaskCreate, arguments: fmt.Sprintf(`{"name":"a","prompt":"p","start_from":%q}`, name+"-")},
 		{tool: v1alpha1.ToolTaskCreate, arguments: fmt.Sprintf(`{"name":"a","prompt":"p","depends_on":[%q]}`, name)},
 	}
+	if name == "" { // means the agent's own work, and the repository
+		return calls
+	}
+	return append(calls,
+		toolCall{tool: v1alpha1.ToolPublish, arguments: task + "}"},
+		toolCall{tool: v1alpha1.ToolTaskCreate, arguments: fmt.Sprintf(`{"name":"a","prompt":"p","start_from":%q}`, name)},
+	)
 }
 
-// givenByTheSpec returns, for each tool, what only the supervisor's spec decides.
-func givenByTheSpec() map[v1alpha1.AgentTool][]string {
-	return map[v1alpha1.AgentTool][]string{
-		v1alpha1.ToolTaskCreate: {
+// given is what only the supervisor's spec decides about a call: fields that are tried in one that
+// would be carried out without them.
+type given struct {
+	call   string
+	fields []string
+}
+
+// givenByTheSpec returns that for each tool.
+func givenByTheSpec() map[v1alpha1.AgentTool]given {
+	return map[v1alpha1.AgentTool]given{
+		v1alpha1.ToolTaskCreate: {`"name":"mine","prompt":"p"`, []string{
 			`"template":{}`, `"image":"evil"`, `"env":[{"name":"A","valueFrom":{"secretKeyRef":{"name":"git","key":"password"}}}]`,
 			`"agent":{"type":"Exec"}`, `"tools":["publish"]`, `"role":"Supervisor"`, `"children":{"maximum":1000}`, `"contract":{"name":"other"}`,
 			`"repository":{"url":"https://evil.example.com"}`, `"publish":{"branch":"main"}`, `"parentRef":{"name":"rival"}`,
 			`"serviceAccountName":"admin"`, `"namespace":"kube-system"`, `"adopt":"Latest"`, `"budget":{}`,
-		},
-		v1alpha1.ToolTaskFork:   {`"template":{}`, `"adopt":"Latest"`},
-		v1alpha1.ToolTaskResume: {`"mode":"Clean"`, `"onDrift":"Override"`},
-		v1alpha1.ToolTaskRewind: {`"scope":"Code"`, `"to":{"commit":"x"}`},
-		v1alpha1.ToolTaskStop:   {`"delete":true`},
-		v1alpha1.ToolPhaseSet:   {`"phases":["Mine"]`, `"contract":"other"`},
-		v1alpha1.ToolPublish:    {`"branch":"main"`, `"pushOptions":["ci.skip"]`, `"approvedCommit":"x"`, `"protectedPaths":[]`, `"onDiverged":"Force"`},
+		}},
+		v1alpha1.ToolTaskFork:   {`"task":"mine","name":"ways","variants":[{"name":"x"}]`, []string{`"template":{}`, `"adopt":"Latest"`}},
+		v1alpha1.ToolTaskResume: {`"task":"mine","prompt":"p"`, []string{`"mode":"Clean"`, `"onDrift":"Override"`}},
+		v1alpha1.ToolTaskRewind: {`"task":"mine","checkpoint":1`, []string{`"scope":"Code"`, `"to":{"commit":"x"}`}},
+		v1alpha1.ToolTaskStop:   {`"task":"mine"`, []string{`"delete":true`}},
+		v1alpha1.ToolPhaseSet:   {`"phase":"Plan"`, []string{`"phases":["Mine"]`, `"contract":"other"`}},
+		v1alpha1.ToolPublish: {`"task":"mine"`, []string{
+			`"branch":"main"`, `"pushOptions":["ci.skip"]`, `"approvedCommit":"x"`, `"protectedPaths":[]`, `"onDiverged":"Force"`,
+		}},
 	}
 }
