@@ -76,9 +76,7 @@ func TestAPhaseThatARewindTakesBackBeginsAnew(t *testing.T) {
 // undoes undoes the last rewind of the supervisor, which kept the state before it as a checkpoint.
 func (s *scene) undoes(id, rewind string, from int64) *scene {
 	s.Helper()
-	s.o.RewindUndone = RewindUndone{Known: true, Found: history.Rewind{
-		ID: rewind, Completed: true, Rewound: &history.Rewound{Scope: string(v1alpha1.RewindBoth), From: from, To: 2}}}
-	s.o.RewindRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: from, Commit: "c"}}
+	s.rewoundBefore(rewind, from)
 	s.rewindTo(id, v1alpha1.RewindBoth, v1alpha1.RewindTarget{UndoOf: rewind}).step()
 	s.podGone()
 	s.prepared(daemonapi.PrepareResult{Operation: id, FromCheckpoint: from + 1, ToCheckpoint: from})

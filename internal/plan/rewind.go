@@ -111,6 +111,9 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 		return nil, b
 	}
 	if r.To.UndoOf != "" {
+		if _, b := d.setUndo(r); b != nil {
+			return nil, b
+		}
 		return d.toBefore(r)
 	}
 	if b := cmp.Or(filesBlocker(r), branchBlocker(r)); b != nil {
