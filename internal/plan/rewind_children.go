@@ -70,6 +70,22 @@ func (d *decision) noteSetRewind(r *v1alpha1.Rewind, accepted *v1alpha1.Operatio
 	}
 }
 
+// yetToFollow returns the names of the children that have yet to see the last rewind that takes them along.
+// Another one waits for them: once it is accepted, they see that one alone.
+func (d *decision) yetToFollow() (names []string) {
+	led := d.s.SetRewind
+	if led == nil || led.State != v1alpha1.OperationCompleted {
+		return nil
+	}
+	for _, t := range byAge(d.o.Children) {
+		member := slices.ContainsFunc(led.Children, func(c v1alpha1.SetRewindChild) bool { return isTask(t, c.UID) })
+		if parent := t.Status.Parent; member && t.DeletionTimestamp == nil && parent != nil && parent.FollowedRewind != led.ID {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
 // maxChildrenNamed is how many children an entry of a rewind names.
 const maxChildrenNamed = 8
 
