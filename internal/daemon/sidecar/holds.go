@@ -31,9 +31,6 @@ const (
 	// askedTime is how long a set's checkpoint is waited for at most: a set that has not ended by then has
 	// ended without it.
 	askedTime = 3 * time.Minute
-	// boundaryPoll is how often it is looked whether a call of a tool is open. No record says that a
-	// shim has connected.
-	boundaryPoll = 50 * time.Millisecond
 )
 
 // heldSets are the sets for which the agent is to be stopped, or is.
@@ -87,7 +84,7 @@ func (h *heldSets) release(r *daemonv1.ReleaseHold) {
 	}
 }
 
-func closed(c <-chan struct{}) bool {
+func closed[T any](c <-chan T) bool {
 	select {
 	case <-c:
 		return true
@@ -122,25 +119,33 @@ func (d *daemon) holdFor(ctx context.Context, take *daemonv1.TakeCheckpoint) {
 
 // hold waits for a moment between two calls of tools, takes the checkpoint, and keeps the agent stopped.
 func (d *daemon) hold(ctx context.Context, take *daemonv1.TakeCheckpoint, set *heldSet) {
-	begun, tick := time.Now(), time.NewTicker(boundaryPoll)
-	defer tick.Stop()
+	late, over := false, time.NewTimer(askedTime)
+	boundary := time.NewTimer(cmp.Or(d.cfg.BoundaryWait, boundaryWait))
+	defer over.Stop()
+	defer boundary.Stop()
 	for wait := (backoff.Backoff{Min: time.Second}); ; {
-		if time.Since(begun) >= askedTime {
-			return
-		}
-		late := time.Since(begun) >= cmp.Or(d.cfg.BoundaryWait, boundaryWait)
-		if st, _ := d.socket.Status(); st.Connected && st.Exit == nil && (late || !d.inCall()) {
+		answered := d.recorder.NextAnswer() // before it is looked whether a call is open
+		st, changed := d.socket.Status()
+		if st.Connected && st.Exit == nil && (late || !d.inCall()) {
 			stop, err := d.takeHeld(ctx, take, late)
 			if stop != nil {
 				d.keepStopped(ctx, take.GetHold(), stop, set)
 				return
 			}
-			if err != nil && wait.Wait(ctx) != nil {
-				return
+			if err != nil {
+				if wait.Wait(ctx) != nil || closed(set.released) || closed(over.C) {
+					return
+				}
+				continue
 			}
 		}
 		select {
-		case <-tick.C:
+		case <-answered:
+		case <-changed:
+		case <-boundary.C:
+			late = true
+		case <-over.C:
+			return
 		case <-set.released: // the set has failed without this task
 			return
 		case <-ctx.Done():
