@@ -247,10 +247,15 @@ func (l *lineage) ofContract(namespace, contract string) ([]*taskNode, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no task of namespace %s belongs to the contract %s; `kubectl clew tree -n %s` draws all tasks", namespace, contract, namespace)
+		return nil, noSuchContract(namespace, contract)
 	}
 	slices.SortFunc(found, func(a, b *taskNode) int { return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Name, b.Name)) })
 	return found, nil
+}
+
+// noSuchContract is the error for a contract without tasks.
+func noSuchContract(namespace, contract string) error {
+	return fmt.Errorf("no task of namespace %s belongs to the contract %s; `kubectl clew tree -n %s` draws all tasks", namespace, contract, namespace)
 }
 
 // selected returns the tree of one task, or of one Fork.

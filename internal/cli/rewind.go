@@ -424,10 +424,15 @@ func (o *rewind) preserved(task *v1alpha1.Task, id string, effect rewindEffect) 
 // afterwards describes what becomes of the agent.
 func (o *rewind) afterwards(task *v1alpha1.Task) string {
 	if active(task) {
-		state := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason
-		return "is stopped first, then continues from there (the task is " + state + " now)"
+		return stoppedFirst(task)
 	}
 	return "is not running, and stays stopped until `kubectl clew resume " + task.Name + " -n " + task.Namespace + "`"
+}
+
+// stoppedFirst says what becomes of the agent of a task that runs, which goes back and continues.
+func stoppedFirst(task *v1alpha1.Task) string {
+	state := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason
+	return "is stopped first, then continues from there (the task is " + state + " now)"
 }
 
 // judgeRewind is done once the rewind with that id is completed.
