@@ -219,14 +219,6 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	return o.request(ctx, s, task, target, id)
 }
 
-// checkRewindable rejects a rewind while another one is in progress.
-func checkRewindable(task *v1alpha1.Task) error {
-	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
-		return fmt.Errorf("a rewind of task %s is already in progress (%s); wait until it has ended", task.Name, r.ID)
-	}
-	return nil
-}
-
 // check rejects missing and contradictory flags.
 func (o *rewind) check(cmd *cobra.Command, name string) error {
 	given := 0
