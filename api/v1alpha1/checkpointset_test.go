@@ -58,6 +58,10 @@ func TestABadRewindOfChildrenIsRefused(t *testing.T) {
 		r.Scope, r.Paths = v1alpha1.RewindCode, []string{"src"}
 	})), "children are rewound as a whole")
 	expectRefused(t, create(rewind(v1alpha1.RoleSupervisor, func(r *v1alpha1.Rewind) { r.ID = strings.Repeat("a", 57) })), "use at most 56 characters")
+	expectRefused(t, create(rewind(v1alpha1.RoleSupervisor, func(r *v1alpha1.Rewind) {
+		r.To = v1alpha1.RewindTarget{UndoOf: "resume:on"}
+	})), "a resume takes no children along: set children to Keep")
+	must(t, create(rewind(v1alpha1.RoleSupervisor, func(r *v1alpha1.Rewind) { r.To = v1alpha1.RewindTarget{UndoOf: "earlier"} })))
 	must(t, create(rewind(v1alpha1.RoleSupervisor, func(r *v1alpha1.Rewind) { r.ID = strings.Repeat("a", 56) })))
 	must(t, create(rewind(v1alpha1.RoleWorker, func(r *v1alpha1.Rewind) { r.Children = v1alpha1.ChildrenKeep })))
 }

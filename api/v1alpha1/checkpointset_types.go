@@ -149,11 +149,12 @@ type RewindChildren string
 const (
 	// ChildrenKeep leaves them as they are.
 	ChildrenKeep RewindChildren = "Keep"
-	// ChildrenRewind rewinds those that are in the set to their checkpoints in it.
+	// ChildrenRewind rewinds those that are in the set to their checkpoints in it; in an undo, back to where
+	// they were before.
 	ChildrenRewind RewindChildren = "Rewind"
 )
 
-// SetRewind is a rewind of a supervisor that takes the members of a set along.
+// SetRewind is a rewind of a supervisor that takes the members of a set along, or the undo of one.
 type SetRewind struct {
 	// id of the supervisor's rewind.
 	// +required
@@ -163,6 +164,10 @@ type SetRewind struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Set string `json:"set"`
+	// undoOf is the id of the rewind to that set that it undoes; empty if it undoes none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	UndoOf string `json:"undoOf,omitempty"`
 	// state is that of the supervisor's own rewind. Once it is Completed, the children follow, each once.
 	// +required
 	State OperationState `json:"state"`
@@ -170,7 +175,7 @@ type SetRewind struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	RequestedBy string `json:"requestedBy,omitempty"`
-	// scope is that of the rewind.
+	// scope is that of the rewind; empty for an undo, which has that of what it undoes.
 	// +optional
 	Scope RewindScope `json:"scope,omitempty"`
 	// preserve is that of the rewind.
@@ -201,7 +206,8 @@ type SetRewindChild struct {
 	// +required
 	Checkpoint int64 `json:"checkpoint"`
 	// attempt is the number of the last attempt of a task that was at rest in the set. As long as it has no
-	// other one, it is where the set has it, and stays as it is.
+	// other one, it is where the set has it, and stays as it is. If it has, and that attempt had ended it, it
+	// has ended the same way again once it is rewound.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
 }
@@ -215,6 +221,14 @@ type ParentRewind struct {
 	// checkpoint is the number of the task's checkpoint to which it is rewound.
 	// +required
 	Checkpoint int64 `json:"checkpoint"`
+	// undoOf is the id of the rewind of the task that it undoes; empty if it undoes none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	UndoOf string `json:"undoOf,omitempty"`
+	// attempt is the number of the last attempt of the task when it was where the rewind takes it, if it was
+	// at rest. If that attempt had ended the task, it has ended the same way again.
+	// +optional
+	Attempt int64 `json:"attempt,omitempty"`
 	// scope is that of the parent's rewind.
 	// +optional
 	Scope RewindScope `json:"scope,omitempty"`
@@ -235,8 +249,12 @@ func (r *ParentRewind) Request() *Rewind {
 	if r == nil {
 		return nil
 	}
+	to := RewindTarget{CheckpointNumber: &r.Checkpoint}
+	if r.UndoOf != "" {
+		to = RewindTarget{UndoOf: r.UndoOf}
+	}
 	return &Rewind{
-		ID: r.ID, To: RewindTarget{CheckpointNumber: &r.Checkpoint}, Scope: r.Scope, Preserve: r.Preserve,
+		ID: r.ID, To: to, Scope: r.Scope, Preserve: r.Preserve,
 		Children: ChildrenKeep, WhenRunning: WhenRunningStop, OnDrift: r.OnDrift,
 	}
 }

@@ -167,6 +167,13 @@ type ContractStatus struct {
 	// +listMapKey=phase
 	// +kubebuilder:validation:MaxItems=32
 	Entered []EnteredPhase `json:"entered,omitempty"`
+	// before are the phases in entered as they were before each of the last 4 operations that took some of
+	// them back, newest last: an undo of one brings them back.
+	// +optional
+	// +listType=map
+	// +listMapKey=rewind
+	// +kubebuilder:validation:MaxItems=4
+	Before []PhasesBefore `json:"before,omitempty"`
 	// restart is the last resume that has begun a phase again. Children that it has found unfinished
 	// stop.
 	// +optional
@@ -202,6 +209,21 @@ type EnteredPhase struct {
 	// the first one.
 	// +optional
 	Checkpoint int64 `json:"checkpoint,omitempty"`
+}
+
+// PhasesBefore are the phases of a contract before an operation that went back in the conversation of its
+// supervisor.
+type PhasesBefore struct {
+	// rewind is the id of that rewind; resume:ID for one that a resume began with.
+	// +required
+	// +kubebuilder:validation:MaxLength=70
+	Rewind string `json:"rewind"`
+	// entered are the phases that the supervisor had led the contract into by then.
+	// +optional
+	// +listType=map
+	// +listMapKey=phase
+	// +kubebuilder:validation:MaxItems=32
+	Entered []EnteredPhase `json:"entered,omitempty"`
 }
 
 // RefusedPhaseCall is a call of the tool phase_set that has not moved the contract.

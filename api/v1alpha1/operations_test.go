@@ -387,6 +387,34 @@ func TestAnUndoOfNothingIsRefused(t *testing.T) {
 	}
 }
 
+func TestAnUndoTakesOnlyChildrenBackThatWereTakenAlong(t *testing.T) {
+	for name, c := range map[string]struct {
+		led     *v1alpha1.SetRewind
+		refused bool
+	}{
+		"none were":             {nil, true},
+		"by another rewind":     {&v1alpha1.SetRewind{ID: "later", State: v1alpha1.OperationCompleted}, true},
+		"by that one":           {&v1alpha1.SetRewind{ID: "back", State: v1alpha1.OperationCompleted}, false},
+		"whose undo has failed": {&v1alpha1.SetRewind{ID: "forth", UndoOf: "back", State: v1alpha1.OperationFailed}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			task := created(t, builders.Task("undo-set-"+slug(name), spec(func(s *v1alpha1.TaskSpec) {
+				s.Role, s.Contract = v1alpha1.RoleSupervisor, &v1alpha1.Contract{Name: "port"}
+			})))
+			task.Status.HandledOperations, task.Status.SetRewind = []string{"Rewind/back"}, c.led
+			must(t, server.Client.Status().Update(t.Context(), task))
+			builders.Rewind("undo", "")(task)
+			task.Spec.Rewind.To, task.Spec.Rewind.Scope, task.Spec.Rewind.Children = v1alpha1.RewindTarget{UndoOf: "back"}, "", v1alpha1.ChildrenRewind
+			err := server.Client.Update(t.Context(), task)
+			if !c.refused {
+				must(t, err)
+				return
+			}
+			expectRefused(t, err, "that rewind is not the last one of this task that took children along")
+		})
+	}
+}
+
 func TestAResumeThatNoNodeCanCarryOutIsReplacedByAnother(t *testing.T) {
 	task := created(t, builders.Task("held-off"))
 	task.Status.Resume = &v1alpha1.OperationStatus{ID: "move", State: v1alpha1.OperationInProgress, AvoidedNode: "node-7"}

@@ -341,6 +341,8 @@ const (
 	ReasonTaskRefused        = "TaskRefused"
 	ReasonCheckpointOfOther  = "CheckpointOfAnotherTask"
 	ReasonCheckpointNotReady = "CheckpointNotReady"
+	// ReasonChildrenFollow: a rewind that takes children along waits until they have seen the last one.
+	ReasonChildrenFollow = "ChildrenFollow"
 )
 
 // Reasons of Events and of entries in status.history.

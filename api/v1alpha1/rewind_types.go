@@ -105,7 +105,8 @@ type RewindTarget struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.to.undoOf) || !has(self.paths)",message="an undo rewinds what the rewind that it undoes has rewound: leave paths out"
 // +kubebuilder:validation:XValidation:rule="!has(self.to.commit) || self.scope == 'Code'",message="a commit holds only files: set rewind.scope to Code"
 // +kubebuilder:validation:XValidation:rule="!has(self.paths) || self.scope == 'Code'",message="paths selects files: set rewind.scope to Code, or leave paths out"
-// +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || has(self.to.checkpointRef)",message="children are rewound to a set of checkpoints: name the supervisor's Checkpoint in rewind.to.checkpointRef, or set children to Keep"
+// +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || has(self.to.checkpointRef) || has(self.to.undoOf)",message="children are rewound to a set of checkpoints, or back from one: name the supervisor's Checkpoint in rewind.to.checkpointRef, or its rewind in to.undoOf, or set children to Keep"
+// +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || !has(self.to.undoOf) || !self.to.undoOf.startsWith('resume:')",message="a resume takes no children along: set children to Keep"
 // +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || !has(self.paths)",message="children are rewound as a whole: leave paths out, or set children to Keep"
 // +kubebuilder:validation:XValidation:rule="!has(self.children) || self.children != 'Rewind' || self.id.size() <= 56",message="children are rewound with the id parent-ID: use at most 56 characters for rewind.id"
 // +kubebuilder:validation:XValidation:rule="!self.id.startsWith('parent-')",message="ids that begin with parent- are those by which children follow a rewind of their parent: choose another id"
@@ -153,7 +154,9 @@ type Rewind struct {
 	// children says what becomes of a supervisor's children. With Rewind, to.checkpointRef names a
 	// Checkpoint with the scope Contract; once the supervisor is rewound, each child that is in its set is
 	// rewound to its own checkpoint there, by a rewind with the id parent-ID and the same scope, preserve
-	// and onDrift. Children that were made since stay as they are.
+	// and onDrift. Children that were made since stay as they are. With to.undoOf, which then names the
+	// supervisor's last rewind that took children along, each child that has followed that one undoes its own
+	// rewind by it; one that was rewound or resumed by a request since stays as it is.
 	// +optional
 	// +kubebuilder:default=Keep
 	Children RewindChildren `json:"children,omitempty"`

@@ -100,6 +100,59 @@ func TestARewindTakesTheChildrenOfASetAlong(t *testing.T) {
 	}
 }
 
+// eveningWasBack is evening with a supervisor that was rewound to the set. The child docs has followed it.
+func (b *bench) eveningWasBack() (lead, docs *v1alpha1.Task) {
+	b.Helper()
+	lead, docs = b.evening(v1alpha1.SetTogether)
+	rewound := func(task *v1alpha1.Task, id string, from, to int64) {
+		task.Status.Rewind = &v1alpha1.OperationStatus{ID: id, State: v1alpha1.OperationCompleted, FromCheckpoint: from, ToCheckpoint: to}
+		task.Status.HandledOperations = []string{"Rewind/" + id}
+	}
+	rewound(docs, "parent-back", 8, 5)
+	b.try(server.Client.Status().Update(b.ctx, docs))
+	b.get(lead)
+	rewound(lead, "back", 3, 2)
+	lead.Status.SetRewind = &v1alpha1.SetRewind{ID: "back", Set: "lead-2", State: v1alpha1.OperationCompleted,
+		Children: []v1alpha1.SetRewindChild{{Name: "docs", UID: string(docs.UID), Checkpoint: 5}, {Name: "former", UID: "gone", Checkpoint: 7}}}
+	b.try(server.Client.Status().Update(b.ctx, lead))
+	return lead, docs
+}
+
+func TestAnUndoTakesTheChildrenBack(t *testing.T) {
+	for name, c := range map[string]struct {
+		args  []string
+		moved bool
+		want  v1alpha1.RewindChildren
+		shown []string
+	}{
+		"that have followed":        {nil, false, v1alpha1.ChildrenRewind, []string{"Then, of its children", "docs to its checkpoint 8; its agent is stopped first", "former is gone", "since stays as it is: it is not in the set"}},
+		"unless they have moved on": {nil, true, v1alpha1.ChildrenRewind, []string{"docs stays as it is: it was rewound or resumed by another request since"}},
+		"unless they are to stay":   {[]string{"--children", "keep"}, false, v1alpha1.ChildrenKeep, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			lead, docs := b.eveningWasBack()
+			if c.moved {
+				docs.Status.HandledOperations = append(docs.Status.HandledOperations, "Rewind/own")
+				docs.Status.Rewind.ID = "own"
+				b.try(server.Client.Status().Update(b.ctx, docs))
+			}
+			answer := effect()
+			answer.UndoOf = "back"
+			r := b.withHistory(map[string]any{"GET tasks/lead/diff/rewind": answer, "GET tasks/docs/diff/rewind": effect()})
+			_, errOut := b.must(append([]string{"undo", "lead", "--yes", "--wait=false"}, c.args...)...)
+			wantParts(t, "the preview", squeezed(errOut), c.shown...)
+			if follows := c.want == v1alpha1.ChildrenRewind && !c.moved; follows != strings.Contains(strings.Join(r.asked, "\n"), "docs/diff/rewind?id=parent-cli-abcdefgh&limit=1&preserve=Branch&undoOf=parent-back") {
+				t.Errorf("what docs would do is asked: %v; the requests are %v", !follows, r.asked)
+			}
+			b.get(lead)
+			if got := lead.Spec.Rewind; got.Children != c.want || got.To.UndoOf != "back" {
+				t.Errorf("spec.rewind is %+v", got)
+			}
+		})
+	}
+}
+
 func TestAChildThatContinuesAMemberOfASetIsTakenAlong(t *testing.T) {
 	b := newBench(t)
 	_, docs := b.evening(v1alpha1.SetTogether)

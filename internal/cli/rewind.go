@@ -27,7 +27,7 @@ type rewind struct {
 	branch                   string
 	toMessage, back          int64
 	scope, preserve, onDrift *enumFlag
-	whenRunning, children    *enumFlag                      // children is nil for an undo
+	whenRunning, children    *enumFlag
 	only                     map[v1alpha1.RewindScope]*bool // --code, --conversation, --both
 	paths                    []string
 	yes                      bool
@@ -74,8 +74,9 @@ of the checkpoint, too. Newer ones, also the branches of earlier rewinds, are th
 the checkpoint that keeps the current state: "kubectl clew undo" brings them back.
 
 With --children rewind, the command waits for the supervisor, and the children in the set
-follow it. One that had ended then waits for "kubectl clew resume". "kubectl clew undo" of
-the supervisor leaves them: undo the rewind of each.`
+follow it. One that had ended, in the set or since, has ended as it had in the set, or
+waits for "kubectl clew resume" if it was at work there. "kubectl clew undo" of the
+supervisor takes them back as well.`
 
 func (p *plugin) rewindCommand() *cobra.Command {
 	o := &rewind{plugin: p}
@@ -216,14 +217,6 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 		}
 	}
 	return o.request(ctx, s, task, target, id)
-}
-
-// checkRewindable rejects a rewind while another one is in progress.
-func checkRewindable(task *v1alpha1.Task) error {
-	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
-		return fmt.Errorf("a rewind of task %s is already in progress (%s); wait until it has ended", task.Name, r.ID)
-	}
-	return nil
 }
 
 // check rejects missing and contradictory flags.

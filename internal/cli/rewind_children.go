@@ -22,7 +22,7 @@ const previewedChildren = 8
 
 // takesChildren reports whether the rewind takes the children of a supervisor along.
 func (o *rewind) takesChildren() bool {
-	return o.children != nil && o.children.value == string(v1alpha1.ChildrenRewind)
+	return o.children.value == string(v1alpha1.ChildrenRewind)
 }
 
 // childrenPatch is the patch of spec.rewind.children.
@@ -68,12 +68,22 @@ func (o *rewind) previewChildren(ctx context.Context, s *session, w io.Writer, t
 	}
 	style := styleFor(w)
 	children := slices.DeleteFunc(list.Items, func(t v1alpha1.Task) bool { return t.Status.Parent == nil || t.Status.Parent.UID != string(task.UID) })
-	led := plan.LedBy(plan.SetChildren(target.checkpoint.Status.Set), children)
+	there, undone := "stays as it is: it has been at rest since", ""
+	var led plan.LedChildren
+	if target.field == undoField {
+		undone, there = fmt.Sprint(target.value), "stays as it is: it was not rewound"
+		led = plan.LedBackBy(undone, task.Status.SetRewind.Children, children)
+	} else {
+		led = plan.LedBy(plan.SetChildren(target.checkpoint.Status.Set), children)
+	}
 	var rows [][]string
 	for i, c := range led.Follow {
 		text := fmt.Sprintf("to its checkpoint %d", c.Child.Checkpoint)
-		if i < previewedChildren {
-			text += o.childEffect(ctx, s, c.Task, c.Child.Checkpoint, id, style)
+		switch {
+		case c.Child.Checkpoint == 0:
+			text = "back to before that rewind, once it has followed it"
+		case i < previewedChildren:
+			text += o.childEffect(ctx, s, c, undone, id, style)
 		}
 		rows = append(rows, []string{"  " + c.Task.Name, text})
 	}
@@ -81,7 +91,8 @@ func (o *rewind) previewChildren(ctx context.Context, s *session, w io.Writer, t
 		names []string
 		text  string
 	}{
-		{led.There, "stays as it is: it has been at rest since"},
+		{led.There, there},
+		{led.MovedOn, "stays as it is: it was rewound or resumed by another request since"},
 		{led.Gone, "is gone"},
 		{led.Stay, "stays as it is: it is not in the set"},
 	} {
@@ -93,10 +104,17 @@ func (o *rewind) previewChildren(ctx context.Context, s *session, w io.Writer, t
 	return table(w, nil, rows)
 }
 
-// childEffect says what the rewind of a child would do, or why it would be refused.
-func (o *rewind) childEffect(ctx context.Context, s *session, child *v1alpha1.Task, number int64, id string, style style) string {
-	params := url.Values{"id": {v1alpha1.ParentRewindID(id)}, "preserve": {o.preserve.value}, "scope": {o.scope.value},
-		"limit": {"1"}, "checkpointNumber": {strconv.FormatInt(number, 10)}}
+// childEffect says what the rewind of a child would do, or why it would be refused. undone is the rewind of the
+// supervisor that is undone; empty if none is.
+func (o *rewind) childEffect(ctx context.Context, s *session, led plan.LedChild, undone, id string, style style) string {
+	child := led.Task
+	params := url.Values{"id": {v1alpha1.ParentRewindID(id)}, "preserve": {o.preserve.value}, "limit": {"1"}}
+	if undone != "" {
+		params.Set(undoField, v1alpha1.ParentRewindID(undone))
+	} else {
+		params.Set("scope", o.scope.value)
+		params.Set("checkpointNumber", strconv.FormatInt(led.Child.Checkpoint, 10))
+	}
 	setOnDrift(params, o.onDrift)
 	effect, err := s.effectOf(ctx, child, params)
 	if err = cmp.Or(err, effect.fails(false)); err != nil {

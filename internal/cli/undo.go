@@ -5,12 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/plan"
 )
 
 // undoField is the field of spec.rewind.to that names the rewind to undo.
@@ -26,7 +28,8 @@ files, the conversation or both, and only its paths if it had any. A resume with
 --from-checkpoint or --clean counts as a rewind, and so does an undo: a second undo takes
 the first one back. A task that was completed before the rewind does not
 become completed again: it waits for "kubectl clew resume". Children that were rewound
-together with a supervisor stay as they are: undo the rewind of each.
+together with a supervisor undo their rewinds as well, unless another request has rewound or
+resumed them since, or --children keep is set; one that was completed before is so again.
 
 Before it asks, it shows which files would change and which messages would go. What
 happened since the rewind is kept as a checkpoint, and by default also as a branch in the
@@ -38,11 +41,16 @@ agent's repository.`,
   kubectl clew undo fix-login --dry-run=client
 
   # The rewind was right after all
-  kubectl clew undo fix-login --yes`,
+  kubectl clew undo fix-login --yes
+
+  # Only the supervisor, of those that were rewound to a set of checkpoints
+  kubectl clew undo port --children keep`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.undo(cmd.Context(), args[0]) },
 	}
+	o.children = enum(cmd, "children", string(v1alpha1.ChildrenRewind), "What becomes of the children that a supervisor's rewind took along. With Rewind, each undoes its own rewind as well.",
+		string(v1alpha1.ChildrenKeep), string(v1alpha1.ChildrenRewind))
 	o.addCommonFlags(cmd, "the rewind is undone")
 	return cmd
 }
@@ -76,7 +84,14 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := o.previewUndo(task, target, id, effect); err != nil {
+	if !plan.UndoesSet(task.Status.SetRewind, fmt.Sprint(target.value)) {
+		o.children.value = string(v1alpha1.ChildrenKeep) // it took none along
+	}
+	w := o.previewOf(&o.dryRun, o.print)
+	if err := o.previewUndo(w, task, target, id, effect); err != nil {
+		return err
+	}
+	if err := o.previewChildren(ctx, s, w, task, target, id); err != nil {
 		return err
 	}
 	if err := cmp.Or(o.driftFails(task), effect.fails(!o.dryRun.changes())); err != nil {
@@ -119,8 +134,7 @@ func (o *rewind) undoEffect(ctx context.Context, s *session, task *v1alpha1.Task
 }
 
 // previewUndo prints what the undo will do.
-func (o *rewind) previewUndo(task *v1alpha1.Task, target *rewindTarget, id string, effect rewindEffect) error {
-	w := o.previewOf(&o.dryRun, o.print)
+func (o *rewind) previewUndo(w io.Writer, task *v1alpha1.Task, target *rewindTarget, id string, effect rewindEffect) error {
 	style := styleFor(w)
 	var rows [][]string
 	if effect.RewindPreview != nil {

@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -147,15 +148,19 @@ func (d *decision) settled() *settlement {
 }
 
 // settledBy returns how attempts have ended the task. The agent of the attempt with the number resumed
-// goes on, whatever has stopped that: its resume was carried out.
+// goes on, whatever has stopped that: its resume was carried out. An attempt that has taken the task back to
+// the end of a former one leaves out those between them.
 func settledBy(attempts []v1alpha1.Attempt, resumed int64) *settlement {
-	rewound := false
+	rewound, back := false, int64(math.MaxInt64)
 	for _, a := range slices.Backward(attempts) {
 		switch {
+		case a.Number > back:
 		case a.Outcome == v1alpha1.AttemptCompleted:
 			return whenRewound(rewound, settlement{v1alpha1.ReasonCompleted, a.Message, a.Number})
 		case a.Outcome == v1alpha1.AttemptAgentFailed && !retried(a), a.Outcome == v1alpha1.AttemptLimitReached:
 			return whenRewound(rewound, settlement{a.Reason, a.Message, a.Number})
+		case a.Outcome == v1alpha1.AttemptRewound && a.BackTo != 0:
+			back = a.BackTo
 		case a.Outcome == v1alpha1.AttemptRewound:
 			rewound = true
 		case withoutAgent(a) && a.Number != resumed:

@@ -14,8 +14,11 @@ func endedAs(task *v1alpha1.Task) *settlement {
 	if d.active() != nil || d.want() != wantNothing {
 		return nil
 	}
-	if s := d.settled(); s != nil && statusOf(s.reason) != metav1.ConditionUnknown {
+	if s := d.settled(); s != nil && isEnd(s) {
 		return s
 	}
 	return nil
 }
+
+// isEnd reports whether a settlement is the end of a task, completed or failed for good.
+func isEnd(s *settlement) bool { return statusOf(s.reason) != metav1.ConditionUnknown }

@@ -55,7 +55,7 @@ func TestPrepareGetsEveryFieldOfAnOperation(t *testing.T) {
 }
 
 // TestEveryFieldOfAnAttemptIsSet: each is set for an attempt that fails and is retried, but that of one
-// that has not got as far.
+// that has not got as far, and BackTo, of one that rewinds.
 func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s := newScene(t, builders.ToolCallBudget(1))
 	s.step()
@@ -66,7 +66,7 @@ func TestEveryFieldOfAnAttemptIsSet(t *testing.T) {
 	s.agentRuns()
 	s.calls(1)
 	s.agentFails(history.AgentEnd{ExitCode: 1, Cause: string(agent.CauseRateLimited), Message: "slow down", RetryAfter: time.Hour})
-	if empty := filled.Empty(s.lastAttempt(), "PlaceGivenUpTime", "WaitingSince", "WaitedSeconds", "UnansweredSeconds"); empty != nil {
+	if empty := filled.Empty(s.lastAttempt(), "PlaceGivenUpTime", "WaitingSince", "WaitedSeconds", "UnansweredSeconds", "BackTo"); empty != nil {
 		t.Errorf("these fields are empty: %v of %+v", empty, s.lastAttempt())
 	}
 }

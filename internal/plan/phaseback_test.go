@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -69,6 +70,61 @@ func TestAPhaseThatARewindTakesBackBeginsAnew(t *testing.T) {
 	start, b := phaseStart(s.o.Task, s.status().Contract, &v1alpha1.Resume{})
 	if b != nil || start.Start() != s.o.History.State.CheckpointCount {
 		t.Errorf("the phase begins again with checkpoint %d (%v), want %d", start.Start(), b, s.o.History.State.CheckpointCount)
+	}
+}
+
+// undoes undoes the last rewind of the supervisor, which kept the state before it as a checkpoint.
+func (s *scene) undoes(id, rewind string, from int64) *scene {
+	s.Helper()
+	s.rewoundBefore(rewind, from)
+	s.rewindTo(id, v1alpha1.RewindBoth, v1alpha1.RewindTarget{UndoOf: rewind}).step()
+	s.podGone()
+	s.prepared(daemonapi.PrepareResult{Operation: id, FromCheckpoint: from + 1, ToCheckpoint: from})
+	s.agentRuns()
+	s.wantOperation(s.status().Rewind, id, v1alpha1.OperationCompleted, "")
+	return s
+}
+
+func TestAnUndoBringsPhasesBack(t *testing.T) {
+	s := leadingNow(t).goesTo("a", v1alpha1.PhasePlan).goesTo("b", v1alpha1.PhaseExecute)
+	start := s.o.History.State.CheckpointCount
+	s.goesBackTo(2, v1alpha1.RewindBoth)
+	s.wantPhase(v1alpha1.PhasePlan, 2)
+	s.undoes("forth", "back", 9)
+	s.wantPhase(v1alpha1.PhaseExecute, start)
+	if e := s.lastEntry(v1alpha1.EventPhaseChanged); e.Message != "the contract port is in phase Execute again, as it was before the rewind back, and no more in Plan" {
+		t.Errorf("the entry is %+v", e)
+	}
+	if all := s.status().Contract.Entered; len(all) < 2 || all[len(all)-2].Phase != v1alpha1.PhasePlan {
+		t.Errorf("the phases are %+v", all)
+	}
+	s.undoes("again", "forth", 10) // and the undo of that takes them again
+	s.wantPhase(v1alpha1.PhasePlan, 2)
+}
+
+func TestAnUndoOfARestartBringsPhasesBack(t *testing.T) {
+	s := supervising(t).knows(1)
+	entered := len(s.status().Contract.Entered)
+	s.change(builders.Running, builders.Resume("on"), func(t *v1alpha1.Task) {
+		t.Spec.Resume.Mode, t.Spec.Resume.Phase = v1alpha1.ResumeRestartPhase, v1alpha1.PhaseResearch
+	}).step()
+	s.prepared(daemonapi.PrepareResult{Operation: "on", FromCheckpoint: 5, ToCheckpoint: 1})
+	s.wantPhase(v1alpha1.PhaseResearch, 0)
+	s.agentRuns()
+	s.undoes("forth", "resume:on", 5)
+	if all := s.status().Contract; all.Phase != v1alpha1.PhaseSpecify || len(all.Entered) != entered {
+		t.Errorf("the contract is %+v", all)
+	}
+}
+
+func TestOnlyTheLastPhasesBeforeAreKept(t *testing.T) {
+	s := leadingNow(t).goesTo("a", v1alpha1.PhasePlan)
+	d := newDecision(s.o, s.now)
+	for i := range maxPhasesBefore + 2 {
+		d.keepPhases(d.s.Contract, &v1alpha1.OperationStatus{ID: fmt.Sprint(i)})
+	}
+	if kept := d.s.Contract.Before; len(kept) != maxPhasesBefore || kept[0].Rewind != "2" {
+		t.Errorf("kept is %+v", kept)
 	}
 }
 

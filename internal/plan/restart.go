@@ -132,6 +132,7 @@ func restartPrompt(phase string) string {
 func (d *decision) restarted(op *v1alpha1.OperationStatus) {
 	next := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{})
 	if i := next.Find(op.Phase); i >= 0 {
+		d.keepPhases(&next, op)
 		next.Entered = slices.Clone(next.Entered[:i+1]) // those after it have not begun any more
 	}
 	next.Phase, next.Since = op.Phase, ptr.To(metav1.NewTime(d.now))

@@ -58,6 +58,9 @@ func (d *decision) considerRewind() {
 	case refusal != nil:
 		d.markHandled(daemonapi.OperationRewind, r.ID)
 		d.s.Rewind = d.refuseOperation(daemonapi.OperationRewind, r.ID, refusal.Reason, refusal.Message)
+	case accepted != nil && r.Children == v1alpha1.ChildrenRewind && len(d.yetToFollow()) > 0:
+		d.reportPending(r, time.Second, v1alpha1.ReasonChildrenFollow, fmt.Sprintf(
+			"the rewind starts when these children have seen the last one, %s, which takes them along: %s", d.s.SetRewind.ID, namesOf(d.yetToFollow(), maxChildrenNamed)))
 	case accepted != nil:
 		d.markHandled(daemonapi.OperationRewind, r.ID)
 		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
@@ -111,6 +114,9 @@ func (d *decision) resolveRewind(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus,
 		return nil, b
 	}
 	if r.To.UndoOf != "" {
+		if _, b := d.setUndo(r); b != nil {
+			return nil, b
+		}
 		return d.toBefore(r)
 	}
 	if b := cmp.Or(filesBlocker(r), branchBlocker(r)); b != nil {

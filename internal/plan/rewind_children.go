@@ -58,12 +58,32 @@ func SetChildren(set *v1alpha1.CheckpointSet) (children []v1alpha1.SetRewindChil
 
 // noteSetRewind notes, with an accepted rewind, which children follow it.
 func (d *decision) noteSetRewind(r *v1alpha1.Rewind, accepted *v1alpha1.OperationStatus) {
-	if r.Children != v1alpha1.ChildrenRewind || d.o.RewindTarget == nil {
-		return
+	var led *v1alpha1.SetRewind
+	switch {
+	case r.To.UndoOf != "":
+		led, _ = d.setUndo(r)
+	case d.o.RewindTarget != nil:
+		led, _ = d.setRewind(r, d.o.RewindTarget)
 	}
-	if s, _ := d.setRewind(r, d.o.RewindTarget); s != nil {
-		d.s.SetRewind, accepted.Set = s, s.Set
+	if led != nil {
+		d.s.SetRewind, accepted.Set = led, led.Set
 	}
+}
+
+// yetToFollow returns the names of the children that have yet to see the last rewind that takes them along.
+// Another one waits for them: once it is accepted, they see that one alone.
+func (d *decision) yetToFollow() (names []string) {
+	led := d.s.SetRewind
+	if led == nil || led.State != v1alpha1.OperationCompleted {
+		return nil
+	}
+	for _, t := range byAge(d.o.Children) {
+		member := slices.ContainsFunc(led.Children, func(c v1alpha1.SetRewindChild) bool { return isTask(t, c.UID) })
+		if parent := t.Status.Parent; member && t.DeletionTimestamp == nil && parent != nil && parent.FollowedRewind != led.ID {
+			names = append(names, t.Name)
+		}
+	}
+	return names
 }
 
 // maxChildrenNamed is how many children an entry of a rewind names.
@@ -75,18 +95,26 @@ func (d *decision) leadChildren(op *v1alpha1.OperationStatus) string {
 	if d.s.SetRewind == nil || op.Set == "" || d.s.SetRewind.ID != op.ID {
 		return ""
 	}
-	led := LedBy(d.s.SetRewind.Children, d.o.Children)
+	led, followed, there := LedBy(d.s.SetRewind.Children, d.o.Children), "; of its children follow, to the set "+d.s.SetRewind.Set+": %s", "; are there already, since they have been at rest since: %s"
+	if undone := d.s.SetRewind.UndoOf; undone != "" {
+		led, followed, there = LedBackBy(undone, d.s.SetRewind.Children, d.o.Children), "; of its children follow, back from the set "+d.s.SetRewind.Set+": %s", "; stay as they are, since they had not been rewound: %s"
+	}
 	var follow []string
 	for _, c := range led.Follow {
-		follow = append(follow, fmt.Sprintf("%s to checkpoint %d", c.Child.Name, c.Child.Checkpoint))
+		name := c.Child.Name
+		if c.Child.Checkpoint != 0 {
+			name = fmt.Sprintf("%s to checkpoint %d", name, c.Child.Checkpoint)
+		}
+		follow = append(follow, name)
 	}
 	text := ""
 	for _, part := range []struct {
 		names  []string
 		format string
 	}{
-		{follow, "; of its children follow, to the set " + d.s.SetRewind.Set + ": %s"},
-		{led.There, "; are there already, since they have been at rest since: %s"},
+		{follow, followed},
+		{led.There, there},
+		{led.MovedOn, "; stay as they are, since they were rewound or resumed by another request since: %s"},
 		{led.Gone, "; these members are gone: %s"},
 		{led.Stay, "; stay as they are, since they are not in the set: %s"},
 	} {
@@ -101,15 +129,19 @@ func (d *decision) leadChildren(op *v1alpha1.OperationStatus) string {
 type LedChildren struct {
 	// Follow are those that are rewound as well.
 	Follow []LedChild
-	// There are the names of those that are where the set has them, and Stay of those that are not in it.
+	// There are the names of those that are where the rewind would take them, and Stay of those that are not
+	// in the set.
 	There, Stay []string
+	// MovedOn are the names of those that an undo leaves, since another request has rewound or resumed them.
+	MovedOn []string
 	// Gone are the names of the members that do not exist any more.
 	Gone []string
 }
 
 // LedChild is a child that follows a rewind of its parent.
 type LedChild struct {
-	// Child is where the set has it.
+	// Child is where the rewind takes it. Its checkpoint is 0 in an undo while it is still on its way to the
+	// set.
 	Child v1alpha1.SetRewindChild
 	// Task is the task; it may be one that continues that of the set.
 	Task *v1alpha1.Task
@@ -130,12 +162,18 @@ func LedBy(members []v1alpha1.SetRewindChild, children []v1alpha1.Task) (led Led
 			led.Follow = append(led.Follow, LedChild{c, known[i]})
 		}
 	}
-	for _, t := range known {
+	led.Stay = outside(members, known)
+	return led
+}
+
+// outside returns the names of the children that are not among the members of a set.
+func outside(members []v1alpha1.SetRewindChild, children []*v1alpha1.Task) (names []string) {
+	for _, t := range children {
 		if !slices.ContainsFunc(members, func(c v1alpha1.SetRewindChild) bool { return isTask(t, c.UID) }) {
-			led.Stay = append(led.Stay, t.Name)
+			names = append(names, t.Name)
 		}
 	}
-	return led
+	return names
 }
 
 // isThere reports whether a member that was at rest in the set has been so since: a rewind would change
@@ -152,14 +190,15 @@ func isTask(task *v1alpha1.Task, uid string) bool {
 	return string(task.UID) == uid || slices.Contains(task.Status.Adoption.FormerUIDs(), uid)
 }
 
-// followRewind requests the rewind by which a task follows one of its parent, once for each.
+// followRewind requests the rewind by which a task follows one of its parent, once for each. One that is
+// being rewound follows afterwards.
 func (d *decision) followRewind() {
 	parent := d.o.Parent.Task
 	if d.s.Parent == nil || parent == nil || string(parent.UID) != d.s.Parent.UID {
 		return
 	}
 	led := parent.Status.SetRewind
-	if led == nil || led.State != v1alpha1.OperationCompleted || led.ID == d.s.Parent.FollowedRewind {
+	if led == nil || led.State != v1alpha1.OperationCompleted || led.ID == d.s.Parent.FollowedRewind || d.rewinding() {
 		return
 	}
 	next := *d.s.Parent
@@ -169,6 +208,10 @@ func (d *decision) followRewind() {
 	if i < 0 || handled(d.s, daemonapi.OperationRewind, v1alpha1.ParentRewindID(led.ID)) {
 		return
 	}
+	if led.UndoOf != "" {
+		d.followUndo(parent, led, &next)
+		return
+	}
 	if isThere(d.s, led.Children[i]) {
 		d.addCheckpointEntry(v1alpha1.EventRewoundByParent, actorOf(led.RequestedBy), fmt.Sprintf(
 			"the parent %s was rewound to the set %s (rewind %s); the task has been at rest since, with its checkpoint %d there, and stays as it is",
@@ -176,7 +219,7 @@ func (d *decision) followRewind() {
 		return
 	}
 	next.Rewind = &v1alpha1.ParentRewind{
-		ID: v1alpha1.ParentRewindID(led.ID), Checkpoint: led.Children[i].Checkpoint,
+		ID: v1alpha1.ParentRewindID(led.ID), Checkpoint: led.Children[i].Checkpoint, Attempt: led.Children[i].Attempt,
 		Scope: led.Scope, Preserve: led.Preserve, OnDrift: led.OnDrift, RequestedBy: led.RequestedBy,
 	}
 	d.addCheckpointEntry(v1alpha1.EventRewoundByParent, actorOf(led.RequestedBy), fmt.Sprintf(

@@ -64,6 +64,31 @@ func TestWhichSetsARewindTakesChildrenTo(t *testing.T) {
 	}
 }
 
+func TestARewindToASetWaitsForChildrenToSeeTheLastOne(t *testing.T) {
+	s := rewoundToSet(t)
+	docs, since := followed("docs", ""), childIn("since", metav1.ConditionUnknown, v1alpha1.ReasonRunning)
+	s.o.Children = []v1alpha1.Task{docs, since}
+	s.toSet("again", v1alpha1.SetTogether).step()
+	s.wantOperation(s.status().Rewind, "again", v1alpha1.OperationPending, v1alpha1.ReasonChildrenFollow)
+	s.wantMessage(s.status().Rewind.Message, "the last one, back", "docs")
+	if led := s.status().SetRewind; led.ID != "back" || led.State != v1alpha1.OperationCompleted {
+		t.Fatalf("docs cannot follow any more: %+v", led)
+	}
+	s.o.Children[0] = followed("docs", "back")
+	s.after(time.Second).step()
+	s.wantOperation(s.status().Rewind, "again", v1alpha1.OperationInProgress, "")
+}
+
+func TestARewindWithoutChildrenDoesNotWaitForThem(t *testing.T) {
+	s := rewoundToSet(t)
+	s.o.Children = []v1alpha1.Task{followed("docs", "")}
+	s.rewind("alone", 2).step()
+	s.wantOperation(s.status().Rewind, "alone", v1alpha1.OperationInProgress, "")
+	if s.status().SetRewind.ID != "back" {
+		t.Errorf("docs cannot follow any more: %+v", s.status().SetRewind)
+	}
+}
+
 // parentRewinds returns a parent that was rewound to a set with the scene's task.
 func parentRewinds(id string, state v1alpha1.OperationState) *v1alpha1.Task {
 	p := leading("lead", v1alpha1.PhaseExecute)

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
@@ -62,16 +63,24 @@ func StateAfter(s *v1alpha1.TaskStatus, e v1alpha1.HistoryEntry) string {
 }
 
 // stateAfterRewind returns the state after a rewind: the agent of a task that was running
-// continues, and a task that was stopped stays suspended, or Rewound if it had ended.
+// continues, and a task that was stopped stays suspended, or Rewound if it had ended; one that was taken back
+// to where it had ended has ended again.
 func stateAfterRewind(attempts []v1alpha1.Attempt, number int64) string {
 	i := attemptNumbered(attempts, number)
-	switch {
-	case i < 0 || attempts[i].Outcome != v1alpha1.AttemptRewound:
+	if i < 0 || attempts[i].Outcome != v1alpha1.AttemptRewound {
 		return stateRunning
-	case settledBy(attempts[:i+1], 0) != nil:
-		return stateRewound
 	}
-	return stateSuspended
+	s := settledBy(attempts[:i+1], 0)
+	if s == nil {
+		return stateSuspended
+	}
+	switch statusOf(s.reason) {
+	case metav1.ConditionTrue:
+		return stateCompleted
+	case metav1.ConditionFalse:
+		return stateFailed
+	}
+	return stateRewound
 }
 
 // stateAfterDrift returns the state after drift was found: the agent is not started. A

@@ -36,7 +36,7 @@ const (
 func (d *decision) want() want {
 	limited := reachedLimit(&d.task.Spec, d.used()) != ""
 	switch {
-	case d.rewinding() && (d.suspended() || limited || d.settled() != nil || d.heldBack() != "" || d.stoppedByParent()):
+	case d.rewinding() && (d.suspended() || limited || d.settled() != nil || d.backTo() != 0 || d.heldBack() != "" || d.stoppedByParent()):
 		return wantRewindOnly
 	case d.rewinding():
 		return wantRewind
@@ -220,10 +220,14 @@ func (d *decision) start(want want) {
 		d.addRestartEntry(number, trigger, last)
 	}
 	d.s.ActiveSeconds = int64(d.used().active / time.Second)
-	d.appendAttempt(v1alpha1.Attempt{
+	attempt := v1alpha1.Attempt{
 		Number: number, PodName: resources.PodName(d.task.Name, number),
 		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)), Purpose: purposeOf(want),
-	})
+	}
+	if d.rewinding() {
+		attempt.BackTo = d.backTo()
+	}
+	d.appendAttempt(attempt)
 	if d.rewinding() {
 		d.s.Rewind.Attempt = number
 	} else if d.resuming() {

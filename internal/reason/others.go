@@ -100,6 +100,7 @@ func ofOthers() []Reason {
 		{Name: v1alpha1.ReasonTaskRefused, On: fork(), Meaning: "A policy or a quota of the namespace refuses the new Task.", Todo: "Change what the message names; the Task is tried again."},
 		{Name: v1alpha1.ReasonTaskExists, On: fork(), Meaning: "A Task with a variant's name exists, and the Fork did not create it.", Todo: "Delete it, or rename the variant."},
 		{Name: v1alpha1.ReasonCheckpointOfOther, On: slices.Concat(source(), operation(), snapshot), Meaning: "The checkpoint belongs to another task.", Todo: "Name one of this task."},
+		{Name: v1alpha1.ReasonChildrenFollow, On: operation(), Standing: Active, Meaning: "A rewind that takes children along waits until those have seen the last one that does.", Todo: "Look at the children that the message names; one that is being rewound follows afterwards."},
 		{Name: v1alpha1.ReasonCheckpointNotReady, On: slices.Concat(source(), operation(), snapshot), Standing: Active, Meaning: "The checkpoint has not been taken or sent to the gitstore yet."},
 	}
 }

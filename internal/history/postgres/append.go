@@ -242,6 +242,9 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 			continue
 		}
 		made = append(made, int64(row.Number))
+		if err := notifyTimeline(ctx, q, b.task.Key(), checkpointAdded(int64(row.Number))); err != nil {
+			return err
+		}
 		l.row.CheckpointCount++
 		l.row.LatestCheckpoint = max(l.row.LatestCheckpoint, int64(row.Number))
 	}
