@@ -21,8 +21,8 @@ import (
 // that all are taken.
 
 const (
-	// setBegins is how often a set that cannot begin is looked at.
-	setBegins = 30 * time.Second
+	// setAgain is when a set is looked at again that waits for one of which nothing may be heard.
+	setAgain = 30 * time.Second
 	// setTakes is how long the checkpoints of a set may take: long enough for a daemon that connects
 	// anew, and for a call of a tool to end.
 	setTakes = 2 * time.Minute
@@ -79,14 +79,17 @@ func DecideSet(o ObservedSet, now time.Time) SetPlan {
 			p.Ready.Reason, p.Ready.Message = other.Reason, other.Message
 			return p
 		}
-		if b != nil {
-			return SetPlan{RequeueAfter: setAgain(b), Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: b.Reason, Message: b.Message}}
+		if b != nil { // whatever ends it is an event of the supervisor, or of the object itself
+			return SetPlan{Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: b.Reason, Message: b.Message}}
 		}
 		return setPlan(&v1alpha1.CheckpointSet{State: v1alpha1.SetTaking, StartTime: ptr.To(metav1.NewTime(now)), Members: members}, now)
 	}
 	set := o.Checkpoint.Status.Set.DeepCopy()
 	age := now.Sub(ptr.Deref(set.StartTime, metav1.Time{}).Time)
 	if set.State == v1alpha1.SetTaking {
+		if o.Checkpoint.DeletionTimestamp != nil { // it may stay for as long as somebody's finalizer
+			age = max(age, setTakes)
+		}
 		for i := range set.Members {
 			takeMember(&set.Members[i], o.Members[set.Members[i].UID], age)
 		}
@@ -108,21 +111,24 @@ func DecideSet(o ObservedSet, now time.Time) SetPlan {
 	return setPlan(set, now)
 }
 
-// setAgain returns after which time a set that cannot begin is looked at again; 0 if it never can.
-func setAgain(b *Blocker) time.Duration {
-	if b.Reason == v1alpha1.ReasonNotASupervisor { // the role of a task does not change
-		return 0
-	}
-	return setBegins
+// AwaitSet returns what to do for a set while another one of the supervisor has begun that the cache does not
+// show yet.
+func AwaitSet(other string) SetPlan {
+	return SetPlan{RequeueAfter: setAgain, Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionUnknown,
+		Reason: v1alpha1.ReasonAnotherSet, Message: takesAnother(other)}}
 }
 
-// otherSet returns the set because of which no further one of the supervisor begins, and for how long it
-// may be; nil if one may begin.
+func takesAnother(name string) string {
+	return fmt.Sprintf("the set %s of the supervisor is being taken: this one begins a minute after that has ended", name)
+}
+
+// otherSet returns the set because of which no further one of the supervisor begins, and after which time one
+// may begin; 0 if that is heard of, nil if one may begin now.
 func otherSet(others []v1alpha1.Checkpoint, now time.Time) (wait time.Duration, b *Blocker) {
 	for i := range others {
 		c := &others[i]
 		if !c.Status.Set.State.Ended() {
-			return setBegins, &Blocker{v1alpha1.ReasonAnotherSet, fmt.Sprintf("the set %s of the supervisor is being taken: this one begins a minute after that has ended", c.Name)}
+			return 0, &Blocker{v1alpha1.ReasonAnotherSet, takesAnother(c.Name)}
 		}
 		ended := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady)
 		if ended == nil {

@@ -111,8 +111,11 @@ func TestOneSetOfASupervisorIsTakenAtATime(t *testing.T) {
 	other := v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "noon"}, Status: v1alpha1.CheckpointStatus{Set: &v1alpha1.CheckpointSet{State: v1alpha1.SetReleasing}}}
 	o := setOf()
 	o.Others = []v1alpha1.Checkpoint{other}
-	if p := DecideSet(o, setTime); p.Set != nil || p.Ready.Reason != v1alpha1.ReasonAnotherSet || p.RequeueAfter == 0 {
-		t.Errorf("beside one that is being taken: %+v", p)
+	if p := DecideSet(o, setTime); p.Set != nil || p.Ready.Reason != v1alpha1.ReasonAnotherSet || p.RequeueAfter != 0 {
+		t.Errorf("beside one that is being taken, whose end is heard of: %+v", p)
+	}
+	if p := AwaitSet("noon"); p.Set != nil || p.Ready.Reason != v1alpha1.ReasonAnotherSet || p.RequeueAfter == 0 {
+		t.Errorf("beside one that the cache does not show: %+v", p)
 	}
 	ended := SetReady(&v1alpha1.CheckpointSet{State: v1alpha1.SetTogether})
 	ended.LastTransitionTime = metav1.NewTime(setTime)
@@ -169,9 +172,21 @@ func TestWhatIsNoSet(t *testing.T) {
 			change(&o)
 			if p := DecideSet(o, setTime); p.Set != nil || p.Ready.Status != metav1.ConditionFalse || p.Ready.Reason != reason {
 				t.Errorf("decided %+v", p)
+			} else if p.RequeueAfter != 0 {
+				t.Errorf("it is looked at again after %s, though whatever ends it is an event", p.RequeueAfter)
 			}
 		})
 	}
+}
+
+func TestASetThatIsDeletedEndsWhoeverKeepsItsObject(t *testing.T) {
+	o := begun()
+	o.is("uid-lead", func(m *ObservedMember) { m.Taken = 2 })
+	now := metav1.NewTime(setTime)
+	o.Checkpoint.DeletionTimestamp, o.Checkpoint.Finalizers = &now, []string{"x.example/y"}
+	wantSet(t, o.decide(time.Second), v1alpha1.SetReleasing, v1alpha1.ReasonTakingTogether, "told to continue")
+	o.ends("uid-lead", 2, true, false)
+	wantSet(t, o.decide(2*time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, "none was taken of docs, tests")
 }
 
 func TestASetThatIsTakenTogether(t *testing.T) {

@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/lookup"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
@@ -37,10 +39,17 @@ func (r *Reconciler) followSet(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 		}
 	}
 	decided := plan.DecideSet(o, time.Now())
-	if decided.Set != nil && c.Status.Set == nil && !r.begun.begins(c) {
-		return time.Second, nil // another one of the supervisor, which the cache does not show yet
+	if decided.Set != nil && c.Status.Set == nil {
+		other, err := r.begin(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		if other != "" {
+			decided = plan.AwaitSet(other)
+		}
 	}
 	if decided.Set == nil {
+		r.begun.end(c) // it may have begun, and not been written
 		return decided.RequeueAfter, r.wait(ctx, c, decided.Ready.Status, decided.Ready.Reason, decided.Ready.Message)
 	}
 	if decided.Set.State.Ended() {
@@ -50,12 +59,38 @@ func (r *Reconciler) followSet(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 		}
 	}
 	if err := r.writeSet(ctx, c, decided, own); err != nil {
+		if c.Status.Set == nil && (apierrors.IsNotFound(err) || requeue.Refused(err)) {
+			r.begun.end(c) // its deletion may have been seen before it began
+		}
 		return 0, err
 	}
 	if decided.Set.State == v1alpha1.SetTaking {
 		return decided.RequeueAfter, r.makeMembers(ctx, c, decided.Set)
 	}
 	return decided.RequeueAfter, nil
+}
+
+// begin notes that a set begins, unless another one of the supervisor has begun, which the cache may not show
+// yet: it returns the name of that one then. What was noted is believed for as long as its object is there.
+func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.Checkpoint) (other string, err error) {
+	noted, ok := r.begun.begins(c)
+	if ok {
+		return "", nil
+	}
+	is := &metav1.PartialObjectMetadata{}
+	is.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Checkpoint"))
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: noted.name}, is)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read the set %s, after which the set %s begins: %w", noted.name, c.Name, err)
+	}
+	if err == nil && is.UID == noted.uid {
+		return noted.name, nil
+	}
+	r.begun.drop(supervisor(c), noted.uid)
+	if noted, ok = r.begun.begins(c); !ok {
+		return noted.name, nil
+	}
+	return "", nil
 }
 
 // writeSet writes the state of a set and, once, the contents of the supervisor's own checkpoint.
@@ -262,7 +297,7 @@ func (r *Reconciler) makeMembers(ctx context.Context, c *v1alpha1.Checkpoint, se
 		}
 		object := &v1alpha1.Checkpoint{}
 		err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: m.Checkpoint}, object)
-		if err == nil || r.begun.has(c, m.Checkpoint) {
+		if err == nil || r.begun.hasMade(c, m.Checkpoint) {
 			continue
 		}
 		if !apierrors.IsNotFound(err) {
@@ -274,7 +309,7 @@ func (r *Reconciler) makeMembers(ctx context.Context, c *v1alpha1.Checkpoint, se
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("request the checkpoint of task %s for the set %s: %w", m.Task, c.Name, err)
 		}
-		r.begun.make(c, m.Checkpoint)
+		r.begun.noteMade(c, m.Checkpoint)
 	}
 	return nil
 }
@@ -345,7 +380,7 @@ func (r *Reconciler) takeRested(ctx context.Context, c *v1alpha1.Checkpoint, tas
 }
 
 // related finds the Checkpoints that a change of one may affect: that which names its set, or those that are
-// part of the set that it names and wait.
+// part of the set that it names and wait, and once that has ended the supervisor's sets that wait for it.
 func (r *Reconciler) related(ctx context.Context, object client.Object) (requests []reconcile.Request) {
 	c, ok := object.(*v1alpha1.Checkpoint)
 	if !ok {
@@ -356,6 +391,9 @@ func (r *Reconciler) related(ctx context.Context, object client.Object) (request
 	}
 	if c.Status.Set == nil {
 		return nil
+	}
+	if c.Status.Set.State.Ended() {
+		requests = append(requests, lookup.Request(ofHistory, c.Namespace, c.Spec.TaskRef.Name))
 	}
 	for _, m := range c.Status.Set.Children() {
 		if m.Number == 0 && m.Checkpoint != "" {

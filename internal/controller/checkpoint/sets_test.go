@@ -9,11 +9,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/controller/cached"
+	"github.com/clew-dev/clew/internal/controller/lookup"
+	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
+	"github.com/clew-dev/clew/internal/testing/apiserver"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
 
@@ -39,6 +47,10 @@ type holds struct {
 }
 
 func (h holds) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	if is, ok := into.(*metav1.PartialObjectMetadata); ok {
+		h.is.ObjectMeta.DeepCopyInto(&is.ObjectMeta)
+		return nil
+	}
 	h.is.DeepCopyInto(into.(*v1alpha1.Checkpoint))
 	return nil
 }
@@ -71,6 +83,20 @@ func evening(state v1alpha1.CheckpointSetState) *v1alpha1.Checkpoint {
 	}
 }
 
+// night is another set of the same supervisor, which has yet to begin.
+func night() *v1alpha1.Checkpoint {
+	c := evening("")
+	c.Name, c.UID, c.Status = "night", "uid-night", v1alpha1.CheckpointStatus{}
+	return c
+}
+
+// noNames is a store that knows no name of a Checkpoint.
+type noNames struct{ Store }
+
+func (noNames) ClaimCheckpoint(context.Context, history.Key, string, string) (int64, error) {
+	return 0, history.ErrNotFound
+}
+
 // TestTheObjectOfAMemberIsMadeOnce: a set is looked at again with every change of each of its tasks.
 func TestTheObjectOfAMemberIsMadeOnce(t *testing.T) {
 	g := gomega.NewWithT(t)
@@ -88,13 +114,90 @@ func TestTheObjectOfAMemberIsMadeOnce(t *testing.T) {
 
 func TestOneSetOfASupervisorBeginsAtATimeWhateverTheCacheShows(t *testing.T) {
 	g := gomega.NewWithT(t)
-	r, set, other := &Reconciler{}, evening(""), evening("")
-	other.UID = "uid-night"
-	g.Expect(r.begun.begins(set)).To(gomega.BeTrue())
-	g.Expect(r.begun.begins(set)).To(gomega.BeTrue(), "after its status could not be written")
-	g.Expect(r.begun.begins(other)).To(gomega.BeFalse())
+	set, other := evening(""), night()
+	r := &Reconciler{Live: holds{is: set}}
+	begins := func(c *v1alpha1.Checkpoint) string {
+		after, err := r.begin(t.Context(), c)
+		g.Expect(err).NotTo(gomega.HaveOccurred())
+		return after
+	}
+	g.Expect(begins(set)).To(gomega.BeEmpty())
+	g.Expect(begins(set)).To(gomega.BeEmpty(), "after its status could not be written")
+	g.Expect(begins(other)).To(gomega.Equal("evening"))
 	r.begun.gone(set)
-	g.Expect(r.begun.begins(other)).To(gomega.BeTrue())
+	g.Expect(begins(other)).To(gomega.BeEmpty())
+}
+
+// TestASetWhoseDeletionWasSeenBeforeItBeganBlocksNoOther: its deletion is told once.
+func TestASetWhoseDeletionWasSeenBeforeItBeganBlocksNoOther(t *testing.T) {
+	anew := evening("")
+	anew.UID = "uid-of-another-object"
+	for name, live := range map[string]client.Reader{"no object has its name": &behind{}, "another object has its name": holds{is: anew}} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			r := &Reconciler{Live: live}
+			r.begun.gone(evening(""))
+			_, ok := r.begun.begins(evening(""))
+			g.Expect(ok).To(gomega.BeTrue())
+			g.Expect(r.begin(t.Context(), night())).To(gomega.BeEmpty())
+		})
+	}
+}
+
+// TestASetThatCannotBeginBlocksNoOther, though it was noted as begun: it could not be written at once, it is
+// being deleted, or its object is gone.
+func TestASetThatCannotBeginBlocksNoOther(t *testing.T) {
+	lead := builders.Task("lead", builders.WithUID("uid-lead"))
+	lead.Namespace, lead.Spec.Role = "team", v1alpha1.RoleSupervisor
+	lead.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "lead-1", Number: 1}
+	docs := builders.Task("docs", builders.WithUID("uid-docs"))
+	docs.Namespace, docs.Status.Parent = "team", &v1alpha1.ParentStatus{UID: "uid-lead"}
+	docs.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "docs-1", Number: 1}
+	for name, change := range map[string]func(*v1alpha1.Checkpoint){
+		"somebody has labelled it": func(c *v1alpha1.Checkpoint) {
+			c.Labels = map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}
+		},
+		"it is being deleted": func(c *v1alpha1.Checkpoint) {
+			c.Finalizers, c.DeletionTimestamp = []string{"x.example/y"}, ptr.To(metav1.Now())
+		},
+		"its object is gone": func(c *v1alpha1.Checkpoint) { c.Name = "gone" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := gomega.NewWithT(t)
+			set := evening("")
+			set.Status = v1alpha1.CheckpointStatus{}
+			change(set)
+			objects := []client.Object{lead, docs}
+			if set.Name != "gone" {
+				objects = append(objects, set)
+			}
+			c := fake.NewClientBuilder().WithScheme(apiserver.Scheme()).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Checkpoint{}).
+				WithIndex(&v1alpha1.Task{}, childrenOf, parentOf).WithIndex(&v1alpha1.Checkpoint{}, setsOf, supervisorOf).Build()
+			r := &Reconciler{Client: c, Live: c, Store: noNames{}}
+			_, ok := r.begun.begins(set)
+			g.Expect(ok).To(gomega.BeTrue())
+			if set.Name != "gone" {
+				g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(set), set)).To(gomega.Succeed())
+			}
+			_, err := r.reconcile(t.Context(), set)
+			g.Expect(client.IgnoreNotFound(err)).NotTo(gomega.HaveOccurred())
+			_, ok = r.begun.begins(night())
+			g.Expect(ok).To(gomega.BeTrue())
+		})
+	}
+}
+
+// TestSetsThatWaitAreLookedAtWhenTheOneBeforeEnds, and no sooner.
+func TestSetsThatWaitAreLookedAtWhenTheOneBeforeEnds(t *testing.T) {
+	g := gomega.NewWithT(t)
+	r, wakes := &Reconciler{}, lookup.Request(ofHistory, "team", "lead")
+	g.Expect(r.related(t.Context(), evening(v1alpha1.SetReleasing))).NotTo(gomega.ContainElement(wakes))
+	g.Expect(r.related(t.Context(), evening(v1alpha1.SetApart))).To(gomega.ContainElement(wakes))
+	g.Expect(unsettled(night())).To(gomega.ContainElement("lead"), "by which they are found")
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	r.deleted(t.Context(), event.DeleteEvent{Object: evening(v1alpha1.SetTaking)}, queue)
+	g.Expect(queue.Len()).To(gomega.Equal(2), "its name, and the sets that wait")
 }
 
 // TestOfAMemberThatIsReadLittleIsKept: a set has up to 65, and any of them may be large.
