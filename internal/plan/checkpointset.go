@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -48,12 +49,12 @@ type ObservedSet struct {
 
 // ObservedMember is what is known of a member of a set.
 type ObservedMember struct {
-	// Task is the member; nil if it is gone. When the set is being released, it is read from the API
-	// server, and not from a cache.
+	// Task is the member; nil if it is gone. It is needed of one that is pending, and, read from the API
+	// server and not from a cache, of one at rest in a set that is being released.
 	Task *v1alpha1.Task
 	// Taken is the number of the checkpoint that was taken for the set; 0 while none was.
 	Taken int64
-	// Holds are how holds of the task's agent ended.
+	// Holds are how holds of the task's agent ended; they are needed when the set is being released.
 	Holds []history.HoldEnd
 	// Begun is the newest attempt that the history knows of. A pod may run before the Task lists it, but
 	// not before it has told the history.
@@ -141,9 +142,20 @@ func otherSet(others []v1alpha1.Checkpoint, now time.Time) (wait time.Duration, 
 	return wait, b
 }
 
-// SetOverdue reports whether a set ends whatever is known of its members.
-func SetOverdue(set *v1alpha1.CheckpointSet, now time.Time) bool {
-	return set.State == v1alpha1.SetReleasing && now.Sub(ptr.Deref(set.StartTime, metav1.Time{}).Time) >= setEnds
+// maxRefusal bounds why a member's checkpoint could not be requested, in bytes, without the mark of what is cut.
+const maxRefusal = 500
+
+// RefusedSet returns what to do for a set once checkpoints of members could not be requested: no agent waits
+// for them. refused says why, by the UID of the task.
+func RefusedSet(set *v1alpha1.CheckpointSet, refused map[string]string, now time.Time) SetPlan {
+	set = set.DeepCopy()
+	for i := range set.Members {
+		if m := &set.Members[i]; refused[m.UID] != "" {
+			m.State, m.Message = v1alpha1.MemberFailed, clip.Marked(refused[m.UID], maxRefusal)
+		}
+	}
+	set.State = v1alpha1.SetReleasing
+	return setPlan(set, now)
 }
 
 // RecalledSet returns the set of a Checkpoint that is applied again to a task that continues the history of
@@ -319,8 +331,12 @@ func SetReady(set *v1alpha1.CheckpointSet) metav1.Condition {
 		}
 	default:
 		var why []string
+		refused := func(m v1alpha1.CheckpointSetMember) bool { return m.Message != "" }
+		if i := slices.IndexFunc(set.Members, refused); i >= 0 {
+			why = append(why, fmt.Sprintf("none could be requested of %s (%s)", named(refused), set.Members[i].Message))
+		}
 		if failed := named(func(m v1alpha1.CheckpointSetMember) bool {
-			return m.State == v1alpha1.MemberFailed || m.State == v1alpha1.MemberPending
+			return (m.State == v1alpha1.MemberFailed || m.State == v1alpha1.MemberPending) && !refused(m)
 		}); failed != "" {
 			why = append(why, "none was taken of "+failed+" in time")
 		}

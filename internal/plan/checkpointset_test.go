@@ -129,13 +129,23 @@ func TestOneSetOfASupervisorIsTakenAtATime(t *testing.T) {
 	}
 }
 
-func TestASetThatIsOverdueNeedsNothingToEnd(t *testing.T) {
+func TestASetThatNobodyHasLookedAtEndsByWhatWasRecorded(t *testing.T) {
 	o := allTaken()
-	if set := o.Checkpoint.Status.Set; SetOverdue(set, setTime.Add(169*time.Second)) || !SetOverdue(set, setTime.Add(170*time.Second)) {
-		t.Errorf("it is due at another time: %+v", set)
+	o.ends("uid-lead", 2, true, false).ends("uid-docs", 1, true, false).ends("uid-tests", 7, true, false)
+	wantSet(t, o.decide(200*time.Second), v1alpha1.SetTogether, v1alpha1.ReasonTakenTogether)
+	o = allTaken()
+	o.ends("uid-lead", 2, true, false)
+	wantSet(t, o.decide(170*time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, ": docs, tests did not stand still")
+}
+
+func TestASetOfWhichACheckpointCannotBeRequestedFailsAtOnce(t *testing.T) {
+	o := begun()
+	o.Checkpoint.Status.Set = RefusedSet(o.Checkpoint.Status.Set, map[string]string{"uid-docs": "exceeded quota: clew" + strings.Repeat("x", 600)}, setTime).Set
+	wantSet(t, o.decide(time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether,
+		"none could be requested of docs (exceeded quota: clew", "none was taken of lead, tests in time")
+	if m := o.Checkpoint.Status.Set.Members[1]; m.State != v1alpha1.MemberFailed || len(m.Message) > 512 {
+		t.Errorf("the member is %+v", m)
 	}
-	o.Members = nil
-	wantSet(t, o.decide(170*time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, "did not stand still")
 }
 
 func TestASetThatIsAppliedAgainStandsForTheSupervisorsCheckpoint(t *testing.T) {

@@ -3,12 +3,14 @@ package checkpoint
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,6 +31,8 @@ import (
 type behind struct {
 	client.Client
 	created []string
+	// refused is the name of an object that it may not create.
+	refused string
 }
 
 func (b *behind) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
@@ -36,6 +40,9 @@ func (b *behind) Get(_ context.Context, key client.ObjectKey, _ client.Object, _
 }
 
 func (b *behind) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+	if object.GetName() == b.refused {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "checkpoints"}, b.refused, errors.New("exceeded quota: clew"))
+	}
 	b.created = append(b.created, object.GetName())
 	return nil
 }
@@ -90,12 +97,18 @@ func night() *v1alpha1.Checkpoint {
 	return c
 }
 
-// noNames is a store that knows no name of a Checkpoint.
-type noNames struct{ Store }
+// nothing is a store that knows of no checkpoint.
+type nothing struct{ Store }
 
-func (noNames) ClaimCheckpoint(context.Context, history.Key, string, string) (int64, error) {
-	return 0, history.ErrNotFound
+func (nothing) CheckpointsAfter(context.Context, string, int64, int) ([]history.Checkpoint, error) {
+	return nil, nil
 }
+
+func (nothing) TaskState(context.Context, string) (history.TaskState, error) {
+	return history.TaskState{}, history.ErrNotFound
+}
+
+func (nothing) RecordEvents(context.Context, []history.Event) error { return nil }
 
 // TestTheObjectOfAMemberIsMadeOnce: a set is looked at again with every change of each of its tasks.
 func TestTheObjectOfAMemberIsMadeOnce(t *testing.T) {
@@ -103,13 +116,70 @@ func TestTheObjectOfAMemberIsMadeOnce(t *testing.T) {
 	b := &behind{}
 	r, set := &Reconciler{Client: b}, evening(v1alpha1.SetTaking)
 	for range 100 {
-		g.Expect(r.makeMembers(t.Context(), set, set.Status.Set)).To(gomega.Succeed())
+		g.Expect(r.makeMembers(t.Context(), set, set.Status.Set)).To(gomega.BeEmpty())
 	}
 	g.Expect(b.created).To(gomega.Equal([]string{"docs-set-1"}))
 	r.begun.gone(&v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "docs-set-1"},
 		Spec: v1alpha1.CheckpointSpec{PartOf: &v1alpha1.CheckpointSetRef{Name: "evening", UID: "uid-evening"}}})
-	g.Expect(r.makeMembers(t.Context(), set, set.Status.Set)).To(gomega.Succeed())
+	g.Expect(r.makeMembers(t.Context(), set, set.Status.Set)).To(gomega.BeEmpty())
 	g.Expect(b.created).To(gomega.HaveLen(2), "it is made again once it was deleted")
+}
+
+// TestAMemberWhoseObjectIsRefusedHidesNoOther: the others are requested, and it is told who was not, and why.
+func TestAMemberWhoseObjectIsRefusedHidesNoOther(t *testing.T) {
+	g := gomega.NewWithT(t)
+	b := &behind{refused: "docs-set-1"}
+	set := evening(v1alpha1.SetTaking)
+	set.Status.Set.Members = append(set.Status.Set.Members,
+		v1alpha1.CheckpointSetMember{Task: "tests", UID: "uid-tests", Checkpoint: "tests-set-1", State: v1alpha1.MemberPending})
+	refused, err := (&Reconciler{Client: b}).makeMembers(t.Context(), set, set.Status.Set)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(b.created).To(gomega.Equal([]string{"tests-set-1"}))
+	g.Expect(refused).To(gomega.HaveKeyWithValue("uid-docs", gomega.ContainSubstring("exceeded quota: clew")))
+}
+
+// TestASetOfWhichAMemberIsRefusedFailsInTheSameStep: no agent is kept waiting for it, and the object says why.
+func TestASetOfWhichAMemberIsRefusedFailsInTheSameStep(t *testing.T) {
+	g := gomega.NewWithT(t)
+	set := evening(v1alpha1.SetTaking)
+	set.Status.Set.StartTime = ptr.To(metav1.Now())
+	docs := inTeam("docs")
+	docs.Status.Attempts = []v1alpha1.Attempt{{Number: 1}}
+	c := sets(t, set, inTeam("lead"), docs)
+	r := &Reconciler{Client: refuses{c}, Live: c, Store: nothing{}, Events: events.NewFakeRecorder(1)}
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(set), set)).To(gomega.Succeed())
+	_, err := r.reconcile(t.Context(), set)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(set), set)).To(gomega.Succeed())
+	g.Expect(set.Status.Set.State).To(gomega.Equal(v1alpha1.SetReleasing))
+	g.Expect(set.Status.Set.Members[1]).To(gomega.And(gomega.HaveField("State", v1alpha1.MemberFailed),
+		gomega.HaveField("Message", gomega.ContainSubstring("exceeded quota: clew"))))
+	_, err = r.reconcile(t.Context(), set)
+	g.Expect(err).NotTo(gomega.HaveOccurred())
+	g.Expect(c.Get(t.Context(), client.ObjectKeyFromObject(set), set)).To(gomega.Succeed())
+	g.Expect(set.Status.Conditions).To(gomega.ContainElement(gomega.And(gomega.HaveField("Reason", v1alpha1.ReasonNotTakenTogether),
+		gomega.HaveField("Message", gomega.ContainSubstring("none could be requested of docs (checkpoints")))))
+}
+
+// refuses is a client that may create nothing.
+type refuses struct{ client.Client }
+
+func (refuses) Create(_ context.Context, object client.Object, _ ...client.CreateOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "checkpoints"}, object.GetName(), errors.New("exceeded quota: clew"))
+}
+
+// inTeam is a Task in the namespace of the sets.
+func inTeam(name string) *v1alpha1.Task {
+	task := builders.Task(name, builders.WithUID("uid-"+name))
+	task.Namespace = "team"
+	return task
+}
+
+// sets is a client of an API server with these objects.
+func sets(t *testing.T, objects ...client.Object) client.Client {
+	t.Helper()
+	return fake.NewClientBuilder().WithScheme(apiserver.Scheme()).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Checkpoint{}).
+		WithIndex(&v1alpha1.Task{}, childrenOf, parentOf).WithIndex(&v1alpha1.Checkpoint{}, setsOf, supervisorOf).Build()
 }
 
 func TestOneSetOfASupervisorBeginsAtATimeWhateverTheCacheShows(t *testing.T) {
@@ -147,11 +217,11 @@ func TestASetWhoseDeletionWasSeenBeforeItBeganBlocksNoOther(t *testing.T) {
 // TestASetThatCannotBeginBlocksNoOther, though it was noted as begun: it could not be written at once, it is
 // being deleted, or its object is gone.
 func TestASetThatCannotBeginBlocksNoOther(t *testing.T) {
-	lead := builders.Task("lead", builders.WithUID("uid-lead"))
-	lead.Namespace, lead.Spec.Role = "team", v1alpha1.RoleSupervisor
+	lead := inTeam("lead")
+	lead.Spec.Role = v1alpha1.RoleSupervisor
 	lead.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "lead-1", Number: 1}
-	docs := builders.Task("docs", builders.WithUID("uid-docs"))
-	docs.Namespace, docs.Status.Parent = "team", &v1alpha1.ParentStatus{UID: "uid-lead"}
+	docs := inTeam("docs")
+	docs.Status.Parent = &v1alpha1.ParentStatus{UID: "uid-lead"}
 	docs.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "docs-1", Number: 1}
 	for name, change := range map[string]func(*v1alpha1.Checkpoint){
 		"somebody has labelled it": func(c *v1alpha1.Checkpoint) {
@@ -171,9 +241,8 @@ func TestASetThatCannotBeginBlocksNoOther(t *testing.T) {
 			if set.Name != "gone" {
 				objects = append(objects, set)
 			}
-			c := fake.NewClientBuilder().WithScheme(apiserver.Scheme()).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Checkpoint{}).
-				WithIndex(&v1alpha1.Task{}, childrenOf, parentOf).WithIndex(&v1alpha1.Checkpoint{}, setsOf, supervisorOf).Build()
-			r := &Reconciler{Client: c, Live: c, Store: noNames{}}
+			c := sets(t, objects...)
+			r := &Reconciler{Client: c, Live: c}
 			_, ok := r.begun.begins(set)
 			g.Expect(ok).To(gomega.BeTrue())
 			if set.Name != "gone" {
