@@ -114,9 +114,9 @@ bench: prerequisites cluster envtest-assets deploy demo-image ## Checkpoint, rew
 	  $(GO) tool ginkgo --tags e2e --focus 'the API writes of a task' -v --silence-skips --no-color ./internal/e2e
 
 .PHONY: bench-e2e
-bench-e2e: cluster deploy demo-image ## Seconds from a request to the agent's first line on the node, in parts: create, rewind, resume, fork, kill, suspend
+bench-e2e: cluster deploy demo-image ## Seconds from a request to the agent's first line on the node, in parts: create, rewind, resume, fork, kill, suspend; what 1,000 waiting tasks cost
 	@export KUBECONFIG="$$($(DEVCLUSTER) kubeconfig)" PATH="$(BIN):$$PATH"; \
-	  $(GO) tool ginkgo --tags e2e,bench --timeout 60m --focus 'the speed of operations' -v --silence-skips --no-color ./internal/e2e
+	  $(GO) tool ginkgo --tags e2e,bench --timeout 90m --focus 'the speed of operations|a contract of 1,000 tasks' -v --silence-skips --no-color ./internal/e2e
 
 BENCHMARKS = $(GO) test -count=$(or $(COUNT),1) -run '^$$' -timeout 30m
 TABLES = $(GO) run -C hack/bench .

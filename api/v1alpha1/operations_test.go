@@ -87,6 +87,11 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 		builders.Running(t)
 		t.Spec.Resume.Mode, t.Spec.Resume.CheckpointNumber = v1alpha1.ResumeFromCheckpoint, ptr.To[int64](1)
 	}
+	again := func(t *v1alpha1.Task) { builders.Running(t); t.Spec.Resume.Mode = v1alpha1.ResumeRestartPhase }
+	leads := func(t *v1alpha1.Task) {
+		t.Spec.Role, t.Spec.Contract = v1alpha1.RoleSupervisor, &v1alpha1.Contract{Name: "port"}
+	}
+	paused := func(t *v1alpha1.Task) { again(t); builders.Suspended(t) }
 	cases := map[string]struct {
 		status   metav1.ConditionStatus
 		reason   string
@@ -115,11 +120,14 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 		"suspended, woken":   {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.Running, ""},
 		"failed":             {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, builders.Running, ""},
 		"rewound":            {metav1.ConditionUnknown, v1alpha1.ReasonRewound, builders.Running, ""},
+		"Running, a phase":   {metav1.ConditionUnknown, v1alpha1.ReasonRunning, again, ""},
+		"Retrying, a phase":  {metav1.ConditionUnknown, v1alpha1.ReasonRetrying, again, ""},
+		"kept so, a phase":   {metav1.ConditionUnknown, v1alpha1.ReasonRunning, paused, "operatingMode is Suspended: set it to Running"},
 		"stopped for drift":  {metav1.ConditionUnknown, v1alpha1.ReasonDriftDetected, builders.Running, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			task := created(t, builders.Task("resume-"+slug(name), builders.Suspended))
+			task := created(t, builders.Task("resume-"+slug(name), builders.Suspended, leads))
 			if c.reason != "" {
 				setSucceeded(t, task, c.status, c.reason)
 			}
@@ -137,6 +145,28 @@ func TestAResumeIsRefusedUnlessTheTaskHasStopped(t *testing.T) {
 				t.Errorf("%q does not name the field", err)
 			}
 		})
+	}
+}
+
+func TestAPhaseDoesNotBeginAgainWhileAnotherResumeIsInProgress(t *testing.T) {
+	task := created(t, builders.Task("resumes-twice", func(t *v1alpha1.Task) {
+		t.Spec.Role, t.Spec.Contract = v1alpha1.RoleSupervisor, &v1alpha1.Contract{Name: "port"}
+	}))
+	setSucceeded(t, task, metav1.ConditionUnknown, v1alpha1.ReasonPreparing)
+	for state, sentence := range map[v1alpha1.OperationState]string{
+		v1alpha1.OperationInProgress: "unless a phase begins again and no other resume is in progress",
+		v1alpha1.OperationCompleted:  "",
+	} {
+		task.Status.Resume = &v1alpha1.OperationStatus{ID: "first", State: state}
+		must(t, server.Client.Status().Update(t.Context(), task))
+		asked := task.DeepCopy()
+		asked.Spec.Resume = &v1alpha1.Resume{ID: "again", Mode: v1alpha1.ResumeRestartPhase}
+		err := server.Client.Update(t.Context(), asked, client.DryRunAll)
+		if sentence == "" {
+			must(t, err)
+			continue
+		}
+		expectRefused(t, err, sentence)
 	}
 }
 

@@ -50,7 +50,8 @@ type Resume struct {
 	// first, with the current state kept as branch clew/before/resume-ID. RestartPhase, for
 	// supervisors: they are rewound to the checkpoint with which a phase began, in the same way; the
 	// agent is told, below the prompt, what its finished children have come to, and the children that
-	// have not finished are stopped and kept, until each is resumed.
+	// have not finished are stopped and kept, until each is resumed. A supervisor that runs is stopped for
+	// it, as it is for a rewind; its children go on until then.
 	// +optional
 	// +kubebuilder:default=Continue
 	Mode ResumeMode `json:"mode,omitempty"`

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -78,6 +81,71 @@ func (b *bench) clew(answer string, args ...string) (stdout, stderr string, err 
 	cmd.SetArgs(append([]string{"--kubeconfig", b.kubeconfig}, args...))
 	err = cmd.ExecuteContext(b.ctx)
 	return out.String(), errOut.String(), err
+}
+
+// running is a command of the plugin that runs until it ends or is interrupted.
+type running struct {
+	b         *bench
+	interrupt context.CancelFunc
+	out       output
+	ended     chan error
+}
+
+// output is what a command has printed, and may be read meanwhile.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// start runs the plugin in the background.
+func (b *bench) start(args ...string) *running {
+	b.Helper()
+	ctx, cancel := context.WithCancel(b.ctx)
+	r := &running{b: b, interrupt: cancel, ended: make(chan error, 1)}
+	cmd := New(genericiooptions.IOStreams{In: strings.NewReader(""), Out: &r.out, ErrOut: &r.out}, Options{
+		Clock: func() time.Time { return noon }, Location: time.UTC,
+	})
+	cmd.SetArgs(append([]string{"--kubeconfig", b.kubeconfig}, args...))
+	go func() { r.ended <- cmd.ExecuteContext(ctx) }()
+	b.Cleanup(cancel)
+	return r
+}
+
+// waitFor waits until the command has printed every part.
+func (r *running) waitFor(parts ...string) {
+	r.b.Helper()
+	printed := func(context.Context) (bool, error) {
+		text := r.out.String()
+		return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(text, part) }), nil
+	}
+	if err := wait.PollUntilContextTimeout(r.b.ctx, 20*time.Millisecond, 30*time.Second, true, printed); err != nil {
+		r.b.Fatalf("the command has not printed %q:\n%s", parts, r.out.String())
+	}
+}
+
+// end waits until the command ends without an error, and returns all that it has printed.
+func (r *running) end() string {
+	r.b.Helper()
+	select {
+	case err := <-r.ended:
+		r.b.try(err)
+	case <-r.b.ctx.Done():
+		r.b.Fatalf("the command does not end:\n%s", r.out.String())
+	}
+	return r.out.String()
 }
 
 // must runs the plugin and fails the test if the plugin fails.

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -128,7 +129,7 @@ func waitOf(t *v1alpha1.Task) (string, *waitingTask) {
 }
 
 // head prints the contract above its tasks.
-func (v *contractView) head(o *tree) {
+func (v *contractView) head(o *tree, w io.Writer) {
 	line := "contract " + oneLine(v.Name)
 	if v.Phase != "" {
 		line += " is in phase " + oneLine(v.Phase)
@@ -137,26 +138,26 @@ func (v *contractView) head(o *tree) {
 		}
 		line += " (" + oneLine(strings.Join(v.Phases, ", ")) + ")"
 	}
-	fmt.Fprintln(o.Out, line)
+	fmt.Fprintln(w, line)
 	switch {
 	case v.Supervisor == "":
-		fmt.Fprintln(o.Out, "no supervisor leads it")
+		fmt.Fprintln(w, "no supervisor leads it")
 	default:
-		fmt.Fprintln(o.Out, "led by "+oneLine(v.Supervisor))
+		fmt.Fprintln(w, "led by "+oneLine(v.Supervisor))
 	}
 	var states []string
 	for _, state := range slices.Sorted(maps.Keys(v.States)) {
 		states = append(states, fmt.Sprintf("%d %s", v.States[state], oneLine(state)))
 	}
-	fmt.Fprintf(o.Out, "%s: %s\n", plural(int64(v.Tasks), "task"), strings.Join(states, ", "))
+	fmt.Fprintf(w, "%s: %s\n", plural(int64(v.Tasks), "task"), strings.Join(states, ", "))
 	if len(v.Budget) > 0 {
-		fmt.Fprintf(o.Out, "budget: %s\n", budgetCell(v.Budget, true))
+		fmt.Fprintf(w, "budget: %s\n", budgetCell(v.Budget, true))
 	}
-	fmt.Fprintln(o.Out)
+	fmt.Fprintln(w)
 }
 
 // foot prints, below the tasks of a contract, which of them wait and why.
-func (v *contractView) foot(o *tree) error {
+func (v *contractView) foot(o *tree, w io.Writer) error {
 	if len(v.Waiting) == 0 {
 		return nil
 	}
@@ -164,6 +165,6 @@ func (v *contractView) foot(o *tree) error {
 	for _, t := range v.Waiting {
 		rows = append(rows, []string{oneLine(t.Name), oneLine(t.State), o.age(t.Since), cmp.Or(clip.Runes(oneLine(t.Message), 160), "-")})
 	}
-	fmt.Fprintln(o.Out)
-	return table(o.Out, []string{"WAITING", "STATE", "FOR", "WHY"}, rows)
+	fmt.Fprintln(w)
+	return table(w, []string{"WAITING", "STATE", "FOR", "WHY"}, rows)
 }

@@ -12,12 +12,15 @@ import (
 	"github.com/clew-dev/clew/api/v1alpha1"
 )
 
-// deletion is what goes with a Task and what stays. It is what `delete` prints as JSON.
+// deletion is what goes with a Task, or with the tasks of a contract, and what stays. It is what `delete`
+// prints as JSON.
 type deletion struct {
-	Task      string `json:"task"`
-	UID       string `json:"uid"`
+	// Task is empty if all tasks of a contract are deleted.
+	Task      string `json:"task,omitempty"`
+	UID       string `json:"uid,omitempty"`
+	Contract  string `json:"contract,omitempty"`
 	Namespace string `json:"namespace"`
-	// Tasks are those that are deleted: the task, its children, and theirs.
+	// Tasks are those that are deleted: the task, its children, and theirs; or those of the contract.
 	Tasks []string `json:"tasks"`
 	// Running are those of them whose agents are stopped.
 	Running []string `json:"running,omitempty"`
@@ -29,6 +32,8 @@ type deletion struct {
 	Snapshots   int `json:"snapshots"`
 	// Orphans are the children that stay, without a parent.
 	Orphans []string `json:"orphans,omitempty"`
+	// Others are the tasks of the contract that a supervisor leads which stay, since they are no children of it.
+	Others []string `json:"others,omitempty"`
 	// Forked are the tasks that started from one that goes; they stay.
 	Forked []string `json:"forked,omitempty"`
 	// Forks are the Forks of one that goes that have yet to make their tasks.
@@ -39,6 +44,9 @@ type deletion struct {
 	Branches []string `json:"branches,omitempty"`
 	// Unsaved are the tasks whose last checkpoint only their volume may have.
 	Unsaved []string `json:"unsaved,omitempty"`
+
+	// tree has the name and the state of each task of the contract, drawn below its parent.
+	tree [][]string
 }
 
 // deletionOf returns what a deletion of a task does.
@@ -46,6 +54,19 @@ func (b belongings) deletionOf(task *v1alpha1.Task) *deletion {
 	d := &deletion{Task: task.Name, UID: string(task.UID), Namespace: task.Namespace}
 	goes := map[string]bool{}
 	b.add(d, task, goes)
+	if contract := task.Spec.Contract; contract != nil && task.Spec.Role == v1alpha1.RoleSupervisor {
+		d.Contract = contract.Name
+		for _, t := range membersOf(b.tasks, contract.Name) {
+			if !goes[string(t.UID)] && !slices.Contains(d.Orphans, t.Name) {
+				d.Others = append(d.Others, t.Name)
+			}
+		}
+	}
+	return b.complete(d, goes)
+}
+
+// complete adds what stays of a deletion.
+func (b belongings) complete(d *deletion, goes map[string]bool) *deletion {
 	for i := range b.tasks {
 		b.addOther(d, &b.tasks[i], goes)
 	}
@@ -56,7 +77,7 @@ func (b belongings) deletionOf(task *v1alpha1.Task) *deletion {
 			d.Forks = append(d.Forks, f.Name)
 		}
 	}
-	for _, names := range []*[]string{&d.Orphans, &d.Forked, &d.Forks, &d.Waiting, &d.Branches} {
+	for _, names := range []*[]string{&d.Orphans, &d.Others, &d.Forked, &d.Forks, &d.Waiting, &d.Branches} {
 		slices.Sort(*names)
 		*names = slices.Compact(*names)
 	}
@@ -129,14 +150,23 @@ func (b belongings) addOther(d *deletion, t *v1alpha1.Task, goes map[string]bool
 // print prints the deletion for people.
 func (d *deletion) print(w io.Writer) error {
 	style := styleFor(w)
-	fmt.Fprintln(w, style.red("Deletion")+style.bold(" of task "+d.Task))
+	subject := " of task " + d.Task
+	if d.Task == "" {
+		subject = fmt.Sprintf(" of the contract %s, with %s", oneLine(d.Contract), plural(int64(len(d.Tasks)), "task"))
+	}
+	fmt.Fprintln(w, style.red("Deletion")+style.bold(subject))
+	if err := table(w, nil, d.tree); err != nil {
+		return err
+	}
 	var rows [][]string
 	add := func(what string, names []string, format string) {
 		if len(names) > 0 {
 			rows = append(rows, []string{"  " + what, fmt.Sprintf(format, listed(names))})
 		}
 	}
-	add("deletes", d.Tasks[1:], "its children %s, and theirs, as children.onDelete says")
+	if d.Task != "" {
+		add("deletes", d.Tasks[1:], "its children %s, and theirs, as children.onDelete says")
+	}
 	add("stops", d.Running, "the agents of %s, each with a last checkpoint")
 	add("deletes", d.Volumes, "the volumes of %s")
 	add("keeps", d.KeptVolumes, "the volumes of %s, as workspace.retention says")
@@ -146,14 +176,35 @@ func (d *deletion) print(w io.Writer) error {
 	}
 	add(style.red("loses"), d.Unsaved, "what only the volumes of %s may have: their last checkpoint is not in the gitstore yet")
 	add("orphans", d.Orphans, "%s, which go on without a parent")
+	add("leaves", d.Others, "%s of the contract "+d.Contract+", which are no children of it: `kubectl clew delete --contract "+d.Contract+"` deletes all")
 	add("keeps", d.Forked, "%s, which started from here, with all that they need")
 	add("leaves", d.Forks, "the Forks %s without a Task to start from: they go on from its history")
 	add("leaves", d.Waiting, "%s waiting, unless the history says that what they wait for had completed or, where that is enough, failed")
 	add("keeps", d.Branches, "the published branches %s at their repository")
+	until := "`kubectl clew task delete-history`"
+	if d.Task == "" {
+		until = "`kubectl clew task delete-history --contract " + d.Contract + "`; a new contract of this name counts on until then from what this one has spent"
+	}
 	rows = append(rows,
-		[]string{"  keeps", "the history, with code, conversation and branches in the gitstore, until `kubectl clew task delete-history`"},
+		[]string{"  keeps", "the history, with code, conversation and branches in the gitstore, until " + until},
 		[]string{"  keeps", "the Secrets and ConfigMaps that the spec names; Clew has made none"})
 	return table(w, nil, rows)
+}
+
+// question asks whether to go on.
+func (d *deletion) question() string {
+	if d.Task == "" && len(d.Tasks) > 1 {
+		return fmt.Sprintf("Delete all %d tasks?", len(d.Tasks))
+	}
+	return "Delete it?"
+}
+
+// subject names what is deleted.
+func (d *deletion) subject() string {
+	if d.Task == "" {
+		return fmt.Sprintf("contract %s, with %s,", d.Contract, plural(int64(len(d.Tasks)), "task"))
+	}
+	return "task.clew.dev/" + d.Task
 }
 
 // maxListed is how many names are listed.

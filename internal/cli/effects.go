@@ -22,6 +22,8 @@ func effectText(e historyv1.Effect) string {
 		text = "made task " + name + phase + outcome
 	case historyv1.EffectForked:
 		text = fmt.Sprintf("made task %s by a fork from checkpoint %d%s", name, e.Checkpoint, outcome)
+	case historyv1.EffectRepeated:
+		text = "is task " + name + " already" + outcome
 	case historyv1.EffectResumed:
 		text = "resumed task " + name + outcome
 	case historyv1.EffectRewound:

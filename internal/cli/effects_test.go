@@ -34,6 +34,7 @@ func TestTheConversationSaysWhatEachCallDid(t *testing.T) {
 		"→ made task a by a fork from checkpoint 3, now Running":                  {Operation: historyv1.EffectForked, Name: "a", Checkpoint: 3, Outcome: "Running"},
 		"→ resumed task a, now Running":                                           {Operation: historyv1.EffectResumed, Name: "a", Outcome: "Running"},
 		"→ took task a back to checkpoint 2":                                      {Operation: historyv1.EffectRewound, Name: "a", Checkpoint: 2},
+		"→ is task a already, now Running":                                        {Operation: historyv1.EffectRepeated, Name: "a", Phase: "Plan", Outcome: "Running"},
 		"→ stopped task a, now Suspended":                                         {Operation: historyv1.EffectStopped, Name: "a", Outcome: "Suspended"},
 		"→ moved the contract to phase Review":                                    {Operation: historyv1.EffectPhaseSet, Phase: "Review"},
 		"→ published checkpoint 5 of task a":                                      {Operation: historyv1.EffectPublished, Name: "a", Checkpoint: 5},

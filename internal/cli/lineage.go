@@ -67,6 +67,8 @@ type taskNode struct {
 	Tasks   []*taskNode `json:"tasks,omitempty"`
 
 	above *taskNode
+	// ended is true of a task that has completed or failed, and of one that has no object any more.
+	ended bool
 }
 
 // lineage is which tasks of a namespace start from which.
@@ -129,7 +131,7 @@ func nodeOf(t *v1alpha1.Task) *taskNode {
 		OutputTokens: t.Status.OutputTokens, CostMicroUSD: t.Status.CostMicroUSD, Created: &t.CreationTimestamp, Budgets: budgetsOf(t),
 	}
 	if succeeded := apimeta.FindStatusCondition(t.Status.Conditions, v1alpha1.TaskSucceeded); succeeded != nil {
-		n.State = succeeded.Reason
+		n.State, n.ended = succeeded.Reason, succeeded.Status != metav1.ConditionUnknown
 	}
 	if parent := t.Spec.ParentRef; parent != nil {
 		n.Parent = parent.Name
@@ -169,7 +171,7 @@ func (l *lineage) source(uid, name string) *taskNode {
 	if node == nil {
 		key := cmp.Or(uid, "name "+name)
 		if node = l.byUID[key]; node == nil {
-			node = &taskNode{Name: name, UID: uid, State: state}
+			node = &taskNode{Name: name, UID: uid, State: state, ended: true}
 			l.nodes, l.byUID[key] = append(l.nodes, node), node
 		}
 	}
@@ -247,10 +249,15 @@ func (l *lineage) ofContract(namespace, contract string) ([]*taskNode, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no task of namespace %s belongs to the contract %s; `kubectl clew tree -n %s` draws all tasks", namespace, contract, namespace)
+		return nil, noSuchContract(namespace, contract)
 	}
 	slices.SortFunc(found, func(a, b *taskNode) int { return cmp.Or(cmp.Compare(b.Role, a.Role), cmp.Compare(a.Name, b.Name)) })
 	return found, nil
+}
+
+// noSuchContract is the error for a contract without tasks.
+func noSuchContract(namespace, contract string) error {
+	return fmt.Errorf("no task of namespace %s belongs to the contract %s; `kubectl clew tree -n %s` draws all tasks", namespace, contract, namespace)
 }
 
 // selected returns the tree of one task, or of one Fork.

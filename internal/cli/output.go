@@ -195,7 +195,17 @@ func formatFlag(cmd *cobra.Command, allowed ...string) *enumFlag {
 
 // table prints rows under a header, as kubectl does.
 func table(w io.Writer, header []string, rows [][]string) error {
-	tab := printers.GetNewTabWriter(w)
+	return tableTo(printers.GetNewTabWriter(w), header, rows)
+}
+
+// tabs is a writer of kubectl's tables. What follows a Flush has columns at least as wide as those before.
+type tabs interface {
+	io.Writer
+	Flush() error
+}
+
+// tableTo prints rows to a table that may go on.
+func tableTo(tab tabs, header []string, rows [][]string) error {
 	if len(header) > 0 {
 		fmt.Fprintln(tab, strings.Join(header, "\t"))
 	}

@@ -44,8 +44,12 @@ The newest checkpoint is published once the task is completed, or as --when says
 until then, the command does not wait. A task that was rewound and waits for a resume is
 not completed: name its checkpoint with --checkpoint. The command sets spec.publish of the
 Task, of which everything stays that no flag changes. Repeat it to try again what was not
-published. If its when is Called, a supervisor's agent publishes by its tool, and nothing
-else is published: set another one with --when, or name a checkpoint with --checkpoint.
+published.
+
+With --when called, a supervisor's agent publishes by its tool, its own work or that of a
+child, and nothing is published by itself. The command then sets that and waits for
+nothing. If spec.publish.when is Called already, name a checkpoint with --checkpoint, or
+set another moment with --when: there would be nothing to wait for.
 
 With --checkpoint, that checkpoint is published at once, whatever state the task is in,
 as a branch of the Checkpoint, which --branch has to name; the Task is not changed. It
@@ -55,6 +59,12 @@ asks first if the task has published a newer checkpoint as that branch.`,
 
   # That of a suspended one, for review in Gerrit
   kubectl clew publish fix-login --branch refs/for/main --when suspended
+
+  # Have a supervisor's agent publish when it decides to
+  kubectl clew publish lead --branch clew/port-to-go --when called
+
+  # Of such a supervisor, or of one of its children: the latest checkpoint, now
+  kubectl clew publish lead --checkpoint latest --branch clew/port-to-go
 
   # The seventh checkpoint, now
   kubectl clew publish fix-login --checkpoint 7 --branch clew/before-the-refactoring
@@ -66,7 +76,7 @@ asks first if the task has published a newer checkpoint as that branch.`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
 	}
 	cmd.Flags().StringVar(&o.branch, "branch", "", "Branch of the repository. Without --checkpoint, it defaults to that of the task's spec.publish.")
-	cmd.Flags().StringVar(&o.when, "when", "", "When to publish: completed, suspended (or completed), or checkpoint (the newest, also while the agent works).")
+	cmd.Flags().StringVar(&o.when, "when", "", "When to publish: completed, suspended (or completed), checkpoint (the newest, also while the agent works), or called (by the tool of a supervisor's agent).")
 	cmd.Flags().StringVar(&o.approve, "approve", "", "Commit to publish although it changes protected files: you have reviewed them. status.publish.heldCommit says which is held.")
 	_ = cmd.RegisterFlagCompletionFunc("branch", cobra.NoFileCompletions)
 	_ = cmd.RegisterFlagCompletionFunc("when", cobra.FixedCompletions(publishMoments(), cobra.ShellCompDirectiveNoFileComp))
@@ -83,7 +93,7 @@ asks first if the task has published a newer checkpoint as that branch.`,
 }
 
 // publishMoments are the values of --when.
-func publishMoments() []string { return []string{"completed", "suspended", "checkpoint"} }
+func publishMoments() []string { return []string{"completed", "suspended", "checkpoint", "called"} }
 
 func (o *publish) run(ctx context.Context, taskName string) error {
 	s, err := o.connect()
@@ -107,7 +117,7 @@ func (o *publish) run(ctx context.Context, taskName string) error {
 	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", taskName)
 	}
-	if o.wait.wait && o.dryRun.changes() {
+	if o.wait.wait && o.dryRun.changes() && o.when != "called" {
 		if task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, o.judge); err != nil {
 			return err
 		}
@@ -133,7 +143,7 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 		return nil, fmt.Errorf("task %s has no spec.publish: name a branch of its repository with --branch", task.Name)
 	}
 	if o.when != "" {
-		moments := []v1alpha1.PublishWhen{v1alpha1.PublishCompleted, v1alpha1.PublishSuspended, v1alpha1.PublishCheckpoint}
+		moments := []v1alpha1.PublishWhen{v1alpha1.PublishCompleted, v1alpha1.PublishSuspended, v1alpha1.PublishCheckpoint, v1alpha1.PublishCalled}
 		i := slices.Index(publishMoments(), o.when)
 		if i < 0 {
 			return nil, fmt.Errorf("--when must be one of %s, not %q", strings.Join(publishMoments(), ", "), o.when)
@@ -158,7 +168,12 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 
 // everPublished fails if what the task waits for is not going to happen by itself.
 func (o *publish) everPublished(task *v1alpha1.Task) error {
-	if !o.waitsForResume(task) {
+	called := task.Spec.Publish != nil && task.Spec.Publish.When == v1alpha1.PublishCalled
+	switch {
+	case o.when == "" && called:
+		return fmt.Errorf("the agent of task %s publishes by its tool, and nothing else is published (spec.publish.when is Called), so that this would never end: publish a checkpoint with `%s`, or add --when completed, which publishes the task's own work once it has completed",
+			task.Name, o.publishNow(task))
+	case !o.waitsForResume(task):
 		return nil
 	}
 	return fmt.Errorf("%s, or add --when checkpoint, which publishes each newer checkpoint, too", o.publishAsItIs(task))
@@ -167,12 +182,18 @@ func (o *publish) everPublished(task *v1alpha1.Task) error {
 // waitsForResume reports whether the task's work is not published before somebody resumes it: a task
 // that was rewound is neither suspended nor completed, and does not continue by itself.
 func (o *publish) waitsForResume(task *v1alpha1.Task) bool {
-	always := o.when == "checkpoint" || o.when == "" && task.Spec.Publish != nil && task.Spec.Publish.When == v1alpha1.PublishCheckpoint
+	always := o.when == "called" || o.when == "checkpoint" || o.when == "" && task.Spec.Publish != nil && task.Spec.Publish.When == v1alpha1.PublishCheckpoint
 	return !always && isRewound(task)
 }
 
 // publishAsItIs says how to publish the work of a task that waits for a resume.
 func (o *publish) publishAsItIs(task *v1alpha1.Task) string {
+	return fmt.Sprintf("task %s was rewound and waits for a resume, so that its work would not be published: publish it as it is now with `%s`",
+		task.Name, o.publishNow(task))
+}
+
+// publishNow returns the command that publishes the task's newest checkpoint at once.
+func (o *publish) publishNow(task *v1alpha1.Task) string {
 	checkpoint := "NUMBER"
 	if latest := task.Status.LatestCheckpoint; latest != nil {
 		checkpoint = strconv.FormatInt(latest.Number, 10)
@@ -181,8 +202,7 @@ func (o *publish) publishAsItIs(task *v1alpha1.Task) string {
 	if branch == "" {
 		branch = task.Spec.Publish.Branch
 	}
-	return fmt.Sprintf("task %s was rewound and waits for a resume, so that its work would not be published: publish it as it is now with `kubectl clew publish %[1]s --checkpoint %s --branch %s -n %s`",
-		task.Name, checkpoint, branch, task.Namespace)
+	return fmt.Sprintf("kubectl clew publish %s --checkpoint %s --branch %s -n %s", task.Name, checkpoint, branch, task.Namespace)
 }
 
 // isRewound reports whether the task was rewound and waits for a resume.
@@ -236,6 +256,9 @@ func (o *publish) judge(task *v1alpha1.Task) verdict {
 
 // outcome says what is known of publishing.
 func (o *publish) outcome(task *v1alpha1.Task) string {
+	if o.when == "called" {
+		return "is published whenever its agent calls the tool publish"
+	}
 	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskPublished)
 	if !o.dryRun.changes() || !o.wait.wait || c == nil {
 		return "publishing requested"

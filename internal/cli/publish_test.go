@@ -34,14 +34,14 @@ func TestPublish(t *testing.T) {
 	task.Status.Publish = &v1alpha1.PublishStatus{Checkpoint: 3, HeldCommit: held}
 	b.try(server.Client.Status().Update(b.ctx, task))
 	for text, args := range map[string][]string{
-		"has no spec.publish: name a branch":                                     {"worker"},
-		"--when must be one of completed, suspended, checkpoint, not \"always\"": {"worker", "--branch", "b", "--when", "always"},
-		"branch must be a plain git branch name":                                 {"worker", "--branch", "a..b"},
-		`there is no task "nobody"`:                                              {"nobody", "--branch", "b"},
-		"waits for an approval is not abcabca but " + held:                       {"worker", "--branch", "b", "--approve", "abcabca"},
-		"is not c0ffee but " + held:                                              {"worker", "--branch", "b", "--approve", "c0ffee"},
-		"nothing waits for an approval":                                          {"other", "--branch", "b", "--approve", held},
-		"branch can only be below refs/heads/ or refs/f":                         {"worker", "--branch", "refs/tags/b"},
+		"has no spec.publish: name a branch":                                             {"worker"},
+		"--when must be one of completed, suspended, checkpoint, called, not \"always\"": {"worker", "--branch", "b", "--when", "always"},
+		"branch must be a plain git branch name":                                         {"worker", "--branch", "a..b"},
+		`there is no task "nobody"`:                                                      {"nobody", "--branch", "b"},
+		"waits for an approval is not abcabca but " + held:                               {"worker", "--branch", "b", "--approve", "abcabca"},
+		"is not c0ffee but " + held:                                                      {"worker", "--branch", "b", "--approve", "c0ffee"},
+		"nothing waits for an approval":                                                  {"other", "--branch", "b", "--approve", held},
+		"branch can only be below refs/heads/ or refs/f":                                 {"worker", "--branch", "refs/tags/b"},
 	} {
 		_, _, err := b.clew("", append([]string{"publish"}, args...)...)
 		wantError(t, err, text)
@@ -88,6 +88,33 @@ func TestPublishOfATaskThatWaitsForAResume(t *testing.T) {
 	}
 	b.must("publish", "worker", "--branch", "clew/fix", "--when", "checkpoint", "--wait=false")
 	b.must("publish", "worker", "--wait=false")
+}
+
+// A supervisor whose agent publishes by its tool publishes nothing else, so that there is nothing to wait for.
+func TestPublishOfASupervisorWhoseAgentDoes(t *testing.T) {
+	b := newBench(t)
+	lead := b.member("lead", nil, v1alpha1.ReasonRunning)
+	out, _ := b.must("publish", "lead", "--branch", "clew/port", "--when", "called")
+	wantText(t, "output", "task.clew.dev/lead is published whenever its agent calls the tool publish\n", out)
+	b.get(lead)
+	if p := lead.Spec.Publish; p == nil || p.When != v1alpha1.PublishCalled || p.Branch != "clew/port" {
+		t.Fatalf("spec.publish is %+v", p)
+	}
+	lead.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: "lead-4", Number: 4}
+	b.try(server.Client.Status().Update(b.ctx, lead))
+	for branch, args := range map[string][]string{"clew/port": nil, "clew/other": {"--branch", "clew/other"}} {
+		_, _, err := b.clew("", append([]string{"publish", "lead"}, args...)...)
+		wantError(t, err, "the agent of task lead publishes by its tool, and nothing else is published (spec.publish.when is Called)")
+		wantError(t, err, "`kubectl clew publish lead --checkpoint 4 --branch "+branch+" -n "+b.namespace+"`, or add --when completed")
+	}
+	before := lead.ResourceVersion
+	if b.get(lead); lead.ResourceVersion != before {
+		t.Error("something was written before it was refused")
+	}
+	b.must("publish", "lead", "--when", "completed", "--wait=false")
+	b.task("worker", v1alpha1.ReasonRunning)
+	_, _, err := b.clew("", "publish", "worker", "--branch", "b", "--when", "called")
+	wantError(t, err, "only a supervisor's agent has the tool publish")
 }
 
 func TestPublishWaitsForAPushThatIsAnnounced(t *testing.T) {

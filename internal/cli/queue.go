@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/queue"
 )
 
@@ -29,11 +30,16 @@ func (p *plugin) queueCommand() *cobra.Command {
 		Short: "List the tasks that wait for a place, in the order in which they start",
 		Long: `List the tasks that wait for a place, because only so many may run at once in the cluster
 or in the namespace, or because as many children of their supervisor run as its
-children.atOnce says; the condition Succeeded of each says which. They are in the order in
-which those of a namespace start: by spec.priority, and among equals by age.
-Tasks of another namespace may start before these: a free place goes to the namespace
-that has the fewest. A namespace that is at its own limit holds no other one back.`,
-		Example: `  # The tasks of the namespace that wait
+children.atOnce says. LIMIT says which of these limits holds each, and how many it lets run:
+the one that the task met first, as its condition Succeeded has it. How many tasks
+run is printed below them.
+
+They are in the order in which those of a namespace start: by spec.priority, and among
+equals by age. Tasks of another namespace may start before these: a free place goes to the
+namespace that has the fewest. A namespace that is at its own limit holds no other one
+back. The limits of the cluster and of each namespace are an administrator's, values of
+Clew's chart: tasks.maximum and tasks.maximumPerNamespace.`,
+		Example: `  # The tasks of the namespace that wait, and for what
   kubectl clew queue
 
   # Those of all namespaces
@@ -58,6 +64,12 @@ func (o *queueList) run(ctx context.Context) error {
 	if err := s.client.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return s.explain(err, "task", "")
 	}
+	running := 0
+	for i := range list.Items {
+		if plan.HoldsPlace(&list.Items[i]) {
+			running++
+		}
+	}
 	waiting := slices.DeleteFunc(list.Items, func(t v1alpha1.Task) bool { return !waitsForPlace(&t) })
 	switch {
 	case len(waiting) == 0 && o.all:
@@ -70,7 +82,20 @@ func (o *queueList) run(ctx context.Context) error {
 	slices.SortFunc(waiting, func(a, b v1alpha1.Task) int {
 		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), queue.Compare(queue.Of(&a), queue.Of(&b)))
 	})
-	header := []string{"POSITION", "NAME", "PRIORITY", "AGE"}
+	if err := o.table(waiting); err != nil {
+		return err
+	}
+	where := " of namespace " + s.namespace
+	if o.all {
+		where = ""
+	}
+	fmt.Fprintf(o.ErrOut, "%s%s %s, or %s about to.\n", plural(int64(running), "task"), where, verb(int64(running), "runs", "run"), verb(int64(running), "is", "are"))
+	return nil
+}
+
+// table prints the tasks that wait, which are in their order.
+func (o *queueList) table(waiting []v1alpha1.Task) error {
+	header := []string{"POSITION", "NAME", "PRIORITY", "AGE", "LIMIT"}
 	if o.all {
 		header = slices.Insert(header, 1, "NAMESPACE")
 	}
@@ -78,7 +103,7 @@ func (o *queueList) run(ctx context.Context) error {
 	position := map[string]int{}
 	for _, t := range waiting {
 		position[t.Namespace]++
-		row := []string{strconv.Itoa(position[t.Namespace]), oneLine(t.Name), strconv.Itoa(int(t.Spec.Priority)), o.age(&t.CreationTimestamp)}
+		row := []string{strconv.Itoa(position[t.Namespace]), oneLine(t.Name), strconv.Itoa(int(t.Spec.Priority)), o.age(&t.CreationTimestamp), cmp.Or(oneLine(plan.LimitThatHolds(&t)), "-")}
 		if o.all {
 			row = slices.Insert(row, 1, oneLine(t.Namespace))
 		}

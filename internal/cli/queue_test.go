@@ -25,12 +25,16 @@ func TestQueue(t *testing.T) {
 	gated.Status.Attempts = []v1alpha1.Attempt{{Number: 1}}
 	b.try(server.Client.Status().Update(b.ctx, gated))
 
-	out, _ := b.must("queue", "--no-headers")
+	b.because(b.task("of-lead", v1alpha1.ReasonQueued), "the task waits for a place: at most 2 children of lead run at once, as children.atOnce of that task says; of those that wait in a namespace, the one with the highest priority starts first, and among equals the oldest")
+
+	out, errOut := b.must("queue", "--no-headers")
 	var order []string
 	for line := range strings.Lines(out) {
 		order = append(order, strings.Join(strings.Fields(line)[:3], " "))
 	}
-	wantText(t, "order", "1 urgent 10, 2 a-first 0, 3 b-second 0, 4 low -10", strings.Join(order, ", "))
+	wantText(t, "order", "1 urgent 10, 2 a-first 0, 3 b-second 0, 4 of-lead 0, 5 low -10", strings.Join(order, ", "))
+	wantParts(t, "the limit that holds a child", out, "  at most 2 children of lead run at once, as children.atOnce of that task says\n")
+	wantText(t, "how many run", "1 task of namespace "+b.namespace+" runs, or is about to.\n", errOut)
 	out, _ = b.must("queue", "--all-namespaces")
-	wantParts(t, "the tasks of all namespaces", out, "POSITION", "NAMESPACE", b.namespace)
+	wantParts(t, "the tasks of all namespaces", out, "POSITION", "NAMESPACE", "LIMIT", b.namespace)
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,37 +37,16 @@ type resume struct {
 	// deadline is the task's new deadlineSeconds; 0 to leave it as it is.
 	deadline int64
 	// budget are limits of the task's budget to set, by the names of their fields.
-	budget map[string]int64
-	yes    bool
-	wait   waitFlags
-	dryRun dryRunFlag
-	print  *genericclioptions.PrintFlags
+	budget   map[string]int64
+	contract resumeContract
+	yes      bool
+	wait     waitFlags
+	dryRun   dryRunFlag
+	print    *genericclioptions.PrintFlags
 }
 
-func (p *plugin) resumeCommand() *cobra.Command {
-	o := &resume{plugin: p}
-	cmd := &cobra.Command{
-		Use:   "resume TASK",
-		Short: "Resume a stopped task, or give a completed one its next prompt",
-		Long: `Resume a suspended, rewound or failed task from its current state, with its code
-and its conversation. A suspended task is set to Running by the same request. A
-completed task continues when it gets a new prompt.
-
-With --clean the agent continues with the code as it is, in a new conversation: it
-gets its prompt and nothing else, and the former conversation is kept. With
---from-checkpoint code and conversation are rewound to a checkpoint first; what is
-there now is kept as a branch and as a checkpoint. Before that, it shows which files
-change and which messages go.
-
-With --mode RestartPhase a supervisor that has stopped goes back to the checkpoint with
-which the current phase of its contract began, or that in --phase; suspend one that runs
-first. Its children go on until the phase begins again. It is told what those that have
-finished have come to; those that have not are stopped, and kept.
-
-An agent that can resume its own session remembers everything. Other agents get
-the conversation in their prompt, within the limits that the task sets, or that
-the --context flags set for this resume only.`,
-		Example: `  # Resume
+// resumeExample are the examples in the help of `resume`.
+const resumeExample = `  # Resume
   kubectl clew resume fix-login
 
   # Resume with a new prompt; a completed task needs one
@@ -86,6 +64,10 @@ the --context flags set for this resume only.`,
   # After its budget: let it spend ten dollars and 500 tool calls in all
   kubectl clew resume fix-login --budget costMicroUSD=10000000,toolCalls=500
 
+  # After the budget of a contract: let its tasks spend 40 dollars in all, and resume
+  # the supervisor with each task that it has stopped
+  kubectl clew resume lead --contract-budget costMicroUSD=40000000 --with-contract
+
   # Only show what that would do
   kubectl clew resume fix-login --from-checkpoint 3 --dry-run=client
 
@@ -98,12 +80,42 @@ the --context flags set for this resume only.`,
   # If the agent cannot resume its session: give it the last 20 messages, and little tool output
   kubectl clew resume fix-login --context-messages 20 --context-result-bytes 200
 
-  # Have a supervisor begin the phase Execute again
-  kubectl clew suspend lead
+  # Have a supervisor begin the phase Execute again, whether or not it runs
   kubectl clew resume lead --mode RestartPhase --phase Execute
 
   # If the files were edited meanwhile: keep the edits as a checkpoint, and continue with them
-  kubectl clew resume fix-login --on-drift preserve`,
+  kubectl clew resume fix-login --on-drift preserve`
+
+func (p *plugin) resumeCommand() *cobra.Command {
+	o := &resume{plugin: p}
+	cmd := &cobra.Command{
+		Use:   "resume TASK",
+		Short: "Resume a stopped task, or give a completed one its next prompt",
+		Long: `Resume a suspended, rewound or failed task from its current state, with its code
+and its conversation. A suspended task is set to Running by the same request. A
+completed task continues when it gets a new prompt.
+
+With --clean the agent continues with the code as it is, in a new conversation: it
+gets its prompt and nothing else, and the former conversation is kept. With
+--from-checkpoint code and conversation are rewound to a checkpoint first; what is
+there now is kept as a branch and as a checkpoint. Before that, it shows which files
+change and which messages go.
+
+With --mode RestartPhase a supervisor goes back to the checkpoint with which the current
+phase of its contract began, or that in --phase. One that runs is stopped first; its
+children go on until the phase begins again. It is told what those that have finished have
+come to; those that have not are stopped, and kept.
+
+The budget of a contract stops all of its tasks. Of their supervisor, --contract-budget
+raises it and resumes the supervisor by one request, and the command names the tasks that
+still wait, with the command for each; with --with-contract it resumes them as well. It
+waits for the supervisor alone. If that works already, it is left as it is: repeat the
+command if it was interrupted.
+
+An agent that can resume its own session remembers everything. Other agents get
+the conversation in their prompt, within the limits that the task sets, or that
+the --context flags set for this resume only.`,
+		Example:           resumeExample,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -132,7 +144,8 @@ func (o *resume) addFlags(cmd *cobra.Command) {
 	o.place = enum(cmd, "placement", string(v1alpha1.PlacementAny), "Where to run: on any node, or on another one than last time.",
 		string(v1alpha1.PlacementAny), string(v1alpha1.PlacementOtherNode))
 	cmd.Flags().Int64Var(&o.deadline, "deadline-seconds", 0, "Set the task's deadlineSeconds by the same request: how long the agent may run in all attempts together, including what it has run.")
-	cmd.Flags().StringToInt64Var(&o.budget, "budget", nil, "Set limits of the task's budget by the same request, such as toolCalls=500: what it may spend in all attempts together, including what it has spent. Others stay as they are. It is not that of a contract: for that, change contract.budget of its supervisor.")
+	cmd.Flags().StringToInt64Var(&o.budget, "budget", nil, "Set limits of the task's budget by the same request, such as toolCalls=500: what it may spend in all attempts together, including what it has spent. Others stay as they are. That of a contract is --contract-budget.")
+	o.contract.add(cmd)
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "With --from-checkpoint, --mode RestartPhase or --on-drift override: do not ask for confirmation.")
 	o.wait.add(cmd, "the agent runs again")
 	o.dryRun.add(cmd)
@@ -150,12 +163,9 @@ func (o *resume) check(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("deadline-seconds") && (o.deadline < 1 || o.deadline > maxDeadline) {
 		return fmt.Errorf("--deadline-seconds is %d; it must be from 1 to %d", o.deadline, maxDeadline)
 	}
-	for field, limit := range o.budget {
-		if !slices.Contains(budget.Fields(), field) || limit < 1 || limit > budget.MostLimit {
-			return fmt.Errorf("--budget has %s=%d; it must be one or more of %s, each from 1 to %d", field, limit, strings.Join(budget.Fields(), ", "), budget.MostLimit)
-		}
-	}
 	return cmp.Or(
+		checkLimits("budget", o.budget),
+		checkLimits("contract-budget", o.contract.budget),
 		notBoth(cmd, "clean", "from-checkpoint", "the one keeps the code and leaves the conversation, the other rewinds both"),
 		o.checkMode(cmd.Flags().Changed("mode")),
 		o.context.check(),
@@ -171,6 +181,8 @@ func (o *resume) checkMode(given bool) error {
 		return errors.New("--mode FromCheckpoint needs a checkpoint: name it with --from-checkpoint NUMBER")
 	case o.phase != "" && !o.restart:
 		return errors.New("--phase goes with --mode RestartPhase only; add that, or leave --phase out")
+	case o.restart && o.contract.resumed:
+		return errors.New("--mode RestartPhase stops the children that have not finished, and --with-contract resumes them; remove one of the two")
 	case given && mode != v1alpha1.ResumeFromCheckpoint && o.from != "":
 		return fmt.Errorf("--from-checkpoint is the mode FromCheckpoint; remove it or --mode %s", mode)
 	case given && mode != v1alpha1.ResumeClean && o.clean:
@@ -198,6 +210,13 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	rest, err := o.contract.rest(ctx, s, task)
+	if err != nil {
+		return err
+	}
+	if o.onlyContract(task) {
+		return o.runContract(ctx, s, task, rest)
+	}
 	if err := o.checkResumable(task); err != nil {
 		return err
 	}
@@ -209,6 +228,24 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	patch, err := o.change(request)
+	if err != nil {
+		return err
+	}
+	o.announceDiscarded(task)
+	rest.announce(o.previewOf(&o.dryRun, o.print), o.contract.resumed)
+	if err := o.agree(); err != nil {
+		return err
+	}
+	failed, err := o.send(ctx, s, task, id, patch, rest)
+	if err == nil {
+		rest.hint(o.ErrOut, o.contract.resumed)
+	}
+	return errors.Join(err, failed)
+}
+
+// change returns the patch of a Task that requests a resume, with what the resume needs.
+func (o *resume) change(request map[string]any) ([]byte, error) {
 	spec := map[string]any{"operatingMode": v1alpha1.OperatingModeRunning, "resume": request}
 	if o.deadline != 0 {
 		spec["deadlineSeconds"] = o.deadline
@@ -216,34 +253,36 @@ func (o *resume) run(ctx context.Context, name string) error {
 	if len(o.budget) > 0 {
 		spec["budget"] = o.budget
 	}
-	patch, err := json.Marshal(map[string]any{"spec": spec})
-	if err != nil {
-		return err
+	if len(o.contract.budget) > 0 {
+		spec["contract"] = map[string]any{"budget": o.contract.budget}
 	}
-	o.announceDiscarded(task)
-	if err := o.agree(); err != nil {
-		return err
-	}
+	return json.Marshal(map[string]any{"spec": spec})
+}
+
+// send requests the resume, and those of the other tasks of the contract, and waits for its own. What keeps
+// others from being resumed is returned apart.
+func (o *resume) send(ctx context.Context, s *session, task *v1alpha1.Task, id string, patch []byte, rest *contractRest) (failed, err error) {
 	if o.dryRun.client {
-		return o.printUnsent(task, patch)
+		return o.resumeRest(ctx, s, rest), o.printUnsent(task, patch)
 	}
-	known := task.Status.UndecidedDrift()
+	name, known := task.Name, task.Status.UndecidedDrift()
 	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
-		return s.explain(err, "task", name)
+		return nil, s.explain(err, "task", name)
 	}
+	failed = o.resumeRest(ctx, s, rest)
 	outcome := "resume requested"
 	if o.wait.wait && o.dryRun.changes() {
 		task, err = await(ctx, s, o.wait, "task", &v1alpha1.TaskList{}, task, func(t *v1alpha1.Task) verdict { return judgeResume(t, id) })
 		if err != nil {
-			return err
+			return failed, err
 		}
 		outcome = o.outcome(task.Status.Resume, discarded(task, task.Status.Resume, v1alpha1.OnDrift(o.onDrift.value), known))
 	}
 	if done, err := o.printed(o.print, task); done {
-		return err
+		return failed, err
 	}
 	fmt.Fprintf(o.Out, "task.clew.dev/%s %s%s\n", name, outcome, o.dryRun.suffix())
-	return nil
+	return failed, nil
 }
 
 // agree asks before files and messages go, as a rewind does.
@@ -289,10 +328,9 @@ func (o *resume) printUnsent(task *v1alpha1.Task, patch []byte) error {
 
 // patch returns the patch of spec.resume. It removes the fields that an earlier resume set.
 func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id string) (map[string]any, error) {
-	request := map[string]any{
-		"id": id, "mode": v1alpha1.ResumeContinue, "checkpointRef": nil, "checkpointNumber": nil, "phase": nil,
-		"prompt": orNull(o.prompt), "additionalContext": orNull(o.added), "placement": o.place.value, "onDrift": o.onDrift.value, "context": o.context.patch(),
-	}
+	request := emptyResume(id)
+	request["prompt"], request["additionalContext"], request["context"] = orNull(o.prompt), orNull(o.added), o.context.patch()
+	request["placement"], request["onDrift"] = o.place.value, o.onDrift.value
 	switch {
 	case o.clean:
 		request["mode"] = v1alpha1.ResumeClean
@@ -317,6 +355,14 @@ func (o *resume) patch(ctx context.Context, s *session, task *v1alpha1.Task, id 
 		return request, o.preview(ctx, s, task, id, from, "")
 	}
 	return request, nil
+}
+
+// emptyResume returns the patch of a resume from where the task is, without the fields of an earlier one.
+func emptyResume(id string) map[string]any {
+	return map[string]any{
+		"id": id, "mode": v1alpha1.ResumeContinue, "checkpointRef": nil, "checkpointNumber": nil, "phase": nil,
+		"prompt": nil, "additionalContext": nil, "context": nil,
+	}
 }
 
 // contextFlags limit how much of the conversation is put into the prompt of an agent that
@@ -399,27 +445,22 @@ func (o *resume) checkResumable(task *v1alpha1.Task) error {
 		return fmt.Errorf("task %s has not started yet, so there is nothing to resume; check it with `kubectl describe tasks.clew.dev %s -n %s`", task.Name, task.Name, task.Namespace)
 	case succeeded.Status == metav1.ConditionTrue && o.prompt == "" && !o.goesBack():
 		return fmt.Errorf("task %s is completed, and continues only with a new prompt; give it one with --prompt, or continue from a checkpoint with --from-checkpoint NUMBER", task.Name)
-	case succeeded.Status == metav1.ConditionUnknown && !stopped(succeeded.Reason) && !heldOff(task):
+	case active(task) && !heldOff(task) && o.restart && task.Status.Resume != nil && task.Status.Resume.State == v1alpha1.OperationInProgress:
+		return fmt.Errorf("resume %s of task %s is in progress; wait until status.resume.state says how it ended, and run the command again", task.Status.Resume.ID, task.Name)
+	case active(task) && !heldOff(task) && !o.restart:
 		return fmt.Errorf("task %s is already active (%s), so there is nothing to resume; to suspend it first, run `kubectl clew suspend %s -n %s`", task.Name, succeeded.Reason, task.Name, task.Namespace)
 	}
 	if limit := cmp.Or(o.deadline, ptr.Deref(task.Spec.DeadlineSeconds, 0)); limit != 0 && task.Status.ActiveSeconds >= limit {
 		return fmt.Errorf("the agent of task %s has run for %d seconds, and deadlineSeconds is %d: to continue, raise it with --deadline-seconds", task.Name, task.Status.ActiveSeconds, limit)
 	}
-	if over := o.overBudget(task); over != nil {
+	own := budget.Budget{Scope: budget.OfTask, Limit: budget.LimitsOf(task.Spec.Budget)}
+	if over := exceeded(own, o.budget, task.Status.Spent); over != nil {
 		return fmt.Errorf("task %s cannot continue: %s; raise it with --budget %s=NUMBER", task.Name, over, over.Field)
 	}
-	return nil
-}
-
-// overBudget returns the limit of the task's own budget, as the request sets it, of which all is spent; nil if
-// there is none.
-func (o *resume) overBudget(task *v1alpha1.Task) *budget.Use {
-	limits := budget.LimitsOf(task.Spec.Budget)
-	for field, limit := range o.budget {
-		limits = limits.With(field, limit)
+	if over := o.contract.over(task); over != nil {
+		return overContract(task, over)
 	}
-	spent := budget.Amounts(ptr.Deref(task.Status.Spent, v1alpha1.Spent{}))
-	return budget.Exceeded([]budget.Budget{{Scope: budget.OfTask, Limit: limits, Spent: spent}})
+	return nil
 }
 
 // heldOff reports whether a resume keeps the task off a node; the API lets another one replace it

@@ -51,6 +51,37 @@ func TestAPhaseThatBeginsAgain(t *testing.T) {
 	}
 }
 
+// A supervisor that waits for its children runs.
+func TestAPhaseOfASupervisorThatRunsBeginsAgain(t *testing.T) {
+	b := newBench(t)
+	lead := b.leader()
+	builders.Running(lead)
+	b.try(server.Client.Update(b.ctx, lead))
+	setSucceeded(lead, v1alpha1.ReasonRunning)
+	b.try(server.Client.Status().Update(b.ctx, lead))
+	b.withHistory(map[string]any{"GET tasks/lead/diff/rewind": effect()})
+	_, errOut, err := b.clew("n\n", "resume", "lead", "--mode", "RestartPhase")
+	wantError(t, err, "cancelled")
+	wantParts(t, "the preview", squeezed(errOut), "the agent is stopped first, then continues from there (the task is Running now)",
+		"stops 2 unfinished children, each until it is resumed: lead-a, lead-b; they go on until the supervisor is back there")
+	for _, args := range [][]string{nil, {"--clean"}, {"--from-checkpoint", "1"}} {
+		_, _, err = b.clew("", append([]string{"resume", "lead"}, args...)...)
+		wantError(t, err, "task lead is already active (Running), so there is nothing to resume; to suspend it first, run `kubectl clew suspend lead -n "+b.namespace+"`")
+	}
+
+	_, errOut = b.must("resume", "lead", "--mode", "RestartPhase", "--yes", "--wait=false")
+	wantParts(t, "the preview", squeezed(errOut), "is stopped first")
+	b.get(lead)
+	if r := lead.Spec.Resume; r == nil || r.Mode != v1alpha1.ResumeRestartPhase || lead.Spec.OperatingMode != v1alpha1.OperatingModeRunning {
+		t.Errorf("the spec has %+v, %s", r, lead.Spec.OperatingMode)
+	}
+
+	lead.Status.Resume = &v1alpha1.OperationStatus{ID: "cli-abcdefgh", State: v1alpha1.OperationInProgress}
+	b.try(server.Client.Status().Update(b.ctx, lead))
+	_, _, err = b.clew("", "resume", "lead", "--mode", "RestartPhase", "--yes")
+	wantError(t, err, "resume cli-abcdefgh of task lead is in progress; wait until")
+}
+
 func TestWhichPhasesCannotBeginAgain(t *testing.T) {
 	b := newBench(t)
 	lead := b.leader()

@@ -47,7 +47,12 @@ func (o *resume) preview(ctx context.Context, s *session, task *v1alpha1.Task, i
 		[]string{"  preserves", state + " as a checkpoint, and as branch " + branch + " in the agent's repository"})
 	rows = append(rows, branchesGo(v1alpha1.RewindBoth, nil)...)
 	rows = append(rows, phaseRows(task, phase)...)
-	rows = append(rows, []string{"  the agent", "continues from there"})
+	agent := "continues from there"
+	if active(task) {
+		agent = stoppedFirst(task)
+	}
+	rows = append(rows, []string{"  the agent", agent})
+	rows = append(rows, effect.stopped()...)
 	title := " from a checkpoint"
 	if phase != "" {
 		title = " from the start of phase " + phase
@@ -99,7 +104,11 @@ func phaseRows(task *v1alpha1.Task, phase string) [][]string {
 	rows := [][]string{{"  begins again", "phase " + phase + " of the contract " + task.Status.Contract.Name}}
 	if c := task.Status.Children; c != nil && len(c.Unfinished) > 0 {
 		n := int(c.Total - c.Completed - c.Failed)
-		rows = append(rows, []string{"  stops", fmt.Sprintf("%d unfinished children, each until it is resumed: %s", n, some(c.Unfinished, n))})
+		text := fmt.Sprintf("%d unfinished children, each until it is resumed: %s", n, some(c.Unfinished, n))
+		if active(task) {
+			text += "; they go on until the supervisor is back there"
+		}
+		rows = append(rows, []string{"  stops", text})
 	}
 	return rows
 }

@@ -219,14 +219,6 @@ func (o *rewind) run(ctx context.Context, cmd *cobra.Command, name string) error
 	return o.request(ctx, s, task, target, id)
 }
 
-// checkRewindable rejects a rewind while another one is in progress.
-func checkRewindable(task *v1alpha1.Task) error {
-	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
-		return fmt.Errorf("a rewind of task %s is already in progress (%s); wait until it has ended", task.Name, r.ID)
-	}
-	return nil
-}
-
 // check rejects missing and contradictory flags.
 func (o *rewind) check(cmd *cobra.Command, name string) error {
 	given := 0
@@ -424,10 +416,15 @@ func (o *rewind) preserved(task *v1alpha1.Task, id string, effect rewindEffect) 
 // afterwards describes what becomes of the agent.
 func (o *rewind) afterwards(task *v1alpha1.Task) string {
 	if active(task) {
-		state := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason
-		return "is stopped first, then continues from there (the task is " + state + " now)"
+		return stoppedFirst(task)
 	}
 	return "is not running, and stays stopped until `kubectl clew resume " + task.Name + " -n " + task.Namespace + "`"
+}
+
+// stoppedFirst says what becomes of the agent of a task that runs, which goes back and continues.
+func stoppedFirst(task *v1alpha1.Task) string {
+	state := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason
+	return "is stopped first, then continues from there (the task is " + state + " now)"
 }
 
 // judgeRewind is done once the rewind with that id is completed.

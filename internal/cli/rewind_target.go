@@ -262,3 +262,11 @@ func (t *rewindTarget) messages() int64 {
 	}
 	return t.point.Messages
 }
+
+// checkRewindable rejects a rewind while another one is in progress.
+func checkRewindable(task *v1alpha1.Task) error {
+	if r := task.Status.Rewind; r != nil && (r.State == v1alpha1.OperationInProgress || r.State == v1alpha1.OperationPending) {
+		return fmt.Errorf("a rewind of task %s is already in progress (%s); wait until it has ended", task.Name, r.ID)
+	}
+	return nil
+}

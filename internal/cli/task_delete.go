@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,22 +21,26 @@ import (
 // taskDelete holds the flags of `task delete-history`.
 type taskDelete struct {
 	*plugin
-	output *enumFlag
-	uid    string
-	yes    bool
-	dryRun dryRunFlag
+	output   *enumFlag
+	uid      string
+	contract string
+	yes      bool
+	dryRun   dryRunFlag
 }
 
 func (p *plugin) taskDeleteHistoryCommand() *cobra.Command {
 	o := &taskDelete{plugin: p}
 	cmd := &cobra.Command{
-		Use:        "delete-history TASK",
+		Use:        "delete-history TASK | --contract CONTRACT",
 		SuggestFor: []string{"delete", "remove", "rm"},
-		Short:      "Permanently delete the history of a deleted task",
+		Short:      "Permanently delete the history of a deleted task or contract",
 		Long: `Permanently delete everything that is stored for a task: its conversation,
 checkpoints, snapshots and events, and its code in the gitstore. The Task object
 must be deleted first. Data shared with other tasks stays: forks keep what they
 started with. This cannot be undone; only an export made before keeps a copy.
+
+With --contract, that is done for each task that the contract had, of whatever UID. A new
+contract of its name begins with nothing spent only after that.
 
 If the deletion stops half-way, for example because the gitstore is unavailable,
 run the same command again to finish it.`,
@@ -47,12 +52,27 @@ run the same command again to finish it.`,
   # Show what would be deleted
   kubectl clew task delete-history fix-login --dry-run=server
 
+  # Delete a contract, and then the histories of all tasks that it had
+  kubectl clew delete --contract port-to-go
+  kubectl clew task delete-history --contract port-to-go
+
   # Delete the history of an earlier task with this name, in a script
   kubectl clew task delete-history fix-login --uid 7e0d0a52-6f4e-4b0e-9d83-1f0c5f3f2a10 --yes`,
-		Args:              exactly("TASK"),
+		Args:              atMost("TASK"),
 		ValidArgsFunction: p.completeHistory,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := strings.Join(args, "")
+			err := cmp.Or(
+				taskOrContract(cmd, name, o.contract),
+				notBoth(cmd, "contract", "uid", "the one is about all tasks that a contract had, the other about one"),
+			)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), name)
+		},
 	}
+	cmd.Flags().StringVar(&o.contract, "contract", "", "Delete the histories of all tasks that this contract had.")
 	o.output = formatFlag(cmd, "text", "json", "yaml")
 	cmd.Flags().StringVar(&o.uid, "uid", "", "UID of the task, if several had this name. Defaults to the newest.")
 	cmd.Flags().BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation.")
@@ -65,6 +85,9 @@ func (o *taskDelete) run(ctx context.Context, name string) error {
 	s, err := o.connect()
 	if err != nil {
 		return err
+	}
+	if o.contract != "" {
+		return o.runContract(ctx, s)
 	}
 	params := url.Values{}
 	if o.uid != "" {
@@ -85,24 +108,35 @@ func (o *taskDelete) run(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	// Delete the task of the preview, even if there is a newer one by now.
-	params.Set("uid", string(found.UID))
-	if o.dryRun.server {
-		params.Set("dryRun", metav1.DryRunAll)
-	}
-	deleted := &historyv1.HistoryDeletion{DryRun: true, Messages: found.Messages, Checkpoints: found.Checkpoints}
-	withType(&deleted.TypeMeta, "HistoryDeletion")
-	if !o.dryRun.client {
-		deleted = &historyv1.HistoryDeletion{}
-		if err := o.send(ctx, s, name, params, deleted); err != nil {
-			return err
-		}
+	deleted, err := o.deleteOne(ctx, s, found)
+	if err != nil {
+		return err
 	}
 	if o.output.value != "text" {
 		return o.printRaw(o.output.value, deleted)
 	}
-	fmt.Fprintf(o.Out, "history of task %s %s%s\n", name, deletionOutcome(deleted), o.dryRun.suffix())
+	o.printOne(found, deleted)
 	return nil
+}
+
+// deleteOne deletes exactly the history that was shown, even if there is a newer task of its name by now.
+func (o *taskDelete) deleteOne(ctx context.Context, s *session, found *historyv1.TaskHistory) (*historyv1.HistoryDeletion, error) {
+	deleted := &historyv1.HistoryDeletion{DryRun: true, Messages: found.Messages, Checkpoints: found.Checkpoints}
+	withType(&deleted.TypeMeta, "HistoryDeletion")
+	if o.dryRun.client {
+		return deleted, nil
+	}
+	params := url.Values{"uid": {string(found.UID)}}
+	if o.dryRun.server {
+		params.Set("dryRun", metav1.DryRunAll)
+	}
+	deleted = &historyv1.HistoryDeletion{}
+	return deleted, o.send(ctx, s, found.Name, params, deleted)
+}
+
+// printOne says what was deleted.
+func (o *taskDelete) printOne(found *historyv1.TaskHistory, deleted *historyv1.HistoryDeletion) {
+	fmt.Fprintf(o.Out, "history of task %s %s%s\n", oneLine(found.Name), deletionOutcome(deleted), o.dryRun.suffix())
 }
 
 // send sends the deletion, or its dry run, and decodes what was deleted.

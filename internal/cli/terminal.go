@@ -34,6 +34,22 @@ func width(stream any) int {
 	return w
 }
 
+// redraws reports whether a stream is a terminal on which text can be drawn in place of other text.
+func redraws(stream any) bool { return isTerminal(stream) && os.Getenv("TERM") != "dumb" }
+
+// height returns the number of lines of the terminal behind a stream, or 0 if it is not a terminal.
+func height(stream any) int {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return 0
+	}
+	_, h, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return h
+}
+
 // style colours text if it is on, and returns it unchanged otherwise.
 type style struct{ on bool }
 
@@ -109,7 +125,7 @@ type progress struct {
 
 // newProgress starts a progress. On a terminal, the caller must stop it.
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, live: isTerminal(w) && os.Getenv("TERM") != "dumb", style: styleFor(w), width: width(w), start: time.Now()}
+	p := &progress{w: w, live: redraws(w), style: styleFor(w), width: width(w), start: time.Now()}
 	if p.live {
 		p.stopped = make(chan struct{})
 		p.finished.Go(p.spin)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -26,6 +27,7 @@ type timeline struct {
 	contract  string
 	limit     int
 	noHeaders bool
+	follows   bool
 }
 
 // eventTypes lists the types of historyv1.TimelineEvent.
@@ -39,13 +41,20 @@ func (p *plugin) timelineCommand() *cobra.Command {
 		Use:   "timeline [TASK]",
 		Short: "Print the events of a task, or of the namespace",
 		Long: `Print the events of a task, of a contract, or of all tasks of the namespace, oldest first. If
-there are more than --limit, the newest are printed. "watch kubectl clew timeline --limit 20"
-shows new ones as they come.`,
+there are more than --limit, the newest are printed.
+
+With --follow, events are printed as they come, until Ctrl-C. They come in the order in which
+they are recorded: one may have an earlier time than the one before it. A lost connection
+is made again, and what has come meanwhile is printed then. To follow, one needs the
+right to watch timelines of the namespace, which the role view has.`,
 		Example: `  # The events of a task
   kubectl clew timeline fix-login
 
   # The events of all tasks of a contract
   kubectl clew timeline --contract port-to-go
+
+  # The same as they come, after the last ten
+  kubectl clew timeline --contract port-to-go --follow --limit 10
 
   # The checkpoints and rewinds of the last two hours in the namespace
   kubectl clew timeline --type checkpoint,rewind --since 2h`,
@@ -68,6 +77,7 @@ shows new ones as they come.`,
 	cmd.Flags().StringVar(&o.contract, "contract", "", "Only events of the tasks of this contract.")
 	cmd.Flags().StringVar(&o.since, "since", "", "Only events after this: a duration before now such as 90m or 2d, or a time such as 2026-11-21T08:00:00Z.")
 	cmd.Flags().IntVar(&o.limit, "limit", 100, "Print only this many of the newest events; 0 prints all.")
+	cmd.Flags().BoolVarP(&o.follows, "follow", "f", false, "Print new events as they come.")
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "Do not print column headers.")
 	return cmd
 }
@@ -81,7 +91,10 @@ func (o *timeline) run(ctx context.Context, task string) error {
 	if err != nil {
 		return err
 	}
-	list, err := o.read(ctx, s, task, params)
+	if o.follows {
+		return o.follow(ctx, s, task, params)
+	}
+	list, err := o.read(ctx, s, task, params, o.limit)
 	if err != nil {
 		return err
 	}
@@ -107,6 +120,9 @@ func (o *timeline) params() (url.Values, error) {
 	params := url.Values{}
 	if o.limit < 0 {
 		return nil, fmt.Errorf("--limit is %d; it must be 0 or more", o.limit)
+	}
+	if o.follows && o.output.value == "yaml" {
+		return nil, errors.New("--follow prints a table or, with -o json, one event after another: leave out -o yaml")
 	}
 	if len(o.types) > 0 {
 		params.Set("type", strings.Join(o.types, ","))
@@ -147,8 +163,9 @@ func (p *plugin) parseMoment(flag, text string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s is %q; it must be a duration such as 90m or 2d, or a time with its date, such as 2026-11-21T08:00:00Z, %q or 2026-11-21", flag, text, "2026-11-21 08:00:00")
 }
 
-// read reads pages, newest first, until the limit.
-func (o *timeline) read(ctx context.Context, s *session, task string, params url.Values) (*historyv1.TimelineEventList, error) {
+// read reads pages, newest first, until the limit; all of them if that is 0.
+func (o *timeline) read(ctx context.Context, s *session, task string, params url.Values, limit int) (*historyv1.TimelineEventList, error) {
+	params = maps.Clone(params)
 	path := []string{"timeline"}
 	if task != "" {
 		path = []string{"tasks", task, "timeline"}
@@ -156,8 +173,8 @@ func (o *timeline) read(ctx context.Context, s *session, task string, params url
 	all := &historyv1.TimelineEventList{}
 	for {
 		size := pageSize
-		if o.limit > 0 {
-			size = min(size, o.limit-len(all.Items))
+		if limit > 0 {
+			size = min(size, limit-len(all.Items))
 		}
 		params.Set("limit", strconv.Itoa(size))
 		page := &historyv1.TimelineEventList{}
@@ -166,7 +183,7 @@ func (o *timeline) read(ctx context.Context, s *session, task string, params url
 		}
 		all.TypeMeta, all.ListMeta = page.TypeMeta, page.ListMeta
 		all.Items = append(all.Items, page.Items...)
-		if page.Continue == "" || (o.limit > 0 && len(all.Items) >= o.limit) {
+		if page.Continue == "" || (limit > 0 && len(all.Items) >= limit) {
 			withType(&all.TypeMeta, "TimelineEventList")
 			return all, nil
 		}
@@ -175,13 +192,23 @@ func (o *timeline) read(ctx context.Context, s *session, task string, params url
 }
 
 func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error {
+	return table(o.Out, o.header(withTask), o.rows(events, withTask))
+}
+
+// header returns the header of the table, with the column of the task or without; nil if it is not printed.
+func (o *timeline) header(withTask bool) []string {
 	header := []string{"TIME", "TYPE", "REASON", "ATTEMPT", "CHECKPOINT", "BY", "MESSAGE"}
-	if withTask {
-		header = slices.Insert(header, 1, "TASK")
+	switch {
+	case o.noHeaders:
+		return nil
+	case withTask:
+		return slices.Insert(header, 1, "TASK")
 	}
-	if o.noHeaders {
-		header = nil
-	}
+	return header
+}
+
+// rows returns the rows of the table.
+func (o *timeline) rows(events []historyv1.TimelineEvent, withTask bool) [][]string {
 	rows := make([][]string, 0, len(events))
 	for _, e := range events {
 		row := []string{
@@ -193,7 +220,7 @@ func (o *timeline) table(events []historyv1.TimelineEvent, withTask bool) error 
 		}
 		rows = append(rows, row)
 	}
-	return table(o.Out, header, rows)
+	return rows
 }
 
 // fit shortens a message to what probably fits on a line of the terminal.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"strconv"
 	"strings"
@@ -20,6 +21,13 @@ type tree struct {
 	*plugin
 	contract string
 	output   *enumFlag
+	watch    bool
+}
+
+// treeView is what is drawn: the trees, and how their contract stands if one was named.
+type treeView struct {
+	roots    []*taskNode
+	contract *contractView
 }
 
 func (p *plugin) treeCommand() *cobra.Command {
@@ -36,8 +44,11 @@ task is drawn below that one.
 With TASK, only that task and those below it, directly or not. With FORK, only the
 source of that Fork and its tasks; write fork/NAME if a task has that name. With
 --contract, only the tasks of that contract, and how it stands: its phase, who leads it,
-its budget, and which of its tasks wait, and why. "watch kubectl clew tree --contract NAME"
-shows how that changes.
+its budget, and which of its tasks wait, and why.
+
+With --watch, it is drawn again when a task changes, at most once a second, until all tasks
+that it has have completed or failed, or until Ctrl-C. Where standard output is no terminal,
+a line is printed for each task that changes.
 
 BUDGET is how much is spent of the limits that a task has, of each budget the one of which
 most is; -o wide prints all of them with figures. A contract's is that of its supervisor.
@@ -51,6 +62,9 @@ A source whose object is deleted is drawn as well, with what the history says of
   # A contract: its phase, its supervisor with the workers, and why those wait that do
   kubectl clew tree --contract port-to-go
 
+  # The same as it changes, until all of its tasks have ended
+  kubectl clew tree --contract port-to-go --watch
+
   # What is spent of budgets, in figures
   kubectl clew tree -o wide
 
@@ -63,6 +77,7 @@ A source whose object is deleted is drawn as well, with what the history says of
 		},
 	}
 	cmd.Flags().StringVar(&o.contract, "contract", "", "Only the tasks of this contract.")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "Draw the tree again when a task changes, until all tasks of it have ended.")
 	o.output = formatFlag(cmd, "table", "wide", "json", "yaml")
 	return cmd
 }
@@ -71,9 +86,16 @@ func (o *tree) run(ctx context.Context, name string) error {
 	if name != "" && o.contract != "" {
 		return errors.New("name either a task or a contract: with --contract, all tasks of that are drawn")
 	}
+	raw := o.output.value == "json" || o.output.value == "yaml"
+	if raw && o.watch {
+		return fmt.Errorf("--watch draws a table: leave out -o %s, or watch the objects with `kubectl get tasks.clew.dev --watch -o %s`", o.output.value, o.output.value)
+	}
 	s, err := o.connect()
 	if err != nil {
 		return err
+	}
+	if o.watch {
+		return o.follow(ctx, s, name)
 	}
 	tasks, forks := &v1alpha1.TaskList{}, &v1alpha1.ForkList{}
 	for kind, list := range map[string]client.ObjectList{"task": tasks, "fork": forks} {
@@ -81,35 +103,52 @@ func (o *tree) run(ctx context.Context, name string) error {
 			return s.explain(err, kind, "")
 		}
 	}
-	all := newLineage(tasks.Items, forks.Items)
-	roots := all.roots()
-	var contract *contractView
+	view, err := o.view(ctx, s, name, tasks.Items, forks.Items)
+	switch {
+	case err != nil:
+		return err
+	case raw:
+		return o.printRaw(o.output.value, taskTree{Namespace: s.namespace, Contract: view.contract, Tasks: view.roots})
+	case len(view.roots) == 0:
+		o.none(s)
+		return nil
+	}
+	return o.print(o.Out, view)
+}
+
+// none says that there is nothing to draw.
+func (o *tree) none(s *session) {
+	fmt.Fprintf(o.ErrOut, "There are no tasks in namespace %s.\n", s.namespace)
+}
+
+// view returns what is to be drawn of the namespace's tasks and Forks.
+func (o *tree) view(ctx context.Context, s *session, name string, tasks []v1alpha1.Task, forks []v1alpha1.Fork) (v treeView, err error) {
+	all := newLineage(tasks, forks)
+	v.roots = all.roots()
 	if o.contract != "" {
-		contract = viewOfContract(tasks.Items, o.contract)
-		if roots, err = all.ofContract(s.namespace, o.contract); err != nil {
-			return err
+		v.contract = viewOfContract(tasks, o.contract)
+		if v.roots, err = all.ofContract(s.namespace, o.contract); err != nil {
+			return v, err
 		}
 	}
 	if name != "" {
-		if roots, err = all.selected(s.namespace, name); err != nil {
-			return s.orDeleted(ctx, name, err)
+		if v.roots, err = all.selected(s.namespace, name); err != nil {
+			return v, s.orDeleted(ctx, name, err)
 		}
 	}
-	s.completeDeleted(ctx, roots)
-	switch {
-	case o.output.value == "json" || o.output.value == "yaml":
-		return o.printRaw(o.output.value, taskTree{Namespace: s.namespace, Contract: contract, Tasks: roots})
-	case len(roots) == 0:
-		fmt.Fprintf(o.ErrOut, "There are no tasks in namespace %s.\n", s.namespace)
-		return nil
+	s.completeDeleted(ctx, v.roots)
+	return v, nil
+}
+
+// print draws the trees, between what there is to say of their contract.
+func (o *tree) print(w io.Writer, v treeView) error {
+	if v.contract != nil {
+		v.contract.head(o, w)
 	}
-	if contract != nil {
-		contract.head(o)
-	}
-	if err := o.draw(roots); err != nil || contract == nil {
+	if err := o.draw(w, v.roots); err != nil || v.contract == nil {
 		return err
 	}
-	return contract.foot(o)
+	return v.contract.foot(o, w)
 }
 
 // completeDeleted adds what the history knows of sources whose objects are gone. Without the
@@ -134,14 +173,14 @@ func (s *session) completeDeleted(ctx context.Context, roots []*taskNode) {
 }
 
 // draw prints the trees as one table.
-func (o *tree) draw(roots []*taskNode) error {
+func (o *tree) draw(w io.Writer, roots []*taskNode) error {
 	var rows [][]string
 	for _, root := range roots {
 		rows = append(rows, o.rows(root, "", "")...)
 	}
 	header := []string{"TASK", "PHASE", "STARTS FROM", "STATE", "CHECKPOINTS", "MESSAGES", "TOKENS", "COST", "BUDGET", "AGE"}
 	header, rows = withoutEmpty(header, rows, "PHASE", "BUDGET") // there are no contracts, or no budgets
-	return table(o.Out, header, rows)
+	return table(w, header, rows)
 }
 
 // rows returns the row of a task and those below it. first is drawn before its own name, and

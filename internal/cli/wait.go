@@ -110,10 +110,12 @@ func (s *session) givenUp(f waitFlags, kind, name string, now verdict, interrupt
 	return fmt.Errorf("%s; the operation continues in the cluster: check it with `kubectl describe %s`, or wait longer with --timeout", problem, object)
 }
 
-// watcher lists and watches only the object with that name.
+// watcher lists and watches only the object with that name, or all objects of the namespace without one.
 func (s *session) watcher(list client.ObjectList, name string) *cache.ListWatch {
 	options := func(o metav1.ListOptions) *client.ListOptions {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+		if name != "" {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+		}
 		return &client.ListOptions{Namespace: s.namespace, Raw: &o}
 	}
 	return &cache.ListWatch{

@@ -54,6 +54,17 @@ var _ = Describe("A phase that begins again", func() {
 		w.pod("busy", 2)
 	})
 
+	It("stops a supervisor that runs", func() {
+		w := newWorld()
+		lead := w.running("lead", leads("port"))
+		w.record("lead", v1alpha1.TriggerBeforeRun, 1)
+		w.change("lead", restarts("again", ""))
+		w.until("lead", v1alpha1.ReasonRewinding)
+		w.record("lead", v1alpha1.TriggerSuspend, 1)
+		w.untilStopped(lead)
+		Expect(w.operation(w.pod("lead", 2)).Rewind).To(HaveValue(HaveField("Checkpoint", int64(1))))
+	})
+
 	It("is refused where it can be known", func() {
 		w := newWorld()
 		w.apply("worker")

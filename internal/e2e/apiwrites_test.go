@@ -42,35 +42,46 @@ var _ = Describe("the API writes of a task", Serial, func() {
 	})
 })
 
-// clewWrites lists the writes that Clew's own service accounts made in the
-// world's namespace, from the API server's audit log.
-func (w *world) clewWrites() []string {
+// auditEvent is a request, in the API server's audit log.
+type auditEvent struct {
+	Stage, Verb string
+	User        struct{ Username string }
+	Object      struct{ Resource, Subresource, Namespace, Name string } `json:"objectRef"`
+	Ended       time.Time                                               `json:"stageTimestamp"`
+}
+
+// String says what was done to what.
+func (e auditEvent) String() string {
+	return strings.Join([]string{e.Verb, e.Object.Resource, e.Object.Subresource, e.Object.Name}, " ")
+}
+
+// audited returns the completed requests of Clew's own service accounts that are wanted, from the
+// API server's audit log.
+func audited(wanted func(auditEvent) bool) (all []auditEvent) {
 	GinkgoHelper()
 	file, err := os.Open(filepath.Join(clusterFolder(), "audit.log"))
 	Expect(err).NotTo(HaveOccurred(), "open the API server's audit log")
 	defer file.Close()
-	var writes []string
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 4<<20)
 	for lines.Scan() {
-		var event struct {
-			Stage, Verb string
-			User        struct{ Username string }
-			ObjectRef   struct{ Resource, Subresource, Namespace, Name string }
-			Response    struct{ Code int } `json:"responseStatus"`
-		}
-		if json.Unmarshal(lines.Bytes(), &event) != nil || event.Stage != "ResponseComplete" {
-			continue
-		}
-		write := slices.Contains([]string{"create", "update", "patch", "delete"}, event.Verb)
-		own := strings.HasPrefix(event.User.Username, "system:serviceaccount:"+systemNamespace+":")
-		if event.ObjectRef.Namespace != w.namespace {
-			continue
-		}
-		if write && own {
-			writes = append(writes, strings.Join([]string{event.Verb, event.ObjectRef.Resource, event.ObjectRef.Subresource, event.ObjectRef.Name}, " "))
+		var e auditEvent
+		if json.Unmarshal(lines.Bytes(), &e) == nil && e.Stage == "ResponseComplete" &&
+			strings.HasPrefix(e.User.Username, "system:serviceaccount:"+systemNamespace+":") && wanted(e) {
+			all = append(all, e)
 		}
 	}
 	Expect(lines.Err()).To(Succeed())
+	return all
+}
+
+// clewWrites lists the writes that Clew's own service accounts made in the world's namespace.
+func (w *world) clewWrites() (writes []string) {
+	GinkgoHelper()
+	for _, e := range audited(func(e auditEvent) bool {
+		return e.Object.Namespace == w.namespace && slices.Contains([]string{"create", "update", "patch", "delete"}, e.Verb)
+	}) {
+		writes = append(writes, e.String())
+	}
 	return writes
 }

@@ -63,13 +63,11 @@ var _ = Describe("a phase that begins again", Label("agents"), func() {
 		w.expectNothingTried(ctx)
 	})
 
-	It("tells a command the same", SpecTimeout(5*time.Minute), func(ctx SpecContext) {
+	It("tells a command the same, and stops it if it runs", SpecTimeout(5*time.Minute), func(ctx SpecContext) {
 		w.create(ctx, leadsTwo(w.newTask("lead", "sh", "-euc", leadsAgain)))
 		w.eventually(ctx, func() []string { return texts(w.conversation(ctx, "lead"), "assistant") }).WithTimeout(3 * time.Minute).Should(ContainElement("tried.txt is written"))
 		start := w.phaseStart(ctx, "lead", clewv1.PhaseExecute)
-		w.patchSpec(ctx, "lead", map[string]any{"operatingMode": "Suspended"})
-		w.untilState(ctx, "lead", time.Minute, clewv1.ReasonSuspended)
-		w.patchSpec(ctx, "lead", map[string]any{"operatingMode": "Running", "resume": map[string]any{"id": "again", "mode": "RestartPhase"}})
+		w.patchSpec(ctx, "lead", map[string]any{"resume": map[string]any{"id": "again", "mode": "RestartPhase"}})
 		lead := w.untilState(ctx, "lead", 2*time.Minute, clewv1.ReasonCompleted)
 		Expect(lead.Status.Resume).To(HaveValue(HaveField("ToCheckpoint", start)))
 		told := texts(w.conversation(ctx, "lead"), "user")

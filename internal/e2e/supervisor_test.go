@@ -165,9 +165,10 @@ func (w *world) callsOf(ctx context.Context, supervisor string) map[string]int {
 	for _, e := range w.timeline(ctx, supervisor) {
 		if e.Reason == clewv1.EventToolCalled {
 			tool, _, _ := strings.Cut(strings.TrimPrefix(e.Message, "the agent called "), ":")
+			tool, byServer := strings.CutSuffix(tool, " and was refused")
 			tool, _, _ = strings.Cut(tool, " (")
-			tool, refused := strings.CutSuffix(tool, " was refused")
-			if refused {
+			tool, byManager := strings.CutSuffix(tool, " was refused")
+			if byServer || byManager {
 				tool = "refused " + tool
 			}
 			calls[tool]++

@@ -236,6 +236,23 @@ type EventKey struct {
 	ID   string
 }
 
+// NewEntry says which entry a timeline has got: the event with that ID, or those of the checkpoint with
+// that number; if neither is set, all that is known of the task, since it has become known to which
+// contract it belongs. An empty one means that any may have been missed.
+type NewEntry struct {
+	Task       Key
+	Event      string
+	Checkpoint int64
+}
+
+// EntriesQuery asks for new entries of the timelines of a namespace. Its other fields are as in TimelineQuery.
+type EntriesQuery struct {
+	Namespace, Name, Contract string
+	Types                     []string
+	WithoutFileNames          bool
+	Entries                   []NewEntry
+}
+
 // EventPage is one page of a timeline, newest event first.
 type EventPage struct {
 	Events []Event

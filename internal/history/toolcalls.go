@@ -60,6 +60,8 @@ type CallEffect struct {
 	State string
 	// TakenBack: the conversation in which it was called was taken back. What it did is not.
 	TakenBack bool
+	// Repeated: an earlier call has made the task, for which this one has asked again.
+	Repeated bool
 }
 
 // MadeBy is the call of a supervisor's tool that made a task.

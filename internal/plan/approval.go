@@ -268,17 +268,22 @@ func (d *decision) approvalMessage(open []v1alpha1.ToolRequest) string {
 		first.Tool, first.ID, more, d.task.Name, first.ID, first.Deadline.UTC().Format(time.RFC3339))
 }
 
-// withdrawRewound withdraws the requests for which the agent was stopped when the task is rewound.
+// withdrawRewound withdraws the requests for which the agent was stopped when the task is rewound, also by a
+// resume for which the agent is still to end.
 func (d *decision) withdrawRewound() {
-	if d.rewinding() {
+	if d.rewinding() || d.resuming() && d.s.Resume.Phase != "" && d.s.Resume.Attempt == 0 {
 		d.withdrawStopped()
 	}
 }
 
 // withdrawStopped withdraws the requests for which the agent was stopped, also those that have their
-// answer: the task goes back, which takes their calls back.
+// answer: the task goes back, which takes their calls back. As long as the agent has not ended, its daemon
+// would report them again.
 func (d *decision) withdrawStopped() {
-	d.dropRequests(func(r v1alpha1.ToolRequest) bool { return r.Waits == v1alpha1.WaitTask })
+	a := d.active()
+	d.dropRequests(func(r v1alpha1.ToolRequest) bool {
+		return r.Waits == v1alpha1.WaitTask && (a == nil || r.Attempt != a.Number)
+	})
 }
 
 // forgetTold forgets the requests for which an agent was stopped before one that has begun since, as status

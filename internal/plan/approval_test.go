@@ -351,6 +351,20 @@ func TestARewindTakesACallBack(t *testing.T) {
 	}
 }
 
+// TestACallOfAnAgentThatIsStoppedForARewindIsWithdrawnOnce: its daemon reports it until it has ended.
+func TestACallOfAnAgentThatIsStoppedForARewindIsWithdrawnOnce(t *testing.T) {
+	s := running(t)
+	s.record(v1alpha1.TriggerInterval)
+	s.rewind("back", 1).step()
+	s.asks("1-a", stopsAgent).stopped(0)
+	if n := len(s.entries(v1alpha1.EventRequestWithdrawn)); n != 1 || s.request("1-a") != nil {
+		t.Errorf("it was withdrawn %d times: %+v", n, s.status().Requests)
+	}
+	if pod := s.started(); pod == nil || pod.Operation == nil {
+		t.Errorf("the pod of the rewind is %+v", pod)
+	}
+}
+
 // However many calls begin to wait or are answered at once, the outbox is not filled by one decision.
 func TestManyRequestsAreFollowedInSteps(t *testing.T) {
 	s := running(t)

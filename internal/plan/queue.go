@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -162,10 +163,9 @@ func (d *decision) giveUpPlace(a *v1alpha1.Attempt) {
 // queueMessage says why the task waits for a place. It keeps what was said first: which of the limits
 // it is may change with each task that ends, and would be a write for every task that waits.
 func (d *decision) queueMessage(q Queue) string {
-	const next = "; of those that wait in a namespace, the one with the highest priority starts first, and among equals the oldest"
-	ofParent := fmt.Sprintf("the task waits for a place: at most %s at once, as children.atOnce of that task says", childrenRun(q.MaximumOfParent, q.Parent)) + next
-	ofNamespace := fmt.Sprintf("the task waits for a place: at most %s at once in this namespace", tasksRun(q.MaximumPerNamespace)) + next
-	ofCluster := fmt.Sprintf("the task waits for a place: at most %s at once in this cluster", tasksRun(q.Maximum)) + next
+	ofParent := waitsUnder(fmt.Sprintf("at most %s at once, as children.atOnce of that task says", childrenRun(q.MaximumOfParent, q.Parent)))
+	ofNamespace := waitsUnder(fmt.Sprintf("at most %s at once in this namespace", tasksRun(q.MaximumPerNamespace)))
+	ofCluster := waitsUnder(fmt.Sprintf("at most %s at once in this cluster", tasksRun(q.Maximum)))
 	if c := meta.FindStatusCondition(d.old.Conditions, v1alpha1.TaskSucceeded); c != nil && slices.Contains([]string{ofParent, ofNamespace, ofCluster}, c.Message) {
 		return c.Message
 	}
@@ -176,6 +176,30 @@ func (d *decision) queueMessage(q Queue) string {
 		return ofNamespace
 	}
 	return ofCluster
+}
+
+// beforeLimit and afterLimit are what the message of a task that waits for a place says around the limit.
+const (
+	beforeLimit = "the task waits for a place: "
+	afterLimit  = "; of those that wait in a namespace, the one with the highest priority starts first, and among equals the oldest"
+)
+
+// waitsUnder is the message of a task that waits for a place under a limit.
+func waitsUnder(limit string) string { return beforeLimit + limit + afterLimit }
+
+// LimitThatHolds returns the limit that keeps a task from running, as the condition of one that waits
+// for a place names it, for people; "" if the task waits for no place. It is the one that the task has met
+// first: what holds it by now may be another one.
+func LimitThatHolds(task *v1alpha1.Task) string {
+	c := meta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded)
+	if c == nil || c.Reason != v1alpha1.ReasonQueued {
+		return ""
+	}
+	message, found := strings.CutPrefix(c.Message, beforeLimit)
+	if !found { // its pod waits for somebody's scheduling gate
+		return ""
+	}
+	return strings.TrimSuffix(message, afterLimit)
 }
 
 // AtOnceOf returns how many children of a task run at once; 0 for any number.

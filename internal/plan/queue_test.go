@@ -74,6 +74,22 @@ func TestAChildWaitsForTheOthersOfItsParent(t *testing.T) {
 	s.wantStarted(1)
 }
 
+func TestTheLimitThatHoldsATaskIsKnownFromItsStatus(t *testing.T) {
+	s := newScene(t).full().step()
+	if got := LimitThatHolds(s.o.Task); got != "at most 2 tasks run at once in this namespace" {
+		t.Errorf("of the namespace: %q", got)
+	}
+	s.o.Queue = Queue{Waits: true, OfParent: true, Parent: "lead", MaximumOfParent: 1, Maximum: 9}
+	s.step()
+	if got := LimitThatHolds(s.o.Task); got != "at most 1 child of lead runs at once, as children.atOnce of that task says" {
+		t.Errorf("of the parent: %q", got)
+	}
+	s.turn().step()
+	if got := LimitThatHolds(s.o.Task); got != "" {
+		t.Errorf("of a task that runs: %q", got)
+	}
+}
+
 func TestHowManyChildrenRunAtOnce(t *testing.T) {
 	two := ptr.To[int32](2)
 	for name, c := range map[string]struct {

@@ -121,6 +121,8 @@ func (d *decision) activity(a *v1alpha1.Attempt) (reason, message string) {
 		return d.waiting.Reason, d.waiting.Message
 	case isSuspension(a.Reason):
 		return v1alpha1.ReasonSuspending, "the agent is being stopped with a checkpoint"
+	case a.Reason == v1alpha1.ReasonRewinding && !d.rewinding() && d.resuming():
+		return a.Reason, "the agent is being stopped before phase " + d.s.Resume.Phase + " begins again"
 	case a.Reason == v1alpha1.ReasonRewinding:
 		return a.Reason, "the agent is being stopped before the rewind"
 	case isLimit(a.Reason):

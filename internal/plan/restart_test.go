@@ -30,9 +30,9 @@ func childIn(name string, status metav1.ConditionStatus, reason string) v1alpha1
 	return *inState(builders.Task(name, builders.WithUID("uid-"+name), childOf("tidy-up")), status, reason)
 }
 
-// supervising returns a scene whose supervisor has a checkpoint with which each of its first two phases has
-// begun, Research and Specify, and was suspended in the second.
-func supervising(t *testing.T) *scene {
+// leadingOn returns a scene whose supervisor has a checkpoint with which each of its first two phases has
+// begun, Research and Specify, and runs in the second.
+func leadingOn(t *testing.T) *scene {
 	t.Helper()
 	s := newScene(t, supervisor(""))
 	s.o.Contract.Room, s.o.Stamped = true, true
@@ -45,6 +45,14 @@ func supervising(t *testing.T) *scene {
 	s.startTaken(true)
 	s.step()
 	s.o.PhaseCall = nil
+	s.wantState(v1alpha1.ReasonRunning)
+	return s
+}
+
+// supervising returns such a scene whose supervisor was suspended then.
+func supervising(t *testing.T) *scene {
+	t.Helper()
+	s := leadingOn(t)
 	s.record(v1alpha1.TriggerSuspend)
 	s.change(builders.Suspended).step()
 	s.podGone()

@@ -27,7 +27,8 @@ func NewResume(task *v1alpha1.Task) *v1alpha1.Resume {
 }
 
 // considerResume accepts or refuses a new resume. It waits for a rewind, which would overtake
-// it, and for a pod that is being suspended.
+// it, and for a pod that is being suspended. One that begins a phase again stops the agent of a task
+// that runs; the others are refused.
 func (d *decision) considerResume() {
 	r := d.task.Spec.Resume
 	if r == nil || handled(d.s, daemonapi.OperationResume, r.ID) || d.rewinding() {
@@ -90,7 +91,7 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return blocker("a resume with this id was carried out before the Kubernetes API was restored from an older copy: request it again with a new id")
 	case d.suspended():
 		return blocker("operatingMode is Suspended: set it to Running in the same change, with a new id")
-	case d.active() != nil && !d.stuckElsewhere():
+	case d.active() != nil && !d.stuckElsewhere() && !d.stopsFor(r):
 		return blocker("the task is running: suspend it first, or wait until it has stopped, and request the resume again")
 	case limit != "":
 		return blocker(limitMessage(limit, d.used()) + limitAdvice(limit, d.used()) + ", with a new id")
@@ -102,10 +103,16 @@ func (d *decision) resumeBlocker(r *v1alpha1.Resume) *Blocker {
 		return &Blocker{v1alpha1.ReasonInvalidState, "it is not known on which node the task last ran: set placement to Any, and request the resume again"}
 	case d.stuckElsewhere():
 		return nil
-	case settled == nil && d.last() != nil && !d.atRest() && !d.followsRewind(r):
+	case settled == nil && d.last() != nil && !d.atRest() && !d.followsRewind(r) && !d.stopsFor(r):
 		return blocker("the task is about to be restarted automatically: wait until it has stopped, and request the resume again")
 	}
 	return nil
+}
+
+// stopsFor reports whether a resume stops the agent of a task that runs, as a rewind does: it begins a phase
+// again, and no other resume is being carried out.
+func (d *decision) stopsFor(r *v1alpha1.Resume) bool {
+	return r.Mode == v1alpha1.ResumeRestartPhase && !d.resuming()
 }
 
 // untouchedSinceCompleted reports whether the task completed and its agent has not got as far as to

@@ -143,6 +143,9 @@ func (d *decision) stopReason(a *v1alpha1.Attempt, v *podView, want want) string
 		return ""
 	}
 	if d.resuming() && d.s.Resume.Attempt == 0 {
+		if a.AgentStartTime != nil {
+			return v1alpha1.ReasonRewinding // a phase begins again
+		}
 		return v1alpha1.ReasonReplaced // a resume to anywhere replaces one that no other node can carry out
 	}
 	// A pod that cannot start is replaced once what it is made of has changed.

@@ -180,6 +180,7 @@ func reader(t *testing.T, namespace, name string) *rest.Config {
 				Verbs:     []string{"get", "list"},
 			},
 			{APIGroups: []string{"history.clew.dev"}, Resources: []string{"taskhistories"}, Verbs: []string{"create", "delete"}},
+			{APIGroups: []string{"history.clew.dev"}, Resources: []string{"timelines"}, Verbs: []string{"watch"}},
 		},
 	})
 	create(t, &rbacv1.RoleBinding{

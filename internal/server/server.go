@@ -46,6 +46,7 @@ import (
 	"github.com/clew-dev/clew/internal/rollback"
 	"github.com/clew-dev/clew/internal/server/approvals"
 	"github.com/clew-dev/clew/internal/server/checkpointrequests"
+	"github.com/clew-dev/clew/internal/server/entries"
 	"github.com/clew-dev/clew/internal/server/family"
 	"github.com/clew-dev/clew/internal/server/gateway"
 	"github.com/clew-dev/clew/internal/server/historyapi"
@@ -129,6 +130,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	aside.Go(func() { keepSchema(work, dsn, stores.daemons, ready, log) })
 	aside.Go(func() { _ = stores.archive.Listen(work, p.gateway.HandleNotification) })
 	aside.Go(func() { _ = stores.archive.ListenToolCalls(work, p.gateway.HandleToolCall) })
+	aside.Go(func() { _ = p.archive.ListenEntries(work, p.entries.Handle) })
 	aside.Go(func() { _ = p.live.Run(work) })
 	aside.Go(func() { p.grant(work) })
 	aside.Go(func() { p.maintain(work, stores.archive, o.Retention, registry, log) })
@@ -152,6 +154,7 @@ func serve(ctx context.Context, o Options, dsn string, config *rest.Config, l li
 	}
 	ready.end()
 	p.gateway.Close()
+	p.entries.Close()
 	return errors.Join(err, servers.Shutdown(o.ShutdownGracePeriod))
 }
 
@@ -167,6 +170,8 @@ type parts struct {
 	adopters   adopters
 	code       codeStore
 	live       *live.Broker
+	archive    *namespaced.Store
+	entries    *entries.Feed
 	family     *family.Family
 	approvals  *approvals.Board
 	grants     *namespaced.Grants
@@ -220,7 +225,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	tasks, attempts := newLiveTasks(clients.objects), podidentity.NewLiveTasks(clients.whole)
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
-	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), family: family.New(named.forAgents(), code), approvals: approvals.New(), grants: grants}
+	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), archive: named.archive, entries: entries.New(), family: family.New(named.forAgents(), code), approvals: approvals.New(), grants: grants}
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.forAgents(),
 		Connections:   stores.daemons.MaxConnections(),
@@ -246,6 +251,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 		ImportBytes:   o.ImportBytes,
 		Code:          code,
 		Live:          p.live,
+		Feed:          p.entries,
 		Verifier:      onDemand,
 		Objects:       known,
 		Authenticator: frontProxy,

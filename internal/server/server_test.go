@@ -231,6 +231,7 @@ func TestServer(t *testing.T) {
 		aggregate(t, r.main)
 		aggregated(t, ann, bob)
 	})
+	t.Run("a timeline is watched", func(t *testing.T) { watched(t, r, ann, task) })
 	// A deletion that has begun is also finished by the maintenance, whose next pass is long after the first.
 	eventually(t, "the first pass of the maintenance", func() error {
 		if _, body := r.get("http://" + r.metrics.String() + "/metrics"); !strings.Contains(body, "clew_history_retention_applied_timestamp_seconds 1.") {

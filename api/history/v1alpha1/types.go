@@ -65,11 +65,13 @@ const (
 	EffectStopped   = "Stopped"
 	EffectPhaseSet  = "PhaseSet"
 	EffectPublished = "Published"
+	// EffectRepeated: the call asked once more for a task that an earlier one had made, and made none.
+	EffectRepeated = "Repeated"
 )
 
 // Effect is what a call of a supervisor's tool did, to one task or to the contract.
 type Effect struct {
-	// Operation: Created, Forked, Resumed, Rewound, Stopped, PhaseSet or Published.
+	// Operation: Created, Forked, Repeated, Resumed, Rewound, Stopped, PhaseSet or Published.
 	Operation string `json:"operation"`
 	// Name and UID are those of the task; empty for PhaseSet.
 	Name string `json:"name,omitempty"`

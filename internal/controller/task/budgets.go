@@ -22,6 +22,9 @@ func (r *Reconciler) observeBudgets(ctx context.Context, task, parent *v1alpha1.
 	if err != nil {
 		return plan.Shared{}, err
 	}
+	if holder != nil && holder.UID == task.UID {
+		holder = task // newer than the cache: a resume comes with the budget that it needs, and is decided on once
+	}
 	ofContract, ofNamespace := plan.ContractBudget(holder), r.NamespaceBudgets.Of(task.Namespace)
 	if ofContract == (budget.Amounts{}) && ofNamespace == (budget.Amounts{}) {
 		return plan.Shared{Known: true}, nil

@@ -191,10 +191,15 @@ func (s *Server) Ask(take *daemonv1.TakeCheckpoint) {
 }
 
 // Release ends the hold of a set for the daemons that listen for commands.
-func (s *Server) Release(set string) {
+func (s *Server) Release(set string) { s.release(&daemonv1.ReleaseHold{Set: set}) }
+
+// Drop ends the hold of a set that is gone.
+func (s *Server) Drop(set string) { s.release(&daemonv1.ReleaseHold{Set: set, Gone: true}) }
+
+func (s *Server) release(hold *daemonv1.ReleaseHold) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = append(s.asked, &daemonv1.Command{Command: &daemonv1.Command_ReleaseHold{ReleaseHold: &daemonv1.ReleaseHold{Set: set}}})
+	s.asked = append(s.asked, &daemonv1.Command{Command: &daemonv1.Command_ReleaseHold{ReleaseHold: hold}})
 	s.changed.Announce()
 }
 

@@ -46,6 +46,13 @@ func (r *Recorder) Calls() (made, open int, settled bool) {
 	return r.made, len(r.open), r.settled
 }
 
+// NextAnswer returns a channel that is closed when the next call of a tool that is open has its result.
+func (r *Recorder) NextAnswer() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.answered.Next()
+}
+
 // count updates the counts for a record that was written to disk.
 func (r *Recorder) count(rec *daemonv1.Record) {
 	if rec.GetPiece() != nil {
@@ -69,6 +76,7 @@ func (r *Recorder) count(rec *daemonv1.Record) {
 			r.open = slices.Delete(r.open, i, i+1)
 			r.answers++
 			r.results++
+			r.answered.Announce()
 		}
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/clew-dev/clew/internal/agent"
+	"github.com/clew-dev/clew/internal/broadcast"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/daemon/agentstate"
 	"github.com/clew-dev/clew/internal/daemon/mask"
@@ -141,14 +142,16 @@ type Recorder struct {
 	lastAdded time.Time // when a line was last added
 	tail      string    // the end of the plain output
 
-	calls   []Call   // found by the current call, and not returned yet
-	open    []string // calls without a result
-	last    string   // the call that was answered last
-	results int      // calls answered in all records counted
-	made    int      // calls in all records counted
-	settled bool     // the newest message is a result
-	answers int      // calls answered since the last checkpoint
-	records int      // records since the last checkpoint
+	calls []Call   // found by the current call, and not returned yet
+	open  []string // calls without a result
+	// answered is announced when one of these has its result.
+	answered broadcast.Change
+	last     string // the call that was answered last
+	results  int    // calls answered in all records counted
+	made     int    // calls in all records counted
+	settled  bool   // the newest message is a result
+	answers  int    // calls answered since the last checkpoint
+	records  int    // records since the last checkpoint
 
 	delivered delivered
 }

@@ -31,55 +31,60 @@ const (
 	// askedTime is how long a set's checkpoint is waited for at most: a set that has not ended by then has
 	// ended without it.
 	askedTime = 3 * time.Minute
-	// boundaryPoll is how often it is looked whether a call of a tool is open. No record says that a
-	// shim has connected.
-	boundaryPoll = 50 * time.Millisecond
 )
 
 // heldSets are the sets for which the agent is to be stopped, or is.
 type heldSets struct {
 	mu sync.Mutex
-	// released has a channel for each set, by its UID, which is closed when the set ends.
-	released map[string]chan struct{}
+	// holds are those of the sets, by the set's UID.
+	holds map[string]*heldSet
 	// ended is true once no further one is begun.
 	ended bool
 	group sync.WaitGroup
 }
 
-// begin adds a set, and returns the channel that is closed when the set ends; false if the set is known,
-// or the attempt ends.
-func (h *heldSets) begin(set string) (<-chan struct{}, bool) {
+// heldSet is a set for which the agent is to be stopped, or is.
+type heldSet struct {
+	// released is closed when the set ends.
+	released chan struct{}
+	// gone says, once released is closed, that the set has ended before all its checkpoints were taken.
+	gone bool
+}
+
+// begin adds a set; nil if it is known, or the attempt ends.
+func (h *heldSets) begin(set string) *heldSet {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended || h.released[set] != nil {
-		return nil, false
+	if h.ended || h.holds[set] != nil {
+		return nil
 	}
-	if h.released == nil {
-		h.released = map[string]chan struct{}{}
+	if h.holds == nil {
+		h.holds = map[string]*heldSet{}
 	}
-	h.released[set] = make(chan struct{})
+	h.holds[set] = &heldSet{released: make(chan struct{})}
 	h.group.Add(1)
-	return h.released[set], true
+	return h.holds[set]
 }
 
 // end forgets a set.
 func (h *heldSets) end(set string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.released, set)
+	delete(h.holds, set)
 	h.group.Done()
 }
 
 // release ends a set: its agent, if it is stopped, continues.
-func (h *heldSets) release(set string) {
+func (h *heldSets) release(r *daemonv1.ReleaseHold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c := h.released[set]; c != nil && !closed(c) {
-		close(c)
+	if set := h.holds[r.GetSet()]; set != nil && !closed(set.released) {
+		set.gone = r.GetGone()
+		close(set.released)
 	}
 }
 
-func closed(c <-chan struct{}) bool {
+func closed[T any](c <-chan T) bool {
 	select {
 	case <-c:
 		return true
@@ -102,38 +107,46 @@ func (d *daemon) holdFor(ctx context.Context, take *daemonv1.TakeCheckpoint) {
 	if d.served(take.GetUid()) {
 		return
 	}
-	released, isNew := d.held.begin(take.GetHold())
-	if !isNew {
+	set := d.held.begin(take.GetHold())
+	if set == nil {
 		return
 	}
 	go func() {
 		defer d.held.end(take.GetHold())
-		d.hold(ctx, take, released)
+		d.hold(ctx, take, set)
 	}()
 }
 
 // hold waits for a moment between two calls of tools, takes the checkpoint, and keeps the agent stopped.
-func (d *daemon) hold(ctx context.Context, take *daemonv1.TakeCheckpoint, released <-chan struct{}) {
-	begun, tick := time.Now(), time.NewTicker(boundaryPoll)
-	defer tick.Stop()
+func (d *daemon) hold(ctx context.Context, take *daemonv1.TakeCheckpoint, set *heldSet) {
+	late, over := false, time.NewTimer(askedTime)
+	boundary := time.NewTimer(cmp.Or(d.cfg.BoundaryWait, boundaryWait))
+	defer over.Stop()
+	defer boundary.Stop()
 	for wait := (backoff.Backoff{Min: time.Second}); ; {
-		if time.Since(begun) >= askedTime {
-			return
-		}
-		late := time.Since(begun) >= cmp.Or(d.cfg.BoundaryWait, boundaryWait)
-		if st, _ := d.socket.Status(); st.Connected && st.Exit == nil && (late || !d.inCall()) {
+		answered := d.recorder.NextAnswer() // before it is looked whether a call is open
+		st, changed := d.socket.Status()
+		if st.Connected && st.Exit == nil && (late || !d.inCall()) {
 			stop, err := d.takeHeld(ctx, take, late)
 			if stop != nil {
-				d.keepStopped(ctx, take.GetHold(), stop, released)
+				d.keepStopped(ctx, take.GetHold(), stop, set)
 				return
 			}
-			if err != nil && wait.Wait(ctx) != nil {
-				return
+			if err != nil {
+				if wait.Wait(ctx) != nil || closed(set.released) || closed(over.C) {
+					return
+				}
+				continue
 			}
 		}
 		select {
-		case <-tick.C:
-		case <-released: // the set has failed without this task
+		case <-answered:
+		case <-changed:
+		case <-boundary.C:
+			late = true
+		case <-over.C:
+			return
+		case <-set.released: // the set has failed without this task
 			return
 		case <-ctx.Done():
 			return
@@ -209,7 +222,7 @@ func (d *daemon) warm(ctx context.Context) {
 
 // keepStopped keeps the agent stopped until the set ends, or it may be stopped no longer, and records how
 // that ended.
-func (d *daemon) keepStopped(ctx context.Context, set string, stop *socket.Stop, released <-chan struct{}) {
+func (d *daemon) keepStopped(ctx context.Context, uid string, stop *socket.Stop, set *heldSet) {
 	timer := time.NewTimer(cmp.Or(d.cfg.HoldTime, holdTime))
 	defer timer.Stop()
 	held, waits := false, true
@@ -221,8 +234,8 @@ func (d *daemon) keepStopped(ctx context.Context, set string, stop *socket.Stop,
 		select {
 		case <-changed:
 			continue
-		case <-released:
-			held = stop.Unbroken()
+		case <-set.released:
+			held = !set.gone && stop.Unbroken()
 		case <-timer.C:
 			d.log.Info("the agent was stopped for a set of checkpoints for as long as it may be; it continues")
 		case <-ctx.Done():
@@ -230,7 +243,7 @@ func (d *daemon) keepStopped(ctx context.Context, set string, stop *socket.Stop,
 		waits = false
 	}
 	stop.End()
-	if err := d.recordHold(set, held); err != nil {
+	if err := d.recordHold(uid, held); err != nil {
 		d.log.Error(err, "how the agent came to continue could not be recorded; that is done when the daemon starts again")
 	}
 }

@@ -127,6 +127,14 @@ func TestAnAgentThatNobodyReleasesContinues(t *testing.T) {
 	expectHoldEnds(t, w, &daemonv1.HoldEnd{Set: "set", Checkpoint: 1}, &daemonv1.HoldEnd{Set: "next", Checkpoint: 2})
 }
 
+func TestAnAgentOfASetThatIsGoneContinuesAndWasNotReleased(t *testing.T) {
+	w, _, a := holdWorld(t)
+	untilHeld(t, w, a)
+	w.Server.Drop("set")
+	a.Next(wire.TypeThaw)
+	expectHoldEnds(t, w, &daemonv1.HoldEnd{Set: "set", Checkpoint: 1})
+}
+
 func TestAnAgentThatContinuedByItselfWasNotHeld(t *testing.T) {
 	w, _, a := holdWorld(t)
 	untilHeld(t, w, a)

@@ -456,7 +456,7 @@ func (d *daemon) listenForCommands(ctx context.Context) error {
 				d.answer(ctx, c.GetAnswerRequest())
 			}
 			if c.GetReleaseHold() != nil {
-				d.held.release(c.GetReleaseHold().GetSet())
+				d.held.release(c.GetReleaseHold())
 			}
 			take := c.GetTakeCheckpoint()
 			if take.GetHold() != "" {

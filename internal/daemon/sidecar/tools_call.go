@@ -182,6 +182,9 @@ func (d *daemon) callEvent(c tools.Call, outcome, text string) (message string, 
 		details[key] = about
 		message += " (" + about + ")"
 	}
+	if outcome == callRefused {
+		message += " and was refused"
+	}
 	first, _, _ := strings.Cut(text, "\n")
 	return message + ": " + d.line(first), details
 }

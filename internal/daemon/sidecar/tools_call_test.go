@@ -283,7 +283,7 @@ func TestARefusedCallMayBeMadeAgain(t *testing.T) {
 	refused.Store(false)
 	stop(t, w, "[call id-2]")
 	expectCalls(t, w, stopsA, stopsA)
-	expectTimeline(t, w, "the agent called task_stop (a): Task a is of somebody else.")
+	expectTimeline(t, w, "the agent called task_stop (a) and was refused: Task a is of somebody else.")
 }
 
 func TestACallWithAnIDTakesEffectOnceForEver(t *testing.T) {

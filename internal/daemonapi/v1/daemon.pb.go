@@ -3765,7 +3765,10 @@ func (*Command_ReleaseHold) isCommand_Command() {}
 type ReleaseHold struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The UID of the Checkpoint that names the set.
-	Set           string `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
+	Set string `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
+	// The set is gone before all its checkpoints were known to be taken: the agent continues, and its hold
+	// does not count as released. Older servers and daemons do not know this.
+	Gone          bool `protobuf:"varint,2,opt,name=gone,proto3" json:"gone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3805,6 +3808,13 @@ func (x *ReleaseHold) GetSet() string {
 		return x.Set
 	}
 	return ""
+}
+
+func (x *ReleaseHold) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
 }
 
 // AnswerRequest is the answer to a ToolRequest, which counts once. Older daemons ask for none.
@@ -4393,9 +4403,10 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\fpublish_live\x18\x02 \x01(\v2\x1b.clew.daemon.v1.PublishLiveH\x00R\vpublishLive\x12F\n" +
 	"\x0eanswer_request\x18\x03 \x01(\v2\x1d.clew.daemon.v1.AnswerRequestH\x00R\ranswerRequest\x12@\n" +
 	"\frelease_hold\x18\x04 \x01(\v2\x1b.clew.daemon.v1.ReleaseHoldH\x00R\vreleaseHoldB\t\n" +
-	"\acommand\"\x1f\n" +
+	"\acommand\"3\n" +
 	"\vReleaseHold\x12\x10\n" +
-	"\x03set\x18\x01 \x01(\tR\x03set\"c\n" +
+	"\x03set\x18\x01 \x01(\tR\x03set\x12\x12\n" +
+	"\x04gone\x18\x02 \x01(\bR\x04gone\"c\n" +
 	"\rAnswerRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bapproved\x18\x02 \x01(\bR\bapproved\x12\x0e\n" +

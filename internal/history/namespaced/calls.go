@@ -339,6 +339,27 @@ func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (page
 	return page, err
 }
 
+// Entries returns entries of timelines.
+func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) (events []history.Event, err error) {
+	if query.Namespace, err = s.key(ctx, query.Namespace); err != nil {
+		return nil, err
+	}
+	events, err = s.keyed.Entries(ctx, query)
+	for i := range events {
+		events[i].Task = named(events[i].Task)
+	}
+	return events, err
+}
+
+// ListenEntries calls callback for each entry that a timeline has got. One of an earlier namespace of the name
+// has its name, too: Entries does not return it.
+func (s *Store) ListenEntries(ctx context.Context, callback func(history.NewEntry)) error {
+	return s.keyed.ListenEntries(ctx, func(n history.NewEntry) {
+		n.Task.Namespace = Name(n.Task.Namespace)
+		callback(n)
+	})
+}
+
 // TasksNamed returns the tasks of a name that have a history.
 func (s *Store) TasksNamed(ctx context.Context, namespace, name string) ([]history.NamedTask, error) {
 	key, err := s.key(ctx, namespace)

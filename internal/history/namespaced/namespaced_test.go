@@ -39,6 +39,10 @@ func looks(name string) map[string]func(context.Context, *namespaced.Store) (int
 			page, err := s.Timeline(ctx, history.TimelineQuery{Namespace: name, Limit: 10})
 			return len(page.Events), err
 		},
+		"new entries": func(ctx context.Context, s *namespaced.Store) (int, error) {
+			events, err := s.Entries(ctx, history.EntriesQuery{Namespace: name, Entries: []history.NewEntry{{Task: old, Checkpoint: 1}}})
+			return len(events), err
+		},
 		"timeline of the UID": func(ctx context.Context, s *namespaced.Store) (int, error) {
 			page, err := s.Timeline(ctx, history.TimelineQuery{Namespace: name, Name: "fix", UID: "old", Limit: 10})
 			return len(page.Events), err

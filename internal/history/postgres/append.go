@@ -243,6 +243,9 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 			continue
 		}
 		made = append(made, int64(row.Number))
+		if err := notifyTimeline(ctx, q, b.task.Key(), checkpointAdded(int64(row.Number))); err != nil {
+			return err
+		}
 		l.row.CheckpointCount++
 		if row.Trigger == string(v1alpha1.TriggerManual) {
 			l.row.RequestedCheckpoints++

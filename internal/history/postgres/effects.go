@@ -135,7 +135,7 @@ func (s *Store) addCallEffects(ctx context.Context, namespace string, branch, ac
 		if at := int(row.Position - first); at >= 0 && at < len(entries) {
 			entries[at].Effects = append(entries[at].Effects, history.CallEffect{
 				Tool: row.Tool, Task: row.TaskName, UID: row.TaskUid, Phase: row.Phase, Checkpoint: row.Checkpoint,
-				State: row.State, TakenBack: row.TakenBack,
+				State: row.State, TakenBack: row.TakenBack, Repeated: row.Repeated,
 			})
 		}
 	}

@@ -55,6 +55,8 @@ var _ = Describe("What the calls of a supervisor's tools did", func() {
 	}
 	parser := toolcall.Done{Task: "parser", Object: "lead-parser", UID: "uid-of-parser", Phase: "Plan"}
 	made := history.CallEffect{Tool: "task_create", Task: "lead-parser", UID: "uid-of-parser", Phase: "Plan"}
+	again := made
+	again.Repeated = true
 
 	It("is at the message with the call, whatever was called beside it", func(ctx SpecContext) {
 		first, second := answered(ctx, "task_create", parser), answered(ctx, "task_stop", toolcall.Done{Object: "lead-docs", UID: "uid-of-docs"})
@@ -84,14 +86,29 @@ var _ = Describe("What the calls of a supervisor's tools did", func() {
 		Expect(effects(ctx, "")).To(Equal(map[int64][]history.CallEffect{2: {{Tool: "phase_set", Phase: "Execute"}}}))
 	})
 
-	It("is at a call whose answer the agent has never seen, and at the same call again", func(ctx SpecContext) {
+	It("is at a call whose answer the agent has never seen, and made nothing at the same call again", func(ctx SpecContext) {
 		id := answered(ctx, "task_create", parser)
 		unseen := reached(id)
 		delete(unseen.Event.Details, history.ToolCallDelivered)
 		lead.append(call("a"), unseen, interrupted("a"), call("b"))
 		lead.append(shown("b", id)...)
-		Expect(effects(ctx, "")).To(Equal(map[int64][]history.CallEffect{2: {made}, 4: {made}}))
+		Expect(effects(ctx, "")).To(Equal(map[int64][]history.CallEffect{2: {made}, 4: {again}}))
 		Expect(store.MadeBy(ctx, history.Key{Namespace: "team", UID: "uid-of-parser"})).To(HaveField("Position", int64(2)))
+	})
+
+	It("is made once, however often the agent asks for the same task, on whatever branch", func(ctx SpecContext) {
+		lead.append(checkpoint(1))
+		first := answered(ctx, "task_create", parser)
+		lead.append(call("a"))
+		lead.append(shown("a", first)...)
+		lead.moveTo("back", history.MoveOperation{Checkpoint: 1})
+		second := answered(ctx, "task_create", parser)
+		lead.append(call("b"))
+		lead.append(shown("b", second)...)
+		Expect(effects(ctx, "")).To(Equal(map[int64][]history.CallEffect{2: {again}}))
+		taken := made
+		taken.TakenBack = true
+		Expect(effects(ctx, "main")).To(Equal(map[int64][]history.CallEffect{2: {taken}}))
 	})
 
 	It("is nothing if the call was refused, is of another task, or is unknown", func(ctx SpecContext) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,12 +29,16 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 		if kept, err = s.withinLimit(ctx, q, task, kept); err != nil {
 			return err
 		}
-		return q.KeepSpec(ctx, sqlc.KeepSpecParams{
+		first, err := q.KeepSpec(ctx, sqlc.KeepSpecParams{
 			Uid: task.UID, Namespace: task.Namespace, Spec: kept.Spec, Variables: listOf(kept.Variables), Fields: listOf(kept.Fields),
 			OperatingMode: kept.OperatingMode, Fork: kept.Start.Fork, StartFrom: kept.Start.From, StartUid: kept.Start.TaskUID, StartCheckpoint: kept.Start.Checkpoint,
 			StartCommit: kept.Start.Commit, StartPosition: kept.Start.Position,
 			Contract: kept.Membership.Contract, Role: kept.Membership.Role, Phase: kept.Membership.Phase, ParentUid: kept.Membership.ParentUID,
 		})
+		if err != nil || kept.Membership.Contract == "" || !slices.Contains(first, true) {
+			return err
+		}
+		return notifyTimeline(ctx, q, task, contractKnown) // what is recorded of it already is of the contract
 	})
 }
 

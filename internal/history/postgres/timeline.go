@@ -299,6 +299,11 @@ func (s *Store) timeline(ctx context.Context, params sqlc.TaskTimelineParams, co
 	if err != nil {
 		return nil, err
 	}
+	return eventsOf(rows, fileNames)
+}
+
+// eventsOf converts rows of a timeline; fileNames includes the names of changed files.
+func eventsOf(rows []sqlc.NamespaceTimelineRow, fileNames bool) ([]history.Event, error) {
 	events := make([]history.Event, 0, len(rows))
 	for _, row := range rows {
 		if !fileNames {

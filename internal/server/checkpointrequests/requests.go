@@ -86,7 +86,7 @@ func (r request) compare(other request) int {
 // New returns an empty Board.
 func New() *Board {
 	return &Board{tasks: map[string]*taskRequests{}, watchers: map[string]map[chan struct{}]struct{}{},
-		sets: sets{members: map[string][]string{}, released: map[string][]string{}}}
+		sets: sets{members: map[string][]string{}, released: map[string][]gateway.Release{}}}
 }
 
 var _ gateway.Requests = (*Board)(nil)

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/server/gateway"
 )
 
 // maxGone bounds the sets that were deleted before they ended and are remembered. An agent that is stopped
@@ -16,14 +17,14 @@ const maxGone = 64
 type sets struct {
 	// members are the tasks of each, as "namespace/task", by the UID of the Checkpoint that names it.
 	members map[string][]string
-	// released are the UIDs of those whose agents may continue, by "namespace/task".
-	released map[string][]string
+	// released are those whose agents may continue, by "namespace/task".
+	released map[string][]gateway.Release
 	// gone are those that were deleted, the newest last.
 	gone []string
 }
 
 // Releases implements gateway.Requests.
-func (b *Board) Releases(namespace, task string) []string {
+func (b *Board) Releases(namespace, task string) []gateway.Release {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Clone(b.sets.released[key(namespace, task)])
@@ -46,18 +47,19 @@ func (b *Board) followSet(c *clewv1alpha1.Checkpoint) {
 		b.sets.members[uid] = members
 	}
 	if set.State == clewv1alpha1.SetReleasing {
-		b.releaseSet(uid)
+		b.releaseSet(gateway.Release{Set: uid})
 	}
 }
 
-// dropSet lets the agents of a set continue that was deleted before it ended.
+// dropSet lets the agents of a set continue that was deleted before it ended, or has got a label by which no
+// server sees it any more.
 func (b *Board) dropSet(uid string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.sets.members[uid] == nil {
 		return
 	}
-	b.releaseSet(uid)
+	b.releaseSet(gateway.Release{Set: uid, Gone: true})
 	if b.sets.gone = append(b.sets.gone, uid); len(b.sets.gone) > maxGone {
 		b.forgetSet(b.sets.gone[0])
 		b.sets.gone = b.sets.gone[1:]
@@ -65,10 +67,10 @@ func (b *Board) dropSet(uid string) {
 }
 
 // releaseSet lets the agents of a set continue. b.mu is held.
-func (b *Board) releaseSet(uid string) {
-	for _, member := range b.sets.members[uid] {
-		if !slices.Contains(b.sets.released[member], uid) {
-			b.sets.released[member] = append(b.sets.released[member], uid)
+func (b *Board) releaseSet(r gateway.Release) {
+	for _, member := range b.sets.members[r.Set] {
+		if !slices.ContainsFunc(b.sets.released[member], func(other gateway.Release) bool { return other.Set == r.Set }) {
+			b.sets.released[member] = append(b.sets.released[member], r)
 			b.announce(member)
 		}
 	}
@@ -77,7 +79,7 @@ func (b *Board) releaseSet(uid string) {
 // forgetSet forgets a set. b.mu is held.
 func (b *Board) forgetSet(uid string) {
 	for _, member := range b.sets.members[uid] {
-		left := slices.DeleteFunc(b.sets.released[member], func(other string) bool { return other == uid })
+		left := slices.DeleteFunc(b.sets.released[member], func(other gateway.Release) bool { return other.Set == uid })
 		if b.sets.released[member] = left; len(left) == 0 {
 			delete(b.sets.released, member)
 		}

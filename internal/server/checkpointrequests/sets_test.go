@@ -57,13 +57,17 @@ func TestCheckpointsOfASetAreRequestedWhileItIsTaken(t *testing.T) {
 func TestAgentsContinueWhenTheirSetIsReleasedOrDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*checkpointrequests.Board)
-		want   bool
+		want   []gateway.Release
 	}{
-		"it is being taken":                {func(*checkpointrequests.Board) {}, false},
-		"all are taken":                    {func(b *checkpointrequests.Board) { b.Set(checkpoint("evening", set(clewv1alpha1.SetReleasing))) }, true},
-		"it is deleted":                    {func(b *checkpointrequests.Board) { b.Remove(checkpoint("evening", set(clewv1alpha1.SetTaking))) }, true},
-		"one that was never seen is gone":  {func(b *checkpointrequests.Board) { b.Remove(checkpoint("another", set(clewv1alpha1.SetTaking))) }, false},
-		"it has ended, and all know of it": {func(b *checkpointrequests.Board) { b.Set(checkpoint("evening", set(clewv1alpha1.SetTogether))) }, false},
+		"it is being taken": {func(*checkpointrequests.Board) {}, nil},
+		"all are taken":     {func(b *checkpointrequests.Board) { b.Set(checkpoint("evening", set(clewv1alpha1.SetReleasing))) }, []gateway.Release{{Set: "uid-evening"}}},
+		"it is deleted":     {func(b *checkpointrequests.Board) { b.Remove(checkpoint("evening", set(clewv1alpha1.SetTaking))) }, []gateway.Release{{Set: "uid-evening", Gone: true}}},
+		"it is out of sight for a moment, by a label": {func(b *checkpointrequests.Board) {
+			b.Remove(checkpoint("evening", set(clewv1alpha1.SetTaking)))
+			b.Set(checkpoint("evening", set(clewv1alpha1.SetReleasing)))
+		}, []gateway.Release{{Set: "uid-evening", Gone: true}}},
+		"one that was never seen is gone":  {func(b *checkpointrequests.Board) { b.Remove(checkpoint("another", set(clewv1alpha1.SetTaking))) }, nil},
+		"it has ended, and all know of it": {func(b *checkpointrequests.Board) { b.Set(checkpoint("evening", set(clewv1alpha1.SetTogether))) }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			board := checkpointrequests.New()
@@ -71,9 +75,7 @@ func TestAgentsContinueWhenTheirSetIsReleasedOrDeleted(t *testing.T) {
 			changed, leave := board.Changes("team", "b")
 			defer leave()
 			c.change(board)
-			var want []string
-			if c.want {
-				want = []string{"uid-evening"}
+			if c.want != nil {
 				select {
 				case <-changed:
 				default:
@@ -81,7 +83,7 @@ func TestAgentsContinueWhenTheirSetIsReleasedOrDeleted(t *testing.T) {
 				}
 			}
 			for _, task := range []string{"a", "b"} {
-				if d := cmp.Diff(want, board.Releases("team", task)); d != "" {
+				if d := cmp.Diff(c.want, board.Releases("team", task)); d != "" {
 					t.Errorf("of task %s (-want +got):\n%s", task, d)
 				}
 			}
@@ -99,7 +101,7 @@ func TestDeletedSetsAreForgotten(t *testing.T) {
 		board.Set(c)
 		board.Remove(c)
 	}
-	if got := board.Releases("team", "b"); len(got) > 64 || got[len(got)-1] != "uid-set-999" {
+	if got := board.Releases("team", "b"); len(got) > 64 || got[len(got)-1].Set != "uid-set-999" {
 		t.Errorf("%d are remembered: %v", len(got), got)
 	}
 }

@@ -158,13 +158,13 @@ func (t *announcer) send(stream *connect.ServerStream[daemonv1.Command], pending
 }
 
 // release sends the ends of sets that the stream has not sent yet.
-func (t *announcer) release(stream *connect.ServerStream[daemonv1.Command], sets []string) error {
+func (t *announcer) release(stream *connect.ServerStream[daemonv1.Command], sets []Release) error {
 	current := make(map[string]bool, len(sets))
-	for _, set := range sets {
-		if current[set] = true; t.released[set] {
+	for _, r := range sets {
+		if current[r.Set] = true; t.released[r.Set] {
 			continue
 		}
-		if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_ReleaseHold{ReleaseHold: &daemonv1.ReleaseHold{Set: set}}}); err != nil {
+		if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_ReleaseHold{ReleaseHold: &daemonv1.ReleaseHold{Set: r.Set, Gone: r.Gone}}}); err != nil {
 			return err
 		}
 	}

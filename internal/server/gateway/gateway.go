@@ -127,6 +127,14 @@ type CheckpointRequest struct {
 	Hold string
 }
 
+// Release lets the agent of a task continue that was stopped for a set of checkpoints.
+type Release struct {
+	// Set is the UID of the Checkpoint that names the set.
+	Set string
+	// Gone is true if the set was deleted, or left the server's sight, before all were known to be taken.
+	Gone bool
+}
+
 // Requests provides the pending checkpoint requests.
 type Requests interface {
 	// Pending returns a task's oldest requests, in order and limited in number, without
@@ -135,9 +143,9 @@ type Requests interface {
 	// Changes returns a channel that receives when the result of Releases, or of Pending with none
 	// passed, may have changed since the last receive, until leave is called.
 	Changes(namespace, task string) (changed <-chan struct{}, leave func())
-	// Releases returns the UIDs of the sets for which the agents need not be stopped any more, and of
-	// which the task is a member.
-	Releases(namespace, task string) []string
+	// Releases returns the sets for which the agents need not be stopped any more, and of which the task is
+	// a member.
+	Releases(namespace, task string) []Release
 }
 
 // Live passes on requests for the files of tasks as they are; see package live.

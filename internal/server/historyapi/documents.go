@@ -61,7 +61,7 @@ func resourceList() metav1.APIResourceList {
 			{Name: resourceTaskHistories, SingularName: "taskhistory", Namespaced: true, Kind: "TaskHistory", Verbs: metav1.Verbs{"create", "get", "list"}},
 			{Name: resourceTaskHistories + "/export", Namespaced: true, Kind: "TaskHistory", Verbs: metav1.Verbs{"get"}},
 			{Name: "search", SingularName: "search", Namespaced: true, Kind: "SearchResult", Verbs: metav1.Verbs{"list"}},
-			{Name: "timelines", SingularName: "timeline", Namespaced: true, Kind: "TimelineEvent", Verbs: metav1.Verbs{"list"}},
+			{Name: "timelines", SingularName: "timeline", Namespaced: true, Kind: "TimelineEvent", Verbs: metav1.Verbs{"list", "watch"}},
 		},
 	}
 }
@@ -106,8 +106,8 @@ func openAPI() map[string]any {
 			task + "/" + subresourceDiff + "/rewind": get("What a rewind of a task would do. The parameters are the fields of spec.rewind; undoLast undoes the newest rewind.",
 				"namespace", "name", "?checkpointRef", "?checkpointNumber", "?commit", "?message", "?time", "?messagesBack", "?undoOf", "?undoLast",
 				"?scope", "?path", "?preserve", "?branch", "?whenRunning", "?onDrift", "?id", "?limit"),
-			namespace + "/timelines": get("What happened to the tasks of a namespace, newest first.",
-				"namespace", "?limit", "?continue", "?type", "?since", "?uid", "?contract"),
+			namespace + "/timelines": get("What happened to the tasks of a namespace, newest first. With watch, what is added from now on, each as {type: ADDED, object}.",
+				"namespace", "?limit", "?continue", "?type", "?since", "?uid", "?contract", "?watch", "?task"),
 			namespace + "/search": get("Messages of the namespace's tasks that contain the given words, best first.",
 				"namespace", "?q", "?task", "?uid", "?role", "?since", "?limit", "?continue"),
 			histories:             list,

@@ -33,6 +33,14 @@ func (a *api) hideOutcomes(c *call, entries []history.Entry) error {
 	return nil
 }
 
+// effectOperation returns the operation of a call. One that asked again for a task has made none.
+func effectOperation(e history.CallEffect) string {
+	if e.Repeated {
+		return historyv1alpha1.EffectRepeated
+	}
+	return operationOf(e.Tool)
+}
+
 // operationOf returns the operation of a tool; the tool's own name if it is of another version.
 func operationOf(tool string) string {
 	switch v1alpha1.AgentTool(tool) {
@@ -57,7 +65,7 @@ func operationOf(tool string) string {
 func effectsOf(effects []history.CallEffect) (found []historyv1alpha1.Effect) {
 	for _, e := range effects {
 		found = append(found, historyv1alpha1.Effect{
-			Operation: operationOf(e.Tool), Name: e.Task, UID: e.UID, Phase: e.Phase, Checkpoint: e.Checkpoint,
+			Operation: effectOperation(e), Name: e.Task, UID: e.UID, Phase: e.Phase, Checkpoint: e.Checkpoint,
 			Outcome: e.State, TakenBack: e.TakenBack,
 		})
 	}

@@ -28,6 +28,7 @@ var _ = Describe("What the calls of a supervisor's tools did", func() {
 			{Tool: "task_create", Task: "a-parser", UID: "u", Phase: "Plan", State: "Completed"},
 			{Tool: "task_rewind", Task: "a-docs", UID: "v", Checkpoint: 3, State: "Running", TakenBack: true},
 			{Tool: "phase_set", Phase: "Execute"},
+			{Tool: "task_create", Task: "a-parser", UID: "u", Repeated: true},
 		}
 	})
 
@@ -38,6 +39,7 @@ var _ = Describe("What the calls of a supervisor's tools did", func() {
 			{Operation: "Created", Name: "a-parser", UID: "u", Phase: "Plan", Outcome: "Completed"},
 			{Operation: "Rewound", Name: "a-docs", UID: "v", Checkpoint: 3, Outcome: "Running", TakenBack: true},
 			{Operation: "PhaseSet", Phase: "Execute"},
+			{Operation: "Repeated", Name: "a-parser", UID: "u"},
 		}))
 	})
 

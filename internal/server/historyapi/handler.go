@@ -5,7 +5,7 @@
 // The caller's identity comes from the API server's front proxy (FrontProxy), and the
 // cluster's RBAC decides what the caller may do (SubjectAccess), all in the group
 // history.clew.dev: get tasks/conversation, tasks/timeline, tasks/snapshots, tasks/checkpoints and tasks/diff; list
-// timelines; list search; list and get taskhistories, get taskhistories/export, and
+// or watch timelines; list search; list and get taskhistories, get taskhistories/export, and
 // create (an import) and delete taskhistories. Access is checked before anything is
 // looked up, so that no response reveals whether a task exists that the caller may not
 // read. Exports, imports and deletions are recorded in the timeline with the caller's
@@ -52,6 +52,7 @@ const (
 type Store interface {
 	TaskConversation(ctx context.Context, query history.ConversationQuery) (history.EntryPage, error)
 	Timeline(ctx context.Context, query history.TimelineQuery) (history.EventPage, error)
+	Entries(ctx context.Context, query history.EntriesQuery) ([]history.Event, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 }
 
@@ -127,6 +128,8 @@ type Options struct {
 	Objects Objects
 	// Live serves differences to the present of running tasks.
 	Live Live
+	// Feed serves watches of timelines; without it, none is served.
+	Feed Feed
 	// Verifier serves verifications of checkpoints.
 	Verifier      Verifier
 	Authenticator authenticator.Request
@@ -171,7 +174,9 @@ func Register(mux *http.ServeMux, o Options) {
 		Access{Verb: "get", Resource: "tasks", Subresource: "conversation"}, a.withAnswerSlot(a.conversation))
 	a.read(mux, task+"/timeline", Access{Verb: "get", Resource: "tasks", Subresource: "timeline"}, a.timeline)
 	for _, path := range []string{"/namespaces/{namespace}/timelines", "/namespaces/{namespace}/timeline"} {
-		a.read(mux, path, Access{Verb: "list", Resource: "timelines"}, a.timeline)
+		mux.HandleFunc("GET "+versionPath+path, a.listOrWatch(
+			a.answer(requestTimeout, Access{Verb: "list", Resource: "timelines"}, a.withAnswerSlot(answering(http.StatusOK, a.withReadSlot(a.timeline)))),
+			a.answer(watchTimeout, Access{Verb: "watch", Resource: "timelines"}, a.watchTimeline)))
 	}
 	if a.Archive != nil {
 		a.archive(mux, task, histories)
@@ -231,10 +236,16 @@ func answering(code int, f func(*call) (any, error)) func(http.ResponseWriter, *
 	}
 }
 
-// serve registers f with authentication, authorisation and error handling.
+// serve registers what answer returns.
 func (a *api) serve(mux *http.ServeMux, pattern string, timeout time.Duration, access Access, f func(http.ResponseWriter, *call) error) {
+	mux.HandleFunc(pattern, a.answer(timeout, access, f))
+}
+
+// answer returns the handler of requests that f answers, with authentication, authorisation and error
+// handling.
+func (a *api) answer(timeout time.Duration, access Access, f func(http.ResponseWriter, *call) error) http.HandlerFunc {
 	label := resourceOf(access).Resource
-	mux.HandleFunc(pattern, func(response http.ResponseWriter, r *http.Request) {
+	return func(response http.ResponseWriter, r *http.Request) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
@@ -255,7 +266,7 @@ func (a *api) serve(mux *http.ServeMux, pattern string, timeout time.Duration, a
 			a.fail(w, access, err)
 		}
 		a.metrics.observe(label, w.code, time.Since(start))
-	})
+	}
 }
 
 // authorize returns the call of a caller who may do what is requested.

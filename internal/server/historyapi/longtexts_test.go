@@ -36,6 +36,10 @@ func (longTexts) Timeline(context.Context, history.TimelineQuery) (history.Event
 	return history.EventPage{}, nil
 }
 
+func (longTexts) Entries(context.Context, history.EntriesQuery) ([]history.Event, error) {
+	return nil, nil
+}
+
 func (s longTexts) Text(_ context.Context, namespace string, p *conversation.Pieces) (string, error) {
 	return s.texts[namespace+"/"+string(p.Hashes[0])], nil
 }

@@ -24,6 +24,9 @@ const maxLimit = 500
 // uid, and, of a namespace, contract.
 func (a *api) timeline(c *call) (any, error) {
 	values, access := c.URL.Query(), c.access
+	if _, err := flagOf(values, "watch"); err != nil {
+		return nil, err
+	}
 	limit, err := numberOf(values, "limit", maxLimit)
 	if err != nil {
 		return nil, err
@@ -47,12 +50,9 @@ func (a *api) timeline(c *call) (any, error) {
 		}
 		query.UID, query.Before = from.UID, history.EventKey{Time: from.Time, ID: from.ID}
 	}
-	ofFiles := Access{Verb: "get", Resource: "tasks", Subresource: subresourceCheckpoints, Namespace: access.Namespace, Name: access.Name}
-	names, _, err := a.Authorizer.Authorize(c.Context(), c.caller, ofFiles)
-	if err != nil {
-		return nil, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, c.caller.GetName(), err)
+	if query.WithoutFileNames, err = a.hidesFileNames(c); err != nil {
+		return nil, err
 	}
-	query.WithoutFileNames = !names
 	page, err := a.Store.Timeline(c.Context(), query)
 	if err != nil {
 		return nil, err
@@ -65,13 +65,21 @@ func (a *api) timeline(c *call) (any, error) {
 	return timelineList(page, uid)
 }
 
+// hidesFileNames reports whether the caller may not read the checkpoints of what is asked for, which name
+// changed files.
+func (a *api) hidesFileNames(c *call) (bool, error) {
+	ofFiles := Access{Verb: "get", Resource: "tasks", Subresource: subresourceCheckpoints, Namespace: c.access.Namespace, Name: c.access.Name}
+	names, _, err := a.Authorizer.Authorize(c.Context(), c.caller, ofFiles)
+	if err != nil {
+		return true, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, c.caller.GetName(), err)
+	}
+	return !names, nil
+}
+
 func timelineList(page history.EventPage, uid string) (*items, error) {
 	events := make([]historyv1alpha1.TimelineEvent, 0, len(page.Events))
 	for _, e := range page.Events {
-		events = append(events, historyv1alpha1.TimelineEvent{
-			ID: e.ID, Time: metav1.NewMicroTime(e.Time), Task: e.Task.Name, TaskUID: e.Task.UID, Type: e.Type,
-			Reason: e.Reason, Actor: e.Actor, Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, ImportedBy: e.ImportedBy,
-		})
+		events = append(events, timelineEvent(e))
 	}
 	list := itemsOf("TimelineEventList", events)
 	if page.More && len(page.Events) > 0 {
@@ -83,6 +91,13 @@ func timelineList(page history.EventPage, uid string) (*items, error) {
 		list.meta.Continue = token
 	}
 	return list, nil
+}
+
+func timelineEvent(e history.Event) historyv1alpha1.TimelineEvent {
+	return historyv1alpha1.TimelineEvent{
+		ID: e.ID, Time: metav1.NewMicroTime(e.Time), Task: e.Task.Name, TaskUID: e.Task.UID, Type: e.Type,
+		Reason: e.Reason, Actor: e.Actor, Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, ImportedBy: e.ImportedBy,
+	}
 }
 
 func typeMeta(kind string) metav1.TypeMeta {

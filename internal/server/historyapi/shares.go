@@ -18,7 +18,7 @@ import (
 // namespace. There are as many read slots as the store has connections, less one for
 // audit events. A search holds a search slot as well. A difference to the present holds neither,
 // but a slot for that, while it waits for the task's daemon, which costs the server next to
-// nothing.
+// nothing. A watch holds a slot for that, and a read slot only while it reads what is new.
 const (
 	defaultConnections                   = 6
 	spareConnections                     = 1
@@ -28,6 +28,7 @@ const (
 	uploadsOfNamespace, uploadsInAll     = 1, 4
 	deletionsOfNamespace, deletionsInAll = 1, 2
 	waitsOfNamespace, waitsInAll         = 8, 40
+	watchesOfNamespace, watchesInAll     = 16, 64
 	// patience is how long a request waits for a slot, and answerTimeout how long a
 	// caller may take to read a response.
 	patience      = 10 * time.Second
@@ -40,7 +41,7 @@ type share struct {
 	ofNamespace int
 }
 
-type shares struct{ answers, reads, searches, exports, uploads, deletions, waits share }
+type shares struct{ answers, reads, searches, exports, uploads, deletions, waits, watches share }
 
 func newShares(connections int) shares {
 	if connections <= 0 {
@@ -56,6 +57,7 @@ func newShares(connections int) shares {
 		uploads:   share{fairshare.NewSlots(uploadsInAll), uploadsOfNamespace},
 		deletions: share{fairshare.NewSlots(deletionsInAll), deletionsOfNamespace},
 		waits:     share{fairshare.NewSlots(waitsInAll), waitsOfNamespace},
+		watches:   share{fairshare.NewSlots(watchesInAll), watchesOfNamespace},
 	}
 }
 

@@ -46,6 +46,11 @@ func (s *busyStore) Timeline(_ context.Context, query history.TimelineQuery) (hi
 	return history.EventPage{}, nil
 }
 
+func (s *busyStore) Entries(_ context.Context, query history.EntriesQuery) ([]history.Event, error) {
+	s.take(query.Namespace)
+	return nil, nil
+}
+
 func (s *busyStore) Text(context.Context, string, *conversation.Pieces) (string, error) {
 	return "", nil
 }

@@ -11,7 +11,9 @@ SELECT @branch_id, unnest(@position::bigint[]), unnest(@checkpoint::bigint[]), u
 -- name: CallEffects :many
 -- What the calls did whose messages a branch has after one position and up to another, and the last
 -- state of each task that they were about. The first recursion is that of Conversation; the second one
--- runs over the active branch, on which a call is that no rewind took back.
+-- runs over the active branch, on which a call is that no rewind took back. A call is repeated if an
+-- earlier one has made the same task: its name was the task's already. Imports choose their UIDs: only a
+-- task of the same namespace has made it.
 WITH RECURSIVE chain AS (
     SELECT b.id, b.parent_id, b.base_position AS low, @upto::bigint AS high
     FROM branches b WHERE b.id = @branch_id
@@ -29,7 +31,11 @@ WITH RECURSIVE chain AS (
 )
 SELECT e.position, e.checkpoint, e.tool, e.task_uid, e.task_name, e.phase,
     coalesce(s.state, '')::text AS state,
-    (NOT EXISTS (SELECT FROM active a WHERE a.id = c.id AND e.position > a.low AND e.position <= a.high))::boolean AS taken_back
+    (NOT EXISTS (SELECT FROM active a WHERE a.id = c.id AND e.position > a.low AND e.position <= a.high))::boolean AS taken_back,
+    (e.tool IN ('task_create', 'task_fork') AND e.task_uid <> '' AND EXISTS (
+        SELECT FROM call_effects f JOIN branches fb ON fb.id = f.branch_id JOIN tasks ft ON ft.uid = fb.task_uid
+        WHERE f.task_uid = e.task_uid AND f.task_uid <> '' AND f.ordinal < e.ordinal
+            AND f.tool IN ('task_create', 'task_fork') AND ft.namespace = @namespace))::boolean AS repeated
 FROM chain c
 CROSS JOIN LATERAL (
     SELECT * FROM call_effects

@@ -7,7 +7,8 @@ SELECT pg_advisory_xact_lock(('x' || left(encode(sha256(convert_to(@task_uid::te
 -- name: InsertEvents :one
 -- An event is stored once, whatever its time; the creation of a checkpoint is
 -- represented by the checkpoint's own row. Returned is how many were stored, and the length of their
--- texts.
+-- texts. Who follows timelines is told of each when the transaction commits, apart from those that are
+-- imported: they are no news.
 WITH stored AS (
 INSERT INTO events (id, namespace, task_uid, task_name, time, type, reason, actor, message, attempt, checkpoint, details, imported_by, imported_id)
 SELECT n.id, n.namespace, n.task_uid, n.task_name, n.time, n.type, n.reason, n.actor, n.message, n.attempt, n.checkpoint, n.details,
@@ -26,11 +27,15 @@ WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C" AND e.names
         OR EXISTS (SELECT FROM checkpoints c JOIN tasks t ON t.id = c.task_id
             WHERE t.uid = n.task_uid AND c.number = n.checkpoint)))
 ON CONFLICT DO NOTHING
-RETURNING reason, actor, message, details
+RETURNING id, namespace, task_uid, reason, actor, message, details, events.imported_by
 )
 SELECT count(*)::bigint AS events,
-    coalesce(sum(octet_length(reason) + octet_length(actor) + octet_length(message) + octet_length(details::text)), 0)::bigint AS bytes
+    coalesce(sum(octet_length(reason) + octet_length(actor) + octet_length(message) + octet_length(details::text)), 0)::bigint AS bytes,
+    (count(pg_notify('clew_timeline', concat_ws(' ', namespace, task_uid, id))) FILTER (WHERE stored.imported_by = ''))::bigint AS told
 FROM stored;
+
+-- name: NotifyTimeline :exec
+SELECT pg_notify('clew_timeline', @payload::text);
 
 -- name: EventsKnown :many
 SELECT id, time, reason FROM events WHERE id = ANY (@ids::text[]);
@@ -195,6 +200,36 @@ SELECT told.* FROM task_specs s CROSS JOIN LATERAL (
 WHERE s.namespace = @namespace AND s.contract = @contract AND s.contract <> ''
 ORDER BY told.time DESC, told.id DESC
 LIMIT @up_to_rows;
+
+-- name: TimelineEntries :many
+-- Entries of a namespace's timeline, oldest first: events by their ids, and those of checkpoints, with their
+-- files, by task and number. With a contract, only those of its tasks.
+SELECT told.* FROM (
+    SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
+    FROM events e
+    WHERE e.id = ANY (@ids::text[]) AND e.namespace = @namespace
+    UNION ALL
+    SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
+    FROM (SELECT unnest(@task_uids::text[]) AS uid, unnest(@numbers::bigint[]) AS number) n
+        JOIN tasks t ON t.uid = n.uid JOIN checkpoints c ON c.task_id = t.id AND c.number = n.number
+    WHERE t.namespace = @namespace
+    UNION ALL
+    SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM (SELECT unnest(@task_uids::text[]) AS uid, unnest(@numbers::bigint[]) AS number) n
+        JOIN tasks t ON t.uid = n.uid JOIN checkpoints c ON c.task_id = t.id AND c.number = n.number
+    WHERE t.namespace = @namespace AND c.files_changed > 0
+) told
+WHERE (cardinality(@types::text[]) = 0 OR told.type = ANY (@types::text[]))
+    AND (@name::text = '' OR told.task_name = @name::text)
+    AND (@contract::text = '' OR EXISTS (
+        SELECT FROM task_specs s WHERE s.uid = told.task_uid AND s.namespace = @namespace AND s.contract = @contract::text))
+ORDER BY told.time, told.id;
 
 -- name: NewestEventTaskNamed :one
 -- The newest task of a name that has an event, for tasks that never began.

@@ -16,35 +16,39 @@ WITH RECURSIVE chain AS (
     UNION ALL
     SELECT p.id, p.parent_id, p.base_position, least(c.high, c.low)
     FROM chain c JOIN branches p ON p.id = c.parent_id
-    WHERE c.low > $1::bigint
+    WHERE c.low > $2::bigint
 ), active AS (
     SELECT b.id, b.parent_id, b.base_position AS low, b.head_position AS high
     FROM branches b WHERE b.id = $6
     UNION ALL
     SELECT p.id, p.parent_id, p.base_position, least(a.high, a.low)
     FROM active a JOIN branches p ON p.id = a.parent_id
-    WHERE a.low > $1::bigint
+    WHERE a.low > $2::bigint
 )
 SELECT e.position, e.checkpoint, e.tool, e.task_uid, e.task_name, e.phase,
     coalesce(s.state, '')::text AS state,
-    (NOT EXISTS (SELECT FROM active a WHERE a.id = c.id AND e.position > a.low AND e.position <= a.high))::boolean AS taken_back
+    (NOT EXISTS (SELECT FROM active a WHERE a.id = c.id AND e.position > a.low AND e.position <= a.high))::boolean AS taken_back,
+    (e.tool IN ('task_create', 'task_fork') AND e.task_uid <> '' AND EXISTS (
+        SELECT FROM call_effects f JOIN branches fb ON fb.id = f.branch_id JOIN tasks ft ON ft.uid = fb.task_uid
+        WHERE f.task_uid = e.task_uid AND f.task_uid <> '' AND f.ordinal < e.ordinal
+            AND f.tool IN ('task_create', 'task_fork') AND ft.namespace = $1))::boolean AS repeated
 FROM chain c
 CROSS JOIN LATERAL (
     SELECT branch_id, position, ordinal, checkpoint, tool, task_uid, task_name, phase FROM call_effects
     WHERE call_effects.branch_id = c.id
-        AND call_effects.position > greatest(c.low, $1::bigint) AND call_effects.position <= c.high
+        AND call_effects.position > greatest(c.low, $2::bigint) AND call_effects.position <= c.high
     ORDER BY call_effects.position, call_effects.ordinal
-    LIMIT $2::bigint
+    LIMIT $3::bigint
 ) e
-LEFT JOIN task_summaries s ON s.uid = e.task_uid AND s.namespace = $3
+LEFT JOIN task_summaries s ON s.uid = e.task_uid AND s.namespace = $1
 ORDER BY e.position, e.ordinal
-LIMIT $2::bigint
+LIMIT $3::bigint
 `
 
 type CallEffectsParams struct {
+	Namespace    string
 	After        int64
 	UpToRows     int64
-	Namespace    string
 	Upto         int64
 	BranchID     int64
 	ActiveBranch int64
@@ -59,16 +63,19 @@ type CallEffectsRow struct {
 	Phase      string
 	State      string
 	TakenBack  bool
+	Repeated   bool
 }
 
 // What the calls did whose messages a branch has after one position and up to another, and the last
 // state of each task that they were about. The first recursion is that of Conversation; the second one
-// runs over the active branch, on which a call is that no rewind took back.
+// runs over the active branch, on which a call is that no rewind took back. A call is repeated if an
+// earlier one has made the same task: its name was the task's already. Imports choose their UIDs: only a
+// task of the same namespace has made it.
 func (q *Queries) CallEffects(ctx context.Context, arg CallEffectsParams) ([]CallEffectsRow, error) {
 	rows, err := q.db.Query(ctx, callEffects,
+		arg.Namespace,
 		arg.After,
 		arg.UpToRows,
-		arg.Namespace,
 		arg.Upto,
 		arg.BranchID,
 		arg.ActiveBranch,
@@ -89,6 +96,7 @@ func (q *Queries) CallEffects(ctx context.Context, arg CallEffectsParams) ([]Cal
 			&i.Phase,
 			&i.State,
 			&i.TakenBack,
+			&i.Repeated,
 		); err != nil {
 			return nil, err
 		}

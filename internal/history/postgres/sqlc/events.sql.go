@@ -229,10 +229,11 @@ WHERE NOT EXISTS (SELECT FROM events e WHERE e.id = n.id COLLATE "C" AND e.names
         OR EXISTS (SELECT FROM checkpoints c JOIN tasks t ON t.id = c.task_id
             WHERE t.uid = n.task_uid AND c.number = n.checkpoint)))
 ON CONFLICT DO NOTHING
-RETURNING reason, actor, message, details
+RETURNING id, namespace, task_uid, reason, actor, message, details, events.imported_by
 )
 SELECT count(*)::bigint AS events,
-    coalesce(sum(octet_length(reason) + octet_length(actor) + octet_length(message) + octet_length(details::text)), 0)::bigint AS bytes
+    coalesce(sum(octet_length(reason) + octet_length(actor) + octet_length(message) + octet_length(details::text)), 0)::bigint AS bytes,
+    (count(pg_notify('clew_timeline', concat_ws(' ', namespace, task_uid, id))) FILTER (WHERE stored.imported_by = ''))::bigint AS told
 FROM stored
 `
 
@@ -256,11 +257,13 @@ type InsertEventsParams struct {
 type InsertEventsRow struct {
 	Events int64
 	Bytes  int64
+	Told   int64
 }
 
 // An event is stored once, whatever its time; the creation of a checkpoint is
 // represented by the checkpoint's own row. Returned is how many were stored, and the length of their
-// texts.
+// texts. Who follows timelines is told of each when the transaction commits, apart from those that are
+// imported: they are no news.
 func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) (InsertEventsRow, error) {
 	row := q.db.QueryRow(ctx, insertEvents,
 		arg.ImportedBy,
@@ -279,7 +282,7 @@ func (q *Queries) InsertEvents(ctx context.Context, arg InsertEventsParams) (Ins
 		arg.ImportedID,
 	)
 	var i InsertEventsRow
-	err := row.Scan(&i.Events, &i.Bytes)
+	err := row.Scan(&i.Events, &i.Bytes, &i.Told)
 	return i, err
 }
 
@@ -465,6 +468,15 @@ func (q *Queries) NoteTransitions(ctx context.Context, arg NoteTransitionsParams
 	return err
 }
 
+const notifyTimeline = `-- name: NotifyTimeline :exec
+SELECT pg_notify('clew_timeline', $1::text)
+`
+
+func (q *Queries) NotifyTimeline(ctx context.Context, payload string) error {
+	_, err := q.db.Exec(ctx, notifyTimeline, payload)
+	return err
+}
+
 const recordedTransitions = `-- name: RecordedTransitions :one
 SELECT CASE
     WHEN EXISTS (SELECT FROM deleted_tasks d WHERE d.uid = $1 AND d.namespace IN ($2, '')) THEN 9223372036854775807
@@ -573,6 +585,113 @@ func (q *Queries) TaskTimeline(ctx context.Context, arg TaskTimelineParams) ([]T
 	var items []TaskTimelineRow
 	for rows.Next() {
 		var i TaskTimelineRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Namespace,
+			&i.TaskUid,
+			&i.TaskName,
+			&i.Time,
+			&i.Type,
+			&i.Reason,
+			&i.Actor,
+			&i.Message,
+			&i.Attempt,
+			&i.Checkpoint,
+			&i.Trigger,
+			&i.FilesChanged,
+			&i.LinesAdded,
+			&i.LinesRemoved,
+			&i.ImportedBy,
+			&i.Changes,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const timelineEntries = `-- name: TimelineEntries :many
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by, told.changes FROM (
+    SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
+        ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
+    FROM events e
+    WHERE e.id = ANY ($1::text[]) AND e.namespace = $2
+    UNION ALL
+    SELECT md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'checkpoint', 'CheckpointCreated', 'clew', coalesce(c.message, ''), c.attempt, c.number,
+        c.trigger, coalesce(c.files_changed, 0), coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text, ''::text
+    FROM (SELECT unnest($3::text[]) AS uid, unnest($4::bigint[]) AS number) n
+        JOIN tasks t ON t.uid = n.uid JOIN checkpoints c ON c.task_id = t.id AND c.number = n.number
+    WHERE t.namespace = $2
+    UNION ALL
+    SELECT (md5('checkpoint/' || t.uid || '/' || c.number)::uuid::text || '-files') COLLATE "C", c.namespace, t.uid, t.name, c.time,
+        'file', 'FilesChanged', 'agent', '', c.attempt, c.number,
+        '', c.files_changed, coalesce(c.lines_added, 0), coalesce(c.lines_removed, 0), ''::text,
+        coalesce((SELECT json_agg(f.pair)::text FROM (SELECT json_array_elements(c.changes::json) AS pair LIMIT 3) f), '')
+    FROM (SELECT unnest($3::text[]) AS uid, unnest($4::bigint[]) AS number) n
+        JOIN tasks t ON t.uid = n.uid JOIN checkpoints c ON c.task_id = t.id AND c.number = n.number
+    WHERE t.namespace = $2 AND c.files_changed > 0
+) told
+WHERE (cardinality($5::text[]) = 0 OR told.type = ANY ($5::text[]))
+    AND ($6::text = '' OR told.task_name = $6::text)
+    AND ($7::text = '' OR EXISTS (
+        SELECT FROM task_specs s WHERE s.uid = told.task_uid AND s.namespace = $2 AND s.contract = $7::text))
+ORDER BY told.time, told.id
+`
+
+type TimelineEntriesParams struct {
+	Ids       []string
+	Namespace string
+	TaskUids  []string
+	Numbers   []int64
+	Types     []string
+	Name      string
+	Contract  string
+}
+
+type TimelineEntriesRow struct {
+	ID           string
+	Namespace    string
+	TaskUid      string
+	TaskName     string
+	Time         time.Time
+	Type         string
+	Reason       string
+	Actor        string
+	Message      string
+	Attempt      int64
+	Checkpoint   int64
+	Trigger      string
+	FilesChanged int32
+	LinesAdded   int64
+	LinesRemoved int64
+	ImportedBy   string
+	Changes      string
+}
+
+// Entries of a namespace's timeline, oldest first: events by their ids, and those of checkpoints, with their
+// files, by task and number. With a contract, only those of its tasks.
+func (q *Queries) TimelineEntries(ctx context.Context, arg TimelineEntriesParams) ([]TimelineEntriesRow, error) {
+	rows, err := q.db.Query(ctx, timelineEntries,
+		arg.Ids,
+		arg.Namespace,
+		arg.TaskUids,
+		arg.Numbers,
+		arg.Types,
+		arg.Name,
+		arg.Contract,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TimelineEntriesRow
+	for rows.Next() {
+		var i TimelineEntriesRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.Namespace,
