@@ -24,8 +24,9 @@ type Budget struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000000000000
 	ToolCalls *int64 `json:"toolCalls,omitempty"`
-	// checkpoints is how many checkpoints may be taken, by whatever they are triggered. Clew takes the
-	// one with which it stops the agent, and those of rewinds, all the same.
+	// checkpoints is how many checkpoints may be taken, by whatever they are triggered, apart from those
+	// that a Checkpoint object asks for, which count towards no budget. Clew takes the one with which it
+	// stops the agent, and those of rewinds, all the same.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000000000000
@@ -47,7 +48,7 @@ type Spent struct {
 	// toolCalls were completed.
 	// +optional
 	ToolCalls int64 `json:"toolCalls,omitempty"`
-	// checkpoints were taken.
+	// checkpoints were taken, apart from those that a Checkpoint object has asked for.
 	// +optional
 	Checkpoints int64 `json:"checkpoints,omitempty"`
 }

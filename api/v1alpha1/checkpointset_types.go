@@ -62,7 +62,7 @@ const (
 	MemberTaken SetMemberState = "Taken"
 	// MemberAtRest: its agent does not run, so its last checkpoint is its state.
 	MemberAtRest SetMemberState = "AtRest"
-	// MemberFailed: its checkpoint could not be taken in time.
+	// MemberFailed: its checkpoint could not be requested, or was not taken in time.
 	MemberFailed SetMemberState = "Failed"
 )
 
@@ -133,6 +133,10 @@ type CheckpointSetMember struct {
 	// state says how it stands.
 	// +required
 	State SetMemberState `json:"state"`
+	// message says why its checkpoint could not be requested; empty for any other member.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
 	// holdEnd says how its agent came to continue; empty while that is not known, and for a task at rest.
 	// +optional
 	HoldEnd HoldEnd `json:"holdEnd,omitempty"`

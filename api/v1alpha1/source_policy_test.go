@@ -35,7 +35,7 @@ func userWith(t *testing.T, name string, rights ...rbacv1.PolicyRule) client.Cli
 func TestWhoMayContinueAnotherTask(t *testing.T) {
 	const clew, history = "clew.dev", "history.clew.dev"
 	forks, tasks, checkpoints := right(clew, "create", "forks"), right(clew, "create", "tasks"), right(clew, "get", "checkpoints")
-	joins := right(clew, "patch", "tasks", "source")
+	joins := right(clew, "patch", "tasks")
 	fork := func(conversation v1alpha1.ConversationMode) func(string) client.Object {
 		return func(name string) client.Object {
 			f := forkOf(func(s *v1alpha1.ForkSpec) { s.Conversation = conversation })
@@ -73,7 +73,8 @@ func TestWhoMayContinueAnotherTask(t *testing.T) {
 		"fork-all":         {fork("Include"), []rbacv1.PolicyRule{forks, tasks, joins, checkpoints, right(history, "get", "tasks/conversation", "source")}, ""},
 		"fork-code":        {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, joins, checkpoints}, ""},
 		"fork-no-tasks":    {fork("Exclude"), []rbacv1.PolicyRule{forks, joins, checkpoints}, "you need the right to create tasks"},
-		"fork-no-family":   {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, checkpoints, right(clew, "patch", "tasks", "other")}, "you need the right to patch that Task"},
+		"fork-no-family":   {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, checkpoints, right(clew, "patch", "tasks", "other")}, "you need the right to patch tasks in this namespace"},
+		"fork-of-one":      {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, checkpoints, right(clew, "patch", "tasks", "source")}, "or create a Task with startFrom"},
 		"fork-no-code":     {fork("Exclude"), []rbacv1.PolicyRule{forks, tasks, joins}, "you need the right to get checkpoints"},
 		"fork-other-words": {fork("Include"), []rbacv1.PolicyRule{forks, tasks, joins, checkpoints, right(history, "get", "tasks/conversation", "other")}, "you need the right to get tasks/conversation"},
 		"fork-adopts":      {adoptingFork, []rbacv1.PolicyRule{forks, tasks, joins, checkpoints, right(history, "get", "tasks/conversation")}, ""},

@@ -31,6 +31,9 @@ func describeMember(m v1alpha1.CheckpointSetMember) string {
 		v1alpha1.MemberPending: "is awaited", v1alpha1.MemberTaken: "was taken",
 		v1alpha1.MemberAtRest: "is that of a task at rest", v1alpha1.MemberFailed: "was not taken in time",
 	}[m.State]
+	if m.Message != "" {
+		text = "could not be requested: " + m.Message
+	}
 	if m.Moment == v1alpha1.MomentInCall {
 		text += " in the middle of a call of a tool"
 	}

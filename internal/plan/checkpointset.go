@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/history"
 )
 
@@ -21,8 +22,8 @@ import (
 // that all are taken.
 
 const (
-	// setBegins is how often a set that cannot begin is looked at.
-	setBegins = 30 * time.Second
+	// setAgain is when a set is looked at again that waits for one of which nothing may be heard.
+	setAgain = 30 * time.Second
 	// setTakes is how long the checkpoints of a set may take: long enough for a daemon that connects
 	// anew, and for a call of a tool to end.
 	setTakes = 2 * time.Minute
@@ -48,12 +49,12 @@ type ObservedSet struct {
 
 // ObservedMember is what is known of a member of a set.
 type ObservedMember struct {
-	// Task is the member; nil if it is gone. When the set is being released, it is read from the API
-	// server, and not from a cache.
+	// Task is the member; nil if it is gone. It is needed of one that is pending, and, read from the API
+	// server and not from a cache, of one at rest in a set that is being released.
 	Task *v1alpha1.Task
 	// Taken is the number of the checkpoint that was taken for the set; 0 while none was.
 	Taken int64
-	// Holds are how holds of the task's agent ended.
+	// Holds are how holds of the task's agent ended; they are needed when the set is being released.
 	Holds []history.HoldEnd
 	// Begun is the newest attempt that the history knows of. A pod may run before the Task lists it, but
 	// not before it has told the history.
@@ -79,14 +80,17 @@ func DecideSet(o ObservedSet, now time.Time) SetPlan {
 			p.Ready.Reason, p.Ready.Message = other.Reason, other.Message
 			return p
 		}
-		if b != nil {
-			return SetPlan{RequeueAfter: setAgain(b), Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: b.Reason, Message: b.Message}}
+		if b != nil { // whatever ends it is an event of the supervisor, or of the object itself
+			return SetPlan{Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: b.Reason, Message: b.Message}}
 		}
 		return setPlan(&v1alpha1.CheckpointSet{State: v1alpha1.SetTaking, StartTime: ptr.To(metav1.NewTime(now)), Members: members}, now)
 	}
 	set := o.Checkpoint.Status.Set.DeepCopy()
 	age := now.Sub(ptr.Deref(set.StartTime, metav1.Time{}).Time)
 	if set.State == v1alpha1.SetTaking {
+		if o.Checkpoint.DeletionTimestamp != nil { // it may stay for as long as somebody's finalizer
+			age = max(age, setTakes)
+		}
 		for i := range set.Members {
 			takeMember(&set.Members[i], o.Members[set.Members[i].UID], age)
 		}
@@ -108,21 +112,24 @@ func DecideSet(o ObservedSet, now time.Time) SetPlan {
 	return setPlan(set, now)
 }
 
-// setAgain returns after which time a set that cannot begin is looked at again; 0 if it never can.
-func setAgain(b *Blocker) time.Duration {
-	if b.Reason == v1alpha1.ReasonNotASupervisor { // the role of a task does not change
-		return 0
-	}
-	return setBegins
+// AwaitSet returns what to do for a set while another one of the supervisor has begun that the cache does not
+// show yet.
+func AwaitSet(other string) SetPlan {
+	return SetPlan{RequeueAfter: setAgain, Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionUnknown,
+		Reason: v1alpha1.ReasonAnotherSet, Message: takesAnother(other)}}
 }
 
-// otherSet returns the set because of which no further one of the supervisor begins, and for how long it
-// may be; nil if one may begin.
+func takesAnother(name string) string {
+	return fmt.Sprintf("the set %s of the supervisor is being taken: this one begins a minute after that has ended", name)
+}
+
+// otherSet returns the set because of which no further one of the supervisor begins, and after which time one
+// may begin; 0 if that is heard of, nil if one may begin now.
 func otherSet(others []v1alpha1.Checkpoint, now time.Time) (wait time.Duration, b *Blocker) {
 	for i := range others {
 		c := &others[i]
 		if !c.Status.Set.State.Ended() {
-			return setBegins, &Blocker{v1alpha1.ReasonAnotherSet, fmt.Sprintf("the set %s of the supervisor is being taken: this one begins a minute after that has ended", c.Name)}
+			return 0, &Blocker{v1alpha1.ReasonAnotherSet, takesAnother(c.Name)}
 		}
 		ended := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady)
 		if ended == nil {
@@ -135,9 +142,20 @@ func otherSet(others []v1alpha1.Checkpoint, now time.Time) (wait time.Duration, 
 	return wait, b
 }
 
-// SetOverdue reports whether a set ends whatever is known of its members.
-func SetOverdue(set *v1alpha1.CheckpointSet, now time.Time) bool {
-	return set.State == v1alpha1.SetReleasing && now.Sub(ptr.Deref(set.StartTime, metav1.Time{}).Time) >= setEnds
+// maxRefusal bounds why a member's checkpoint could not be requested, in bytes, without the mark of what is cut.
+const maxRefusal = 500
+
+// RefusedSet returns what to do for a set once checkpoints of members could not be requested: no agent waits
+// for them. refused says why, by the UID of the task.
+func RefusedSet(set *v1alpha1.CheckpointSet, refused map[string]string, now time.Time) SetPlan {
+	set = set.DeepCopy()
+	for i := range set.Members {
+		if m := &set.Members[i]; refused[m.UID] != "" {
+			m.State, m.Message = v1alpha1.MemberFailed, clip.Marked(refused[m.UID], maxRefusal)
+		}
+	}
+	set.State = v1alpha1.SetReleasing
+	return setPlan(set, now)
 }
 
 // RecalledSet returns the set of a Checkpoint that is applied again to a task that continues the history of
@@ -313,8 +331,12 @@ func SetReady(set *v1alpha1.CheckpointSet) metav1.Condition {
 		}
 	default:
 		var why []string
+		refused := func(m v1alpha1.CheckpointSetMember) bool { return m.Message != "" }
+		if i := slices.IndexFunc(set.Members, refused); i >= 0 {
+			why = append(why, fmt.Sprintf("none could be requested of %s (%s)", named(refused), set.Members[i].Message))
+		}
 		if failed := named(func(m v1alpha1.CheckpointSetMember) bool {
-			return m.State == v1alpha1.MemberFailed || m.State == v1alpha1.MemberPending
+			return (m.State == v1alpha1.MemberFailed || m.State == v1alpha1.MemberPending) && !refused(m)
 		}); failed != "" {
 			why = append(why, "none was taken of "+failed+" in time")
 		}

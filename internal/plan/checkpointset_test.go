@@ -111,8 +111,11 @@ func TestOneSetOfASupervisorIsTakenAtATime(t *testing.T) {
 	other := v1alpha1.Checkpoint{ObjectMeta: metav1.ObjectMeta{Name: "noon"}, Status: v1alpha1.CheckpointStatus{Set: &v1alpha1.CheckpointSet{State: v1alpha1.SetReleasing}}}
 	o := setOf()
 	o.Others = []v1alpha1.Checkpoint{other}
-	if p := DecideSet(o, setTime); p.Set != nil || p.Ready.Reason != v1alpha1.ReasonAnotherSet || p.RequeueAfter == 0 {
-		t.Errorf("beside one that is being taken: %+v", p)
+	if p := DecideSet(o, setTime); p.Set != nil || p.Ready.Reason != v1alpha1.ReasonAnotherSet || p.RequeueAfter != 0 {
+		t.Errorf("beside one that is being taken, whose end is heard of: %+v", p)
+	}
+	if p := AwaitSet("noon"); p.Set != nil || p.Ready.Reason != v1alpha1.ReasonAnotherSet || p.RequeueAfter == 0 {
+		t.Errorf("beside one that the cache does not show: %+v", p)
 	}
 	ended := SetReady(&v1alpha1.CheckpointSet{State: v1alpha1.SetTogether})
 	ended.LastTransitionTime = metav1.NewTime(setTime)
@@ -126,13 +129,23 @@ func TestOneSetOfASupervisorIsTakenAtATime(t *testing.T) {
 	}
 }
 
-func TestASetThatIsOverdueNeedsNothingToEnd(t *testing.T) {
+func TestASetThatNobodyHasLookedAtEndsByWhatWasRecorded(t *testing.T) {
 	o := allTaken()
-	if set := o.Checkpoint.Status.Set; SetOverdue(set, setTime.Add(169*time.Second)) || !SetOverdue(set, setTime.Add(170*time.Second)) {
-		t.Errorf("it is due at another time: %+v", set)
+	o.ends("uid-lead", 2, true, false).ends("uid-docs", 1, true, false).ends("uid-tests", 7, true, false)
+	wantSet(t, o.decide(200*time.Second), v1alpha1.SetTogether, v1alpha1.ReasonTakenTogether)
+	o = allTaken()
+	o.ends("uid-lead", 2, true, false)
+	wantSet(t, o.decide(170*time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, ": docs, tests did not stand still")
+}
+
+func TestASetOfWhichACheckpointCannotBeRequestedFailsAtOnce(t *testing.T) {
+	o := begun()
+	o.Checkpoint.Status.Set = RefusedSet(o.Checkpoint.Status.Set, map[string]string{"uid-docs": "exceeded quota: clew" + strings.Repeat("x", 600)}, setTime).Set
+	wantSet(t, o.decide(time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether,
+		"none could be requested of docs (exceeded quota: clew", "none was taken of lead, tests in time")
+	if m := o.Checkpoint.Status.Set.Members[1]; m.State != v1alpha1.MemberFailed || len(m.Message) > 512 {
+		t.Errorf("the member is %+v", m)
 	}
-	o.Members = nil
-	wantSet(t, o.decide(170*time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, "did not stand still")
 }
 
 func TestASetThatIsAppliedAgainStandsForTheSupervisorsCheckpoint(t *testing.T) {
@@ -169,9 +182,21 @@ func TestWhatIsNoSet(t *testing.T) {
 			change(&o)
 			if p := DecideSet(o, setTime); p.Set != nil || p.Ready.Status != metav1.ConditionFalse || p.Ready.Reason != reason {
 				t.Errorf("decided %+v", p)
+			} else if p.RequeueAfter != 0 {
+				t.Errorf("it is looked at again after %s, though whatever ends it is an event", p.RequeueAfter)
 			}
 		})
 	}
+}
+
+func TestASetThatIsDeletedEndsWhoeverKeepsItsObject(t *testing.T) {
+	o := begun()
+	o.is("uid-lead", func(m *ObservedMember) { m.Taken = 2 })
+	now := metav1.NewTime(setTime)
+	o.Checkpoint.DeletionTimestamp, o.Checkpoint.Finalizers = &now, []string{"x.example/y"}
+	wantSet(t, o.decide(time.Second), v1alpha1.SetReleasing, v1alpha1.ReasonTakingTogether, "told to continue")
+	o.ends("uid-lead", 2, true, false)
+	wantSet(t, o.decide(2*time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, "none was taken of docs, tests")
 }
 
 func TestASetThatIsTakenTogether(t *testing.T) {

@@ -13,48 +13,58 @@ import (
 type begunSets struct {
 	mu sync.Mutex
 	// of is the set that was begun last of each supervisor.
-	of map[types.NamespacedName]types.UID
+	of map[types.NamespacedName]begunSet
 	// made are the names of the objects, by the UID of the set.
 	made map[types.UID]map[string]bool
+}
+
+// begunSet is the Checkpoint that names a set that has begun.
+type begunSet struct {
+	name string
+	uid  types.UID
 }
 
 func supervisor(c *v1alpha1.Checkpoint) types.NamespacedName {
 	return types.NamespacedName{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}
 }
 
-// begins notes that a set begins, unless another one of the supervisor has begun and not ended.
-func (b *begunSets) begins(c *v1alpha1.Checkpoint) bool {
+// begins notes that a set begins, unless another one of the supervisor has begun and not ended: it returns
+// that one then.
+func (b *begunSets) begins(c *v1alpha1.Checkpoint) (other begunSet, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if other, ok := b.of[supervisor(c)]; ok && other != c.UID {
-		return false
+	if other, ok := b.of[supervisor(c)]; ok && other.uid != c.UID {
+		return other, false
 	}
 	if b.of == nil {
-		b.of, b.made = map[types.NamespacedName]types.UID{}, map[types.UID]map[string]bool{}
+		b.of = map[types.NamespacedName]begunSet{}
 	}
-	b.of[supervisor(c)] = c.UID
-	return true
+	b.of[supervisor(c)] = begunSet{c.Name, c.UID}
+	return begunSet{}, true
 }
 
-// end forgets a set that has ended.
-func (b *begunSets) end(c *v1alpha1.Checkpoint) {
+// end forgets a set that has ended, or that has not begun after all.
+func (b *begunSets) end(c *v1alpha1.Checkpoint) { b.drop(supervisor(c), c.UID) }
+
+// drop forgets a set of a supervisor.
+func (b *begunSets) drop(supervisor types.NamespacedName, set types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.of[supervisor(c)] == c.UID {
-		delete(b.of, supervisor(c))
+	if b.of[supervisor].uid == set {
+		delete(b.of, supervisor)
 	}
-	delete(b.made, c.UID)
+	delete(b.made, set)
 }
 
-// has reports whether an object was made for a set.
-func (b *begunSets) has(c *v1alpha1.Checkpoint, name string) bool {
+// hasMade reports whether an object was made for a set.
+func (b *begunSets) hasMade(c *v1alpha1.Checkpoint, name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.made[c.UID][name]
 }
 
-// make notes that an object was made for a set, or was there.
-func (b *begunSets) make(c *v1alpha1.Checkpoint, name string) {
+// noteMade notes that an object was made for a set, or was there.
+func (b *begunSets) noteMade(c *v1alpha1.Checkpoint, name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.made == nil {

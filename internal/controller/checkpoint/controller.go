@@ -125,7 +125,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) reconcile(ctx context.Context, c *v1alpha1.Checkpoint) (time.Duration, error) {
 	if c.DeletionTimestamp != nil {
 		r.forget(c)
-		return 0, nil
+		if set := c.Status.Set; set == nil || set.State.Ended() {
+			r.begun.end(c)
+			return 0, nil
+		}
 	}
 	if c.Spec.Scope == v1alpha1.CheckpointOfContract && (c.Status.Set == nil || !c.Status.Set.State.Ended()) {
 		return r.followSet(ctx, c)

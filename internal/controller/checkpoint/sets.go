@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/controller/lookup"
+	"github.com/clew-dev/clew/internal/controller/requeue"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
@@ -37,10 +39,17 @@ func (r *Reconciler) followSet(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 		}
 	}
 	decided := plan.DecideSet(o, time.Now())
-	if decided.Set != nil && c.Status.Set == nil && !r.begun.begins(c) {
-		return time.Second, nil // another one of the supervisor, which the cache does not show yet
+	if decided.Set != nil && c.Status.Set == nil {
+		other, err := r.begin(ctx, c)
+		if err != nil {
+			return 0, err
+		}
+		if other != "" {
+			decided = plan.AwaitSet(other)
+		}
 	}
 	if decided.Set == nil {
+		r.begun.end(c) // it may have begun, and not been written
 		return decided.RequeueAfter, r.wait(ctx, c, decided.Ready.Status, decided.Ready.Reason, decided.Ready.Message)
 	}
 	if decided.Set.State.Ended() {
@@ -49,17 +58,50 @@ func (r *Reconciler) followSet(ctx context.Context, c *v1alpha1.Checkpoint) (tim
 			return 0, err
 		}
 	}
-	if err := r.writeSet(ctx, c, decided, own); err != nil {
+	updated, err := r.writeSet(ctx, c, decided, own)
+	if err != nil {
+		if c.Status.Set == nil && (apierrors.IsNotFound(err) || requeue.Refused(err)) {
+			r.begun.end(c) // its deletion may have been seen before it began
+		}
 		return 0, err
 	}
-	if decided.Set.State == v1alpha1.SetTaking {
-		return decided.RequeueAfter, r.makeMembers(ctx, c, decided.Set)
+	if decided.Set.State != v1alpha1.SetTaking {
+		return decided.RequeueAfter, nil
 	}
-	return decided.RequeueAfter, nil
+	refused, err := r.makeMembers(ctx, updated, decided.Set)
+	if len(refused) > 0 {
+		decided = plan.RefusedSet(decided.Set, refused, time.Now())
+		_, err = r.writeSet(ctx, updated, decided, nil)
+	}
+	return decided.RequeueAfter, err
 }
 
-// writeSet writes the state of a set and, once, the contents of the supervisor's own checkpoint.
-func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decided plan.SetPlan, own *history.Checkpoint) error {
+// begin notes that a set begins, unless another one of the supervisor has begun, which the cache may not show
+// yet: it returns the name of that one then. What was noted is believed for as long as its object is there.
+func (r *Reconciler) begin(ctx context.Context, c *v1alpha1.Checkpoint) (other string, err error) {
+	noted, ok := r.begun.begins(c)
+	if ok {
+		return "", nil
+	}
+	is := &metav1.PartialObjectMetadata{}
+	is.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Checkpoint"))
+	err = r.Live.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: noted.name}, is)
+	if client.IgnoreNotFound(err) != nil {
+		return "", fmt.Errorf("read the set %s, after which the set %s begins: %w", noted.name, c.Name, err)
+	}
+	if err == nil && is.UID == noted.uid {
+		return noted.name, nil
+	}
+	r.begun.drop(supervisor(c), noted.uid)
+	if noted, ok = r.begun.begins(c); !ok {
+		return noted.name, nil
+	}
+	return "", nil
+}
+
+// writeSet writes the state of a set and, once, the contents of the supervisor's own checkpoint. It returns the
+// object as it is then.
+func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decided plan.SetPlan, own *history.Checkpoint) (*v1alpha1.Checkpoint, error) {
 	updated := c.DeepCopy()
 	updated.Status.ObservedGeneration, updated.Status.Set = c.Generation, decided.Set
 	ready := decided.Ready
@@ -69,14 +111,14 @@ func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decid
 		fill(&updated.Status, *own, c.Generation, "", "")
 		setIntact(&updated.Status, own.Integrity, c.Generation)
 		if err := r.recordRequester(ctx, updated, *own, false); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	err := r.write(ctx, c, updated, func() error {
 		return r.Client.Status().Patch(ctx, updated, client.MergeFromWithOptions(c, client.MergeFromWithOptimisticLock{}))
 	})
 	if err != nil || !decided.Set.State.Ended() || c.Status.Set != nil && c.Status.Set.State.Ended() {
-		return err
+		return updated, err
 	}
 	r.forget(c)
 	kind := corev1.EventTypeNormal
@@ -84,7 +126,7 @@ func (r *Reconciler) writeSet(ctx context.Context, c *v1alpha1.Checkpoint, decid
 		kind = corev1.EventTypeWarning
 	}
 	r.Events.Eventf(updated, nil, kind, ready.Reason, "TakeCheckpoint", "%s", ready.Message)
-	return nil
+	return updated, nil
 }
 
 // recalled has a set stand for the checkpoint of the supervisor that was taken for the last one of its name.
@@ -92,7 +134,8 @@ func (r *Reconciler) recalled(ctx context.Context, c *v1alpha1.Checkpoint, task 
 	if row == nil {
 		return nil
 	}
-	return r.writeSet(ctx, c, plan.RecalledSet(task, c.Name, row.Number), row)
+	_, err := r.writeSet(ctx, c, plan.RecalledSet(task, c.Name, row.Number), row)
+	return err
 }
 
 // completeSet fills the status of a set that has ended with the supervisor's own checkpoint, once the history
@@ -115,7 +158,8 @@ func (r *Reconciler) completeSet(ctx context.Context, cached *v1alpha1.Checkpoin
 			decided.RequeueAfter = retryAfter
 		}
 	}
-	return decided.RequeueAfter, r.writeSet(ctx, c, decided, own)
+	_, err := r.writeSet(ctx, c, decided, own)
+	return decided.RequeueAfter, err
 }
 
 // recordSet records in the supervisor's timeline how a set ended. It is done before that is written, and
@@ -151,36 +195,45 @@ func (r *Reconciler) observeSet(ctx context.Context, c *v1alpha1.Checkpoint) (o 
 		}
 		return o, nil, err
 	}
-	if plan.SetOverdue(c.Status.Set, time.Now()) {
-		return o, nil, nil
-	}
-	var reader client.Reader = r.Client
-	if c.Status.Set.State == v1alpha1.SetReleasing {
-		reader = r.Live
-	}
 	for i, m := range c.Status.Set.Members {
-		is := plan.ObservedMember{Taken: m.Number}
-		if is.Task, err = readTask(ctx, reader, c.Namespace, m.Task); err != nil {
-			return o, nil, err
-		}
-		is.Task = memberOf(is.Task)
-		switch {
-		case i == 0:
-			if own, err = r.ownOf(ctx, c, m); own != nil && m.State == v1alpha1.MemberPending {
-				is.Taken = own.Number
-			}
-		case m.State == v1alpha1.MemberPending:
-			is.Taken, err = r.takenFor(ctx, c, m)
-		}
-		if err == nil && c.Status.Set.State == v1alpha1.SetReleasing && m.HoldEnd == "" {
-			is.Holds, is.Begun, err = r.historyOf(ctx, m.UID)
-		}
+		is, err := r.observeMember(ctx, c, m)
 		if err != nil {
 			return o, nil, err
+		}
+		if i == 0 {
+			if own, err = r.ownOf(ctx, c, m); err != nil {
+				return o, nil, err
+			}
+			if own != nil && m.State == v1alpha1.MemberPending {
+				is.Taken = own.Number
+			}
 		}
 		o.Members[m.UID] = is
 	}
 	return o, own, nil
+}
+
+// observeMember reads what a step of a set that has begun depends on of one of its members: nothing of those
+// that stay as they are.
+func (r *Reconciler) observeMember(ctx context.Context, c *v1alpha1.Checkpoint, m v1alpha1.CheckpointSetMember) (is plan.ObservedMember, err error) {
+	is.Taken = m.Number
+	releasing := c.Status.Set.State == v1alpha1.SetReleasing && m.HoldEnd == ""
+	switch {
+	case m.State == v1alpha1.MemberPending:
+		is.Task, err = readTask(ctx, r.Client, c.Namespace, m.Task)
+		if err == nil && m.Checkpoint != c.Name { // the supervisor's own is looked for in its history
+			is.Taken, err = r.takenFor(ctx, c, m)
+		}
+	case releasing && m.State == v1alpha1.MemberAtRest:
+		is.Task, err = readTask(ctx, r.Live, c.Namespace, m.Task)
+		if err == nil {
+			_, is.Begun, err = r.historyOf(ctx, m.UID)
+		}
+	case releasing && m.State == v1alpha1.MemberTaken:
+		is.Holds, _, err = r.historyOf(ctx, m.UID)
+	}
+	is.Task = memberOf(is.Task)
+	return is, err
 }
 
 // ownOf returns the supervisor's checkpoint in a set: the one that was taken for it, or its last one if it
@@ -254,28 +307,37 @@ func (r *Reconciler) familyOf(ctx context.Context, c *v1alpha1.Checkpoint, task 
 }
 
 // makeMembers requests the checkpoints of the children that have none yet, once: a deleted object is
-// made again, and one that the cache does not show yet is not.
-func (r *Reconciler) makeMembers(ctx context.Context, c *v1alpha1.Checkpoint, set *v1alpha1.CheckpointSet) error {
-	for i, m := range set.Members {
-		if i == 0 || m.State != v1alpha1.MemberPending {
+// made again, and one that the cache does not show yet is not. It returns which were refused, and why, by the
+// UID of the task.
+func (r *Reconciler) makeMembers(ctx context.Context, c *v1alpha1.Checkpoint, set *v1alpha1.CheckpointSet) (refused map[string]string, err error) {
+	refused = map[string]string{}
+	var failed []error
+	for _, m := range set.Children() {
+		if m.State != v1alpha1.MemberPending {
 			continue
 		}
-		object := &v1alpha1.Checkpoint{}
-		err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: m.Checkpoint}, object)
-		if err == nil || r.begun.has(c, m.Checkpoint) {
-			continue
+		switch err := r.makeMember(ctx, c, m); {
+		case requeue.Refused(err):
+			refused[m.UID] = err.Error()
+		case err != nil:
+			failed = append(failed, fmt.Errorf("request the checkpoint of task %s for the set %s: %w", m.Task, c.Name, err))
 		}
-		if !apierrors.IsNotFound(err) {
-			return err
-		}
-		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: m.Task}}
-		task.UID = types.UID(m.UID)
-		err = r.Client.Create(ctx, resources.NewSetMember(task, m.Checkpoint, c))
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("request the checkpoint of task %s for the set %s: %w", m.Task, c.Name, err)
-		}
-		r.begun.make(c, m.Checkpoint)
 	}
+	return refused, errors.Join(failed...)
+}
+
+// makeMember requests the checkpoint of a child, unless it is requested.
+func (r *Reconciler) makeMember(ctx context.Context, c *v1alpha1.Checkpoint, m v1alpha1.CheckpointSetMember) error {
+	err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: m.Checkpoint}, &v1alpha1.Checkpoint{})
+	if !apierrors.IsNotFound(err) || r.begun.hasMade(c, m.Checkpoint) {
+		return client.IgnoreNotFound(err)
+	}
+	task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: m.Task, UID: types.UID(m.UID)}}
+	err = r.Client.Create(ctx, resources.NewSetMember(task, m.Checkpoint, c))
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	r.begun.noteMade(c, m.Checkpoint)
 	return nil
 }
 
@@ -345,7 +407,7 @@ func (r *Reconciler) takeRested(ctx context.Context, c *v1alpha1.Checkpoint, tas
 }
 
 // related finds the Checkpoints that a change of one may affect: that which names its set, or those that are
-// part of the set that it names and wait.
+// part of the set that it names and wait, and once that has ended the supervisor's sets that wait for it.
 func (r *Reconciler) related(ctx context.Context, object client.Object) (requests []reconcile.Request) {
 	c, ok := object.(*v1alpha1.Checkpoint)
 	if !ok {
@@ -356,6 +418,9 @@ func (r *Reconciler) related(ctx context.Context, object client.Object) (request
 	}
 	if c.Status.Set == nil {
 		return nil
+	}
+	if c.Status.Set.State.Ended() {
+		requests = append(requests, lookup.Request(ofHistory, c.Namespace, c.Spec.TaskRef.Name))
 	}
 	for _, m := range c.Status.Set.Children() {
 		if m.Number == 0 && m.Checkpoint != "" {

@@ -87,12 +87,16 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, notifications Notificati
 		Complete(lookups.Serve(r))
 }
 
-// deleted remembers the name of a Checkpoint that was deleted, for Reconcile to give it up.
+// deleted remembers the name of a Checkpoint that was deleted, for Reconcile to give it up. If it names a set,
+// the supervisor's other sets have waited for it.
 func (r *Reconciler) deleted(_ context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	if c, ok := e.Object.(*v1alpha1.Checkpoint); ok {
 		r.names.remove(c)
 		r.begun.gone(c)
 		queue.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(c)})
+		if c.Spec.Scope == v1alpha1.CheckpointOfContract {
+			queue.Add(lookup.Request(ofHistory, c.Namespace, c.Spec.TaskRef.Name))
+		}
 	}
 }
 

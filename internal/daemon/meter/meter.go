@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/daemon/spool"
 	daemonv1 "github.com/clew-dev/clew/internal/daemonapi/v1"
@@ -133,7 +134,7 @@ func (m *Meter) merge() {
 }
 
 // amountsOf returns what a record says that was spent. A checkpoint counts when it is taken, and not when
-// it is durable or sent again.
+// it is durable or sent again; one that a Checkpoint object has asked for does not: the task has not.
 func amountsOf(r *daemonv1.Record) budget.Amounts {
 	if u := r.GetUsage(); u != nil {
 		return budget.Used(u.GetInputTokens(), u.GetOutputTokens(), u.GetCostMicroUsd())
@@ -141,7 +142,7 @@ func amountsOf(r *daemonv1.Record) budget.Amounts {
 	if result := r.GetMessage().GetToolResult(); result != nil && !result.GetInterrupted() {
 		return budget.Amounts{ToolCalls: 1}
 	}
-	if c := r.GetCheckpoint(); c != nil && !c.GetDurable() && c.GetAfterSequence() == 0 {
+	if c := r.GetCheckpoint(); c != nil && !c.GetDurable() && c.GetAfterSequence() == 0 && c.GetTrigger() != string(v1alpha1.TriggerManual) {
 		return budget.Amounts{Checkpoints: 1}
 	}
 	return budget.Amounts{}

@@ -141,6 +141,7 @@ func TestWhatCounts(t *testing.T) {
 		&daemonv1.Record{Body: &daemonv1.Record_Usage{Usage: &daemonv1.Usage{CostMicroUsd: -5}}},
 		&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}},
 		&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1, Durable: true}}},
+		&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 2, Trigger: "Manual"}}},
 		&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{Reason: "X"}}},
 	)
 	p.mu.Lock()

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/agent"
 	"github.com/clew-dev/clew/internal/clip"
 	"github.com/clew-dev/clew/internal/daemon/checkpoint"
 	"github.com/clew-dev/clew/internal/daemon/gatewayclient"
 	"github.com/clew-dev/clew/internal/daemon/tools"
 	"github.com/clew-dev/clew/internal/daemonapi"
+	"github.com/clew-dev/clew/internal/quote"
 )
 
 const (
@@ -58,17 +60,22 @@ func (a *toolAnswers) Checkpoints(ctx context.Context, in tools.CheckpointsInput
 	more := len(line) > limit
 	line = line[:min(len(line), limit)]
 	items := make([]checkpointItem, 0, len(line))
+	notice := ""
 	var b strings.Builder
 	for _, s := range line {
 		message := s.Message
 		if message == fmt.Sprintf("Checkpoint %d", s.Number) {
 			message = "" // that of a checkpoint without one
 		}
-		message = clip.Marked(message, maxMessage)
+		message = clip.Marked(quote.Line(message), maxMessage)
 		items = append(items, checkpointItem{Checkpoint: s.Number, Time: s.Time, Trigger: string(s.Trigger), Message: message})
-		fmt.Fprintf(&b, "%d  %s  %s  %s\n", s.Number, s.Time.Format(time.RFC3339), s.Trigger, message)
+		quoted := ""
+		if s.Trigger == v1alpha1.TriggerManual && message != "" { // that of whoever may create Checkpoints
+			message, quoted, notice = "", quote.Lines(message)+"\n", quote.Notice+"\n\n"
+		}
+		fmt.Fprintf(&b, "%d  %s  %s  %s\n%s", s.Number, s.Time.Format(time.RFC3339), s.Trigger, message, quoted)
 	}
-	text := strings.TrimRight(b.String(), " \n")
+	text := notice + strings.TrimRight(b.String(), " \n")
 	switch {
 	case len(items) == 0 && in.Before > 0:
 		text = fmt.Sprintf("There is no checkpoint before %d.", in.Before)

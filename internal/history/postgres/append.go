@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -115,7 +116,7 @@ func unseen(records []history.Record, last int64) ([]history.Record, error) {
 // ingest writes records that follow the last stored one: a run of them, and the move of the conversation
 // that may follow it. spent is what they add to what was spent, without checkpoints.
 func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records []history.Record, spent budget.Amounts) error {
-	last, run, checkpoints := records[len(records)-1], records, l.row.CheckpointCount
+	last, run, checkpoints := records[len(records)-1], records, spentOf(l.row).Checkpoints
 	if last.Move != nil {
 		run = records[:len(records)-1]
 	}
@@ -137,7 +138,7 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	}
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence, l.row.LastRecordID = last.Last(), int64(last.ID)
-	spent.Checkpoints = l.row.CheckpointCount - checkpoints
+	spent.Checkpoints = spentOf(l.row).Checkpoints - checkpoints
 	together := l.spend(spent, time.Now())
 	if err := l.save(ctx, q); err != nil {
 		return err
@@ -246,6 +247,9 @@ func (s *Store) writeCheckpoints(ctx context.Context, q *sqlc.Queries, l *locked
 			return err
 		}
 		l.row.CheckpointCount++
+		if row.Trigger == string(v1alpha1.TriggerManual) {
+			l.row.RequestedCheckpoints++
+		}
 		l.row.LatestCheckpoint = max(l.row.LatestCheckpoint, int64(row.Number))
 	}
 	if len(made) > 0 {

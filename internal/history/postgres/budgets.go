@@ -31,7 +31,7 @@ const (
 func spentOf(t sqlc.Task) budget.Amounts {
 	return budget.Amounts{
 		InputTokens: t.SpentInputTokens, OutputTokens: t.SpentOutputTokens, CostMicroUSD: t.SpentCostMicroUsd,
-		ToolCalls: t.SpentToolCalls, Checkpoints: t.CheckpointCount,
+		ToolCalls: t.SpentToolCalls, Checkpoints: t.CheckpointCount - t.RequestedCheckpoints,
 	}
 }
 
@@ -114,7 +114,7 @@ func (s *Store) Spending(ctx context.Context, task history.Task, contract string
 		spending.Through, contract = row.Through, cmp.Or(contract, row.Contract)
 		spending.Spent = budget.Amounts{
 			InputTokens: row.SpentInputTokens, OutputTokens: row.SpentOutputTokens, CostMicroUSD: row.SpentCostMicroUsd,
-			ToolCalls: row.SpentToolCalls, Checkpoints: row.CheckpointCount,
+			ToolCalls: row.SpentToolCalls, Checkpoints: row.SpentCheckpoints,
 		}
 	case err != nil && !errors.Is(err, pgx.ErrNoRows):
 		return spending, wrap(err, doing)

@@ -57,6 +57,18 @@ var _ = Describe("What was spent", func() {
 		Expect(spending(ctx, w)).To(Equal(history.Spending{Through: 6, Spent: want, Month: want}))
 	})
 
+	It("has no checkpoints in it that a Checkpoint object has asked for", func(ctx SpecContext) {
+		asked := checkpoint(2)
+		asked.Checkpoint.Trigger = string(v1alpha1.TriggerManual)
+		m := member("b", "nightly", 1)
+		for range 2 {
+			m.append(checkpoint(1), asked)
+		}
+		want := budget.Amounts{Checkpoints: 1}
+		Expect(m.state()).To(And(HaveField("Spent", want), HaveField("CheckpointCount", int64(2))))
+		Expect(spending(ctx, m)).To(Equal(history.Spending{Through: 4, Spent: want, Contract: "nightly", ContractSpent: want, Month: want}))
+	})
+
 	It("counts completed calls, whether or not anybody knows them, and no interrupted ones", func() {
 		w.append(call("x"), interrupted("x"), call("y"), call("z"), result("z"), result("stray"))
 		Expect(w.state().Spent.ToolCalls).To(BeEquivalentTo(2))

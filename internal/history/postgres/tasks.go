@@ -200,7 +200,7 @@ func (l locked) save(ctx context.Context, q *sqlc.Queries) error {
 	err := q.SetTaskHead(ctx, sqlc.SetTaskHeadParams{
 		Uid: l.row.Uid, Attempt: l.row.Attempt, LastSequence: l.row.LastSequence,
 		LastRecordID: l.row.LastRecordID, LostRecords: l.row.LostRecords,
-		CheckpointCount: l.row.CheckpointCount, LatestCheckpoint: l.row.LatestCheckpoint,
+		CheckpointCount: l.row.CheckpointCount, RequestedCheckpoints: l.row.RequestedCheckpoints, LatestCheckpoint: l.row.LatestCheckpoint,
 		SnapshotEvery: l.row.SnapshotEvery, SnapshotCount: l.row.SnapshotCount, Tools: l.row.Tools, Models: l.row.Models, StoredBytes: l.row.StoredBytes,
 		AgentEnd: l.row.AgentEnd, ActiveAt: l.row.ActiveAt, WorkedAt: l.row.WorkedAt, Requests: l.row.Requests, Holds: l.row.Holds,
 		SpentInputTokens: l.row.SpentInputTokens, SpentOutputTokens: l.row.SpentOutputTokens,

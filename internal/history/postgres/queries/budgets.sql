@@ -16,7 +16,8 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
     spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, @most::bigint);
 
 -- name: SpentOf :one
-SELECT namespace, contract, greatest(last_sequence, spent_through)::bigint AS through, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, checkpoint_count
+SELECT namespace, contract, greatest(last_sequence, spent_through)::bigint AS through, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls,
+    (checkpoint_count - requested_checkpoints)::bigint AS spent_checkpoints
 FROM tasks WHERE uid = @uid;
 
 -- name: BudgetsOf :many

@@ -59,7 +59,7 @@ LIMIT 1;
 -- name: SetTaskHead :exec
 UPDATE tasks
 SET attempt = greatest(attempt, @attempt), last_sequence = @last_sequence,
-    checkpoint_count = @checkpoint_count, latest_checkpoint = @latest_checkpoint,
+    checkpoint_count = @checkpoint_count, requested_checkpoints = @requested_checkpoints, latest_checkpoint = @latest_checkpoint,
     snapshot_every = @snapshot_every, snapshot_count = @snapshot_count, updated_at = now(), stale = true,
     tools = @tools, models = @models, stored_bytes = @stored_bytes, agent_end = @agent_end, active_at = @active_at, worked_at = @worked_at, requests = @requests, holds = @holds,
     last_record_id = @last_record_id, lost_records = @lost_records,

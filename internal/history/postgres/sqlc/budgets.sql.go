@@ -230,7 +230,8 @@ func (q *Queries) Spend(ctx context.Context, arg SpendParams) error {
 }
 
 const spentOf = `-- name: SpentOf :one
-SELECT namespace, contract, greatest(last_sequence, spent_through)::bigint AS through, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, checkpoint_count
+SELECT namespace, contract, greatest(last_sequence, spent_through)::bigint AS through, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls,
+    (checkpoint_count - requested_checkpoints)::bigint AS spent_checkpoints
 FROM tasks WHERE uid = $1
 `
 
@@ -242,7 +243,7 @@ type SpentOfRow struct {
 	SpentOutputTokens int64
 	SpentCostMicroUsd int64
 	SpentToolCalls    int64
-	CheckpointCount   int64
+	SpentCheckpoints  int64
 }
 
 func (q *Queries) SpentOf(ctx context.Context, uid string) (SpentOfRow, error) {
@@ -256,7 +257,7 @@ func (q *Queries) SpentOf(ctx context.Context, uid string) (SpentOfRow, error) {
 		&i.SpentOutputTokens,
 		&i.SpentCostMicroUsd,
 		&i.SpentToolCalls,
-		&i.CheckpointCount,
+		&i.SpentCheckpoints,
 	)
 	return i, err
 }

@@ -388,6 +388,7 @@ type Task struct {
 	WorkedAt             pgtype.Timestamptz
 	SpentThrough         int64
 	Holds                []byte
+	RequestedCheckpoints int64
 }
 
 type TaskSpec struct {

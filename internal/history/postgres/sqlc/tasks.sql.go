@@ -156,7 +156,7 @@ func (q *Queries) ListTask(ctx context.Context, arg ListTaskParams) error {
 }
 
 const lockTask = `-- name: LockTask :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at, spent_through, holds FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at, spent_through, holds, requested_checkpoints FROM tasks WHERE uid = $1 FOR NO KEY UPDATE
 `
 
 // Keeps others from writing to the task until the transaction ends. Its branch must be
@@ -213,12 +213,13 @@ func (q *Queries) LockTask(ctx context.Context, uid string) (Task, error) {
 		&i.WorkedAt,
 		&i.SpentThrough,
 		&i.Holds,
+		&i.RequestedCheckpoints,
 	)
 	return i, err
 }
 
 const lockTaskToDelete = `-- name: LockTaskToDelete :one
-SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at, spent_through, holds FROM tasks WHERE uid = $1 FOR UPDATE
+SELECT uid, namespace, name, attempt, last_sequence, active_branch, checkpoint_count, latest_checkpoint, created_at, updated_at, id, tools, models, snapshot_every, snapshot_count, stale, problem_reason, problem_message, agent_end, active_at, stored_bytes, left_out_records, left_out_bytes, limit_since, limit_noted, limit_message, last_record_id, lost_records, gone_since, deletion_since, code_deletion_since, stored_attempt, agent_attempt, agent_since, problem_at, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, contract, requests, contract_cost_micro_usd, spent_month, month_cost_micro_usd, worked_at, spent_through, holds, requested_checkpoints FROM tasks WHERE uid = $1 FOR UPDATE
 `
 
 // Keeps others from writing to the task and from forking it.
@@ -273,6 +274,7 @@ func (q *Queries) LockTaskToDelete(ctx context.Context, uid string) (Task, error
 		&i.WorkedAt,
 		&i.SpentThrough,
 		&i.Holds,
+		&i.RequestedCheckpoints,
 	)
 	return i, err
 }
@@ -420,21 +422,22 @@ func (q *Queries) SetProblem(ctx context.Context, arg SetProblemParams) error {
 const setTaskHead = `-- name: SetTaskHead :exec
 UPDATE tasks
 SET attempt = greatest(attempt, $1), last_sequence = $2,
-    checkpoint_count = $3, latest_checkpoint = $4,
-    snapshot_every = $5, snapshot_count = $6, updated_at = now(), stale = true,
-    tools = $7, models = $8, stored_bytes = $9, agent_end = $10, active_at = $11, worked_at = $12, requests = $13, holds = $14,
-    last_record_id = $15, lost_records = $16,
-    spent_input_tokens = $17, spent_output_tokens = $18,
-    spent_cost_micro_usd = $19, spent_tool_calls = $20, spent_through = $21,
-    contract_cost_micro_usd = $22, spent_month = $23, month_cost_micro_usd = $24,
-    stored_attempt = $25, agent_attempt = $26, agent_since = $27
-WHERE uid = $28
+    checkpoint_count = $3, requested_checkpoints = $4, latest_checkpoint = $5,
+    snapshot_every = $6, snapshot_count = $7, updated_at = now(), stale = true,
+    tools = $8, models = $9, stored_bytes = $10, agent_end = $11, active_at = $12, worked_at = $13, requests = $14, holds = $15,
+    last_record_id = $16, lost_records = $17,
+    spent_input_tokens = $18, spent_output_tokens = $19,
+    spent_cost_micro_usd = $20, spent_tool_calls = $21, spent_through = $22,
+    contract_cost_micro_usd = $23, spent_month = $24, month_cost_micro_usd = $25,
+    stored_attempt = $26, agent_attempt = $27, agent_since = $28
+WHERE uid = $29
 `
 
 type SetTaskHeadParams struct {
 	Attempt              int64
 	LastSequence         int64
 	CheckpointCount      int64
+	RequestedCheckpoints int64
 	LatestCheckpoint     int64
 	SnapshotEvery        int64
 	SnapshotCount        int64
@@ -467,6 +470,7 @@ func (q *Queries) SetTaskHead(ctx context.Context, arg SetTaskHeadParams) error 
 		arg.Attempt,
 		arg.LastSequence,
 		arg.CheckpointCount,
+		arg.RequestedCheckpoints,
 		arg.LatestCheckpoint,
 		arg.SnapshotEvery,
 		arg.SnapshotCount,
@@ -558,7 +562,7 @@ func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) 
 }
 
 const task = `-- name: Task :one
-SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.stored_attempt, t.agent_attempt, t.agent_since, t.problem_at, t.spent_input_tokens, t.spent_output_tokens, t.spent_cost_micro_usd, t.spent_tool_calls, t.contract, t.requests, t.contract_cost_micro_usd, t.spent_month, t.month_cost_micro_usd, t.worked_at, t.spent_through, t.holds, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest, coalesce((SELECT r.active_seconds FROM recorded_transitions r WHERE r.task_uid = t.uid), 0)::bigint AS active_seconds
+SELECT t.uid, t.namespace, t.name, t.attempt, t.last_sequence, t.active_branch, t.checkpoint_count, t.latest_checkpoint, t.created_at, t.updated_at, t.id, t.tools, t.models, t.snapshot_every, t.snapshot_count, t.stale, t.problem_reason, t.problem_message, t.agent_end, t.active_at, t.stored_bytes, t.left_out_records, t.left_out_bytes, t.limit_since, t.limit_noted, t.limit_message, t.last_record_id, t.lost_records, t.gone_since, t.deletion_since, t.code_deletion_since, t.stored_attempt, t.agent_attempt, t.agent_since, t.problem_at, t.spent_input_tokens, t.spent_output_tokens, t.spent_cost_micro_usd, t.spent_tool_calls, t.contract, t.requests, t.contract_cost_micro_usd, t.spent_month, t.month_cost_micro_usd, t.worked_at, t.spent_through, t.holds, t.requested_checkpoints, b.id, b.task_uid, b.number, b.parent_id, b.reason, b.base_position, b.base_tool_calls, b.base_input_tokens, b.base_output_tokens, b.base_cost_micro_usd, b.head_position, b.head_tool_calls, b.head_input_tokens, b.head_output_tokens, b.head_cost_micro_usd, b.head_boundary, b.head_settled, b.head_open_calls, b.created_at, b.base_digest, b.head_digest, coalesce((SELECT r.active_seconds FROM recorded_transitions r WHERE r.task_uid = t.uid), 0)::bigint AS active_seconds
 FROM tasks t JOIN branches b ON b.id = t.active_branch
 WHERE t.uid = $1
 `
@@ -620,6 +624,7 @@ func (q *Queries) Task(ctx context.Context, uid string) (TaskRow, error) {
 		&i.Task.WorkedAt,
 		&i.Task.SpentThrough,
 		&i.Task.Holds,
+		&i.Task.RequestedCheckpoints,
 		&i.Branch.ID,
 		&i.Branch.TaskUid,
 		&i.Branch.Number,
