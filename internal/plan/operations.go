@@ -89,7 +89,7 @@ func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.O
 	op.EndTime = ptr.To(metav1.NewTime(d.now))
 	if led := d.s.SetRewind; led != nil && op == d.s.Rewind && op.ID == led.ID {
 		next := *led
-		next.State = state
+		next.State, next.EndTime = state, op.EndTime
 		d.s.SetRewind = &next
 	}
 }
