@@ -220,3 +220,28 @@ func TestAResumeFromACheckpointTakesPhasesBack(t *testing.T) {
 	s.wantOperation(s.status().Resume, "on", v1alpha1.OperationCompleted, "")
 	s.wantPhase(v1alpha1.PhaseResearch, 0)
 }
+
+// What the spec asks for with the rewind is none of what that takes back.
+func TestAPhaseThatTheSpecAsksForBeginsAfterTheRewindOfTheSameChange(t *testing.T) {
+	for name, atWork := range map[string]bool{"of an agent at work": true, "of a task at rest": false} {
+		t.Run(name, func(t *testing.T) {
+			s := leadingNow(t).goesTo("a", v1alpha1.PhasePlan).goesTo("b", v1alpha1.PhaseExecute)
+			if !atWork {
+				s.change(builders.Suspended).step()
+				s.podGone()
+			}
+			s.wants("", v1alpha1.PhaseReview)
+			s.o.RewindRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 2, Commit: "c"}}
+			s.rewindTo("back", v1alpha1.RewindBoth, toNumber(2)).change(builders.Running).step()
+			if !atWork {
+				s.wantPhase(v1alpha1.PhaseExecute, 3)
+			}
+			s.isRewound("back", 2)
+			s.wantPhase(v1alpha1.PhaseReview, s.o.History.State.CheckpointCount)
+			s.wantLine(v1alpha1.PhaseResearch, v1alpha1.PhasePlan, v1alpha1.PhaseReview)
+			if c := s.status().Contract; c.SpecPhase != v1alpha1.PhaseReview || c.Wished != nil {
+				t.Errorf("the contract is %+v", c)
+			}
+		})
+	}
+}
