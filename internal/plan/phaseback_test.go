@@ -245,3 +245,26 @@ func TestAPhaseThatTheSpecAsksForBeginsAfterTheRewindOfTheSameChange(t *testing.
 		})
 	}
 }
+
+func TestARewindThatNobodySawTakesBackWhatWasCalledBeforeItAlone(t *testing.T) {
+	s := leadingNow(t).goesTo("a", v1alpha1.PhasePlan)
+	s.o.RewindRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 2, Commit: "c"}}
+	s.rewindTo("back", v1alpha1.RewindBoth, toNumber(2)).step()
+	s.podGone()
+	s.wantStarted(2)
+	s.o.History.State.CompletedOperations = []string{daemonapi.OperationDoneKey(daemonapi.OperationRewind, "back")}
+	s.o.History.State.Attempt = 2
+	s.managerRestarts().after(time.Minute).podGone() // its agent has called by then
+	s.wantStarted(3)
+	s.prepared(daemonapi.PrepareResult{Operation: "back", ToCheckpoint: 2})
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+	if s := s.status(); !takenBack(s, 1) || takenBack(s, 2) {
+		t.Errorf("of the attempts 1 and 2, %v and %v are taken back: %+v", takenBack(s, 1), takenBack(s, 2), s.Rewind)
+	}
+	c := newCall(t, v1alpha1.ToolTaskStop, `{"task":"a"}`)
+	c.Task.Status.Rewind = s.status().Rewind
+	c.Call.Attempt = 2
+	c.changed()
+	c.Call.Attempt = 1
+	c.wantRefusal("is taken back")
+}
