@@ -246,6 +246,25 @@ func TestAPhaseThatTheSpecAsksForBeginsAfterTheRewindOfTheSameChange(t *testing.
 	}
 }
 
+// Git says both: that the phase begins again, and that the contract is in it.
+func TestAPhaseThatBeginsAgainAndThatTheSpecNamesBeginsWhereItDid(t *testing.T) {
+	s := leadingNow(t).goesTo("a", v1alpha1.PhaseExecute).goesTo("b", v1alpha1.PhaseReview)
+	s.change(builders.Suspended).step()
+	s.record(v1alpha1.TriggerSuspend)
+	s.podGone()
+	s.knows(2).wants("", v1alpha1.PhaseExecute).change(restart("again", v1alpha1.PhaseExecute)).step()
+	if op := s.status().Resume; op.ToCheckpoint != 2 {
+		t.Errorf("the phase begins again with %+v, want checkpoint 2", op)
+	}
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationResume, Operation: "again", FromCheckpoint: 4, ToCheckpoint: 2})
+	s.agentRuns()
+	s.wantPhase(v1alpha1.PhaseExecute, 2)
+	s.wantLine(v1alpha1.PhaseResearch, v1alpha1.PhaseExecute)
+	if c := s.status().Contract; c.SpecPhase != v1alpha1.PhaseExecute || c.Wished != nil {
+		t.Errorf("the contract is %+v", c)
+	}
+}
+
 func TestARewindThatNobodySawTakesBackWhatWasCalledBeforeItAlone(t *testing.T) {
 	s := leadingNow(t).goesTo("a", v1alpha1.PhasePlan)
 	s.o.RewindRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 2, Commit: "c"}}
