@@ -167,7 +167,7 @@ func (o *resume) resumeRest(ctx context.Context, s *session, rest *contractRest)
 	for i := range rest.tasks {
 		t := &rest.tasks[i]
 		if err := o.resumeOne(ctx, s, t); err != nil {
-			failed = append(failed, fmt.Errorf("task %s is not resumed: %w; try again with `kubectl clew resume %[1]s -n %s`", t.Name, s.explain(err, "task", t.Name), t.Namespace))
+			failed = append(failed, fmt.Errorf("task %s is not resumed: %w; try again with `kubectl clew resume %s -n %s`", t.Name, s.explain(err, "task", t.Name), t.Name, t.Namespace))
 			continue
 		}
 		fmt.Fprintf(w, "task.clew.dev/%s resume requested%s\n", t.Name, o.dryRun.suffix())

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -93,8 +94,11 @@ func (s *session) contractHistories(ctx context.Context, contract string) ([]his
 // here it is checked before the user is asked to confirm.
 func (s *session) checkContractDeleted(ctx context.Context, contract string, found []historyv1.TaskHistory) error {
 	list := &v1alpha1.TaskList{}
-	if s.client.List(ctx, list, client.InNamespace(s.namespace)) != nil {
-		return nil // a user who may not list them leaves this to the server
+	switch err := s.client.List(ctx, list, client.InNamespace(s.namespace)); {
+	case apierrors.IsForbidden(err): // the server looks for somebody who may not list them
+		return nil
+	case err != nil:
+		return fmt.Errorf("list the tasks of the contract %s: %w", contract, err)
 	}
 	uids := map[types.UID]bool{}
 	for _, t := range found {

@@ -49,12 +49,12 @@ func (o *timeline) follow(ctx context.Context, s *session, task string, params u
 		f.after, _ = time.Parse(time.RFC3339, since) // params has formatted it
 	}
 	pause := backoff.Backoff{Min: time.Second, Max: 30 * time.Second}
-	for {
+	for ctx.Err() == nil {
 		worked, err := f.watch(ctx)
 		var refused *refusal
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			continue
 		case err != nil && (!f.began || errors.As(err, &refused)):
 			return err
 		case worked:
@@ -63,10 +63,9 @@ func (o *timeline) follow(ctx context.Context, s *session, task string, params u
 		if err != nil {
 			fmt.Fprintf(o.ErrOut, "The connection is lost, and is made again: %s\n", oneLine(err.Error()))
 		}
-		if pause.Wait(ctx) != nil {
-			return nil
-		}
+		_ = pause.Wait(ctx) // fails when ctx has ended
 	}
+	return nil
 }
 
 // refusal is an error that another try does not change.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // cgroup is the folder that describes a container's memory.
@@ -58,18 +57,4 @@ func (c cgroup) kept() int64 {
 // kills counts the processes that were killed for lack of memory.
 func (c cgroup) kills() int64 {
 	return c.field("memory.oom_control", "oom_kill") + c.field("memory.events", "oom_kill")
-}
-
-// use is what a container has in memory, and how long it has run.
-type use struct {
-	bytes int64
-	cpu   time.Duration
-}
-
-// use reads what a container uses.
-func (c cgroup) use() use {
-	if accounted := cgroup(strings.Replace(string(c), "/memory/", "/cpuacct/", 1)); accounted != c { // version 1
-		return use{bytes: c.kept(), cpu: time.Duration(accounted.number("cpuacct.usage"))}
-	}
-	return use{bytes: c.kept(), cpu: time.Duration(c.field("cpu.stat", "usage_usec")) * time.Microsecond}
 }

@@ -168,6 +168,20 @@ func (w *world) gaps(ctx context.Context, pods *podTimes) (all []time.Duration) 
 	return all
 }
 
+// use is what a container has in memory, and how long it has run.
+type use struct {
+	bytes int64
+	cpu   time.Duration
+}
+
+// use reads what a container uses.
+func (c cgroup) use() use {
+	if accounted := cgroup(strings.Replace(string(c), "/memory/", "/cpuacct/", 1)); accounted != c { // version 1
+		return use{bytes: c.kept(), cpu: time.Duration(accounted.number("cpuacct.usage"))}
+	}
+	return use{bytes: c.kept(), cpu: time.Duration(c.field("cpu.stat", "usage_usec")) * time.Microsecond}
+}
+
 // managersCgroup returns the cgroup of the manager that runs.
 func managersCgroup(ctx context.Context, w *world) cgroup {
 	GinkgoHelper()
