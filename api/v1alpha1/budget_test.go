@@ -105,6 +105,7 @@ func TestABudgetBelowWhatIsSpentIsRefusedUnlessTheTaskRuns(t *testing.T) {
 		"of a suspended task":        {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.ToolCallBudget(99), true},
 		"of one that has failed":     {metav1.ConditionFalse, v1alpha1.ReasonAgentFailed, builders.ToolCallBudget(99), true},
 		"of one whose budget is":     {metav1.ConditionUnknown, v1alpha1.ReasonBudgetExceeded, builders.ToolCallBudget(99), true},
+		"of one that a phase stops":  {metav1.ConditionUnknown, v1alpha1.ReasonPhaseRestarted, builders.ToolCallBudget(99), true},
 		"of another limit":           {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, budgetOf(v1alpha1.Budget{CostMicroUSD: ptr.To[int64](1)}), true},
 		"which stops a running task": {metav1.ConditionUnknown, v1alpha1.ReasonRunning, builders.ToolCallBudget(1), false},
 		"just what is spent":         {metav1.ConditionUnknown, v1alpha1.ReasonSuspended, builders.ToolCallBudget(100), false},

@@ -175,6 +175,9 @@ type SetRewind struct {
 	// state is that of the supervisor's own rewind. Once it is Completed, the children follow, each once.
 	// +required
 	State OperationState `json:"state"`
+	// endTime is when that ended. Children that were made after it do not follow.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
 	// requestedBy is who requested the rewind.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512

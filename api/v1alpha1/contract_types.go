@@ -160,20 +160,15 @@ type ContractStatus struct {
 	// together with other changes.
 	// +optional
 	Spent *Spent `json:"spent,omitempty"`
-	// entered are the phases that the supervisor has led the contract into, in the order in which it
-	// entered them last, with where each began. RestartPhase goes back there.
+	// entered is the log of the phases that the supervisor has led the contract into, newest last, with where
+	// each began. A rewind or resume that goes back in the supervisor's conversation takes nothing from it: it
+	// adds the phase once more that it leads back into. RestartPhase goes back to where the phase began last, in
+	// the conversation as it stands. Of too many, the oldest is dropped that was taken back, or else that was
+	// entered again since.
 	// +optional
-	// +listType=map
-	// +listMapKey=phase
-	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	Entered []EnteredPhase `json:"entered,omitempty"`
-	// before are the phases in entered as they were before each of the last 4 operations that took some of
-	// them back, newest last: an undo of one brings them back.
-	// +optional
-	// +listType=map
-	// +listMapKey=rewind
-	// +kubebuilder:validation:MaxItems=4
-	Before []PhasesBefore `json:"before,omitempty"`
 	// restart is the last resume that has begun a phase again. Children that it has found unfinished
 	// stop.
 	// +optional
@@ -201,7 +196,7 @@ type EnteredPhase struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Phase string `json:"phase"`
-	// time at which it was entered last.
+	// time at which it was entered.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 	// checkpoint is the number of the one with which it began: taken for that, if the supervisor's agent
@@ -209,21 +204,10 @@ type EnteredPhase struct {
 	// the first one.
 	// +optional
 	Checkpoint int64 `json:"checkpoint,omitempty"`
-}
-
-// PhasesBefore are the phases of a contract before an operation that went back in the conversation of its
-// supervisor.
-type PhasesBefore struct {
-	// rewind is the id of that rewind; resume:ID for one that a resume began with.
-	// +required
-	// +kubebuilder:validation:MaxLength=70
-	Rewind string `json:"rewind"`
-	// entered are the phases that the supervisor had led the contract into by then.
+	// at is the number of the newest checkpoint of before, if the conversation went back into the phase: those
+	// after it are of this phase. It is empty if the contract entered the phase with checkpoint.
 	// +optional
-	// +listType=map
-	// +listMapKey=phase
-	// +kubebuilder:validation:MaxItems=32
-	Entered []EnteredPhase `json:"entered,omitempty"`
+	At int64 `json:"at,omitempty"`
 }
 
 // RefusedPhaseCall is a call of the tool phase_set that has not moved the contract.
@@ -241,11 +225,42 @@ type RefusedPhaseCall struct {
 // Start returns the number of the checkpoint with which the phase began.
 func (e EnteredPhase) Start() int64 { return cmp.Or(e.Checkpoint, 1) }
 
-// Find returns the index in Entered of a phase, the current one if its name is empty; -1 if the contract
-// has not been in it.
+// Has reports whether a checkpoint was taken in the phase, or after it.
+func (e EnteredPhase) Has(checkpoint int64) bool {
+	if e.At != 0 {
+		return e.At < checkpoint
+	}
+	return e.Checkpoint <= checkpoint
+}
+
+// Find returns the index in Entered of where a phase, the current one if its name is empty, began last in the
+// supervisor's conversation as it stands; -1 if the contract has not been in it, or all of that was taken back.
 func (c *ContractStatus) Find(phase string) int {
 	phase = cmp.Or(phase, c.Phase)
-	return slices.IndexFunc(c.Entered, func(e EnteredPhase) bool { return e.Phase == phase })
+	for _, i := range slices.Backward(c.Line()) {
+		if c.Entered[i].Phase == phase {
+			return i
+		}
+	}
+	return -1
+}
+
+// Line returns the indices in Entered of the phases that have led to the current one in the supervisor's
+// conversation as it stands, in their order.
+func (c *ContractStatus) Line() (line []int) {
+	for i := len(c.Entered) - 1; i >= 0; i-- {
+		if e := c.Entered[i]; e.At != 0 {
+			was := slices.IndexFunc(c.Entered[:i], func(o EnteredPhase) bool { return o.At == 0 && o.Phase == e.Phase && o.Checkpoint == e.Checkpoint })
+			if was < 0 { // what had led there is not known any more
+				line = append(line, i)
+				break
+			}
+			i = was
+		}
+		line = append(line, i)
+	}
+	slices.Reverse(line)
+	return line
 }
 
 // PhaseRestart is a resume of a supervisor that has begun a phase again.

@@ -72,6 +72,10 @@ type OperationStatus struct {
 	// attempt that carries it out.
 	// +optional
 	Attempt int64 `json:"attempt,omitempty"`
+	// movedIn is the attempt in which it was carried out, if nobody has seen the pod of that, so that a
+	// later one reports it.
+	// +optional
+	MovedIn int64 `json:"movedIn,omitempty"`
 	// undoOf is the id of the rewind that it undoes; empty if it undoes none.
 	// +optional
 	// +kubebuilder:validation:MaxLength=70

@@ -43,7 +43,9 @@ With --contract, of a supervisor, the checkpoints of it and of those of its own 
 that have run, 64 at most, are taken together; children of these, and tasks that only name
 the contract, are not part of it. Those that run are stopped between two calls of tools, or after 20 seconds
 in the middle of one, until all have theirs, for 30 seconds at most. The Checkpoint
-names the set: "rewind --children rewind" goes back to it with the children.`,
+names the set: "rewind --children rewind" goes back to it with the children. A set waits
+until a child has run, and while more than 64 have; deleting its Checkpoint takes the
+request back.`,
 		Example: `  # Take a checkpoint before a risky change
   kubectl clew checkpoint create fix-login -m "Before the migration"
 
@@ -51,7 +53,7 @@ names the set: "rewind --children rewind" goes back to it with the children.`,
   kubectl clew checkpoint create fix-login --name before-migration --wait=false
 
   # Take checkpoints of a supervisor and its children together
-  kubectl clew checkpoint create port --contract --name port-evening
+  kubectl clew checkpoint create lead --contract --name before-release
 
   # Check the request without taking a checkpoint
   kubectl clew checkpoint create fix-login --dry-run=server -o yaml`,
@@ -170,7 +172,7 @@ func checkpointOutcome(c *v1alpha1.Checkpoint) string {
 func judgeCheckpoint(c *v1alpha1.Checkpoint) verdict {
 	notTaken := []string{
 		v1alpha1.ReasonTaskNotFound, v1alpha1.ReasonTaskStopped, v1alpha1.ReasonDriftDetected,
-		v1alpha1.ReasonNotASupervisor, v1alpha1.ReasonTooManyChildren, v1alpha1.ReasonNotTakenTogether,
+		v1alpha1.ReasonNotASupervisor, v1alpha1.ReasonNotTakenTogether,
 	}
 	ready := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointReady)
 	durable := apimeta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)
@@ -180,7 +182,7 @@ func judgeCheckpoint(c *v1alpha1.Checkpoint) verdict {
 	case ready.Status == metav1.ConditionFalse && slices.Contains(notTaken, ready.Reason):
 		return verdict{err: fmt.Errorf("the checkpoint was not taken: %s (%s)", ready.Message, ready.Reason)}
 	case ready.Status != metav1.ConditionTrue:
-		return verdict{state: cmp.Or(ready.Message, ready.Reason)}
+		return verdict{state: cmp.Or(ready.Message, ready.Reason), doubtful: ready.Reason == v1alpha1.ReasonTooManyChildren}
 	case durable != nil && durable.Status == metav1.ConditionTrue:
 		return verdict{done: true, state: "durable in the gitstore"}
 	}

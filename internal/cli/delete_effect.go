@@ -34,6 +34,8 @@ type deletion struct {
 	Orphans []string `json:"orphans,omitempty"`
 	// Others are the tasks of the contract that a supervisor leads which stay, since they are no children of it.
 	Others []string `json:"others,omitempty"`
+	// Unjoined are the tasks that name one that goes as their parent, and are not its children yet; they stay.
+	Unjoined []string `json:"unjoined,omitempty"`
 	// Forked are the tasks that started from one that goes; they stay.
 	Forked []string `json:"forked,omitempty"`
 	// Forks are the Forks of one that goes that have yet to make their tasks.
@@ -57,12 +59,17 @@ func (b belongings) deletionOf(task *v1alpha1.Task) *deletion {
 	if contract := task.Spec.Contract; contract != nil && task.Spec.Role == v1alpha1.RoleSupervisor {
 		d.Contract = contract.Name
 		for _, t := range membersOf(b.tasks, contract.Name) {
-			if !goes[string(t.UID)] && !slices.Contains(d.Orphans, t.Name) {
+			if !goes[string(t.UID)] && !slices.Contains(d.Orphans, t.Name) && !d.seeks(&t) {
 				d.Others = append(d.Others, t.Name)
 			}
 		}
 	}
 	return b.complete(d, goes)
+}
+
+// seeks reports whether a task names one that is deleted as its parent, and is not its child yet.
+func (d *deletion) seeks(t *v1alpha1.Task) bool {
+	return t.Status.Parent == nil && t.Spec.ParentRef != nil && slices.Contains(d.Tasks, t.Spec.ParentRef.Name)
 }
 
 // complete adds what stays of a deletion.
@@ -77,7 +84,7 @@ func (b belongings) complete(d *deletion, goes map[string]bool) *deletion {
 			d.Forks = append(d.Forks, f.Name)
 		}
 	}
-	for _, names := range []*[]string{&d.Orphans, &d.Others, &d.Forked, &d.Forks, &d.Waiting, &d.Branches} {
+	for _, names := range []*[]string{&d.Orphans, &d.Others, &d.Unjoined, &d.Forked, &d.Forks, &d.Waiting, &d.Branches} {
 		slices.Sort(*names)
 		*names = slices.Compact(*names)
 	}
@@ -137,6 +144,9 @@ func (b belongings) addOther(d *deletion, t *v1alpha1.Task, goes map[string]bool
 	if src := t.Status.Source; src != nil && goes[src.TaskUID] {
 		d.Forked = append(d.Forked, t.Name)
 	}
+	if d.seeks(t) {
+		d.Unjoined = append(d.Unjoined, t.Name)
+	}
 	if len(t.Status.Attempts) > 0 {
 		return
 	}
@@ -177,6 +187,7 @@ func (d *deletion) print(w io.Writer) error {
 	add(style.red("loses"), d.Unsaved, "what only the volumes of %s may have: their last checkpoint is not in the gitstore yet")
 	add("orphans", d.Orphans, "%s, which go on without a parent")
 	add("leaves", d.Others, "%s of the contract "+d.Contract+", which are no children of it: `kubectl clew delete --contract "+d.Contract+"` deletes all")
+	add("leaves", d.Unjoined, "%s, which name a parent that goes and have yet to become its children: they wait for another one of its name")
 	add("keeps", d.Forked, "%s, which started from here, with all that they need")
 	add("leaves", d.Forks, "the Forks %s without a Task to start from: they go on from its history")
 	add("leaves", d.Waiting, "%s waiting, unless the history says that what they wait for had completed or, where that is enough, failed")

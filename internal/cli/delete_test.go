@@ -83,6 +83,36 @@ func TestDeleteShowsWhatGoesAndWhatStays(t *testing.T) {
 	}
 }
 
+// TestDeleteTakesAForkOfAChildAlong: it is a child as well, and no task that merely started from here.
+func TestDeleteTakesAForkOfAChildAlong(t *testing.T) {
+	b := newBench(t)
+	lead := contractOf(b)
+	source := builders.Task("lead-done", builders.InNamespace(b.namespace))
+	b.get(source)
+	fork := b.member("try-other", lead, v1alpha1.ReasonRunning, builders.StartFrom("lead-done", ""))
+	fork.Status.Source = &v1alpha1.SourceStatus{TaskUID: string(source.UID), Checkpoint: 1, Commit: "c0ffee", Position: 12}
+	b.try(server.Client.Status().Update(b.ctx, fork))
+	out, _ := b.must("delete", "lead", "--dry-run")
+	wantParts(t, "the preview", squeezed(out), "deletes its children lead-busy, lead-done, try-other, and theirs", "keeps spin-off, which started from here")
+	out, _ = b.must("delete", "lead-done", "--dry-run")
+	wantParts(t, "the preview for the source alone", squeezed(out), "keeps spin-off, try-other, which started from here")
+}
+
+// TestDeleteNamesWhoIsNoChildYet: such a task has no place among the children, and waits for the next parent
+// of that name.
+func TestDeleteNamesWhoIsNoChildYet(t *testing.T) {
+	b := newBench(t)
+	contractOf(b)
+	b.try(server.Client.Create(b.ctx, builders.Task("the-21st", builders.InNamespace(b.namespace), func(t *v1alpha1.Task) {
+		t.Spec.ParentRef = &v1alpha1.NameReference{Name: "lead"}
+	})))
+	out, _ := b.must("delete", "lead", "--dry-run")
+	wantParts(t, "the preview", squeezed(out), "leaves the-21st, which name a parent that goes and have yet to become its children")
+	if strings.Contains(out, "no children of it") {
+		t.Errorf("the preview names it twice:\n%s", out)
+	}
+}
+
 func TestDeleteAsksFirst(t *testing.T) {
 	b := newBench(t)
 	lead := contractOf(b)

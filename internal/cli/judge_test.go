@@ -140,6 +140,10 @@ func TestJudgeCheckpointAndFork(t *testing.T) {
 	if v := judgeCheckpoint(&c); v.err != nil || v.done || v.state != "none has run yet" {
 		t.Errorf("verdict on a set that waits for a child: got %+v, want what it waits for", v)
 	}
+	c.Status.Conditions[0].Reason, c.Status.Conditions[0].Message = v1alpha1.ReasonTooManyChildren, "65 have run: delete some"
+	if v := judgeCheckpoint(&c); v.err != nil || v.done || !v.doubtful || v.state != "65 have run: delete some" {
+		t.Errorf("verdict on a set with too many children, which begins when some are gone: got %+v, want what it waits for, in doubt", v)
+	}
 
 	f := &v1alpha1.Fork{}
 	if v := judgeFork(f); v.done || v.err != nil {

@@ -114,7 +114,7 @@ func (p *plugin) rewindCommand() *cobra.Command {
   kubectl clew rewind fix-login --to-time 1h
 
   # A supervisor and its children, to a set of checkpoints
-  kubectl clew rewind port --to port-evening --children rewind
+  kubectl clew rewind lead --to before-release --children rewind
 
   # In a script
   kubectl clew rewind fix-login --to 3 --branch tried/first --yes`,

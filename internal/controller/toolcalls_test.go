@@ -362,6 +362,29 @@ var _ = Describe("A supervisor's agent", func() {
 		w.Expect(w.checkpoint("lead-parser-2").Spec.Branches).To(BeEmpty())
 	})
 
+	It("is told whose work its branch has, when that of another child cannot be published there", func() {
+		w := newWorld()
+		w.running("lead", leads("port"), func(t *v1alpha1.Task) { t.Spec.Publish = &v1alpha1.Publish{Branch: "work"} })
+		ends := map[string]daemonapi.PublishResult{
+			"parser":  {Reason: v1alpha1.ReasonPublished, Ref: "refs/heads/work", Commit: strings.Repeat("0", 40)},
+			"printer": {Reason: v1alpha1.ReasonDiverged, Message: "refs/heads/work has others' work"},
+		}
+		for _, name := range []string{"parser", "printer"} {
+			w.answered("lead", "task_create", `{"name":"`+name+`","prompt":"p"}`, ContainSubstring("was made"))
+			w.start(w.pod("lead-"+name, 1))
+			w.until("lead-"+name, v1alpha1.ReasonRunning)
+			w.recordMany("lead-"+name, 1)
+			id := w.calls("lead", "publish", `{"task":"%s"}`, name)
+			pod, _ := w.branchPublisher("lead-"+name+"-1", "work", 1)
+			w.publishEnds(pod, ends[name])
+			said := HaveField("Text", ContainSubstring("is at refs/heads/work as"))
+			if name == "printer" {
+				said = HaveField("Text", ContainSubstring("The work of the task lead-parser was published there, checkpoint 1, and a branch has the work of one task: have that one go on with task_resume"))
+			}
+			w.Expect(w.answer("lead", id)).To(said)
+		}
+	})
+
 	It("is refused what its spec or the API server does not allow", func() {
 		w := newWorld()
 		w.running("lead", leads("port"), func(t *v1alpha1.Task) { t.Spec.Tools = []v1alpha1.AgentTool{v1alpha1.ToolTaskCreate} })

@@ -104,6 +104,9 @@ type Config struct {
 	Budgets []budget.Budget `json:"budgets,omitempty"`
 	// Tools are those of Clew's tools that the agent gets. Older managers leave them out.
 	Tools []v1alpha1.AgentTool `json:"tools,omitempty"`
+	// Phases are those of the contract that the task leads, in their order; none for a worker. Older managers
+	// leave them out.
+	Phases []string `json:"phases,omitempty"`
 	// Answers are the answers that the agent is told when it starts.
 	Answers []RequestAnswer `json:"answers,omitempty"`
 	// PrepareOnly is set on a pod that ends after prepare, without an agent.

@@ -165,7 +165,8 @@ func OperationKeys(task *v1alpha1.Task) (keys []string) {
 // carriedOut is the message of an operation that the former task has carried out.
 const carriedOut = "it was carried out by the former task that this one continues"
 
-// adoptRewind closes the rewind in the spec if the former task has ended it.
+// adoptRewind closes the rewind in the spec if the former task has ended it. It leads no children: those of
+// then have followed the former task, and when it ended is not known.
 func (d *decision) adoptRewind() {
 	r := d.task.Spec.Rewind
 	if r == nil {
@@ -177,7 +178,6 @@ func (d *decision) adoptRewind() {
 	}
 	d.takeOver(daemonapi.OperationRewind, r.ID)
 	d.s.Rewind = d.newOperation(r.ID, d.rewindRequester(r))
-	d.noteSetRewind(r, d.s.Rewind)
 	if undone {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+carriedOut)
 		return

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/daemonapi"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/testing/builders"
 )
@@ -192,6 +193,19 @@ func TestOperationsHappenOnceAcrossAnAdoption(t *testing.T) {
 			}
 			s.wantStarted(4)
 		})
+	}
+}
+
+// Whoever was led by it then has followed the former task.
+func TestARewindToASetThatTheFormerTaskHasEndedLeadsNobody(t *testing.T) {
+	s := newScene(t, adopting, supervisor("")).adoptedFrom("former", v1alpha1.TriggerToolCalls)
+	s.o.Contract.Room = true
+	s.toSet("back", v1alpha1.SetTogether)
+	s.o.Adoption.Operations = []string{daemonapi.OperationDoneKey(daemonapi.OperationRewind, "back")}
+	s.step()
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+	if s.status().SetRewind != nil || RelationsOf(s.o.Task).Rewind != "" {
+		t.Errorf("its children follow: %+v", s.status().SetRewind)
 	}
 }
 

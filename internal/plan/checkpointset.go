@@ -212,7 +212,7 @@ func setMembers(o ObservedSet) (members []v1alpha1.CheckpointSetMember, b *Block
 		return nil, &Blocker{v1alpha1.ReasonNoChildren, fmt.Sprintf("none of the children of %s has run yet: the set is taken when one has", name)}
 	case children > v1alpha1.MaxSetChildren:
 		return nil, &Blocker{v1alpha1.ReasonTooManyChildren, fmt.Sprintf(
-			"%d children of %s have run, and a set has %d at most: delete some that have finished, or take a checkpoint of each task", children, name, v1alpha1.MaxSetChildren)}
+			"%d children of %s have run, and a set has %d at most: delete some that have finished, and the set is taken", children, name, v1alpha1.MaxSetChildren)}
 	}
 	return members, nil
 }

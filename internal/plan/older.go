@@ -89,17 +89,17 @@ func (d *decision) catchUpRewind(attempt int64) {
 	switch {
 	case d.rewinding():
 	case r != nil && !handled(d.s, daemonapi.OperationRewind, r.ID) && (d.operationRecorded(daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID)) || d.rewindUndone(r.ID)):
-		d.markHandled(daemonapi.OperationRewind, r.ID)
-		d.s.Rewind = d.newOperation(r.ID, d.rewindRequester(r))
-		d.noteSetRewind(r, d.s.Rewind)
+		accepted, _ := d.resolveRewind(r)
+		d.acceptRewind(r, ptr.Deref(accepted, v1alpha1.OperationStatus{}))
 	default:
 		return
 	}
+	d.s.Rewind.Attempt = attempt
 	if d.rewindUndone(d.s.Rewind.ID) {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+endedUnlisted(attempt))
 		return
 	}
-	d.closeOperation(d.s.Rewind, v1alpha1.OperationCompleted, "", endedUnlisted(attempt)+d.leadChildren(d.s.Rewind))
+	d.wentBack(d.s.Rewind, endedUnlisted(attempt), "")
 }
 
 // catchUpResume closes a resume that was carried out in the added attempt or before it.
@@ -110,14 +110,15 @@ func (d *decision) catchUpResume(attempt int64) {
 	case r != nil && !handled(d.s, daemonapi.OperationResume, r.ID) && d.operationRecorded(daemonapi.OperationKey(daemonapi.OperationResume, r.ID)):
 		d.markHandled(daemonapi.OperationResume, r.ID)
 		d.s.Resume = d.newOperation(r.ID, d.resumeRequester())
+		if accepted, _ := d.resolveResume(r); accepted != nil {
+			d.s.Resume.ToCheckpoint = accepted.ToCheckpoint
+		}
 		d.recallPhase(r)
 	default:
 		return
 	}
-	d.closeOperation(d.s.Resume, v1alpha1.OperationCompleted, "", endedUnlisted(attempt))
-	if d.s.Resume.Phase != "" {
-		d.restarted(d.s.Resume)
-	}
+	d.s.Resume.Attempt = attempt
+	d.wentBack(d.s.Resume, endedUnlisted(attempt), "")
 }
 
 // recallPhase notes in the status of a resume that was carried out which phase it has begun again, so that

@@ -200,6 +200,64 @@ func TestAChildFollowsARewindThatOnlyTheHistoryKnowsToBeComplete(t *testing.T) {
 	}
 }
 
+func TestPhasesAreTakenBackByWhatOnlyTheHistoryKnowsToBeComplete(t *testing.T) {
+	one := int64(1)
+	rewind := func(t *v1alpha1.Task) {
+		t.Spec.Rewind = &v1alpha1.Rewind{ID: "back", To: toNumber(one), Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch}
+	}
+	resume := func(t *v1alpha1.Task) {
+		t.Spec.Resume = &v1alpha1.Resume{ID: "back", Mode: v1alpha1.ResumeFromCheckpoint, CheckpointNumber: &one}
+	}
+	for name, c := range map[string]struct {
+		request  builders.TaskOption
+		key      string
+		accepted bool
+		known    bool
+		phase    string
+	}{
+		"a rewind that was in progress":       {rewind, "Rewind/back/done", true, true, v1alpha1.PhaseResearch},
+		"a rewind that had not been accepted": {rewind, "Rewind/back/done", false, true, v1alpha1.PhaseResearch},
+		"a rewind to nobody knows where":      {rewind, "Rewind/back/done", false, false, v1alpha1.PhaseSpecify},
+		"a resume that was in progress":       {resume, "Resume/back", true, true, v1alpha1.PhaseResearch},
+		"a resume that had not been accepted": {resume, "Resume/back", false, true, v1alpha1.PhaseResearch},
+		"a resume from nobody knows where":    {resume, "Resume/back", false, false, v1alpha1.PhaseSpecify},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := supervising(t).knows(1)
+			s.o.RewindRecord = s.o.ResumeRecord
+			if !c.known {
+				s.o.RewindRecord, s.o.ResumeRecord = RewindRecord{}, RewindRecord{}
+			}
+			s.change(c.request, builders.Running)
+			if c.accepted {
+				s.step()
+				s.wantStarted(2)
+				s.o.Task.Status.Attempts = s.o.Task.Status.Attempts[:1]
+				for _, op := range []*v1alpha1.OperationStatus{s.status().Rewind, s.status().Resume} {
+					if op != nil {
+						op.Attempt = 0
+					}
+				}
+			}
+			s.o.History.State.Attempt, s.o.History.State.CompletedOperations = 2, []string{c.key}
+			s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 2, ExitCode: 3, Message: "the model is away"}
+			s.o.Pods = nil
+			s.managerRestarts().step()
+			op := s.status().Rewind
+			if op == nil {
+				op = s.status().Resume
+			}
+			s.wantOperation(op, "back", v1alpha1.OperationCompleted, "")
+			if contract := s.status().Contract; contract.Phase != c.phase || contract.Find(v1alpha1.PhaseSpecify) >= 0 != (c.phase == v1alpha1.PhaseSpecify) {
+				t.Errorf("the contract is %+v, want it in %s", contract, c.phase)
+			}
+			if back := c.known || op == s.status().Rewind; op.Attempt != 2 || takenBack(s.status(), 1) != back {
+				t.Errorf("what was called in attempt 1 counts: %+v", op)
+			}
+		})
+	}
+}
+
 // TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused: the volume has the id as
 // completed, so its prompt would be ignored.
 func TestAResumeByAnIdThatWasUsedBeforeTheStatusWasPutBackIsRefused(t *testing.T) {

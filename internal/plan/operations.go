@@ -89,9 +89,18 @@ func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.O
 	op.EndTime = ptr.To(metav1.NewTime(d.now))
 	if led := d.s.SetRewind; led != nil && op == d.s.Rewind && op.ID == led.ID {
 		next := *led
-		next.State = state
+		next.State, next.EndTime = state, op.EndTime
 		d.s.SetRewind = &next
 	}
+}
+
+// carryOutIn notes the attempt that is to carry out an operation. The history, which has its end under a key, may
+// know that the last one has done so, though nobody has seen its pod: this one reports that.
+func (d *decision) carryOutIn(attempt int64, op *v1alpha1.OperationStatus, key string) {
+	if op.MovedIn == 0 && d.operationRecorded(key) {
+		op.MovedIn = op.Attempt
+	}
+	op.Attempt = attempt
 }
 
 // operation returns what prepare carries out in the given attempt; nil for nothing.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -28,73 +29,101 @@ func (d *decision) goesBack() bool {
 // took back what the agent of that attempt has called.
 func takenBack(s *v1alpha1.TaskStatus, attempt int64) bool {
 	later := func(op *v1alpha1.OperationStatus) bool {
-		return op != nil && op.State == v1alpha1.OperationCompleted && op.Attempt > attempt
+		return op != nil && op.State == v1alpha1.OperationCompleted && cmp.Or(op.MovedIn, op.Attempt) > attempt
 	}
 	return later(s.Rewind) && s.Rewind.Scope != v1alpha1.RewindCode || later(s.Resume) && s.Resume.ToCheckpoint != 0
 }
 
-// maxPhasesBefore is of how many operations that took phases back the status keeps what was before.
-const maxPhasesBefore = 4
+// wentBack closes an operation that was carried out. If the conversation went back by it, the children and the
+// contract follow. named is how an entry of its own names the operation; empty for none.
+func (d *decision) wentBack(op *v1alpha1.OperationStatus, message, named string) {
+	message += d.leadChildren(op)
+	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
+	if named != "" { // an undo names the rewind by its id
+		d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (%s)", message, named), op.ToCheckpoint)
+	}
+	if op.Phase != "" {
+		d.restarted(op)
+	} else {
+		d.takePhasesBack(op)
+	}
+}
 
 // takePhasesBack has a supervisor's contract in the phase again in which it was at the checkpoint to which an
 // operation has gone back. What was entered after it has not begun any more, as far as the conversation
-// knows: whoever goes there again enters it anew, with another checkpoint. An undo brings the phases back
-// that the rewind had taken.
+// knows: whoever goes there again enters it anew, with another checkpoint.
 func (d *decision) takePhasesBack(op *v1alpha1.OperationStatus) {
 	c := d.s.Contract
-	if c == nil || d.task.Spec.Role != v1alpha1.RoleSupervisor || op.Scope == v1alpha1.RewindCode {
+	unknown := op.ToCheckpoint == 0 && op.ToPosition == 0 // or it went nowhere
+	if c == nil || len(c.Entered) == 0 || d.task.Spec.Role != v1alpha1.RoleSupervisor || op.Scope == v1alpha1.RewindCode || unknown {
 		return
 	}
-	entered, how := phasesBefore(c, op.UndoOf), "as it was before the rewind "+op.UndoOf
-	if len(entered) == 0 {
-		entered, how = phasesAt(c, op.ToCheckpoint), fmt.Sprintf("as it was at checkpoint %d", op.ToCheckpoint)
-	}
-	if len(entered) == 0 {
+	to, last := phaseAt(c, op.ToCheckpoint), c.Entered[len(c.Entered)-1]
+	if to.Phase == last.Phase && to.Checkpoint == last.Checkpoint {
 		return
 	}
 	next := *c
-	d.keepPhases(&next, op)
-	next.Entered = entered
+	d.noteBackIn(&next, to, op)
 	d.s.Contract = &next
-	last := entered[len(entered)-1]
-	if last.Phase == c.Phase {
+	if to.Phase == c.Phase {
 		return
 	}
-	next.Phase, next.Since = last.Phase, ptr.To(metav1.NewTime(d.now))
+	next.Phase, next.Since = to.Phase, ptr.To(metav1.NewTime(d.now))
 	d.addEntry(v1alpha1.EventPhaseChanged, actorOf(op.RequestedBy), fmt.Sprintf(
-		"the contract %s is in phase %s again, %s, and no more in %s", c.Name, next.Phase, how, c.Phase))
+		"the contract %s is in phase %s again, as it was at checkpoint %d, and no more in %s", c.Name, next.Phase, op.ToCheckpoint, c.Phase))
 }
 
-// phasesAt returns the phases that had been entered at a checkpoint; none if that are all.
-func phasesAt(c *v1alpha1.ContractStatus, checkpoint int64) []v1alpha1.EnteredPhase {
-	i := slices.IndexFunc(c.Entered, func(e v1alpha1.EnteredPhase) bool { return e.Checkpoint > checkpoint })
-	if i < 0 {
-		return nil
+// phaseAt returns the phase in which a contract was at a checkpoint: numbers grow with time, whatever branch of
+// the conversation they are on.
+func phaseAt(c *v1alpha1.ContractStatus, checkpoint int64) v1alpha1.EnteredPhase {
+	for _, e := range slices.Backward(c.Entered) {
+		if e.Has(checkpoint) {
+			return e
+		}
 	}
-	entered := slices.Clone(c.Entered[:max(i, 1)])
-	last := &entered[len(entered)-1]
-	last.Checkpoint = min(last.Checkpoint, checkpoint) // the first one that is known began there or before
-	return entered
+	first := c.Entered[0] // the first one that is known began there or before
+	first.Checkpoint = min(first.Checkpoint, checkpoint)
+	return first
 }
 
-// phasesBefore returns the phases as they were before a rewind took some of them back; none if it did not,
-// or if that is not known any more.
-func phasesBefore(c *v1alpha1.ContractStatus, rewind string) []v1alpha1.EnteredPhase {
-	i := slices.IndexFunc(c.Before, func(b v1alpha1.PhasesBefore) bool { return b.Rewind == rewind })
-	if i < 0 {
-		return nil
+// noteBackIn notes in a contract's new status that an operation has led back into a phase. What the daemon did
+// not say, since nobody has seen its pod, is about what the status has.
+func (d *decision) noteBackIn(contract *v1alpha1.ContractStatus, to v1alpha1.EnteredPhase, op *v1alpha1.OperationStatus) {
+	to.At, to.Time = max(op.FromCheckpoint, 1), ptr.To(metav1.NewTime(d.now))
+	if latest := d.s.LatestCheckpoint; op.FromCheckpoint == 0 && latest != nil {
+		to.At = latest.Number
 	}
-	return c.Before[i].Entered
+	if n := len(contract.Entered); n > 0 {
+		to.At = max(to.At, contract.Entered[n-1].Checkpoint, contract.Entered[n-1].At)
+	}
+	logPhase(contract, to)
 }
 
-// keepPhases keeps, in the new state of the contract, the phases as they are before an operation takes some
-// of them back, so that its undo finds them.
-func (d *decision) keepPhases(next *v1alpha1.ContractStatus, op *v1alpha1.OperationStatus) {
-	id := op.ID
-	if op == d.s.Resume {
-		id = daemonapi.ResumeRewindID(id)
+// maxEntered is how many entries the schema allows in the log of a contract's phases.
+const maxEntered = 64
+
+// logPhase adds an entry to the log of a contract's phases.
+func logPhase(contract *v1alpha1.ContractStatus, e v1alpha1.EnteredPhase) {
+	contract.Entered = append(slices.Clone(contract.Entered), e)
+	for len(contract.Entered) > maxEntered {
+		i := droppablePhase(contract)
+		contract.Entered = slices.Delete(contract.Entered, i, i+1)
 	}
-	before := slices.DeleteFunc(slices.Clone(next.Before), func(b v1alpha1.PhasesBefore) bool { return b.Rewind == id })
-	before = append(before, v1alpha1.PhasesBefore{Rewind: id, Entered: next.Entered})
-	next.Before = before[max(0, len(before)-maxPhasesBefore):]
+}
+
+// droppablePhase returns the index of the oldest entry in the log of a contract's phases that was taken back, or
+// else entered again since.
+func droppablePhase(c *v1alpha1.ContractStatus) int {
+	line, older := c.Line(), c.Entered[:len(c.Entered)-1]
+	for i := range older {
+		if !slices.Contains(line, i) {
+			return i
+		}
+	}
+	for i, e := range older {
+		if c.Find(e.Phase) > i {
+			return i
+		}
+	}
+	return 0
 }

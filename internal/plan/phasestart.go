@@ -92,8 +92,8 @@ func (d *decision) followPhase() {
 	d.notePhase()
 	c := d.s.Contract
 	wish := wishedPhase(d.task, d.s, d.o.PhaseCall)
-	if wish == nil || wish.call != "" && d.goesBack() {
-		return // what does not take the call back leaves it for later
+	if wish == nil || d.goesBack() {
+		return // what does not take a call back leaves it for later, and what the spec asks for begins afterwards
 	}
 	checkpoint, problem := d.phaseStart(wish)
 	if checkpoint < 0 {
@@ -125,14 +125,14 @@ func (d *decision) notePhase() {
 	if d.task.Spec.Role != v1alpha1.RoleSupervisor || c == nil {
 		return
 	}
-	if d.specPhase() == c.Phase {
+	if d.specPhase() == c.Phase && !d.goesBack() {
 		c.SpecPhase = c.Phase
 	}
 	if call != nil && call.Phase == c.Phase && !slices.Contains(c.HandledCalls, call.ID) {
 		d.handled(call.ID)
 	}
 	switch wish := wishedPhase(d.task, d.s, nil); {
-	case wish == nil:
+	case wish == nil, d.goesBack(): // afterwards, the phase begins with a checkpoint of then
 		c.Wished = nil
 	case c.Wished == nil || c.Wished.Phase != wish.phase:
 		c.Wished = &v1alpha1.WishedPhase{Phase: wish.phase, Since: metav1.NewTime(d.now), After: d.newestCheckpoint()}

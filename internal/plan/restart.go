@@ -49,23 +49,20 @@ func orOneOf(phases []string) string {
 	return "name one of " + strings.Join(phases, ", ") + ", or "
 }
 
-// enteredPhases returns the names of the phases that were entered, in that order.
+// enteredPhases returns the names of the phases that have led to the current one, in that order.
 func enteredPhases(contract *v1alpha1.ContractStatus) (names []string) {
-	for _, e := range contract.Entered {
-		names = append(names, e.Phase)
+	for _, i := range contract.Line() {
+		if phase := contract.Entered[i].Phase; contract.Find(phase) == i {
+			names = append(names, phase)
+		}
 	}
 	return names
 }
 
 // noteEntered notes in a contract's new status with which checkpoint a phase that is entered begins.
 func (d *decision) noteEntered(contract *v1alpha1.ContractStatus, phase string, checkpoint int64) {
-	entered := slices.DeleteFunc(slices.Clone(contract.Entered), func(e v1alpha1.EnteredPhase) bool { return e.Phase == phase })
-	entered = append(entered, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: checkpoint})
-	contract.Entered = entered[max(0, len(entered)-maxEntered):]
+	logPhase(contract, v1alpha1.EnteredPhase{Phase: phase, Time: ptr.To(metav1.NewTime(d.now)), Checkpoint: checkpoint})
 }
-
-// maxEntered is how many phases the schema allows to be noted.
-const maxEntered = 32
 
 // newestCheckpoint returns the number of the task's newest checkpoint as far as is known; 0 for none.
 func (d *decision) newestCheckpoint() int64 {
@@ -131,10 +128,11 @@ func restartPrompt(phase string) string {
 // restarted follows a resume that has taken the supervisor back to the start of a phase.
 func (d *decision) restarted(op *v1alpha1.OperationStatus) {
 	next := ptr.Deref(d.s.Contract, v1alpha1.ContractStatus{})
+	start := v1alpha1.EnteredPhase{Phase: op.Phase, Checkpoint: op.ToCheckpoint}
 	if i := next.Find(op.Phase); i >= 0 {
-		d.keepPhases(&next, op)
-		next.Entered = slices.Clone(next.Entered[:i+1]) // those after it have not begun any more
+		start = next.Entered[i]
 	}
+	d.noteBackIn(&next, start, op) // those after it have not begun any more
 	next.Phase, next.Since = op.Phase, ptr.To(metav1.NewTime(d.now))
 	next.Restart = &v1alpha1.PhaseRestart{ID: op.ID, Time: op.StartTime, RequestedBy: op.RequestedBy}
 	d.s.Contract = &next

@@ -303,12 +303,9 @@ func (d *decision) completeResume(result daemonapi.PrepareResult) {
 	if op.Preserved != "" {
 		message += ", and so does " + op.Preserved
 	}
-	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
-	if op.Phase != "" {
-		d.restarted(op)
-	}
+	named := ""
 	if op.ToCheckpoint != 0 {
-		d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (%s)", message, daemonapi.ResumeRewindID(op.ID)), op.ToCheckpoint)
-		d.takePhasesBack(op)
+		named = daemonapi.ResumeRewindID(op.ID)
 	}
+	d.wentBack(op, message, named)
 }

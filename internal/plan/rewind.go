@@ -62,15 +62,7 @@ func (d *decision) considerRewind() {
 		d.reportPending(r, time.Second, v1alpha1.ReasonChildrenFollow, fmt.Sprintf(
 			"the rewind starts when these children have seen the last one, %s, which takes them along: %s", d.s.SetRewind.ID, namesOf(d.yetToFollow(), maxChildrenNamed)))
 	case accepted != nil:
-		d.markHandled(daemonapi.OperationRewind, r.ID)
-		accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
-		accepted.StartTime = ptr.To(metav1.NewTime(d.now))
-		accepted.RequestedBy = d.rewindRequester(r)
-		d.noteSetRewind(r, accepted)
-		if r.To.UndoOf == "" {
-			accepted.Scope, accepted.Paths = r.Scope, r.Paths
-		}
-		d.s.Rewind = accepted
+		d.acceptRewind(r, *accepted)
 	case r.To.CheckpointRef != nil:
 		d.reportPending(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
 			fmt.Sprintf("Checkpoint %q has just been taken: the rewind starts when its status is written", r.To.CheckpointRef.Name))
@@ -81,6 +73,19 @@ func (d *decision) considerRewind() {
 		d.reportPending(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryUnavailable,
 			"the target is resolved when the history store can be reached; the task continues until then")
 	}
+}
+
+// acceptRewind notes that a rewind is to be carried out, to the target in accepted.
+func (d *decision) acceptRewind(r *v1alpha1.Rewind, accepted v1alpha1.OperationStatus) {
+	d.markHandled(daemonapi.OperationRewind, r.ID)
+	accepted.ID, accepted.State = r.ID, v1alpha1.OperationInProgress
+	accepted.StartTime = ptr.To(metav1.NewTime(d.now))
+	accepted.RequestedBy = d.rewindRequester(r)
+	d.noteSetRewind(r, &accepted)
+	if r.To.UndoOf == "" {
+		accepted.Scope, accepted.Paths = r.Scope, r.Paths
+	}
+	d.s.Rewind = &accepted
 }
 
 // reportPending reports, once, what a rewind waits for. The rewind is not accepted yet: its
@@ -448,9 +453,5 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	if resolved != "" {
 		message += "; " + resolved
 	}
-	message += d.leadChildren(op)
-	d.closeOperation(op, v1alpha1.OperationCompleted, "", message)
-	// An undo names the rewind by its id.
-	d.addCheckpointEntry(v1alpha1.EventTaskRewound, actorOf(op.RequestedBy), fmt.Sprintf("%s (rewind %s)", message, op.ID), op.ToCheckpoint)
-	d.takePhasesBack(op)
+	d.wentBack(op, message, "rewind "+op.ID)
 }

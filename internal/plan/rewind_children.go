@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -190,8 +191,32 @@ func isTask(task *v1alpha1.Task, uid string) bool {
 	return string(task.UID) == uid || slices.Contains(task.Status.Adoption.FormerUIDs(), uid)
 }
 
+// wasThere reports whether the task, a member that was at rest in a set, was still so when its parent had been
+// rewound to the set; known is false while only the history store can tell. The status may be of an older copy,
+// which lacks how the task went on: before that, so that it follows, or after.
+func (d *decision) wasThere(led *v1alpha1.SetRewind, c v1alpha1.SetRewindChild) (there, known bool) {
+	if !isThere(d.s, c) {
+		return d.beganSince(led, c), true
+	}
+	return d.o.History.State.Attempt <= c.Attempt, d.o.History.Known
+}
+
+// beganSince reports whether the attempt that followed the one with which a member was at rest in a set began
+// after its parent had been rewound to that.
+func (d *decision) beganSince(led *v1alpha1.SetRewind, c v1alpha1.SetRewindChild) bool {
+	if c.Attempt == 0 || led.EndTime == nil {
+		return false
+	}
+	i := slices.IndexFunc(d.s.Attempts, func(a v1alpha1.Attempt) bool { return a.Number == c.Attempt+1 })
+	if i < 0 {
+		return false
+	}
+	began := cmp.Or(d.s.Attempts[i].StartTime, d.s.Attempts[i].AgentStartTime)
+	return led.EndTime.Before(began)
+}
+
 // followRewind requests the rewind by which a task follows one of its parent, once for each. One that is
-// being rewound follows afterwards.
+// being rewound follows afterwards; one that was made since does not.
 func (d *decision) followRewind() {
 	parent := d.o.Parent.Task
 	if d.s.Parent == nil || parent == nil || string(parent.UID) != d.s.Parent.UID {
@@ -201,30 +226,44 @@ func (d *decision) followRewind() {
 	if led == nil || led.State != v1alpha1.OperationCompleted || led.ID == d.s.Parent.FollowedRewind || d.rewinding() {
 		return
 	}
+	i, there := d.memberOf(led), false
+	if i >= 0 && led.UndoOf == "" {
+		var known bool
+		if there, known = d.wasThere(led, led.Children[i]); !known {
+			d.requeue(d.o.Limits.RetryBase)
+			return
+		}
+	}
 	next := *d.s.Parent
 	next.FollowedRewind = led.ID
 	d.s.Parent = &next
-	i := slices.IndexFunc(led.Children, func(c v1alpha1.SetRewindChild) bool { return isTask(d.task, c.UID) })
-	if i < 0 || handled(d.s, daemonapi.OperationRewind, v1alpha1.ParentRewindID(led.ID)) {
-		return
-	}
-	if led.UndoOf != "" {
+	switch {
+	case i < 0:
+	case led.UndoOf != "":
 		d.followUndo(parent, led, &next)
-		return
-	}
-	if isThere(d.s, led.Children[i]) {
+	case there:
 		d.addCheckpointEntry(v1alpha1.EventRewoundByParent, actorOf(led.RequestedBy), fmt.Sprintf(
-			"the parent %s was rewound to the set %s (rewind %s); the task has been at rest since, with its checkpoint %d there, and stays as it is",
+			"the parent %s was rewound to the set %s (rewind %s); the task had been at rest since that was taken, with its checkpoint %d there, and stays as it is",
 			parent.Name, led.Set, led.ID, led.Children[i].Checkpoint), led.Children[i].Checkpoint)
-		return
+	default:
+		next.Rewind = &v1alpha1.ParentRewind{
+			ID: v1alpha1.ParentRewindID(led.ID), Checkpoint: led.Children[i].Checkpoint, Attempt: led.Children[i].Attempt,
+			Scope: led.Scope, Preserve: led.Preserve, OnDrift: led.OnDrift, RequestedBy: led.RequestedBy,
+		}
+		d.addCheckpointEntry(v1alpha1.EventRewoundByParent, actorOf(led.RequestedBy), fmt.Sprintf(
+			"the parent %s was rewound to the set %s (rewind %s), and the task follows to its checkpoint %d there (rewind %s)",
+			parent.Name, led.Set, led.ID, next.Rewind.Checkpoint, next.Rewind.ID), next.Rewind.Checkpoint)
 	}
-	next.Rewind = &v1alpha1.ParentRewind{
-		ID: v1alpha1.ParentRewindID(led.ID), Checkpoint: led.Children[i].Checkpoint, Attempt: led.Children[i].Attempt,
-		Scope: led.Scope, Preserve: led.Preserve, OnDrift: led.OnDrift, RequestedBy: led.RequestedBy,
+}
+
+// memberOf returns the index of the task among the members that follow a rewind of its parent; -1 if it does not
+// follow: it is no member, was made since, or has followed.
+func (d *decision) memberOf(led *v1alpha1.SetRewind) int {
+	made := d.task.CreationTimestamp
+	if led.EndTime.Before(&made) || handled(d.s, daemonapi.OperationRewind, v1alpha1.ParentRewindID(led.ID)) {
+		return -1
 	}
-	d.addCheckpointEntry(v1alpha1.EventRewoundByParent, actorOf(led.RequestedBy), fmt.Sprintf(
-		"the parent %s was rewound to the set %s (rewind %s), and the task follows to its checkpoint %d there (rewind %s)",
-		parent.Name, led.Set, led.ID, next.Rewind.Checkpoint, next.Rewind.ID), next.Rewind.Checkpoint)
+	return slices.IndexFunc(led.Children, func(c v1alpha1.SetRewindChild) bool { return isTask(d.task, c.UID) })
 }
 
 // requestedRewinds are the rewinds that are requested of a task, in the order in which they are carried out:

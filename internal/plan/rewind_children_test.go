@@ -126,36 +126,6 @@ func TestAChildFollowsARewindOfItsParentOnce(t *testing.T) {
 	s.wantOperation(s.status().Rewind, "own", v1alpha1.OperationInProgress, "") // one of its own comes after
 }
 
-func TestAChildThatHasBeenAtRestSinceTheSetIsThereAlready(t *testing.T) {
-	inSet := func(attempt int64) *v1alpha1.Task {
-		p := parentRewinds("back", v1alpha1.OperationCompleted)
-		p.Status.SetRewind.Children[0].Attempt, p.Status.SetRewind.Children[0].Checkpoint = attempt, 1
-		return p
-	}
-	finished := func() *scene {
-		s := runningChild(t)
-		s.record(v1alpha1.TriggerCompletion)
-		s.agentExits(0)
-		s.podFinishes()
-		s.o.RewindRecord = recorded()
-		return s
-	}
-	s := finished()
-	s.o.Parent.Task = inSet(1)
-	s.step()
-	s.wantState(v1alpha1.ReasonCompleted)
-	if s.status().Rewind != nil || s.status().Parent.Rewind != nil || endedAs(s.o.Task) == nil {
-		t.Errorf("what it had completed is taken back: %+v, %+v", s.status().Rewind, s.status().Parent)
-	}
-	s.wantMessage(s.lastEntry(v1alpha1.EventRewoundByParent).Message, "at rest since", "stays as it is")
-
-	s = finished() // the set is of a former attempt's end
-	s.o.Task.Status.Attempts[0].Number = 2
-	s.o.Parent.Task = inSet(1)
-	s.step()
-	s.wantOperation(s.status().Rewind, "parent-back", v1alpha1.OperationInProgress, "")
-}
-
 func TestAChildThatHasFollowedIsNotSaidToFollowAgain(t *testing.T) {
 	s := runningChild(t)
 	s.o.Task.Status.HandledOperations = []string{daemonapi.OperationKey(daemonapi.OperationRewind, "parent-back")}

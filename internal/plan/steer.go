@@ -229,9 +229,9 @@ func (d *decision) start(want want) {
 	}
 	d.appendAttempt(attempt)
 	if d.rewinding() {
-		d.s.Rewind.Attempt = number
+		d.carryOutIn(number, d.s.Rewind, daemonapi.OperationDoneKey(daemonapi.OperationRewind, d.s.Rewind.ID))
 	} else if d.resuming() {
-		d.s.Resume.Attempt = number
+		d.carryOutIn(number, d.s.Resume, daemonapi.OperationKey(daemonapi.OperationResume, d.s.Resume.ID))
 	}
 	if want != wantRewindOnly {
 		d.takeLead()

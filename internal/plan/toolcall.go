@@ -51,11 +51,22 @@ type ObservedCall struct {
 	Latest map[string]int64
 	// Checkpoints are the objects of the task that is to be published.
 	Checkpoints []v1alpha1.Checkpoint
+	// Holders are other tasks, of the supervisor's children and itself, whose work was pushed to the branch that
+	// the supervisor publishes to. They are needed once a checkpoint was to be published.
+	Holders []BranchHolder
 	// Behind is true while the history store lacks what the supervisor's status knows of: it was put back to
 	// an older copy, and may have lost that the call was answered, or taken back.
 	Behind bool
 	// Stamped is true when an admission policy writes requesters into applied objects.
 	Stamped bool
+}
+
+// BranchHolder is a task of which a checkpoint is at a branch of its repository.
+type BranchHolder struct {
+	// Task is who it is; no more of it need be known than its name, its parent and its repository.
+	Task *v1alpha1.Task
+	// Checkpoint is the number of the checkpoint.
+	Checkpoint int64
 }
 
 // NewNames returns the names by which the Tasks would be known that the call wants to make: those of their

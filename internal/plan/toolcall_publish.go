@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -160,8 +161,32 @@ func (d *calling) pushedBranch(task *v1alpha1.Task, c *v1alpha1.Checkpoint, b *v
 		return answer(data, "checkpoint %d is not at %s yet (%s): %s", c.Status.Number, resources.PublishRef(b.Name), o.Reason, quote.Line(o.Message))
 	case o.RetryTime != nil:
 		return CallPlan{} // the next pod pushes what this one has announced
+	case o.Reason == v1alpha1.ReasonDiverged:
+		return refuse("checkpoint %d was not published (%s): %s. %s", c.Status.Number, o.Reason, quote.Line(o.Message), d.instead(task))
 	}
 	return refuse("checkpoint %d was not published (%s): %s", c.Status.Number, o.Reason, quote.Line(o.Message))
+}
+
+// instead says what a supervisor's agent does when the branch has what is no part of a task's work: it can
+// choose no other branch, and its tools merge nothing. Whoever has pushed there can push again what comes
+// after that.
+func (d *calling) instead(task *v1alpha1.Task) string {
+	for _, h := range d.o.Holders {
+		if h.Task.UID == task.UID || !equality.Semantic.DeepEqual(whereTo(h.Task), whereTo(d.lead)) {
+			continue
+		}
+		if h.Task.UID == d.lead.UID {
+			return fmt.Sprintf("None of these is yours to do. You have published your own work there, checkpoint %d, and a branch has the work of one task: "+
+				"make the changes of %s in your own files, as task_diff shows them, take a checkpoint, and publish your own work again", h.Checkpoint, task.Name)
+		}
+		changes := "the changes of " + task.Name + " in its prompt, as task_diff shows them"
+		if task.UID == d.lead.UID {
+			changes = "your own changes in its prompt, as diff shows them"
+		}
+		return fmt.Sprintf("None of these is yours to do. The work of the task %s was published there, checkpoint %d, and a branch has the work of one task: "+
+			"have that one go on with task_resume and %s, and publish it again", h.Task.Name, h.Checkpoint, changes)
+	}
+	return "None of these is yours to do: say in your last message that the branch has others' work, and what was to be published"
 }
 
 // remoteAnswer quotes what a repository has answered to a push; "" for nothing.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/quote"
+	"github.com/clew-dev/clew/internal/toolcall"
 )
 
 // withCheckpoints gives the call so many objects of checkpoints.
@@ -119,6 +120,39 @@ func TestWhatIsNotPublished(t *testing.T) {
 			if test.become != nil {
 				test.become(c)
 			}
+			c.wantRefusal(test.words)
+		})
+	}
+}
+
+// TestABranchHasTheWorkOfOneTask: the agent is told whose work is there, and what it can do about that.
+func TestABranchHasTheWorkOfOneTask(t *testing.T) {
+	entry := v1alpha1.CheckpointBranch{Name: "work", ID: "tool-one", Push: v1alpha1.PushOrigin}
+	for name, test := range map[string]struct {
+		arguments string
+		holders   func(c *call) []BranchHolder
+		words     string
+	}{
+		"a sibling's": {`{"task":"a"}`, func(c *call) []BranchHolder { return []BranchHolder{{c.Named["a"], 2}, {c.Named["b"], 4}} },
+			"The work of the task lead-b was published there, checkpoint 4, and a branch has the work of one task: have that one go on with task_resume and the changes of lead-a in its prompt"},
+		"a child's, and not the supervisor's": {`{}`, func(c *call) []BranchHolder { return []BranchHolder{{c.Named["b"], 4}} },
+			"have that one go on with task_resume and your own changes in its prompt, as diff shows them"},
+		"the supervisor's": {`{"task":"a"}`, func(c *call) []BranchHolder { return []BranchHolder{{c.Task, 7}} },
+			"You have published your own work there, checkpoint 7, and a branch has the work of one task: make the changes of lead-a in your own files"},
+		"a stranger's": {`{"task":"a"}`, func(*call) []BranchHolder { return nil }, "say in your last message that the branch has others' work"},
+		"a sibling's, at another repository": {`{"task":"a"}`, func(c *call) []BranchHolder {
+			other := c.Named["b"].DeepCopy()
+			other.Spec.Repository = &v1alpha1.Repository{URL: "https://git.example.com/other.git"}
+			return []BranchHolder{{other, 4}}
+		}, "say in your last message that the branch has others' work"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCall(t, v1alpha1.ToolPublish, test.arguments).withCheckpoints("lead-a", 3)
+			c.Latest[toolcall.Self], c.Latest["a"], c.Holders = 3, 3, test.holders(c)
+			c.branched(3, "task:lead", entry).Status.Branches = []v1alpha1.CheckpointBranchStatus{{Name: "work", State: v1alpha1.BranchMade, Origin: &v1alpha1.OriginBranchStatus{
+				Request: branchRequest(&entry), Reason: v1alpha1.ReasonDiverged, Message: "refs/heads/work is at c0: others have pushed to it",
+			}}}
+			c.wantRefusal("checkpoint 3 was not published (Diverged): refs/heads/work is at c0: others have pushed to it. None of these is yours to do")
 			c.wantRefusal(test.words)
 		})
 	}

@@ -83,7 +83,7 @@ func ofOthers() []Reason {
 		{Name: v1alpha1.ReasonNotASupervisor, On: ready, Meaning: "The scope Contract is for a supervisor, and the task is a worker.", Todo: "Delete the Checkpoint, and name a supervisor, or set `scope` to Task."},
 		{Name: v1alpha1.ReasonAnotherSet, On: ready, Meaning: "Another set of the supervisor is being taken, or has just ended; this one begins a minute after that."},
 		{Name: v1alpha1.ReasonNoChildren, On: ready, Meaning: "None of the supervisor's children has run, so there is no set to take; it is taken when one has."},
-		{Name: v1alpha1.ReasonTooManyChildren, On: ready, Meaning: "The supervisor has more children than a set of checkpoints may have.", Todo: "Delete children that have finished, or take a checkpoint of each task."},
+		{Name: v1alpha1.ReasonTooManyChildren, On: ready, Meaning: "More of the supervisor's children have run than a set of checkpoints may have; it is taken when they are fewer.", Todo: "Delete children that have finished; or delete the Checkpoint, and take one of each task."},
 		{Name: v1alpha1.ReasonTaskStopped, On: ready, Meaning: "The task is not running, and its last checkpoint already holds the requested state."},
 		{Name: v1alpha1.ReasonRequested, On: ready, Meaning: "The checkpoint was requested from the task's daemon."},
 		{Name: v1alpha1.ReasonTaskNotFound, On: slices.Concat(ready, snapshot, []Place{{"Checkpoint", OriginBranch}}), Meaning: "There is no such Task.", Todo: "Create it, or use a different one."},

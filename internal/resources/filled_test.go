@@ -17,6 +17,7 @@ func TestAPodGetsEveryFieldOfItsConfiguration(t *testing.T) {
 	filled.In(&options)
 	request.Task.Spec.Conversation.Context.Summary = v1alpha1.ConversationInclude
 	request.Task.Spec.CheckpointPolicy.BeforeRun = v1alpha1.BeforeRunAlways
+	request.Task.Spec.Role = v1alpha1.RoleSupervisor
 	// The pod gets its own UID from the kubelet.
 	if empty := filled.Empty(resources.Config(request, options), "PodUID"); empty != nil {
 		t.Errorf("these fields are empty: %v", empty)

@@ -155,6 +155,7 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 		PrepareOnly: request.PrepareOnly,
 		IdleSeconds: ptr.Deref(task.Spec.Agent.IdleSeconds, 0),
 		Tools:       ToolsOf(task),
+		Phases:      phasesOf(task),
 		Source:      request.Source,
 		SpoolMargin: options.SpoolMargin,
 
@@ -182,6 +183,14 @@ func Config(request PodRequest, options Options) daemonapi.Config {
 	config.GitStoreURL = strings.TrimRight(options.GitStoreURL, "/") +
 		"/" + task.Namespace + "/" + daemonapi.RepositoryKey(origin) + ".git"
 	return config
+}
+
+// phasesOf returns the phases of the contract that a supervisor leads; none for a worker.
+func phasesOf(task *v1alpha1.Task) []string {
+	if task.Spec.Role != v1alpha1.RoleSupervisor {
+		return nil
+	}
+	return task.Spec.PhasesOf()
 }
 
 // beforeRun reports whether a checkpoint is taken before the agent is started. That of a supervisor is where

@@ -42,3 +42,23 @@ func TestAPodGetsTheToolsOfTheSpecAndThoseOfItsRoleWithoutAny(t *testing.T) {
 		})
 	}
 }
+
+func TestASupervisorsPodKnowsThePhasesOfItsContract(t *testing.T) {
+	own := &v1alpha1.Contract{Name: "port", Phases: []string{"Draft", "Ship"}}
+	for name, tt := range map[string]struct {
+		role     v1alpha1.Role
+		contract *v1alpha1.Contract
+		want     []string
+	}{
+		"its own":        {v1alpha1.RoleSupervisor, own, []string{"Draft", "Ship"}},
+		"the usual ones": {v1alpha1.RoleSupervisor, &v1alpha1.Contract{Name: "port"}, v1alpha1.DefaultPhases()},
+		"of a worker":    {v1alpha1.RoleWorker, &v1alpha1.Contract{Name: "port"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with := task(func(t *v1alpha1.Task) { t.Spec.Role, t.Spec.Contract = tt.role, tt.contract })
+			if diff := cmp.Diff(tt.want, config(t, newPod(t, resources.PodRequest{Task: with})).Phases); diff != "" {
+				t.Errorf("phases (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -18,7 +18,8 @@ import (
 )
 
 // checkpointsByUse is the cache's index of Checkpoints by what a publish looks for: the UID of their task,
-// and their own, their number, or the name of one of their branches.
+// and their own, their number, or the name of one of their branches; or only the name of one that was pushed
+// to the repository.
 const checkpointsByUse = "toolcall.checkpoint"
 
 func withUID(taskUID, uid string) string { return taskUID + "/uid/" + uid }
@@ -28,6 +29,8 @@ func withNumber(taskUID string, number int64) string {
 }
 
 func withBranch(taskUID, branch string) string { return taskUID + "/branch/" + branch }
+
+func pushedTo(branch string) string { return "/pushed/" + branch }
 
 // usesOf is the index function of checkpointsByUse. The task is that of the status, which nobody else can
 // write, while anybody can write labels.
@@ -44,6 +47,9 @@ func usesOf(object client.Object) (uses []string) {
 	for _, b := range c.Status.Branches {
 		if use := withBranch(of, b.Name); !slices.Contains(uses, use) {
 			uses = append(uses, use)
+		}
+		if b.Origin != nil && b.Origin.Reason == v1alpha1.ReasonPublished {
+			uses = append(uses, pushedTo(b.Name))
 		}
 	}
 	return uses
@@ -78,6 +84,11 @@ func (r *Reconciler) observeLatest(ctx context.Context, request reconcile.Reques
 		return nil
 	}
 	r.waits.add(request, checkpointsOf(task.Namespace, task.Name))
+	if o.Call.Noted != "" {
+		if err := r.observeHolders(ctx, o); err != nil {
+			return err
+		}
+	}
 	return r.observeCheckpoints(ctx, request, o, task, o.Latest[name])
 }
 
@@ -111,6 +122,26 @@ func (r *Reconciler) observeCheckpoints(ctx context.Context, request reconcile.R
 		}
 		if c != nil {
 			o.Checkpoints = append(o.Checkpoints, trimmed(c))
+		}
+	}
+	return nil
+}
+
+// observeHolders reads who else of the supervisor and its children has work at the branch. The cache is
+// enough: the answer to a push that fails names them.
+func (r *Reconciler) observeHolders(ctx context.Context, o *plan.ObservedCall) error {
+	list := &v1alpha1.CheckpointList{}
+	if err := r.Client.List(ctx, list, client.InNamespace(o.Task.Namespace), client.MatchingFields{checkpointsByUse: pushedTo(o.Task.Spec.Publish.Branch)}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list the checkpoints that are published to the branch %s: %w", o.Task.Spec.Publish.Branch, err)
+	}
+	for i := range list.Items {
+		c, task := &list.Items[i], &v1alpha1.Task{}
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: c.Spec.TaskRef.Name}, task)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read the task %s: %w", c.Spec.TaskRef.Name, err)
+		}
+		if string(task.UID) == c.Status.TaskUID && (task.UID == o.Task.UID || plan.IsChild(o.Task, task)) {
+			o.Holders = append(o.Holders, plan.BranchHolder{Task: identityOf(task), Checkpoint: c.Status.Number})
 		}
 	}
 	return nil

@@ -259,7 +259,7 @@ func assemble(cfg Config, adapter agent.Adapter, v *volume.Volume, problems *pro
 		live: make(chan string, 1), livePushes: make(chan livePush, 8), livePushed: make(chan struct{}, 1),
 		turns: make(chan turn),
 	}
-	d.tools = tools.New(tools.Config{Given: cfg.Pod.Tools, Answerer: newToolAnswers(d), Version: cfg.Version, Mask: cfg.Mask.Text, Called: d.toolCalls.count, Log: cfg.Log})
+	d.tools = tools.New(tools.Config{Given: cfg.Pod.Tools, Phases: cfg.Pod.Phases, Answerer: newToolAnswers(d), Version: cfg.Version, Mask: cfg.Mask.Text, Called: d.toolCalls.count, Log: cfg.Log})
 	return d, bad
 }
 

@@ -41,6 +41,8 @@ const (
 type Config struct {
 	// Given are the tools that the task's spec gives.
 	Given []v1alpha1.AgentTool
+	// Phases are those of the contract that the task leads, in their order; none if they are not known.
+	Phases []string
 	// Answerer answers the calls.
 	Answerer Answerer
 	// Version is the daemon's.
@@ -75,7 +77,7 @@ func New(cfg Config) *Server {
 	})
 	s.server.AddReceivingMiddleware(leaveOutNulls)
 	gate := newGate(cfg)
-	for _, t := range slices.Concat(own(), supervisors()) {
+	for _, t := range slices.Concat(own(), supervisors(cfg.Phases)) {
 		if slices.Contains(cfg.Given, t.name) {
 			t.add(s.server, gate, cfg.Answerer)
 		}

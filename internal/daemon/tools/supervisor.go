@@ -10,8 +10,8 @@ import (
 )
 
 // supervisors lists the tools that only a supervisor has. Like those in own, the descriptions are for
-// models; they also say what the answer contains.
-func supervisors() []tool {
+// models; they also say what the answer contains, and what phases the contract has, if they are known.
+func supervisors(phases []string) []tool {
 	return append(watching(),
 		steer(mcp.Tool{
 			Name:  string(v1alpha1.ToolTaskCreate),
@@ -58,7 +58,7 @@ func supervisors() []tool {
 		steer(mcp.Tool{
 			Name:  string(v1alpha1.ToolPhaseSet),
 			Title: "Go to another phase",
-			Description: "Moves the contract, which is the work of you and your tasks, to another of its phases, such as from Plan to Execute. " +
+			Description: "Moves the contract, which is the work of you and your tasks, to another of its phases" + among(phases) + ". " +
 				"Call it when what a phase is for has been done; tasks that you make from then on belong to the new phase. " +
 				"A checkpoint of you is taken first, from which the phase can begin again; if it cannot be, nothing changes, and the answer says why. " +
 				"The answer names the phase that it is in then.",
@@ -73,6 +73,14 @@ func supervisors() []tool {
 			Annotations: &mcp.ToolAnnotations{DestructiveHint: no()}, // others see it
 		}, func(in *toolcall.PublishInput) (string, *string) { return in.Task, &in.CallID }),
 	)
+}
+
+// among names the phases that there are; "" if a manager of an older version has not told them.
+func among(phases []string) string {
+	if len(phases) == 0 {
+		return ""
+	}
+	return ", which are, in this order, " + strings.Join(phases, ", ")
 }
 
 // watching lists those that change nothing.

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -92,6 +93,24 @@ func TestASupervisorIsToldWhatItsToolsAreFor(t *testing.T) {
 	for tool, want := range map[v1alpha1.AgentTool]string{"diff": "Checkpoints of this task's files", "task_create": "Tasks of your own, each with an agent"} {
 		if got := connect(t, newServer(text(""), tool)).InitializeResult().Instructions; !strings.HasPrefix(got, want) {
 			t.Errorf("with %s, the instructions are %q", tool, got)
+		}
+	}
+}
+
+// An agent knows the phases of its contract from nowhere else.
+func TestASupervisorIsToldWhichPhasesThereAre(t *testing.T) {
+	for want, phases := range map[string][]string{
+		"to another of its phases, which are, in this order, Draft, Check, Ship. ": {"Draft", "Check", "Ship"},
+		"to another of its phases. ": nil, // a manager of an older version has not told them
+	} {
+		s := tools.New(tools.Config{Given: []v1alpha1.AgentTool{v1alpha1.ToolPhaseSet}, Phases: phases, Answerer: text(""), Log: logr.Discard(),
+			Called: func(string) {}, Mask: func(s string) string { return s }})
+		list, err := connect(t, s).ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := list.Tools[0].Description; !strings.Contains(got, want) {
+			t.Errorf("with the phases %v, the tool is described as %q", phases, got)
 		}
 	}
 }

@@ -204,6 +204,20 @@ var _ = Describe("What was spent", func() {
 		Expect(spending(ctx, c)).To(And(HaveField("ContractSpent.InputTokens", int64(15)), HaveField("Month.InputTokens", int64(15))))
 	})
 
+	It("of a contract goes with the last history that names it, and its limit stays", func(ctx SpecContext) {
+		b, c, other := member("b", "nightly", 1), member("c", "nightly", 1), member("d", "weekly", 1)
+		for _, m := range []*writer{b, c, other} {
+			m.append(usage(10, 20, 30), call("x"), result("x"), checkpoint(1))
+		}
+		limit := budget.Amounts{InputTokens: 15}
+		Expect(store.SetBudgets(ctx, c.task, history.SetBudgets{Contract: "nightly", ContractLimit: limit})).To(Succeed())
+		Expect(store.DeleteTask(ctx, b.task.UID)).Error().NotTo(HaveOccurred())
+		Expect(spending(ctx, c).ContractSpent.InputTokens).To(BeEquivalentTo(20))
+		Expect(store.DeleteTask(ctx, c.task.UID)).Error().NotTo(HaveOccurred())
+		Expect(spending(ctx, member("e", "nightly", 1))).To(And(HaveField("ContractSpent", budget.Amounts{}), HaveField("ContractLimit", limit)))
+		Expect(spending(ctx, other).ContractSpent.InputTokens).To(BeEquivalentTo(10))
+	})
+
 	It("is counted again after an older copy has lost it, once, and what was lost does not count when it is sent again", func(ctx SpecContext) {
 		m := member("b", "nightly", 1)
 		m.append(usage(1, 0, 0), call("x"), result("x"), checkpoint(1))

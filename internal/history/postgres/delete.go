@@ -151,7 +151,7 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 	if err := q.DeleteSpec(ctx, uid); err != nil {
 		return result, nil, err
 	}
-	if err := q.DeleteTaskBudget(ctx, sqlc.DeleteTaskBudgetParams{Namespace: row.Namespace, Uid: uid}); err != nil {
+	if err := deleteBudgets(ctx, q, uid, row); err != nil {
 		return result, nil, err
 	}
 	if result.Events, err = q.DeleteEvents(ctx, sqlc.DeleteEventsParams{Uid: uid, Namespace: row.Namespace}); err != nil {
@@ -189,6 +189,15 @@ func deleteTask(ctx context.Context, q *sqlc.Queries, uid string) (history.Delet
 		return result, nil, err
 	}
 	return result, messages, notify(ctx, q, result.Task, row.Attempt)
+}
+
+// deleteBudgets removes the task's budget and, if no other history names its contract, what was spent under
+// that: in the order in which SetBudgets locks both.
+func deleteBudgets(ctx context.Context, q *sqlc.Queries, uid string, row sqlc.Task) error {
+	if err := q.ForgetContractSpending(ctx, sqlc.ForgetContractSpendingParams{Namespace: row.Namespace, Contract: row.Contract, Uid: uid}); err != nil {
+		return err
+	}
+	return q.DeleteTaskBudget(ctx, sqlc.DeleteTaskBudgetParams{Namespace: row.Namespace, Uid: uid})
 }
 
 // deleteNotes removes what is noted about a task beside its history.

@@ -35,6 +35,13 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), input_tok
 -- name: DeleteTaskBudget :exec
 DELETE FROM budgets WHERE namespace = @namespace AND scope = 'task' AND name = @uid;
 
+-- name: ForgetContractSpending :exec
+-- What was spent under a contract goes with the last history that names it, which is the task's. Its limit
+-- stays: it may be that of a new supervisor.
+UPDATE budgets b SET spent_input_tokens = 0, spent_output_tokens = 0, spent_cost_micro_usd = 0, spent_tool_calls = 0, spent_checkpoints = 0
+WHERE b.namespace = @namespace AND b.scope = 'contract' AND b.name = @contract
+    AND NOT EXISTS (SELECT FROM tasks t WHERE t.namespace = b.namespace AND t.contract = b.name AND t.uid <> @uid);
+
 -- name: SetTaskContract :exec
 -- To the sum of another contract the task has added nothing yet.
 UPDATE tasks SET contract = @contract, contract_cost_micro_usd = 0 WHERE uid = @uid;

@@ -89,6 +89,25 @@ func (q *Queries) ForgetBudgets(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const forgetContractSpending = `-- name: ForgetContractSpending :exec
+UPDATE budgets b SET spent_input_tokens = 0, spent_output_tokens = 0, spent_cost_micro_usd = 0, spent_tool_calls = 0, spent_checkpoints = 0
+WHERE b.namespace = $1 AND b.scope = 'contract' AND b.name = $2
+    AND NOT EXISTS (SELECT FROM tasks t WHERE t.namespace = b.namespace AND t.contract = b.name AND t.uid <> $3)
+`
+
+type ForgetContractSpendingParams struct {
+	Namespace string
+	Contract  string
+	Uid       string
+}
+
+// What was spent under a contract goes with the last history that names it, which is the task's. Its limit
+// stays: it may be that of a new supervisor.
+func (q *Queries) ForgetContractSpending(ctx context.Context, arg ForgetContractSpendingParams) error {
+	_, err := q.db.Exec(ctx, forgetContractSpending, arg.Namespace, arg.Contract, arg.Uid)
+	return err
+}
+
 const joinBudgets = `-- name: JoinBudgets :exec
 WITH moved AS (DELETE FROM budgets WHERE budgets.namespace = $3::text RETURNING namespace, scope, name, updated_at, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
 INSERT INTO budgets (namespace, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
