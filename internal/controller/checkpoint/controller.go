@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -285,11 +284,14 @@ func (r *Reconciler) await(ctx context.Context, c *v1alpha1.Checkpoint) (time.Du
 		return r.take(ctx, c, *row, taking{named: true, reason: v1alpha1.ReasonTaken, message: fmt.Sprintf(
 			"checkpoint %d was taken for the last Checkpoint of this name, of the former task that the task continues", row.Number)})
 	}
-	if over, err := r.endedWithout(ctx, c); err != nil || over != nil {
-		if err == nil && over.number != 0 {
-			return r.takeRested(ctx, c, task, over.number)
-		}
-		return 0, cmp.Or(err, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonNotTakenTogether, ptr.Deref(over, endedSet{}).why))
+	over, err := r.endedWithout(ctx, c)
+	switch {
+	case err != nil:
+		return 0, err
+	case over != nil && over.number != 0:
+		return r.takeRested(ctx, c, task, over.number)
+	case over != nil:
+		return 0, r.wait(ctx, c, metav1.ConditionFalse, v1alpha1.ReasonNotTakenTogether, over.why)
 	}
 	switch {
 	case !atRest(task):
