@@ -76,10 +76,16 @@ var _ = Describe("A contract with many tasks, of which four run at once", Label(
 		w.Eventually(w.current).WithArguments("lead").Should(HaveField("Status.Children", HaveValue(HaveField("Total", BeEquivalentTo(many-1)))))
 
 		By("nothing that happens")
-		quiet := func() int { return len(w.requests.list()) + w.requests.count("/") }
-		last := -1
-		w.Eventually(func() bool { was := last; last = quiet(); return was == last }).WithPolling(300 * time.Millisecond).Should(BeTrue())
-		w.Consistently(quiet).WithTimeout(time.Second).Should(Equal(last), "the manager neither reads nor writes")
+		writes, reads := w.requests.list(), w.requests.listReads()
+		more := func() []string {
+			return slices.Concat(w.requests.list()[len(writes):], w.requests.listReads()[len(reads):])
+		}
+		w.Eventually(func() []string {
+			latest := more()
+			writes, reads = w.requests.list(), w.requests.listReads()
+			return latest
+		}).WithPolling(time.Second).Should(BeEmpty(), "the manager comes to rest")
+		w.Consistently(more).WithTimeout(time.Second).Should(BeEmpty(), "the manager neither reads nor writes")
 
 		By("five places that become free")
 		waiting := func() map[string]int {

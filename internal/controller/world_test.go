@@ -464,6 +464,13 @@ func (r *requests) count(prefix string) (n int) {
 	return n
 }
 
+// listReads lists the URIs that were read.
+func (r *requests) listReads() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return append([]string(nil), r.reads...)
+}
+
 func (r *requests) list() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
