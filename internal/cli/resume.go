@@ -246,7 +246,14 @@ func (o *resume) run(ctx context.Context, name string) error {
 
 // change returns the patch of a Task that requests a resume, with what the resume needs.
 func (o *resume) change(request map[string]any) ([]byte, error) {
-	spec := map[string]any{"operatingMode": v1alpha1.OperatingModeRunning, "resume": request}
+	spec := o.limits()
+	spec["operatingMode"], spec["resume"] = v1alpha1.OperatingModeRunning, request
+	return json.Marshal(map[string]any{"spec": spec})
+}
+
+// limits returns the limits that are raised, as fields of a Task's spec.
+func (o *resume) limits() map[string]any {
+	spec := map[string]any{}
 	if o.deadline != 0 {
 		spec["deadlineSeconds"] = o.deadline
 	}
@@ -256,7 +263,7 @@ func (o *resume) change(request map[string]any) ([]byte, error) {
 	if len(o.contract.budget) > 0 {
 		spec["contract"] = map[string]any{"budget": o.contract.budget}
 	}
-	return json.Marshal(map[string]any{"spec": spec})
+	return spec
 }
 
 // send requests the resume, and those of the other tasks of the contract, and waits for its own. What keeps

@@ -193,7 +193,17 @@ func (o *resume) resumeOne(ctx context.Context, s *session, task *v1alpha1.Task)
 // onlyContract reports whether the supervisor itself is left as it is, since it works already: after a run of
 // the command that was interrupted, for example.
 func (o *resume) onlyContract(task *v1alpha1.Task) bool {
-	return o.contract.given() && active(task) && !heldOff(task) && o.prompt == "" && !o.goesBack() && !o.clean
+	return o.contract.given() && active(task) && !heldOff(task) && !o.saysHow()
+}
+
+// saysHow reports whether the command says how the task itself is to go on, which one that works already
+// cannot be told.
+func (o *resume) saysHow() bool {
+	flags := []string{"additional-context", "on-drift", "placement", "context-summary"}
+	for _, n := range contextNumbers() {
+		flags = append(flags, n.flag)
+	}
+	return o.prompt != "" || o.goesBack() || o.clean || slices.ContainsFunc(flags, o.context.flags.Changed)
 }
 
 // runContract raises the contract's budget and resumes its other tasks, while their supervisor works.
@@ -203,8 +213,9 @@ func (o *resume) runContract(ctx context.Context, s *session, task *v1alpha1.Tas
 	}
 	fmt.Fprintf(o.ErrOut, "Task %s is active already (%s), and goes on.\n", task.Name, apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskSucceeded).Reason)
 	rest.announce(o.ErrOut, o.contract.resumed)
-	if len(o.contract.budget) > 0 {
-		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"contract": map[string]any{"budget": o.contract.budget}}})
+	limits := o.limits()
+	if len(limits) > 0 {
+		patch, err := json.Marshal(map[string]any{"spec": limits})
 		if err != nil {
 			return err
 		}
@@ -219,6 +230,9 @@ func (o *resume) runContract(ctx context.Context, s *session, task *v1alpha1.Tas
 	}
 	if len(o.contract.budget) > 0 {
 		fmt.Fprintf(o.Out, "task.clew.dev/%s budget of the contract %s set%s\n", task.Name, rest.contract, o.dryRun.suffix())
+	}
+	if len(o.budget) > 0 || o.deadline != 0 {
+		fmt.Fprintf(o.Out, "task.clew.dev/%s own limits set%s\n", task.Name, o.dryRun.suffix())
 	}
 	return failed
 }

@@ -97,6 +97,17 @@ func TestAContractGoesOnWithOneCommand(t *testing.T) {
 	if b.get(lead); *lead.Spec.Contract.Budget.CostMicroUSD != 50_000_000 || lead.Spec.Resume.ID != generation {
 		t.Errorf("the budget is %+v, the resume %+v", lead.Spec.Contract.Budget, lead.Spec.Resume)
 	}
+
+	// Its own limits are raised as well; how it is to go on cannot be said any more.
+	out, _ = b.must(append(args, "--budget", "toolCalls=9000", "--deadline-seconds", "7200")...)
+	wantParts(t, "output", out, "task.clew.dev/lead own limits set\n")
+	if b.get(lead); *lead.Spec.Budget.ToolCalls != 9000 || *lead.Spec.DeadlineSeconds != 7200 {
+		t.Errorf("the budget is %+v, the deadline %v", lead.Spec.Budget, lead.Spec.DeadlineSeconds)
+	}
+	for _, flag := range [][]string{{"--additional-context", "x"}, {"--on-drift", "preserve"}, {"--context-messages", "5"}} {
+		_, _, err := b.clew("", append(args, flag...)...)
+		wantError(t, err, "task lead is already active (Running), so there is nothing to resume")
+	}
 }
 
 func TestWhoseContractIsNotResumed(t *testing.T) {

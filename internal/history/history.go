@@ -9,7 +9,9 @@ package history
 
 import (
 	"errors"
+	"strings"
 	"time"
+	"unicode"
 
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
@@ -57,9 +59,11 @@ var (
 const MaxUIDBytes = 64
 
 // IsUID reports whether uid may be the UID of an imported task. UIDs are stored and
-// compared unchanged, so a text that would have to be cleaned is refused.
+// compared unchanged, so a text that would have to be cleaned is refused, and so is one
+// with spaces or control characters: they part the fields of the store's notifications.
 func IsUID(uid string) bool {
-	return uid != "" && len(uid) <= MaxUIDBytes && conversation.CleanText(uid) == uid
+	parts := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	return uid != "" && len(uid) <= MaxUIDBytes && conversation.CleanText(uid) == uid && !strings.ContainsFunc(uid, parts)
 }
 
 type oldSchemaError struct{}

@@ -47,12 +47,14 @@ func (s *Store) ListenEntries(ctx context.Context, callback func(history.NewEntr
 // newEntry parses a payload of timelineChannel. One of another form becomes an empty NewEntry, after which
 // everything is read again.
 func newEntry(payload string) history.NewEntry {
-	fields := strings.Split(payload, " ")
-	if len(fields) != 3 || fields[2] == "" {
+	namespace, rest, _ := strings.Cut(payload, " ")
+	last := strings.LastIndex(rest, " ") // UIDs that older releases imported may have spaces
+	if last < 1 || last == len(rest)-1 {
 		return history.NewEntry{}
 	}
-	entry := history.NewEntry{Task: history.Key{Namespace: fields[0], UID: fields[1]}}
-	number, ofCheckpoint := strings.CutPrefix(fields[2], checkpointPrefix)
+	uid, what := rest[:last], rest[last+1:]
+	entry := history.NewEntry{Task: history.Key{Namespace: namespace, UID: uid}}
+	number, ofCheckpoint := strings.CutPrefix(what, checkpointPrefix)
 	switch {
 	case ofCheckpoint:
 		n, err := strconv.ParseInt(number, 10, 64)
@@ -60,8 +62,8 @@ func newEntry(payload string) history.NewEntry {
 			return history.NewEntry{}
 		}
 		entry.Checkpoint = n
-	case fields[2] != contractKnown:
-		entry.Event = fields[2]
+	case what != contractKnown:
+		entry.Event = what
 	}
 	return entry
 }

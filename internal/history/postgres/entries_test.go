@@ -50,6 +50,13 @@ var _ = Describe("New entries of timelines", func() {
 		return reasons
 	}
 
+	It("are announced for tasks, too, whose UIDs an older release has imported with spaces", func(ctx SpecContext) {
+		e := event("1", time.Now())
+		e.Task.UID = "a b c"
+		Expect(store.RecordEvents(ctx, []history.Event{e})).To(Succeed())
+		Expect(next()).To(Equal(history.NewEntry{Task: e.Task.Key(), Event: "1"}))
+	})
+
 	It("are announced once each, whatever their times", func(ctx SpecContext) {
 		now := time.Now()
 		Expect(store.RecordEvents(ctx, []history.Event{event("1", now)})).To(Succeed())

@@ -225,7 +225,7 @@ var _ = Describe("Importing a forged history", func() {
 	It("an import needs a valid UID", func(ctx SpecContext) {
 		t := GinkgoTB()
 		store := open(t)
-		for _, uid := range []string{strings.Repeat("u", history.MaxUIDBytes+1), "a\x00b"} {
+		for _, uid := range []string{strings.Repeat("u", history.MaxUIDBytes+1), "a\x00b", "a b", "a\nb", "a\u00a0b"} {
 			_, err := store.Import(ctx, "team", "ann", forged(uid))
 			Expect(err).To(MatchError(history.ErrInvalid))
 			Expect(err).To(MatchError(ContainSubstring("no UID has")))
