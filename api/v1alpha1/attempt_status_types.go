@@ -145,8 +145,8 @@ type Attempt struct {
 	// outcome says how it ended; empty while it runs.
 	// +optional
 	Outcome AttemptOutcome `json:"outcome,omitempty"`
-	// backTo is the number of the attempt whose end counts again, and no later one's: this one has taken the
-	// task back there, to a set of checkpoints in which that had ended it.
+	// backTo is the number of the attempt whose end counts, and no later one's: this one has taken the task back
+	// there, to a set of checkpoints in which that had ended it, or reports a rewind after which that has ended it.
 	// +optional
 	BackTo int64 `json:"backTo,omitempty"`
 	// reason says why it is being stopped or how it ended, in one word.

@@ -269,8 +269,8 @@ type PhaseRestart struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	ID string `json:"id"`
-	// time at which the resume was accepted: children that were made by then, and have not finished,
-	// stop.
+	// time at which no agent of the try that was given up was left, and the new one had not begun: children
+	// that were made by then, and have not finished, stop.
 	// +optional
 	Time *metav1.Time `json:"time,omitempty"`
 	// requestedBy is who requested it.

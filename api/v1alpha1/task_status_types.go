@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"cmp"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -125,6 +127,9 @@ type OperationStatus struct {
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 }
+
+// DoneIn returns the number of the attempt that has carried the operation out, or is to; 0 while there is none.
+func (s *OperationStatus) DoneIn() int64 { return cmp.Or(s.MovedIn, s.Attempt) }
 
 // SourceStatus is the resolved checkpoint that a task started from.
 type SourceStatus struct {

@@ -64,7 +64,7 @@ func outrun(s *v1alpha1.TaskStatus, op *v1alpha1.OperationStatus) bool {
 	if op == other {
 		other = s.Resume
 	}
-	return other != nil && other.State == v1alpha1.OperationCompleted && other.Attempt > op.Attempt
+	return other != nil && other.State == v1alpha1.OperationCompleted && other.DoneIn() > op.DoneIn()
 }
 
 // NeverRewound reports whether the status knows of no operation that can have been a rewind.

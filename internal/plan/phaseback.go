@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -29,9 +28,23 @@ func (d *decision) goesBack() bool {
 // took back what the agent of that attempt has called.
 func takenBack(s *v1alpha1.TaskStatus, attempt int64) bool {
 	later := func(op *v1alpha1.OperationStatus) bool {
-		return op != nil && op.State == v1alpha1.OperationCompleted && cmp.Or(op.MovedIn, op.Attempt) > attempt
+		return op != nil && op.State == v1alpha1.OperationCompleted && op.DoneIn() > attempt
 	}
-	return later(s.Rewind) && s.Rewind.Scope != v1alpha1.RewindCode || later(s.Resume) && s.Resume.ToCheckpoint != 0
+	return leadsBack(s.Rewind, s.Resume, later)
+}
+
+// beingTakenBack reports whether an operation is going back in the conversation after an attempt: once it has, it
+// takes back what the agent of that attempt has called.
+func beingTakenBack(s *v1alpha1.TaskStatus, attempt int64) bool {
+	begun := func(op *v1alpha1.OperationStatus) bool {
+		return op != nil && op.State == v1alpha1.OperationInProgress && (op.DoneIn() == 0 || op.DoneIn() > attempt)
+	}
+	return leadsBack(s.Rewind, s.Resume, begun)
+}
+
+// leadsBack reports whether one of the last operations for which is is true goes back in the conversation.
+func leadsBack(rewind, resume *v1alpha1.OperationStatus, is func(*v1alpha1.OperationStatus) bool) bool {
+	return is(rewind) && rewind.Scope != v1alpha1.RewindCode || is(resume) && resume.ToCheckpoint != 0
 }
 
 // wentBack closes an operation that was carried out. If the conversation went back by it, the children and the

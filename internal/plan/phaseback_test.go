@@ -246,6 +246,30 @@ func TestAPhaseThatTheSpecAsksForBeginsAfterTheRewindOfTheSameChange(t *testing.
 	}
 }
 
+// While the history cannot be read, the newest checkpoint that is known is one of what was taken back.
+func TestAPhaseThatBeginsAfterARewindWaitsForTheHistory(t *testing.T) {
+	s := leadingNow(t).goesTo("a", v1alpha1.PhasePlan).goesTo("b", v1alpha1.PhaseExecute)
+	s.wants("", v1alpha1.PhaseReview)
+	s.o.RewindRecord = RewindRecord{Known: true, Found: &history.Checkpoint{Number: 2, Commit: "c"}}
+	s.rewindTo("back", v1alpha1.RewindBoth, toNumber(2)).step()
+	s.record(v1alpha1.TriggerPreRewind)
+	from := s.o.History.State.CheckpointCount
+	s.podGone()
+	s.record(v1alpha1.TriggerRewound)
+	known := s.o.History
+	s.o.History = History{}
+	s.prepared(daemonapi.PrepareResult{Operation: "back", FromCheckpoint: from, ToCheckpoint: 2})
+	s.wantOperation(s.status().Rewind, "back", v1alpha1.OperationCompleted, "")
+	s.wantLine(v1alpha1.PhaseResearch, v1alpha1.PhasePlan)
+	if last := s.plans[len(s.plans)-1]; last.RequeueAfter == 0 {
+		t.Error("nobody looks again")
+	}
+	s.o.History = known
+	s.step()
+	s.wantPhase(v1alpha1.PhaseReview, known.State.CheckpointCount)
+	s.wantLine(v1alpha1.PhaseResearch, v1alpha1.PhasePlan, v1alpha1.PhaseReview)
+}
+
 // Git says both: that the phase begins again, and that the contract is in it.
 func TestAPhaseThatBeginsAgainAndThatTheSpecNamesBeginsWhereItDid(t *testing.T) {
 	s := leadingNow(t).goesTo("a", v1alpha1.PhaseExecute).goesTo("b", v1alpha1.PhaseReview)

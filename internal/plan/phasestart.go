@@ -161,6 +161,9 @@ func (d *decision) phaseStart(wish *phaseWish) (number int64, problem string) {
 	switch works, over := d.agentWorks(); {
 	case over:
 		return unknown, "" // its last checkpoint follows
+	case !works && !d.o.History.Known: // it may have a newer one, as that to which a rewind has just gone back
+		d.requeue(d.o.Limits.RetryBase)
+		return unknown, ""
 	case !works:
 		return d.newestCheckpoint(), ""
 	}

@@ -134,10 +134,21 @@ func (d *decision) restarted(op *v1alpha1.OperationStatus) {
 	}
 	d.noteBackIn(&next, start, op) // those after it have not begun any more
 	next.Phase, next.Since = op.Phase, ptr.To(metav1.NewTime(d.now))
-	next.Restart = &v1alpha1.PhaseRestart{ID: op.ID, Time: op.StartTime, RequestedBy: op.RequestedBy}
+	next.Restart = &v1alpha1.PhaseRestart{ID: op.ID, Time: d.triedUntil(op), RequestedBy: op.RequestedBy}
 	d.s.Contract = &next
 	d.addEntry(v1alpha1.EventPhaseChanged, actorOf(op.RequestedBy), fmt.Sprintf(
 		"the contract %s begins phase %s again, from checkpoint %d%s", next.Name, op.Phase, op.ToCheckpoint, stopping(unfinished(d.o.Children))))
+}
+
+// triedUntil returns until when the try made children that an operation has given up: its last pod was gone when
+// the attempt started that carried the operation out. When that was accepted, the agent was yet to be stopped.
+func (d *decision) triedUntil(op *v1alpha1.OperationStatus) *metav1.Time {
+	for _, a := range d.s.Attempts {
+		if a.Number == op.DoneIn() && a.StartTime != nil {
+			return a.StartTime
+		}
+	}
+	return op.StartTime
 }
 
 // stopping returns the end of a sentence about children that stop; "" if there are none.

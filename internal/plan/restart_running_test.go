@@ -134,3 +134,34 @@ func TestWhatATaskThatRunsIsNotStoppedFor(t *testing.T) {
 		})
 	}
 }
+
+// The agent has its time to end, and the manager what it has called by then: until the next attempt starts, the try
+// that is given up makes children.
+func TestAChildThatTheTryMadeWhileItWasStoppedStopsToo(t *testing.T) {
+	lead := leadingOn(t)
+	lead.knows(2).after(time.Minute).change(restart("again", "")).step()
+	accepted := lead.now
+	lead.after(20 * time.Second).podGone()
+	began := lead.now
+	lead.after(10 * time.Second).beginsAgain(2)
+	for name, c := range map[string]struct {
+		made  time.Time
+		stops bool
+	}{
+		"before it was stopped":    {accepted.Add(-time.Minute), true},
+		"while it was stopped":     {accepted.Add(5 * time.Second), true},
+		"when the next one begins": {began, true},
+		"by the next one":          {began.Add(15 * time.Second), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := runningChild(t)
+			s.now, s.o.Task.CreationTimestamp = c.made, metav1.NewTime(c.made)
+			s.after(time.Minute)
+			s.o.Parent.Task.Status.Contract.Restart = lead.status().Contract.Restart
+			s.step()
+			if p := s.status().Parent; p.FollowedRestart != "again" || (p.StoppedBy == "again") != c.stops {
+				t.Errorf("the parent is %+v, want the child stopped: %v", p, c.stops)
+			}
+		})
+	}
+}

@@ -114,6 +114,30 @@ func TestAnUndoCompletesAChildThatHadCompletedBefore(t *testing.T) {
 	}
 }
 
+// The attempt that has rewound the child completes it, while no manager sees its pod: the next one reports the
+// rewind.
+func TestAnUndoLeavesOutWhatAChildCameToAfterARewindThatNobodySaw(t *testing.T) {
+	s := completedInSet(t)
+	s.o.Parent.Task = parentRewindsTo(0, v1alpha1.RewindBoth)
+	s.step().step()
+	s.podGone()
+	s.wantOperation(s.status().Rewind, "parent-back", v1alpha1.OperationInProgress, "")
+	moved := s.lastAttempt().Number
+	s.o.History.State.CompletedOperations = append(s.o.History.State.CompletedOperations, daemonapi.OperationDoneKey(daemonapi.OperationRewind, "parent-back"))
+	s.record(v1alpha1.TriggerCompletion)
+	s.managerRestarts().podGone()
+	if op := s.status().Rewind; op.MovedIn != moved || op.Attempt != moved+1 {
+		t.Fatalf("the rewind is %+v, want it carried out in attempt %d", op, moved)
+	}
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "parent-back", FromCheckpoint: 9, ToCheckpoint: 3})
+	s.wantState(v1alpha1.ReasonCompleted) // after the rewind
+	s.rewoundBefore("parent-back", 9).followsTo(parentUndoes("forth", "back"), "parent-forth", 11, true)
+	if last := s.lastAttempt(); last.BackTo != 0 {
+		t.Errorf("attempt %d ends as attempt %d", last.Number, last.BackTo)
+	}
+	s.wantState(v1alpha1.ReasonRewound)
+}
+
 func TestAResumeGoesOnFromWhereAChildHasEndedAgain(t *testing.T) {
 	s := completedInSet(t).followsTo(parentRewindsTo(1, v1alpha1.RewindBoth), "parent-back", 9, true)
 	s.change(builders.Resume("on")).step()

@@ -102,7 +102,7 @@ func (d *decision) followUndo(parent *v1alpha1.Task, led *v1alpha1.SetRewind, ne
 	switch followedIn(d.s, led.UndoOf) {
 	case hasFollowed:
 		next.Rewind = &v1alpha1.ParentRewind{
-			ID: v1alpha1.ParentRewindID(led.ID), UndoOf: undone, Checkpoint: d.s.Rewind.FromCheckpoint, Attempt: max(0, d.s.Rewind.Attempt-1),
+			ID: v1alpha1.ParentRewindID(led.ID), UndoOf: undone, Checkpoint: d.s.Rewind.FromCheckpoint, Attempt: max(0, d.s.Rewind.DoneIn()-1),
 			Preserve: led.Preserve, OnDrift: led.OnDrift, RequestedBy: led.RequestedBy,
 		}
 		d.addCheckpointEntry(v1alpha1.EventRewoundByParent, actorOf(led.RequestedBy), fmt.Sprintf(

@@ -225,14 +225,12 @@ func (d *decision) start(want want) {
 		Trigger: trigger, StartTime: ptr.To(metav1.NewTime(d.now)), Purpose: purposeOf(want),
 	}
 	if d.rewinding() {
-		attempt.BackTo = d.backTo()
-	}
-	d.appendAttempt(attempt)
-	if d.rewinding() {
 		d.carryOutIn(number, d.s.Rewind, daemonapi.OperationDoneKey(daemonapi.OperationRewind, d.s.Rewind.ID))
+		attempt.BackTo = d.backTo()
 	} else if d.resuming() {
 		d.carryOutIn(number, d.s.Resume, daemonapi.OperationKey(daemonapi.OperationResume, d.s.Resume.ID))
 	}
+	d.appendAttempt(attempt)
 	if want != wantRewindOnly {
 		d.takeLead()
 	}

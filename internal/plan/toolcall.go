@@ -247,6 +247,8 @@ func DecideCall(o ObservedCall) CallPlan {
 		return refuse("the task %s does not have this tool, as its spec.tools says: go on without it", lead.Name)
 	case takenBack(&lead.Status, o.Call.Attempt):
 		return refuse("the conversation in which it was called is taken back")
+	case beingTakenBack(&lead.Status, o.Call.Attempt): // nothing is made by what is withdrawn in a moment
+		return CallPlan{}
 	case o.Behind: // the daemon sends what is lacking, and the call again if it still waits
 		return CallPlan{}
 	}

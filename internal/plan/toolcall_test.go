@@ -103,6 +103,37 @@ func TestACallIsRefusedThatWasTakenBack(t *testing.T) {
 	}
 }
 
+// What is about to be taken back makes nothing any more.
+func TestACallWaitsThatIsBeingTakenBack(t *testing.T) {
+	op := func(state v1alpha1.OperationState, scope v1alpha1.RewindScope, to, attempt, movedIn int64) *v1alpha1.OperationStatus {
+		return &v1alpha1.OperationStatus{ID: "back", State: state, Attempt: attempt, MovedIn: movedIn, Scope: scope, ToCheckpoint: to}
+	}
+	const begun = v1alpha1.OperationInProgress
+	for name, become := range map[string]struct {
+		status v1alpha1.TaskStatus
+		waits  bool
+	}{
+		"by a resume while its agent is stopped":        {v1alpha1.TaskStatus{Resume: op(begun, "", 2, 0, 0)}, true},
+		"by a resume that the next attempt carries out": {v1alpha1.TaskStatus{Resume: op(begun, "", 2, 3, 0)}, true},
+		"by a rewind while its agent is stopped":        {v1alpha1.TaskStatus{Rewind: op(begun, v1alpha1.RewindBoth, 2, 0, 0)}, true},
+		"not by one of its own attempt":                 {v1alpha1.TaskStatus{Rewind: op(begun, v1alpha1.RewindBoth, 2, 2, 0)}, false},
+		"not by one that a later attempt reports":       {v1alpha1.TaskStatus{Rewind: op(begun, v1alpha1.RewindBoth, 2, 3, 2)}, false},
+		"not by one that waits itself":                  {v1alpha1.TaskStatus{Rewind: op(v1alpha1.OperationPending, v1alpha1.RewindBoth, 2, 0, 0)}, false},
+		"not by one of the files":                       {v1alpha1.TaskStatus{Rewind: op(begun, v1alpha1.RewindCode, 2, 0, 0)}, false},
+		"not by a resume that only continues":           {v1alpha1.TaskStatus{Resume: op(begun, "", 0, 0, 0)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCall(t, v1alpha1.ToolTaskCreate, `{"name":"w","prompt":"Write."}`)
+			c.Call.Attempt = 2
+			c.Task.Status.Rewind, c.Task.Status.Resume = become.status.Rewind, become.status.Resume
+			p := DecideCall(c.ObservedCall)
+			if p.Answer != nil || writes(p) == become.waits {
+				t.Errorf("the plan is %s, want it to wait: %v", show(p), become.waits)
+			}
+		})
+	}
+}
+
 // wantRefusal decides, and fails unless it refuses with these words.
 func (c *call) wantRefusal(words ...string) {
 	c.Helper()
