@@ -81,23 +81,25 @@ var _ = Describe("a contract of 1,000 tasks", Serial, func() {
 		worked := manager.use()
 		gaps := w.gaps(ctx, pods)
 
-		most := 0
+		most, all := 0, 0
 		for name, n := range writes {
 			if strings.HasPrefix(name, "waiting-") {
-				most = max(most, n)
+				most, all = max(most, n), all+n
 			}
 		}
 		AddReportEntry(fmt.Sprintf("%d tasks, %d at once", wholeContract, atATime), fmt.Sprintf(`
 memory of the manager: %d MiB before, %d MiB with %d tasks that wait: %.1f KiB a task
 processor time of the manager: %.1f s for applying them, %.1f ms a task
-API writes for a task that waits: %d at most
+API writes for a task that waits: %.2f, %d at most
 in %s in which nothing happens: %d ms of processor time, %d requests about those that wait, %d about the five that run
 from a free place to the next agent's first line, %d times: p50 %.1f s, p95 %.1f s; %d ms of the manager's processor time each`,
 			before.bytes>>20, applied.bytes>>20, waiting, float64(applied.bytes-before.bytes)/1024/waiting,
-			(applied.cpu-before.cpu).Seconds(), float64((applied.cpu-before.cpu).Milliseconds())/waiting, most,
+			(applied.cpu-before.cpu).Seconds(), float64((applied.cpu-before.cpu).Milliseconds())/waiting, float64(all)/waiting, most,
 			quietTime, (rested.cpu-quiet.cpu).Milliseconds(), len(aboutWaiting(asked)), len(asked)-len(aboutWaiting(asked)),
 			len(gaps), gaps[len(gaps)/2].Seconds(), gaps[len(gaps)*95/100].Seconds(), (worked.cpu-rested.cpu).Milliseconds()/int64(len(gaps))))
-		Expect(most).To(BeNumerically("<=", 3), "writes for a task that waits: its finalizer, that it waits, and the labels of its contract")
+		// One may be repeated, without an effect, where the cache has not seen it yet.
+		Expect(float64(all)/waiting).To(BeNumerically("<", 3.1), "writes for a task that waits: its finalizer, that it waits, and the labels of its contract")
+		Expect(most).To(BeNumerically("<=", 4), "writes for a task that waits")
 		Expect(aboutWaiting(asked)).To(BeEmpty(), "requests about tasks that wait, while nothing happens")
 		Expect(len(asked)).To(BeNumerically("<", 20), "requests while nothing happens: %v", asked)
 	})
