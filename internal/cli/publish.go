@@ -24,6 +24,8 @@ type publish struct {
 	branch, when, approve, checkpoint, onDiverged string
 	// former is what the status of the Checkpoint's branch was about before.
 	former string
+	// later is set if an agent runs that was started without the tool publish.
+	later  bool
 	yes    bool
 	wait   waitFlags
 	dryRun dryRunFlag
@@ -114,6 +116,7 @@ func (o *publish) run(ctx context.Context, taskName string) error {
 	if err != nil {
 		return err
 	}
+	o.later = task.Spec.Publish == nil && active(task)
 	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", taskName)
 	}
@@ -170,6 +173,8 @@ func (o *publish) patch(task *v1alpha1.Task) ([]byte, error) {
 func (o *publish) everPublished(task *v1alpha1.Task) error {
 	called := task.Spec.Publish != nil && task.Spec.Publish.When == v1alpha1.PublishCalled
 	switch {
+	case o.when == "called" && task.Spec.Tools != nil && !slices.Contains(task.Spec.Tools, v1alpha1.ToolPublish):
+		return fmt.Errorf("the agent of task %s has no tool publish, since spec.tools does not name it, so that nothing would be published: add publish to spec.tools, or choose another --when", task.Name)
 	case o.when == "" && called:
 		return fmt.Errorf("the agent of task %s publishes by its tool, and nothing else is published (spec.publish.when is Called), so that this would never end: publish a checkpoint with `%s`, or add --when completed, which publishes the task's own work once it has completed",
 			task.Name, o.publishNow(task))
@@ -256,7 +261,10 @@ func (o *publish) judge(task *v1alpha1.Task) verdict {
 
 // outcome says what is known of publishing.
 func (o *publish) outcome(task *v1alpha1.Task) string {
-	if o.when == "called" {
+	switch {
+	case o.when == "called" && o.later: // an agent has the tools with which it was started
+		return "is published whenever its agent calls the tool publish, which it has from its next start on: to start it anew, suspend and resume the task"
+	case o.when == "called":
 		return "is published whenever its agent calls the tool publish"
 	}
 	c := apimeta.FindStatusCondition(task.Status.Conditions, v1alpha1.TaskPublished)

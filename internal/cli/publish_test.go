@@ -95,7 +95,10 @@ func TestPublishOfASupervisorWhoseAgentDoes(t *testing.T) {
 	b := newBench(t)
 	lead := b.member("lead", nil, v1alpha1.ReasonRunning)
 	out, _ := b.must("publish", "lead", "--branch", "clew/port", "--when", "called")
-	wantText(t, "output", "task.clew.dev/lead is published whenever its agent calls the tool publish\n", out)
+	const called = "task.clew.dev/lead is published whenever its agent calls the tool publish"
+	wantText(t, "output of a task whose agent was started without it", called+", which it has from its next start on: to start it anew, suspend and resume the task\n", out)
+	out, _ = b.must("publish", "lead", "--when", "called")
+	wantText(t, "output", called+"\n", out)
 	b.get(lead)
 	if p := lead.Spec.Publish; p == nil || p.When != v1alpha1.PublishCalled || p.Branch != "clew/port" {
 		t.Fatalf("spec.publish is %+v", p)
@@ -112,8 +115,13 @@ func TestPublishOfASupervisorWhoseAgentDoes(t *testing.T) {
 		t.Error("something was written before it was refused")
 	}
 	b.must("publish", "lead", "--when", "completed", "--wait=false")
+	b.get(lead)
+	lead.Spec.Tools = []v1alpha1.AgentTool{v1alpha1.ToolCheckpoint}
+	b.try(server.Client.Update(b.ctx, lead))
+	_, _, err := b.clew("", "publish", "lead", "--when", "called")
+	wantError(t, err, "the agent of task lead has no tool publish, since spec.tools does not name it")
 	b.task("worker", v1alpha1.ReasonRunning)
-	_, _, err := b.clew("", "publish", "worker", "--branch", "b", "--when", "called")
+	_, _, err = b.clew("", "publish", "worker", "--branch", "b", "--when", "called")
 	wantError(t, err, "only a supervisor's agent has the tool publish")
 }
 
