@@ -395,7 +395,7 @@ func TestAnUndoTakesOnlyChildrenBackThatWereTakenAlong(t *testing.T) {
 		"none were":             {nil, true},
 		"by another rewind":     {&v1alpha1.SetRewind{ID: "later", State: v1alpha1.OperationCompleted}, true},
 		"by that one":           {&v1alpha1.SetRewind{ID: "back", State: v1alpha1.OperationCompleted}, false},
-		"whose undo has failed": {&v1alpha1.SetRewind{ID: "forth", UndoOf: "back", State: v1alpha1.OperationFailed}, false},
+		"whose undo had failed": {&v1alpha1.SetRewind{ID: "forth", UndoOf: "back", State: v1alpha1.OperationFailed}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			task := created(t, builders.Task("undo-set-"+slug(name), spec(func(s *v1alpha1.TaskSpec) {

@@ -449,7 +449,8 @@ type TaskStatus struct {
 	// changes, and every five minutes while the agent runs.
 	// +optional
 	LastActivity *metav1.Time `json:"lastActivity,omitempty"`
-	// setRewind is the last rewind of a supervisor that takes children along.
+	// setRewind is the last rewind of a supervisor that takes children along. One that fails takes none, so that
+	// it is the one before again.
 	// +optional
 	SetRewind *SetRewind `json:"setRewind,omitempty"`
 	// handledOperations are the resumes and rewinds that were accepted, refused or not

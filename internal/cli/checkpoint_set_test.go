@@ -153,6 +153,39 @@ func TestAnUndoTakesTheChildrenBack(t *testing.T) {
 	}
 }
 
+func TestAnUndoThatCannotTakeTheChildrenBackSaysSoIfItIsToldTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		args   []string
+		refuse bool
+	}{
+		"where nothing was said":    {nil, false},
+		"where they are to stay":    {[]string{"--children", "keep"}, false},
+		"where they are to go back": {[]string{"--children", "rewind"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			lead, _ := b.eveningWasBack()
+			lead.Status.SetRewind.ID = "before-that"
+			b.try(server.Client.Status().Update(b.ctx, lead))
+			answer := effect()
+			answer.UndoOf = "back"
+			b.withHistory(map[string]any{"GET tasks/lead/diff/rewind": answer})
+			_, _, err := b.clew("", append([]string{"undo", "lead", "--yes", "--wait=false"}, c.args...)...)
+			b.get(lead)
+			if c.refuse {
+				wantError(t, err, "rewind back of task lead is not its last one that took children along")
+				if lead.Spec.Rewind != nil {
+					t.Errorf("requested %+v", lead.Spec.Rewind)
+				}
+				return
+			}
+			if b.try(err); lead.Spec.Rewind.Children != v1alpha1.ChildrenKeep {
+				t.Errorf("requested %+v", lead.Spec.Rewind)
+			}
+		})
+	}
+}
+
 func TestAChildThatContinuesAMemberOfASetIsTakenAlong(t *testing.T) {
 	b := newBench(t)
 	_, docs := b.evening(v1alpha1.SetTogether)

@@ -47,7 +47,9 @@ agent's repository.`,
   kubectl clew undo port --children keep`,
 		Args:              exactly("TASK"),
 		ValidArgsFunction: p.completeTask,
-		RunE:              func(cmd *cobra.Command, args []string) error { return o.undo(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.undo(cmd.Context(), args[0], cmd.Flags().Changed("children"))
+		},
 	}
 	o.children = enum(cmd, "children", string(v1alpha1.ChildrenRewind), "What becomes of the children that a supervisor's rewind took along. With Rewind, each undoes its own rewind as well.",
 		string(v1alpha1.ChildrenKeep), string(v1alpha1.ChildrenRewind))
@@ -55,7 +57,8 @@ agent's repository.`,
 	return cmd
 }
 
-func (o *rewind) undo(ctx context.Context, name string) error {
+// undo undoes the last rewind of the named task. chosen says that --children was given.
+func (o *rewind) undo(ctx context.Context, name string, chosen bool) error {
 	if err := o.checkBranch(); err != nil {
 		return err
 	}
@@ -84,8 +87,8 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if !plan.UndoesSet(task.Status.SetRewind, fmt.Sprint(target.value)) {
-		o.children.value = string(v1alpha1.ChildrenKeep) // it took none along
+	if err := o.keepOthers(task, target, chosen); err != nil {
+		return err
 	}
 	w := o.previewOf(&o.dryRun, o.print)
 	if err := o.previewUndo(w, task, target, id, effect); err != nil {
@@ -103,6 +106,19 @@ func (o *rewind) undo(ctx context.Context, name string) error {
 		}
 	}
 	return o.request(ctx, s, task, target, id)
+}
+
+// keepOthers leaves the children as they are if the rewind that is undone is not the last one that took any
+// along, unless the user has chosen otherwise.
+func (o *rewind) keepOthers(task *v1alpha1.Task, target *rewindTarget, chosen bool) error {
+	if plan.UndoesSet(task.Status.SetRewind, fmt.Sprint(target.value)) {
+		return nil
+	}
+	if chosen && o.takesChildren() {
+		return fmt.Errorf("%s of task %s is not its last one that took children along, so none can be taken back with it: leave --children out, and take each child back by itself, with kubectl clew undo", rewindName(target.value), task.Name)
+	}
+	o.children.value = string(v1alpha1.ChildrenKeep)
+	return nil
 }
 
 // rewindName describes a rewind, which a resume may have begun with, by its id.

@@ -26,6 +26,9 @@ func Decide(o Observed, now time.Time) Plan {
 		d.requeue(o.Limits.RetryBase)
 	case !d.considerAdoption():
 		d.report()
+	case d.lacksDone():
+		d.plan.Held = true
+		d.requeue(o.Limits.RetryBase)
 	default:
 		d.passOverOperations()
 		d.catchUp()

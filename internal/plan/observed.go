@@ -62,6 +62,9 @@ type Observed struct {
 	ResumeRecord RewindRecord
 	// RewindUndone is the history store's answer to a rewind that undoes another one.
 	RewindUndone RewindUndone
+	// RewindDone is the history store's answer to what the rewind has done that it knows to be complete. See
+	// DoneRewind.
+	RewindDone RewindDone
 	// RewindPosition is the history store's answer to a rewind that names a message or
 	// a time. See PositionOf.
 	RewindPosition RewindPosition

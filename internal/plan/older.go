@@ -83,18 +83,27 @@ func (d *decision) unlistedEnd() (int64, *ending) {
 }
 
 // catchUpRewind closes a rewind that was carried out in the added attempt or before it:
-// each attempt first carries out the operation in progress.
+// each attempt first carries out the operation in progress. Where it went is what its daemon has recorded:
+// in the present conversation, which it has made, a message or a time may lead elsewhere. Only of older
+// daemons, which recorded none, the target is resolved anew.
 func (d *decision) catchUpRewind(attempt int64) {
-	r := NewRewind(d.task)
+	r, rewound := NewRewind(d.task), d.o.RewindDone.Found.Rewound
 	switch {
 	case d.rewinding():
 	case r != nil && !handled(d.s, daemonapi.OperationRewind, r.ID) && (d.operationRecorded(daemonapi.OperationDoneKey(daemonapi.OperationRewind, r.ID)) || d.rewindUndone(r.ID)):
-		accepted, _ := d.resolveRewind(r)
+		accepted := &v1alpha1.OperationStatus{UndoOf: r.To.UndoOf}
+		if rewound == nil {
+			accepted, _ = d.resolveRewind(r)
+		}
 		d.acceptRewind(r, ptr.Deref(accepted, v1alpha1.OperationStatus{}))
 	default:
 		return
 	}
 	d.s.Rewind.Attempt = attempt
+	if rewound != nil {
+		s := d.s.Rewind
+		s.Scope, s.Paths, s.FromCheckpoint, s.ToCheckpoint = v1alpha1.RewindScope(rewound.Scope), rewound.Paths, rewound.From, rewound.To
+	}
 	if d.rewindUndone(d.s.Rewind.ID) {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+endedUnlisted(attempt))
 		return

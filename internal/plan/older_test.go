@@ -101,6 +101,7 @@ func TestATaskThatFailedForGoodAfterTheBackupOfItsStatusIsNotRunAgain(t *testing
 func TestAnOperationThatWasCarriedOutAfterTheBackupOfTheStatusIsClosed(t *testing.T) {
 	completed := func(s *scene, keys ...string) {
 		s.o.History.State.Attempt, s.o.History.State.CompletedOperations = 2, keys
+		s.o.RewindDone.Known = true
 		s.record(v1alpha1.TriggerCompletion)
 		s.o.History.State.Latest.Attempt = 2
 		s.o.Pods = nil
@@ -189,6 +190,7 @@ func TestAChildFollowsARewindThatOnlyTheHistoryKnowsToBeComplete(t *testing.T) {
 			}
 			s.o.History.State.Attempt = 2
 			s.o.History.State.CompletedOperations = []string{daemonapi.OperationDoneKey(daemonapi.OperationRewind, "back")}
+			s.o.RewindDone.Known = true
 			s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 2, ExitCode: 3, Message: "the model is away"}
 			s.o.Pods = nil
 			s.managerRestarts().step()
@@ -240,6 +242,7 @@ func TestPhasesAreTakenBackByWhatOnlyTheHistoryKnowsToBeComplete(t *testing.T) {
 				}
 			}
 			s.o.History.State.Attempt, s.o.History.State.CompletedOperations = 2, []string{c.key}
+			s.o.RewindDone.Known = true
 			s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 2, ExitCode: 3, Message: "the model is away"}
 			s.o.Pods = nil
 			s.managerRestarts().step()
@@ -253,6 +256,51 @@ func TestPhasesAreTakenBackByWhatOnlyTheHistoryKnowsToBeComplete(t *testing.T) {
 			}
 			if back := c.known || op == s.status().Rewind; op.Attempt != 2 || takenBack(s.status(), 1) != back {
 				t.Errorf("what was called in attempt 1 counts: %+v", op)
+			}
+		})
+	}
+}
+
+// The message is in the conversation that the rewind has made, too, with its own checkpoint there.
+func TestPhasesAreTakenBackByWhatTheHistoryHasOfARewindToAMessage(t *testing.T) {
+	for name, c := range map[string]struct {
+		scope    v1alpha1.RewindScope
+		to       int64
+		accepted bool
+	}{
+		"that had not been accepted":                         {v1alpha1.RewindBoth, 1, false},
+		"that was in progress":                               {v1alpha1.RewindBoth, 1, true},
+		"before the first checkpoint, and was not accepted":  {v1alpha1.RewindConversation, 0, false},
+		"before the first checkpoint, which was in progress": {v1alpha1.RewindConversation, 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := supervising(t)
+			one := int64(1)
+			again := &history.Checkpoint{Number: 9, Trigger: string(v1alpha1.TriggerRewound), Commit: "c9", Position: history.Position{Position: 10}}
+			s.o.RewindPosition = RewindPosition{Known: true, Found: &history.Resolved{Asked: 10, Position: history.Position{Position: 10}, Checkpoint: again}}
+			s.rewindTo("back", c.scope, v1alpha1.RewindTarget{Message: &one}).change(builders.Running)
+			if c.accepted {
+				s.o.Task.Status.HandledOperations = append(s.o.Task.Status.HandledOperations, "Rewind/back")
+				s.o.Task.Status.Rewind = &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationInProgress, Scope: c.scope, ToCheckpoint: c.to}
+			}
+			s.o.History.State.Attempt, s.o.History.State.CompletedOperations = 2, []string{"Rewind/back/done"}
+			s.o.History.State.AgentEnd = &history.AgentEnd{Attempt: 2, ExitCode: 3, Message: "the model is away"}
+			s.o.Pods = nil
+			attempts, writes := len(s.status().Attempts), s.writes
+			s.managerRestarts().step()
+			if len(s.status().Attempts) != attempts || s.writes != writes || len(s.o.Pods) > 0 {
+				t.Fatalf("it does not wait until the history says what the rewind has done: %+v", s.status().Attempts)
+			}
+			s.o.RewindDone = RewindDone{Known: true, Found: history.Rewind{ID: "back", Completed: true, Rewound: &history.Rewound{Scope: string(c.scope), From: 8, To: c.to}}}
+			s.step()
+			op := s.status().Rewind
+			s.wantOperation(op, "back", v1alpha1.OperationCompleted, "")
+			if op.ToCheckpoint != c.to || op.FromCheckpoint != 8 || op.Scope != c.scope || op.ToCommit != "" || op.ToPosition != 0 {
+				t.Errorf("the rewind is %+v", op)
+			}
+			contract := s.status().Contract
+			if contract.Phase != v1alpha1.PhaseResearch || contract.Entered[len(contract.Entered)-1].At != 8 {
+				t.Errorf("the contract is %+v", contract)
 			}
 		})
 	}

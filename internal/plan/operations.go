@@ -88,10 +88,20 @@ func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.O
 	op.State, op.Reason, op.Message = state, reason, statusText(message)
 	op.EndTime = ptr.To(metav1.NewTime(d.now))
 	if led := d.s.SetRewind; led != nil && op == d.s.Rewind && op.ID == led.ID {
-		next := *led
-		next.State, next.EndTime = state, op.EndTime
-		d.s.SetRewind = &next
+		d.endSetRewind(led, op)
 	}
+}
+
+// endSetRewind notes that a supervisor's rewind that takes children along has ended. One that has failed took
+// none: an undo is of what led them before.
+func (d *decision) endSetRewind(led *v1alpha1.SetRewind, op *v1alpha1.OperationStatus) {
+	if op.State != v1alpha1.OperationCompleted && led.Former != nil {
+		d.s.SetRewind = led.Former.Again()
+		return
+	}
+	next := *led
+	next.State, next.EndTime, next.Former = op.State, op.EndTime, nil
+	d.s.SetRewind = &next
 }
 
 // carryOutIn notes the attempt that is to carry out an operation. The history, which has its end under a key, may

@@ -67,7 +67,7 @@ func (d *decision) wentBack(op *v1alpha1.OperationStatus, message, named string)
 // knows: whoever goes there again enters it anew, with another checkpoint.
 func (d *decision) takePhasesBack(op *v1alpha1.OperationStatus) {
 	c := d.s.Contract
-	unknown := op.ToCheckpoint == 0 && op.ToPosition == 0 // or it went nowhere
+	unknown := op.ToCheckpoint == 0 && op.ToPosition == 0 && !d.wentBeforeAll(op) // or it went nowhere
 	if c == nil || len(c.Entered) == 0 || d.task.Spec.Role != v1alpha1.RoleSupervisor || op.Scope == v1alpha1.RewindCode || unknown {
 		return
 	}

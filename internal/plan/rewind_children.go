@@ -57,7 +57,8 @@ func SetChildren(set *v1alpha1.CheckpointSet) (children []v1alpha1.SetRewindChil
 	return children
 }
 
-// noteSetRewind notes, with an accepted rewind, which children follow it.
+// noteSetRewind notes, with an accepted rewind, which children follow it. What led them before is kept, since
+// it does so again if this one fails.
 func (d *decision) noteSetRewind(r *v1alpha1.Rewind, accepted *v1alpha1.OperationStatus) {
 	var led *v1alpha1.SetRewind
 	switch {
@@ -67,6 +68,7 @@ func (d *decision) noteSetRewind(r *v1alpha1.Rewind, accepted *v1alpha1.Operatio
 		led, _ = d.setRewind(r, d.o.RewindTarget)
 	}
 	if led != nil {
+		led.Former = d.s.SetRewind.AsFormer()
 		d.s.SetRewind, accepted.Set = led, led.Set
 	}
 }

@@ -30,7 +30,8 @@ func (d *decision) setUndo(r *v1alpha1.Rewind) (*v1alpha1.SetRewind, *Blocker) {
 }
 
 // UndoesSet reports whether an undo of a rewind can take the children back that are in led, a supervisor's
-// last rewind that took children along: it is that one, or the last try to undo it has failed.
+// last rewind that took children along: it is that one, or, in the status of an older manager, which kept no
+// former one, the last try to undo it has failed.
 func UndoesSet(led *v1alpha1.SetRewind, rewind string) bool {
 	if led == nil {
 		return false

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -57,7 +58,7 @@ func TestAnUndoOfASupervisorTakesTheChildrenBack(t *testing.T) {
 	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "forth", FromCheckpoint: 6, ToCheckpoint: 4})
 	s.wantMessage(s.status().Rewind.Message, "back from the set", "docs to checkpoint 9", "rewound or resumed by another request since: tests")
 	led := s.status().SetRewind
-	if led.ID != "forth" || led.UndoOf != "back" || led.State != v1alpha1.OperationCompleted || len(led.Children) != 2 {
+	if led.ID != "forth" || led.UndoOf != "back" || led.State != v1alpha1.OperationCompleted || len(led.Children) != 2 || led.Former != nil {
 		t.Errorf("the children are led by %+v", led)
 	}
 	if r := RelationsOf(s.o.Task); r.Rewind != "forth" {
@@ -73,13 +74,13 @@ func TestWhichRewindsAnUndoTakesChildrenBackFrom(t *testing.T) {
 		led  *v1alpha1.SetRewind
 		want bool
 	}{
-		"the last one":                    {set("back", "", v1alpha1.OperationCompleted), true},
-		"one whose undo has failed":       {set("forth", "back", v1alpha1.OperationFailed), true},
-		"one that was undone":             {set("forth", "back", v1alpha1.OperationCompleted), false},
-		"one before another":              {set("later", "", v1alpha1.OperationCompleted), false},
-		"one that has failed":             {set("back", "", v1alpha1.OperationFailed), false},
-		"one that has taken none":         {nil, false},
-		"one that is not complete itself": {set("back", "", v1alpha1.OperationInProgress), false},
+		"the last one":                     {set("back", "", v1alpha1.OperationCompleted), true},
+		"one whose undo had failed before": {set("forth", "back", v1alpha1.OperationFailed), true},
+		"one that was undone":              {set("forth", "back", v1alpha1.OperationCompleted), false},
+		"one before another":               {set("later", "", v1alpha1.OperationCompleted), false},
+		"one that has failed":              {set("back", "", v1alpha1.OperationFailed), false},
+		"one that has taken none":          {nil, false},
+		"one that is not complete itself":  {set("back", "", v1alpha1.OperationInProgress), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := UndoesSet(c.led, "back"); got != c.want {
@@ -92,6 +93,53 @@ func TestWhichRewindsAnUndoTakesChildrenBackFrom(t *testing.T) {
 	if s.status().SetRewind.ID != "back" {
 		t.Errorf("what led the children is forgotten: %+v", s.status().SetRewind)
 	}
+}
+
+func TestARewindToASetThatFailsLeavesTheOneBeforeToUndo(t *testing.T) {
+	toAgain := func(s *scene) *scene { return s.toSet("again", v1alpha1.SetTogether) }
+	undo := func(s *scene) *scene { return s.undoWithChildren("again", "back") }
+	for name, c := range map[string]struct {
+		request func(*scene) *scene
+		fail    func(*scene)
+	}{
+		"to another set":            {toAgain, fails},
+		"to another set, withdrawn": {toAgain, withdrawn},
+		"that undoes it":            {undo, fails},
+		"that undoes it, withdrawn": {undo, withdrawn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := rewoundToSet(t)
+			before := s.status().SetRewind.DeepCopy()
+			c.request(s).after(time.Minute).step()
+			if led := s.status().SetRewind; led.ID != "again" || led.Former == nil || led.Former.ID != "back" {
+				t.Fatalf("the children are led by %+v", led)
+			}
+			c.fail(s)
+			s.wantOperation(s.status().Rewind, "again", v1alpha1.OperationFailed, s.status().Rewind.Reason)
+			if diff := cmp.Diff(before, s.status().SetRewind); diff != "" {
+				t.Errorf("what leads the children (-want +got):\n%s", diff)
+			}
+			s.undoWithChildren("forth", "back").after(time.Minute).step()
+			s.wantOperation(s.status().Rewind, "forth", v1alpha1.OperationInProgress, "")
+			if led := s.status().SetRewind; led.UndoOf != "back" {
+				t.Errorf("the children are led by %+v", led)
+			}
+		})
+	}
+}
+
+// fails has the pod of the rewind again undo it for good.
+func fails(s *scene) {
+	s.Helper()
+	s.prepared(daemonapi.PrepareResult{OperationKind: daemonapi.OperationRewind, Operation: "again", Failed: &daemonapi.OperationFailure{
+		Kind: daemonapi.OperationRewind, ID: "again", Reason: v1alpha1.ReasonCheckpointCorrupted, Message: "a.txt is missing"}})
+}
+
+// withdrawn has the rewind again taken out of the spec before a pod has begun with it.
+func withdrawn(s *scene) {
+	s.Helper()
+	s.o.Task.Status.Rewind.Attempt = 0
+	s.change(func(t *v1alpha1.Task) { t.Spec.Rewind = nil }).step()
 }
 
 func TestWhatAnUndoDoesWithEachChild(t *testing.T) {

@@ -67,6 +67,25 @@ func Observe(ctx context.Context, store Store, r *v1alpha1.Rewind, o *plan.Obser
 	return nil
 }
 
+// ObserveDone adds to o, which has the history, what the store knows about the rewind of o.Task that is complete
+// there, and not in the status. What the store cannot answer stays unknown, and is the error.
+func ObserveDone(ctx context.Context, store Store, o *plan.Observed) error {
+	id := plan.DoneRewind(*o)
+	if id == "" {
+		return nil
+	}
+	found, err := store.Rewind(ctx, history.Key{Namespace: o.Task.Namespace, UID: string(o.Task.UID)}, id)
+	switch {
+	case err == nil:
+		o.RewindDone = plan.RewindDone{Known: true, Found: found}
+	case errors.Is(err, history.ErrCorrupted): // as if nothing were recorded: it stays so
+		o.RewindDone.Known = true
+	default:
+		return err
+	}
+	return nil
+}
+
 // Checkpoint returns what is recorded of a task's checkpoint of a number, with its integrity.
 // What the store cannot answer stays unknown, and is the error.
 func Checkpoint(ctx context.Context, store Store, task history.Key, number int64) (plan.RewindRecord, error) {

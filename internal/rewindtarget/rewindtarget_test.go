@@ -96,3 +96,42 @@ func TestAStoreThatIsDownLeavesTheTargetUnknown(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatARewindHasDoneIsReadThatOnlyTheHistoryKnowsToBeComplete(t *testing.T) {
+	back := history.Rewind{ID: "back", Completed: true, Rewound: &history.Rewound{Scope: "Code", From: 4, To: 1}}
+	done := []string{"Rewind/back/done"}
+	requested := builders.Rewind("back", "good")
+	inProgress := func(t *v1alpha1.Task) {
+		t.Status.Rewind = &v1alpha1.OperationStatus{ID: "back", State: v1alpha1.OperationInProgress}
+		t.Status.HandledOperations = []string{"Rewind/back"}
+	}
+	complete := func(t *v1alpha1.Task) {
+		inProgress(t)
+		t.Status.Rewind.State = v1alpha1.OperationCompleted
+	}
+	none := func(*v1alpha1.Task) {}
+	for name, c := range map[string]struct {
+		status    builders.TaskOption
+		completed []string
+		down      error
+		want      plan.RewindDone
+	}{
+		"one that is new":                      {none, done, nil, plan.RewindDone{Known: true, Found: back}},
+		"one in progress":                      {inProgress, done, nil, plan.RewindDone{Known: true, Found: back}},
+		"one that has to be carried out":       {none, nil, nil, plan.RewindDone{}},
+		"one that the status has as complete":  {complete, done, nil, plan.RewindDone{}},
+		"one of which the store cannot say it": {none, done, errors.New("down"), plan.RewindDone{}},
+		"one whose record is damaged":          {none, done, history.ErrCorrupted, plan.RewindDone{Known: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := plan.Observed{Task: builders.Task("work", builders.InNamespace("team"), builders.WithUID("u"), requested, c.status)}
+			o.History = plan.History{Known: true, State: history.TaskState{CompletedOperations: c.completed}}
+			if err := ObserveDone(t.Context(), store{c.down}, &o); err != nil != (c.down != nil && !errors.Is(c.down, history.ErrCorrupted)) {
+				t.Errorf("the error is %v", err)
+			}
+			if diff := cmp.Diff(c.want, o.RewindDone); diff != "" {
+				t.Errorf("observed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

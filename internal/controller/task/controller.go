@@ -319,8 +319,13 @@ func (r *Reconciler) observeResume(ctx context.Context, task *v1alpha1.Task, o *
 	return err
 }
 
-// observeRewind resolves the target of a new rewind.
+// observeRewind resolves the target of a new rewind, and reads what one has done that only the history knows to
+// be complete.
 func (r *Reconciler) observeRewind(ctx context.Context, task *v1alpha1.Task, o *plan.Observed) (err error) {
+	if err := rewindtarget.ObserveDone(ctx, r.Store, o); err != nil {
+		// The task is reconciled all the same; it waits before it adds the attempt of that rewind.
+		logf.FromContext(ctx).Info("could not read what a rewind has done", "error", err.Error())
+	}
 	rewind := plan.NewRewind(task)
 	if rewind == nil {
 		return nil
