@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -370,78 +369,6 @@ func emptyResume(id string) map[string]any {
 		"id": id, "mode": v1alpha1.ResumeContinue, "checkpointRef": nil, "checkpointNumber": nil, "phase": nil,
 		"prompt": nil, "additionalContext": nil, "context": nil,
 	}
-}
-
-// contextFlags limit how much of the conversation is put into the prompt of an agent that
-// cannot resume its session.
-type contextFlags struct {
-	numbers map[string]*int64 // by their names in spec.resume.context
-	summary *enumFlag
-	flags   *pflag.FlagSet
-}
-
-// contextNumbers lists the limits: each one's field, flag, usage and bounds.
-func contextNumbers() []struct {
-	field, flag, usage string
-	least, most        int64
-} {
-	return []struct {
-		field, flag, usage string
-		least, most        int64
-	}{
-		{"messages", "context-messages", "number of the newest messages to include.", 0, 10_000},
-		{"toolCalls", "context-tool-calls", "number of the newest tool calls to include.", 0, 10_000},
-		{"toolResultBytes", "context-result-bytes", "bytes of each tool result to include.", 0, 65_536},
-		{"bytes", "context-bytes", "bytes to include in total.", 1000, 1_000_000},
-	}
-}
-
-// contextUsage begins the usage of all context flags.
-const contextUsage = "If the conversation is rendered into the prompt: "
-
-// add adds the flags to a command.
-func (c *contextFlags) add(cmd *cobra.Command) {
-	c.flags, c.numbers = cmd.Flags(), map[string]*int64{}
-	for _, n := range contextNumbers() {
-		c.numbers[n.field] = cmd.Flags().Int64(n.flag, 0, contextUsage+n.usage)
-	}
-	c.summary = enum(cmd, "context-summary", "", contextUsage+"whether a summary of the rest comes first.",
-		string(v1alpha1.ConversationInclude), string(v1alpha1.ConversationExclude))
-}
-
-// check rejects limits outside of their bounds.
-func (c *contextFlags) check() error {
-	for _, n := range contextNumbers() {
-		if value := *c.numbers[n.field]; c.flags.Changed(n.flag) && (value < n.least || value > n.most) {
-			return fmt.Errorf("--%s is %d; it must be from %d to %d", n.flag, value, n.least, n.most)
-		}
-	}
-	return nil
-}
-
-// patch returns the patch of spec.resume.context: null if no limit is set. It removes
-// limits that are not set, since an earlier request may have set them.
-func (c *contextFlags) patch() any {
-	patch, set := map[string]any{"summary": orNull(c.summary.value)}, c.summary.value != ""
-	for _, n := range contextNumbers() {
-		patch[n.field] = nil
-		if c.flags.Changed(n.flag) {
-			patch[n.field], set = *c.numbers[n.field], true
-		}
-	}
-	if !set {
-		return nil
-	}
-	return patch
-}
-
-// orNull returns nil for an empty string, so that a merge patch removes the value of an
-// earlier request.
-func orNull(text string) any {
-	if text == "" {
-		return nil
-	}
-	return text
 }
 
 // checkResumable rejects what the API would reject too, but with advice on what to do.
