@@ -25,8 +25,8 @@ type Budget struct {
 	// +kubebuilder:validation:Maximum=1000000000000000
 	ToolCalls *int64 `json:"toolCalls,omitempty"`
 	// checkpoints is how many checkpoints may be taken, by whatever they are triggered, apart from those
-	// that a Checkpoint object asks for, which count towards no budget. Clew takes the one with which it
-	// stops the agent, and those of rewinds, all the same.
+	// that somebody asks for with a Checkpoint object, which count towards no budget. Clew takes the one with
+	// which it stops the agent, and those of rewinds, all the same.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000000000000
@@ -48,7 +48,7 @@ type Spent struct {
 	// toolCalls were completed.
 	// +optional
 	ToolCalls int64 `json:"toolCalls,omitempty"`
-	// checkpoints were taken, apart from those that a Checkpoint object has asked for.
+	// checkpoints were taken, apart from those that somebody has asked for with a Checkpoint object.
 	// +optional
 	Checkpoints int64 `json:"checkpoints,omitempty"`
 }

@@ -10,6 +10,8 @@ type CheckpointTrigger string
 const (
 	// TriggerManual: a Checkpoint object requested it.
 	TriggerManual CheckpointTrigger = "Manual"
+	// TriggerPhase: a phase begins that the task's own agent has set, with the tool phase_set.
+	TriggerPhase CheckpointTrigger = "Phase"
 	// TriggerAgent: the agent asked for it, with the tool checkpoint.
 	TriggerAgent CheckpointTrigger = "Agent"
 	// TriggerToolCalls: the agent's tool calls, as checkpointPolicy.everyToolCalls says.

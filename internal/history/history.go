@@ -381,6 +381,9 @@ type Event struct {
 	// State is the task's state after the event, as lists show it; empty if the event
 	// does not change it. It is written, but not read back.
 	State string
+	// Contract is the one to which the task belongs by then, of which lists and timelines know it from then on;
+	// empty if the event does not tell. It is written, but not read back.
+	Contract string
 	// ActiveSeconds is how long the task's agent has run in all when a transition is recorded. The
 	// store keeps the largest: see TaskState.
 	ActiveSeconds int64

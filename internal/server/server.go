@@ -226,6 +226,7 @@ func assemble(config *rest.Config, o Options, stores stores, registry prometheus
 	code := codeStore{gitstoreapi.Client{BaseURL: o.GitStore.URL, CAFile: o.GitStore.CAFile, TokenFile: o.GitStore.TokenFile}}
 	onDemand := verification.NewOnDemand(named.archive, code, log.WithName("verification"))
 	p := &parts{board: checkpointrequests.New(), informers: informers, rollback: back, frontProxy: frontProxy, mux: http.NewServeMux(), tasks: tasks, adopters: newAdopters(clients.whole), code: code, live: live.New(stores.archive), archive: named.archive, entries: entries.New(), family: family.New(named.forAgents(), code), approvals: approvals.New(), grants: grants}
+	p.board.Stamped = o.Stamped
 	p.gateway = gateway.New(gateway.Options{
 		Store:         named.forAgents(),
 		Connections:   stores.daemons.MaxConnections(),

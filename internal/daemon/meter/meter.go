@@ -134,7 +134,8 @@ func (m *Meter) merge() {
 }
 
 // amountsOf returns what a record says that was spent. A checkpoint counts when it is taken, and not when
-// it is durable or sent again; one that a Checkpoint object has asked for does not: the task has not.
+// it is durable or sent again; one that somebody has asked for with a Checkpoint object does not: the task
+// has not.
 func amountsOf(r *daemonv1.Record) budget.Amounts {
 	if u := r.GetUsage(); u != nil {
 		return budget.Used(u.GetInputTokens(), u.GetOutputTokens(), u.GetCostMicroUsd())

@@ -142,11 +142,12 @@ func TestWhatCounts(t *testing.T) {
 		&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1}}},
 		&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 1, Durable: true}}},
 		&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 2, Trigger: "Manual"}}},
+		&daemonv1.Record{Body: &daemonv1.Record_Checkpoint{Checkpoint: &daemonv1.CheckpointRecord{Number: 3, Trigger: "Phase"}}},
 		&daemonv1.Record{Body: &daemonv1.Record_Event{Event: &daemonv1.Event{Reason: "X"}}},
 	)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	want := budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 25, ToolCalls: 1, Checkpoints: 1}
+	want := budget.Amounts{InputTokens: 10, OutputTokens: 20, CostMicroUSD: 25, ToolCalls: 1, Checkpoints: 2}
 	if got := p.budgets()[0].Spent; got != want {
 		t.Errorf("it counts %+v, want %+v", got, want)
 	}

@@ -230,7 +230,11 @@ func (d *daemon) takeAsked(ctx context.Context, take *daemonv1.TakeCheckpoint) e
 	if d.served(take.GetUid()) {
 		return nil
 	}
-	err := d.take(ctx, checkpoint.Request{Trigger: v1alpha1.TriggerManual,
+	trigger := v1alpha1.TriggerManual
+	if take.GetPhase() {
+		trigger = v1alpha1.TriggerPhase
+	}
+	err := d.take(ctx, checkpoint.Request{Trigger: trigger,
 		Message: take.GetMessage(), Name: take.GetName(), UID: take.GetUid()})
 	if err == nil {
 		return nil

@@ -149,6 +149,19 @@ func TestWhatAPersonSaysOfACheckpointIsQuoted(t *testing.T) {
 	}
 }
 
+// TestWhatClewSaysOfAPhaseIsNotQuoted: the checkpoint with which a phase begins that the agent has set is its own.
+func TestWhatClewSaysOfAPhaseIsNotQuoted(t *testing.T) {
+	w, a := toolWorld(t, nil)
+	w.Server.Ask(&daemonv1.TakeCheckpoint{Name: "a-phase-1", Uid: "uid-phase", Message: "before the phase Execute", Phase: true})
+	a.Next(wire.TypeThaw)
+	w.Server.Until(t, "it is taken", w.UID, func(k *daemontest.Task) bool { return k.Checkpoints[1] != nil })
+	text, failed := call(t, w, nil, "checkpoints", args{})
+	expectAnswer(t, text, failed, "  Phase  before the phase Execute")
+	if strings.Contains(text, quote.Notice) {
+		t.Errorf("Clew's own words are quoted:\n%s", text)
+	}
+}
+
 func TestTheAgentSeesWhatHasChanged(t *testing.T) {
 	w, a := toolWorld(t, map[string]string{"a.txt": "one\n", "src/b.txt": "b\n"})
 	text, failed := call(t, w, nil, "checkpoints", args{})

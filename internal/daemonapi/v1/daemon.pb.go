@@ -4053,7 +4053,10 @@ type TakeCheckpoint struct {
 	// The UID of the Checkpoint that names a set, if the checkpoint is taken for one: the agent is then
 	// stopped between two calls of tools, if that can be, and stays so until ReleaseHold of that set, or
 	// for a bounded time. Older daemons do not hold, and record no HoldEnd.
-	Hold          string `protobuf:"bytes,4,opt,name=hold,proto3" json:"hold,omitempty"`
+	Hold string `protobuf:"bytes,4,opt,name=hold,proto3" json:"hold,omitempty"`
+	// Whether a phase begins with the checkpoint that the task's own agent has set, so that it is the agent's, and
+	// the message Clew's. Older daemons take it as one that a person has asked for.
+	Phase         bool `protobuf:"varint,5,opt,name=phase,proto3" json:"phase,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4114,6 +4117,13 @@ func (x *TakeCheckpoint) GetHold() string {
 		return x.Hold
 	}
 	return ""
+}
+
+func (x *TakeCheckpoint) GetPhase() bool {
+	if x != nil {
+		return x.Phase
+	}
+	return false
 }
 
 var File_v1_daemon_proto protoreflect.FileDescriptor
@@ -4419,12 +4429,13 @@ const file_v1_daemon_proto_rawDesc = "" +
 	"\x06commit\x18\x02 \x01(\tR\x06commit\x12\x18\n" +
 	"\aproblem\x18\x03 \x01(\tR\aproblem\x12.\n" +
 	"\x13retry_after_seconds\x18\x04 \x01(\x05R\x11retryAfterSeconds\"\x14\n" +
-	"\x12ReportLiveResponse\"d\n" +
+	"\x12ReportLiveResponse\"z\n" +
 	"\x0eTakeCheckpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
 	"\x03uid\x18\x02 \x01(\tR\x03uid\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12\x12\n" +
-	"\x04hold\x18\x04 \x01(\tR\x04hold*p\n" +
+	"\x04hold\x18\x04 \x01(\tR\x04hold\x12\x14\n" +
+	"\x05phase\x18\x05 \x01(\bR\x05phase*p\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_USER\x10\x01\x12\x12\n" +

@@ -57,16 +57,18 @@ var _ = Describe("What was spent", func() {
 		Expect(spending(ctx, w)).To(Equal(history.Spending{Through: 6, Spent: want, Month: want}))
 	})
 
-	It("has no checkpoints in it that a Checkpoint object has asked for", func(ctx SpecContext) {
+	It("has no checkpoints in it that somebody has asked for, but those of the phases that the agent has set", func(ctx SpecContext) {
 		asked := checkpoint(2)
 		asked.Checkpoint.Trigger = string(v1alpha1.TriggerManual)
+		phase := checkpoint(3)
+		phase.Checkpoint.Trigger = string(v1alpha1.TriggerPhase)
 		m := member("b", "nightly", 1)
 		for range 2 {
-			m.append(checkpoint(1), asked)
+			m.append(checkpoint(1), asked, phase)
 		}
-		want := budget.Amounts{Checkpoints: 1}
-		Expect(m.state()).To(And(HaveField("Spent", want), HaveField("CheckpointCount", int64(2))))
-		Expect(spending(ctx, m)).To(Equal(history.Spending{Through: 4, Spent: want, Contract: "nightly", ContractSpent: want, Month: want}))
+		want := budget.Amounts{Checkpoints: 2}
+		Expect(m.state()).To(And(HaveField("Spent", want), HaveField("CheckpointCount", int64(3))))
+		Expect(spending(ctx, m)).To(Equal(history.Spending{Through: 6, Spent: want, Contract: "nightly", ContractSpent: want, Month: want}))
 	})
 
 	It("counts completed calls, whether or not anybody knows them, and no interrupted ones", func() {

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -106,11 +108,11 @@ func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) ([]hist
 // ofContract returns the newest entries of a task, oldest first, if it belongs to the contract that the query
 // asks for.
 func (s *Store) ofContract(ctx context.Context, query history.EntriesQuery, uid string) ([]history.Event, error) {
-	kept, err := s.KeptSpec(ctx, history.Key{Namespace: query.Namespace, UID: uid})
+	contract, err := s.read().ContractOf(ctx, sqlc.ContractOfParams{Uid: uid, Namespace: query.Namespace})
 	switch {
-	case errors.Is(err, history.ErrNotFound):
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil // it was deleted since
-	case err != nil || kept.Membership.Contract != query.Contract:
+	case err != nil || contract != query.Contract:
 		return nil, err
 	}
 	events, err := s.timeline(ctx, sqlc.TaskTimelineParams{

@@ -112,4 +112,17 @@ var _ = Describe("New entries of timelines", func() {
 		Expect(store.RecordEvents(ctx, []history.Event{event("2", time.Now())})).To(Succeed())
 		Expect(next()).To(HaveField("Event", "2"))
 	})
+
+	It("are of a contract as soon as an event tells it, though the task never begins", func(ctx SpecContext) {
+		waits := event("1", time.Now())
+		waits.Task = taskNamed("waits")
+		Expect(store.RecordEvents(ctx, []history.Event{waits})).To(Succeed())
+		Expect(next()).To(HaveField("Event", "1"))
+		joins := waits
+		joins.ID, joins.Contract = "2", "port"
+		Expect(store.RecordEvents(ctx, []history.Event{joins})).To(Succeed())
+		told := []history.NewEntry{next(), next()}
+		Expect(told).To(ConsistOf(history.NewEntry{Task: waits.Task.Key(), Event: "2"}, history.NewEntry{Task: waits.Task.Key()}))
+		Expect(read(ctx, history.EntriesQuery{Contract: "port", Entries: told})).To(HaveLen(3), "the one before, and the new one, which comes twice")
+	})
 })

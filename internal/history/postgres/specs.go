@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -29,17 +28,29 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 		if kept, err = s.withinLimit(ctx, q, task, kept); err != nil {
 			return err
 		}
-		first, err := q.KeepSpec(ctx, sqlc.KeepSpecParams{
+		if err := q.KeepSpec(ctx, sqlc.KeepSpecParams{
 			Uid: task.UID, Namespace: task.Namespace, Spec: kept.Spec, Variables: listOf(kept.Variables), Fields: listOf(kept.Fields),
 			OperatingMode: kept.OperatingMode, Fork: kept.Start.Fork, StartFrom: kept.Start.From, StartUid: kept.Start.TaskUID, StartCheckpoint: kept.Start.Checkpoint,
 			StartCommit: kept.Start.Commit, StartPosition: kept.Start.Position,
 			Contract: kept.Membership.Contract, Role: kept.Membership.Role, Phase: kept.Membership.Phase, ParentUid: kept.Membership.ParentUID,
-		})
-		if err != nil || kept.Membership.Contract == "" || !slices.Contains(first, true) {
+		}); err != nil {
 			return err
 		}
-		return notifyTimeline(ctx, q, task, contractKnown) // what is recorded of it already is of the contract
+		return joinContract(ctx, q, task, kept.Membership.Contract)
 	})
+}
+
+// joinContract notes to which contract a task belongs that is listed already; "" says nothing of it. Who follows
+// the contract is told of what is recorded of the task, unless that was known.
+func joinContract(ctx context.Context, q *sqlc.Queries, task history.Key, contract string) error {
+	if contract == "" {
+		return nil
+	}
+	joined, err := q.JoinContract(ctx, sqlc.JoinContractParams{Contract: contract, Uid: task.UID, Namespace: task.Namespace})
+	if err != nil || joined == 0 {
+		return err
+	}
+	return notifyTimeline(ctx, q, task, contractKnown)
 }
 
 // withinLimit returns a spec, or an empty one if the limit of its namespace leaves no room for what it

@@ -125,8 +125,11 @@ func summarize(ctx context.Context, q *sqlc.Queries, events []history.Event) err
 		if e.Type == history.EventTypeAccess {
 			continue
 		}
+		if err := joinContract(ctx, q, e.Task.Key(), e.Contract); err != nil {
+			return err
+		}
 		err := q.SummarizeEvent(ctx, sqlc.SummarizeEventParams{
-			Uid: e.Task.UID, Namespace: e.Task.Namespace, Name: e.Task.Name, State: e.State, Time: e.Time,
+			Uid: e.Task.UID, Namespace: e.Task.Namespace, Name: e.Task.Name, Contract: e.Contract, State: e.State, Time: e.Time,
 		})
 		if err != nil {
 			return err

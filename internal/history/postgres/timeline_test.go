@@ -62,6 +62,20 @@ var _ = Describe("The timeline", func() {
 		Expect(store.Timeline(ctx, query)).To(HaveField("Events", BeEmpty()), "the contract of that name in another namespace")
 	})
 
+	It("has those of a contract that never began, too, until their histories are deleted", func(ctx SpecContext) {
+		waits := event(taskNamed("waits"), 1, time.Now())
+		waits.Contract = "port"
+		Expect(store.RecordEvents(ctx, []history.Event{waits})).To(Succeed())
+		gone := event(waits.Task, 2, time.Now()) // of somebody who does not know the contract
+		Expect(store.RecordEvents(ctx, []history.Event{gone})).To(Succeed())
+		ofContract := history.TimelineQuery{Namespace: "team", Contract: "port", Limit: 5}
+		Expect(store.Timeline(ctx, ofContract)).To(HaveField("Events", ConsistOf(HaveField("ID", waits.ID), HaveField("ID", gone.ID))))
+		entries := history.EntriesQuery{Namespace: "team", Contract: "port", Entries: []history.NewEntry{{Task: waits.Task.Key(), Event: waits.ID}}}
+		Expect(store.Entries(ctx, entries)).To(ConsistOf(HaveField("ID", waits.ID)))
+		entries.Contract = "another"
+		Expect(store.Entries(ctx, entries)).To(BeEmpty())
+	})
+
 	It("takes no event without an id", func(ctx SpecContext) {
 		Expect(store.RecordEvents(ctx, []history.Event{{Task: task}})).NotTo(Succeed())
 	})

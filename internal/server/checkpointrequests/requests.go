@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clewv1alpha1 "github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/plan"
 	"github.com/clew-dev/clew/internal/resources"
 	"github.com/clew-dev/clew/internal/server/gateway"
 )
@@ -28,6 +29,10 @@ import (
 // Board lists the requested checkpoints. It implements gateway.Requests and is safe for
 // concurrent use. Create one with New.
 type Board struct {
+	// Stamped says that spec.requestedBy can be trusted, since a policy writes it. It is set before Watch. Otherwise
+	// anybody might apply the Checkpoint with which a phase begins, and none counts as the agent's.
+	Stamped bool
+
 	mu sync.Mutex
 	// tasks holds the requests by "namespace/task".
 	tasks map[string]*taskRequests
@@ -139,7 +144,7 @@ func (b *Board) Set(c *clewv1alpha1.Checkpoint) {
 	defer b.mu.Unlock()
 	k, uid := key(c.Namespace, c.Spec.TaskRef.Name), string(c.UID)
 	r := request{
-		CheckpointRequest: gateway.CheckpointRequest{Name: c.Name, UID: uid, Message: c.Spec.Message, Hold: hold(c)},
+		CheckpointRequest: gateway.CheckpointRequest{Name: c.Name, UID: uid, Message: c.Spec.Message, Hold: hold(c), Phase: b.Stamped && isOwnPhase(c)},
 		created:           c.CreationTimestamp.Time,
 	}
 	of := b.tasks[k]
@@ -209,6 +214,12 @@ func isPending(c *clewv1alpha1.Checkpoint) bool {
 	return c.DeletionTimestamp == nil && !numbered && c.Spec.Number == nil && c.Status.Number == 0 &&
 		c.Labels[clewv1alpha1.LabelManagedBy] != clewv1alpha1.ManagedBy &&
 		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady) && inSet(c)
+}
+
+// isOwnPhase reports whether a phase begins with a Checkpoint that the task's own agent has set: the manager, which
+// makes it, passes that on, and nobody else can say so of an object that is to be trusted.
+func isOwnPhase(c *clewv1alpha1.Checkpoint) bool {
+	return resources.IsPhaseStart(c) && c.Spec.RequestedBy == plan.TaskRequester(c.Spec.TaskRef.Name)
 }
 
 // CacheOptions restrict a cache to what Watch needs: the objects made by users, without

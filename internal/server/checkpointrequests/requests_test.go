@@ -224,3 +224,34 @@ func TestACheckpointTakesLittleMemoryWhateverItSays(t *testing.T) {
 	}
 	t.Fatal("nothing is said of Checkpoints")
 }
+
+func TestThePhasesThatTheAgentSetsAreItsOwn(t *testing.T) {
+	start := func(change ...func(*clewv1alpha1.Checkpoint)) *clewv1alpha1.Checkpoint {
+		own := func(c *clewv1alpha1.Checkpoint) { c.Spec.RequestedBy = "task:a" }
+		return checkpoint("a-phase-0123456789", append([]func(*clewv1alpha1.Checkpoint){own}, change...)...)
+	}
+	by := func(name string) func(*clewv1alpha1.Checkpoint) {
+		return func(c *clewv1alpha1.Checkpoint) { c.Spec.RequestedBy = name }
+	}
+	tests := map[string]struct {
+		object    *clewv1alpha1.Checkpoint
+		unstamped bool
+		want      bool
+	}{
+		"set by the agent":                             {object: start(), want: true},
+		"set by a person":                              {object: start(by("alice"))},
+		"set by the agent of another task":             {object: start(by("task:b"))},
+		"another checkpoint":                           {object: checkpoint("mine", by("task:a"))},
+		"where anybody may say who has asked for what": {object: start(), unstamped: true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			board := checkpointrequests.New()
+			board.Stamped = !tt.unstamped
+			board.Set(tt.object)
+			if pending := board.Pending("team", "a", nil); len(pending) != 1 || pending[0].Phase != tt.want {
+				t.Errorf("it is requested as %+v, want Phase %t", pending, tt.want)
+			}
+		})
+	}
+}

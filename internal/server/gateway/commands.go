@@ -142,7 +142,7 @@ func (t *announcer) send(stream *connect.ServerStream[daemonv1.Command], pending
 		if t.sent[r.UID] {
 			continue
 		}
-		command := &daemonv1.TakeCheckpoint{Name: r.Name, Uid: r.UID, Message: r.Message, Hold: r.Hold}
+		command := &daemonv1.TakeCheckpoint{Name: r.Name, Uid: r.UID, Message: r.Message, Hold: r.Hold, Phase: r.Phase}
 		if err := stream.Send(&daemonv1.Command{Command: &daemonv1.Command_TakeCheckpoint{TakeCheckpoint: command}}); err != nil {
 			return err
 		}

@@ -125,6 +125,8 @@ type CheckpointRequest struct {
 	Message string
 	// Hold is the UID of the set of checkpoints for which it is taken; empty for none.
 	Hold string
+	// Phase is true if a phase begins with it that the task's own agent has set.
+	Phase bool
 }
 
 // Release lets the agent of a task continue that was stopped for a set of checkpoints.

@@ -160,9 +160,9 @@ ORDER BY told.time DESC, told.id DESC
 LIMIT @up_to_rows;
 
 -- name: ContractTimeline :many
--- Like TaskTimeline, for each of the tasks that a contract had. No more rows of any one task are read
+-- Like TaskTimeline, for each of the tasks that a contract had, whether or not they have begun. No more rows of any one task are read
 -- than the page has.
-SELECT told.* FROM task_specs s CROSS JOIN LATERAL (
+SELECT told.* FROM task_summaries s CROSS JOIN LATERAL (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
         ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
     FROM events e
@@ -228,7 +228,7 @@ SELECT told.* FROM (
 WHERE (cardinality(@types::text[]) = 0 OR told.type = ANY (@types::text[]))
     AND (@name::text = '' OR told.task_name = @name::text)
     AND (@contract::text = '' OR EXISTS (
-        SELECT FROM task_specs s WHERE s.uid = told.task_uid AND s.namespace = @namespace AND s.contract = @contract::text))
+        SELECT FROM task_summaries s WHERE s.uid = told.task_uid AND s.namespace = @namespace AND s.contract = @contract::text))
 ORDER BY told.time, told.id;
 
 -- name: NewestEventTaskNamed :one

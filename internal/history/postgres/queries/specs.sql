@@ -1,7 +1,5 @@
--- name: KeepSpec :many
--- Replaces the spec of a task, if it is another one. Returned is whether it is the first that is kept; nothing
--- if it is the same one.
--- A history starts once, so where it started stays.
+-- name: KeepSpec :exec
+-- Replaces the spec of a task, if it is another one. A history starts once, so where it started stays.
 INSERT INTO task_specs (uid, namespace, spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position,
     contract, role, phase, parent_uid)
 VALUES (@uid, @namespace, @spec, @variables, @fields, @operating_mode, @fork, @start_from, @start_uid, @start_checkpoint, @start_commit, @start_position,
@@ -20,8 +18,7 @@ WHERE task_specs.namespace = excluded.namespace
             task_specs.contract, task_specs.role, task_specs.phase, task_specs.parent_uid)
             IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields, excluded.operating_mode,
             excluded.contract, excluded.role, excluded.phase, excluded.parent_uid)
-        OR task_specs.start_uid = '' AND excluded.start_uid <> '')
-RETURNING (xmax = 0)::boolean AS first;
+        OR task_specs.start_uid = '' AND excluded.start_uid <> '');
 
 -- name: KeptSpec :one
 SELECT spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position,

@@ -132,14 +132,23 @@ FROM fresh JOIN branches b ON b.id = fresh.active_branch
 WHERE s.uid = fresh.uid;
 
 -- name: SummarizeEvent :exec
--- What lists show about the task, from its transitions, and its last state before it was deleted. An
--- empty state is no state.
-INSERT INTO task_summaries (uid, namespace, name, state, last_state, state_time, created_at, updated_at)
-VALUES (@uid, @namespace, @name, @state::text, CASE WHEN @state::text = 'Deleted' THEN '' ELSE @state::text END,
+-- What lists show about the task, from its transitions, its last state before it was deleted, and its contract.
+-- An empty state is no state, and a contract stays.
+INSERT INTO task_summaries (uid, namespace, name, contract, state, last_state, state_time, created_at, updated_at)
+VALUES (@uid, @namespace, @name, @contract::text, @state::text, CASE WHEN @state::text = 'Deleted' THEN '' ELSE @state::text END,
     CASE WHEN @state::text = '' THEN 'epoch' ELSE @time::timestamptz END, @time::timestamptz, @time::timestamptz)
 ON CONFLICT (uid) DO UPDATE SET
+    contract = CASE WHEN excluded.contract <> '' THEN excluded.contract ELSE task_summaries.contract END,
     state = CASE WHEN excluded.state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.state ELSE task_summaries.state END,
     last_state = CASE WHEN excluded.last_state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.last_state ELSE task_summaries.last_state END,
     state_time = greatest(task_summaries.state_time, excluded.state_time),
     created_at = least(task_summaries.created_at, excluded.created_at),
     updated_at = greatest(task_summaries.updated_at, excluded.updated_at);
+
+-- name: JoinContract :execrows
+-- Notes to which contract a listed task belongs, unless that is known.
+UPDATE task_summaries SET contract = @contract
+WHERE task_summaries.uid = @uid AND task_summaries.namespace = @namespace AND task_summaries.contract <> @contract;
+
+-- name: ContractOf :one
+SELECT contract FROM task_summaries WHERE uid = @uid AND namespace = @namespace;

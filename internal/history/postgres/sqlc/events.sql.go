@@ -11,7 +11,7 @@ import (
 )
 
 const contractTimeline = `-- name: ContractTimeline :many
-SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by, told.changes FROM task_specs s CROSS JOIN LATERAL (
+SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.type, told.reason, told.actor, told.message, told.attempt, told.checkpoint, told.trigger, told.files_changed, told.lines_added, told.lines_removed, told.imported_by, told.changes FROM task_summaries s CROSS JOIN LATERAL (
     (SELECT e.id, e.namespace, e.task_uid, e.task_name, e.time, e.type, e.reason, e.actor, e.message, e.attempt, e.checkpoint,
         ''::text AS trigger, 0::integer AS files_changed, 0::bigint AS lines_added, 0::bigint AS lines_removed, e.imported_by, ''::text AS changes
     FROM events e
@@ -81,7 +81,7 @@ type ContractTimelineRow struct {
 	Changes      string
 }
 
-// Like TaskTimeline, for each of the tasks that a contract had. No more rows of any one task are read
+// Like TaskTimeline, for each of the tasks that a contract had, whether or not they have begun. No more rows of any one task are read
 // than the page has.
 func (q *Queries) ContractTimeline(ctx context.Context, arg ContractTimelineParams) ([]ContractTimelineRow, error) {
 	rows, err := q.db.Query(ctx, contractTimeline,
@@ -639,7 +639,7 @@ SELECT told.id, told.namespace, told.task_uid, told.task_name, told.time, told.t
 WHERE (cardinality($5::text[]) = 0 OR told.type = ANY ($5::text[]))
     AND ($6::text = '' OR told.task_name = $6::text)
     AND ($7::text = '' OR EXISTS (
-        SELECT FROM task_specs s WHERE s.uid = told.task_uid AND s.namespace = $2 AND s.contract = $7::text))
+        SELECT FROM task_summaries s WHERE s.uid = told.task_uid AND s.namespace = $2 AND s.contract = $7::text))
 ORDER BY told.time, told.id
 `
 

@@ -603,7 +603,7 @@ func (q *Queries) SetStoredBytes(ctx context.Context, arg SetStoredBytesParams) 
 }
 
 const summary = `-- name: Summary :one
-SELECT uid, namespace, name, state, state_time, preview, created_at, updated_at, messages, tool_calls, input_tokens, output_tokens, tokens, cost_micro_usd, checkpoints, tools, last_state FROM task_summaries WHERE uid = $1
+SELECT uid, namespace, name, state, state_time, preview, created_at, updated_at, messages, tool_calls, input_tokens, output_tokens, tokens, cost_micro_usd, checkpoints, tools, last_state, contract FROM task_summaries WHERE uid = $1
 `
 
 func (q *Queries) Summary(ctx context.Context, uid string) (TaskSummary, error) {
@@ -627,6 +627,7 @@ func (q *Queries) Summary(ctx context.Context, uid string) (TaskSummary, error) 
 		&i.Checkpoints,
 		&i.Tools,
 		&i.LastState,
+		&i.Contract,
 	)
 	return i, err
 }

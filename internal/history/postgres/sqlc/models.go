@@ -430,6 +430,7 @@ type TaskSummary struct {
 	Checkpoints  int64
 	Tools        []string
 	LastState    string
+	Contract     string
 }
 
 type TaskUsage struct {

@@ -130,7 +130,7 @@ func (q *Queries) IdleSpecs(ctx context.Context, arg IdleSpecsParams) ([]IdleSpe
 	return items, nil
 }
 
-const keepSpec = `-- name: KeepSpec :many
+const keepSpec = `-- name: KeepSpec :exec
 INSERT INTO task_specs (uid, namespace, spec, variables, fields, operating_mode, fork, start_from, start_uid, start_checkpoint, start_commit, start_position,
     contract, role, phase, parent_uid)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12,
@@ -150,7 +150,6 @@ WHERE task_specs.namespace = excluded.namespace
             IS DISTINCT FROM (excluded.spec, excluded.variables, excluded.fields, excluded.operating_mode,
             excluded.contract, excluded.role, excluded.phase, excluded.parent_uid)
         OR task_specs.start_uid = '' AND excluded.start_uid <> '')
-RETURNING (xmax = 0)::boolean AS first
 `
 
 type KeepSpecParams struct {
@@ -172,11 +171,9 @@ type KeepSpecParams struct {
 	ParentUid       string
 }
 
-// Replaces the spec of a task, if it is another one. Returned is whether it is the first that is kept; nothing
-// if it is the same one.
-// A history starts once, so where it started stays.
-func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) ([]bool, error) {
-	rows, err := q.db.Query(ctx, keepSpec,
+// Replaces the spec of a task, if it is another one. A history starts once, so where it started stays.
+func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) error {
+	_, err := q.db.Exec(ctx, keepSpec,
 		arg.Uid,
 		arg.Namespace,
 		arg.Spec,
@@ -194,22 +191,7 @@ func (q *Queries) KeepSpec(ctx context.Context, arg KeepSpecParams) ([]bool, err
 		arg.Phase,
 		arg.ParentUid,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []bool
-	for rows.Next() {
-		var first bool
-		if err := rows.Scan(&first); err != nil {
-			return nil, err
-		}
-		items = append(items, first)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	return err
 }
 
 const keptSpec = `-- name: KeptSpec :one

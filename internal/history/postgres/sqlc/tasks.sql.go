@@ -12,6 +12,22 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const contractOf = `-- name: ContractOf :one
+SELECT contract FROM task_summaries WHERE uid = $1 AND namespace = $2
+`
+
+type ContractOfParams struct {
+	Uid       string
+	Namespace string
+}
+
+func (q *Queries) ContractOf(ctx context.Context, arg ContractOfParams) (string, error) {
+	row := q.db.QueryRow(ctx, contractOf, arg.Uid, arg.Namespace)
+	var contract string
+	err := row.Scan(&contract)
+	return contract, err
+}
+
 const deleted = `-- name: Deleted :one
 SELECT EXISTS (SELECT FROM deleted_tasks WHERE uid = $1 AND namespace IN ($2, ''))
 `
@@ -90,6 +106,26 @@ func (q *Queries) InsertTask(ctx context.Context, arg InsertTaskParams) (int64, 
 		arg.Name,
 		arg.Attempt,
 	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const joinContract = `-- name: JoinContract :execrows
+UPDATE task_summaries SET contract = $1
+WHERE task_summaries.uid = $2 AND task_summaries.namespace = $3 AND task_summaries.contract <> $1
+`
+
+type JoinContractParams struct {
+	Contract  string
+	Uid       string
+	Namespace string
+}
+
+// Notes to which contract a listed task belongs, unless that is known.
+func (q *Queries) JoinContract(ctx context.Context, arg JoinContractParams) (int64, error) {
+	result, err := q.db.Exec(ctx, joinContract, arg.Contract, arg.Uid, arg.Namespace)
 	if err != nil {
 		return 0, err
 	}
@@ -529,10 +565,11 @@ func (q *Queries) SetTaskLimit(ctx context.Context, arg SetTaskLimitParams) erro
 }
 
 const summarizeEvent = `-- name: SummarizeEvent :exec
-INSERT INTO task_summaries (uid, namespace, name, state, last_state, state_time, created_at, updated_at)
-VALUES ($1, $2, $3, $4::text, CASE WHEN $4::text = 'Deleted' THEN '' ELSE $4::text END,
-    CASE WHEN $4::text = '' THEN 'epoch' ELSE $5::timestamptz END, $5::timestamptz, $5::timestamptz)
+INSERT INTO task_summaries (uid, namespace, name, contract, state, last_state, state_time, created_at, updated_at)
+VALUES ($1, $2, $3, $4::text, $5::text, CASE WHEN $5::text = 'Deleted' THEN '' ELSE $5::text END,
+    CASE WHEN $5::text = '' THEN 'epoch' ELSE $6::timestamptz END, $6::timestamptz, $6::timestamptz)
 ON CONFLICT (uid) DO UPDATE SET
+    contract = CASE WHEN excluded.contract <> '' THEN excluded.contract ELSE task_summaries.contract END,
     state = CASE WHEN excluded.state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.state ELSE task_summaries.state END,
     last_state = CASE WHEN excluded.last_state <> '' AND excluded.state_time >= task_summaries.state_time THEN excluded.last_state ELSE task_summaries.last_state END,
     state_time = greatest(task_summaries.state_time, excluded.state_time),
@@ -544,17 +581,19 @@ type SummarizeEventParams struct {
 	Uid       string
 	Namespace string
 	Name      string
+	Contract  string
 	State     string
 	Time      time.Time
 }
 
-// What lists show about the task, from its transitions, and its last state before it was deleted. An
-// empty state is no state.
+// What lists show about the task, from its transitions, its last state before it was deleted, and its contract.
+// An empty state is no state, and a contract stays.
 func (q *Queries) SummarizeEvent(ctx context.Context, arg SummarizeEventParams) error {
 	_, err := q.db.Exec(ctx, summarizeEvent,
 		arg.Uid,
 		arg.Namespace,
 		arg.Name,
+		arg.Contract,
 		arg.State,
 		arg.Time,
 	)
