@@ -184,6 +184,16 @@ type WishedPhase struct {
 	// since is when that was first seen.
 	// +required
 	Since metav1.Time `json:"since"`
+	// id is a random one, from which the Checkpoint with which the phase begins has its name, so that nobody
+	// can foresee it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	ID string `json:"id,omitempty"`
+	// requestedBy is who had set contract.phase when that was first seen; empty if that is not known. The
+	// Checkpoint is requested in this name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	RequestedBy string `json:"requestedBy,omitempty"`
 	// after is the number of the supervisor's newest checkpoint then. If its agent is at work, the phase
 	// begins with a later one.
 	// +optional

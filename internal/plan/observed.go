@@ -16,6 +16,8 @@ import (
 type Observed struct {
 	// Task is the stored object, with its last written status.
 	Task *v1alpha1.Task
+	// NewID is a random id, another one with each observation, for what the status names first.
+	NewID string
 	// Pods are all pods labelled with the task's UID, apart from Publishers.
 	Pods []corev1.Pod
 	// Publishers are the pods that publish the task's work.

@@ -49,11 +49,12 @@ func wishedPhase(task *v1alpha1.Task, s *v1alpha1.TaskStatus, call *PhaseCall) *
 }
 
 // checkpoint returns the name of the Checkpoint with which the phase is to begin. It is the same for
-// as long as the wish is, and another one whenever the contract goes there again.
+// as long as the wish is, and another one whenever the contract goes there again. It follows from a random
+// id: who may create Checkpoints could otherwise take the name before.
 func (w *phaseWish) checkpoint(task *v1alpha1.Task, c *v1alpha1.ContractStatus) string {
 	wish := "call " + w.call
 	if w.call == "" {
-		wish = fmt.Sprintf("spec %s %d", w.phase, c.Wished.Since.Unix())
+		wish = "spec " + c.Wished.ID
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s", task.UID, wish))
 	return resources.PhaseStartName(task.Name, hex.EncodeToString(sum[:5]))
@@ -63,10 +64,16 @@ func (w *phaseWish) checkpoint(task *v1alpha1.Task, c *v1alpha1.ContractStatus) 
 // "" if it stays where it is, or if the status does not say yet that it is to go there.
 func PhaseStartName(task *v1alpha1.Task, call *PhaseCall) string {
 	c, wish := task.Status.Contract, wishedPhase(task, &task.Status, call)
-	if wish == nil || wish.call == "" && (c.Wished == nil || c.Wished.Phase != wish.phase) {
+	if wish == nil || wish.call == "" && !isWished(c, wish.phase) {
 		return ""
 	}
 	return wish.checkpoint(task, c)
+}
+
+// isWished reports whether the status says that a contract is to go to a phase. A former version's status
+// lacks the id: it is said once more.
+func isWished(c *v1alpha1.ContractStatus, phase string) bool {
+	return c.Wished != nil && c.Wished.Phase == phase && c.Wished.ID != ""
 }
 
 // PhaseCallHandled reports whether a supervisor's contract has followed a call, or never will.
@@ -134,8 +141,10 @@ func (d *decision) notePhase() {
 	switch wish := wishedPhase(d.task, d.s, nil); {
 	case wish == nil, d.goesBack(): // afterwards, the phase begins with a checkpoint of then
 		c.Wished = nil
-	case c.Wished == nil || c.Wished.Phase != wish.phase:
-		c.Wished = &v1alpha1.WishedPhase{Phase: wish.phase, Since: metav1.NewTime(d.now), After: d.newestCheckpoint()}
+	case !isWished(c, wish.phase):
+		c.Wished = &v1alpha1.WishedPhase{
+			Phase: wish.phase, Since: metav1.NewTime(d.now), ID: d.o.NewID, RequestedBy: d.stamps().Contract, After: d.newestCheckpoint(),
+		}
 	}
 }
 
@@ -167,18 +176,17 @@ func (d *decision) phaseStart(wish *phaseWish) (number int64, problem string) {
 	case !works:
 		return d.newestCheckpoint(), ""
 	}
-	name, c := wish.checkpoint(d.task, d.s.Contract), d.o.PhaseStart
+	name, c, requester := wish.checkpoint(d.task, d.s.Contract), d.o.PhaseStart, TaskRequester(d.task.Name)
+	if wish.call == "" {
+		requester = d.s.Contract.Wished.RequestedBy
+	}
 	if c == nil || c.Name != name {
-		requester := TaskRequester(d.task.Name)
-		if wish.call == "" {
-			requester = d.stamps().Contract
-		}
 		if name == PhaseStartName(d.task, d.o.PhaseCall) { // else the status has to say first that it is wished
 			d.plan.RequestStart = resources.NewPhaseStart(d.task, name, wish.phase, requester)
 		}
 		return unknown, ""
 	}
-	if !d.isStart(c, wish) {
+	if !d.isStart(c, wish, requester) {
 		return d.newestCheckpoint(), fmt.Sprintf("the Checkpoint %s, which was to be requested, is somebody else's: delete it", name)
 	}
 	durable := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)
@@ -200,16 +208,16 @@ func (d *decision) phaseStart(wish *phaseWish) (number int64, problem string) {
 	return d.newestCheckpoint(), fmt.Sprintf("the checkpoint with which it was to begin was not taken and kept within %d minutes%s", int(maxPhaseStart.Minutes()), whyNotKept(c))
 }
 
-// isStart reports whether a Checkpoint is the one that was requested for a phase to begin with: its name alone
-// says nothing, since others may foresee it.
-func (d *decision) isStart(c *v1alpha1.Checkpoint, wish *phaseWish) bool {
+// isStart reports whether a Checkpoint is the one that was requested in somebody's name for a phase to begin
+// with: its own name alone says nothing, since who reads the status may make one of that name.
+func (d *decision) isStart(c *v1alpha1.Checkpoint, wish *phaseWish, requester string) bool {
 	switch {
 	case !metav1.IsControlledBy(c, d.task) || c.Spec.Number != nil || c.Spec.TaskRef.Name != d.task.Name:
 		return false
-	case wish.call != "":
-		return !d.o.Stamped || c.Spec.RequestedBy == TaskRequester(d.task.Name)
+	case d.o.Stamped && c.Spec.RequestedBy != requester:
+		return false
 	}
-	return c.Status.Number == 0 || c.Status.Number > d.s.Contract.Wished.After
+	return wish.call != "" || c.Status.Number == 0 || c.Status.Number > d.s.Contract.Wished.After
 }
 
 // whyNotKept returns the end of a sentence about a checkpoint that takes long; "" if nothing is known.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -111,6 +112,7 @@ func TestAPhaseThatIsWishedAgainBeginsWithAnotherCheckpoint(t *testing.T) {
 	s.startIs(true, "", "")
 	s.after(4 * time.Hour)
 	s.record(v1alpha1.TriggerInterval)
+	s.o.NewID = "another"
 	s.wants("", v1alpha1.PhasePlan).step()
 	s.wantPhase(v1alpha1.PhaseResearch, 0)
 	if s.o.PhaseStart.Name == first.Name {
@@ -124,7 +126,50 @@ func TestAPhaseThatIsWishedAgainBeginsWithAnotherCheckpoint(t *testing.T) {
 	}
 }
 
-// Others may foresee the name of the Checkpoint, own it to the Task, and have it taken before.
+// Who could foresee the name would have taken it before.
+func TestTheNameOfTheCheckpointOfAPhaseCannotBeForeseen(t *testing.T) {
+	names := map[string]bool{}
+	for _, id := range []string{"one", "another"} {
+		s := leadingNow(t)
+		s.o.NewID = id
+		s.wants("", v1alpha1.PhasePlan).step()
+		names[s.o.PhaseStart.Name] = true
+	}
+	if len(names) != 2 {
+		t.Errorf("the same task, phase and time make the name %v", names)
+	}
+}
+
+// A former version has requested a Checkpoint of another name: another one is taken.
+func TestAPhaseBeginsThatWasWishedInAFormerVersion(t *testing.T) {
+	s := leadingNow(t).wants("", v1alpha1.PhasePlan)
+	s.status().Contract.Wished = &v1alpha1.WishedPhase{Phase: v1alpha1.PhasePlan, Since: metav1.NewTime(s.now), After: 1}
+	s.after(time.Minute).step()
+	if w := s.status().Contract.Wished; w == nil || w.ID != s.o.NewID {
+		t.Fatalf("the contract is to go to %+v", w)
+	}
+	s.startTaken(true)
+	s.step()
+	s.wantPhase(v1alpha1.PhasePlan, 2)
+}
+
+// The phase is set back and set again faster than anybody looks.
+func TestWhoWishesForThePhaseMeanwhileWaitsForTheSameCheckpoint(t *testing.T) {
+	s := leadingNow(t).wants("", v1alpha1.PhasePlan).step()
+	start := s.o.PhaseStart
+	s.change(func(task *v1alpha1.Task) { task.Spec.RequestedBy.Contract = "bob" }).step()
+	if s.o.PhaseStart != start {
+		t.Error("another one is requested")
+	}
+	s.startTaken(true)
+	s.step()
+	s.wantPhase(v1alpha1.PhasePlan, 2)
+	if e := s.lastEntry(v1alpha1.EventPhaseChanged); e.Actor != "bob" {
+		t.Errorf("the entry is %+v", e)
+	}
+}
+
+// A Checkpoint of that name, owned to the Task, may have been taken before.
 func TestAPhaseDoesNotBeginWithACheckpointFromBeforeTheWish(t *testing.T) {
 	s := leadingNow(t).wants("", v1alpha1.PhasePlan).step()
 	s.record(v1alpha1.TriggerInterval)
@@ -151,7 +196,7 @@ func TestEachPhaseBeginsWithACheckpointOfItsOwn(t *testing.T) {
 	for i, c := range []struct{ call, phase string }{
 		{"a", v1alpha1.PhasePlan}, {"b", v1alpha1.PhaseResearch}, {"c", v1alpha1.PhasePlan}, {"", v1alpha1.PhaseReview}, {"", v1alpha1.PhasePlan}, {"", v1alpha1.PhaseReview},
 	} {
-		s.o.PhaseCall = nil
+		s.o.PhaseCall, s.o.NewID = nil, fmt.Sprint("random ", i)
 		s.wants(c.call, c.phase).after(time.Minute).step()
 		names[s.o.PhaseStart.Name] = true
 		s.startTaken(true)
@@ -197,7 +242,8 @@ func TestWhenNoCheckpointCanBeTaken(t *testing.T) {
 			s.o.PhaseStart.Status.Conditions = []metav1.Condition{{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionUnknown, Message: "the volume is full"}}
 			s.after(maxPhaseStart)
 		}, "the volume is full"},
-		"somebody else's has its name": {func(s *scene) { s.o.PhaseStart.OwnerReferences = nil }, "somebody else's: delete it"},
+		"somebody else's has its name":   {func(s *scene) { s.o.PhaseStart.OwnerReferences = nil }, "somebody else's: delete it"},
+		"somebody else has requested it": {func(s *scene) { s.o.PhaseStart.Spec.RequestedBy = "mallory" }, "somebody else's: delete it"},
 	} {
 		t.Run("and the agent asks, since "+name, func(t *testing.T) {
 			s := leadingNow(t).wants("call", v1alpha1.PhasePlan).step()

@@ -52,7 +52,7 @@ func newScene(t *testing.T, options ...builders.TaskOption) *scene {
 	t.Helper()
 	s := &scene{T: t, now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	options = append([]builders.TaskOption{builders.WithUID("uid-of-task")}, options...)
-	s.o = Observed{Task: builders.Task("tidy-up", options...), Limits: DefaultLimits()}
+	s.o = Observed{Task: builders.Task("tidy-up", options...), NewID: "random", Limits: DefaultLimits()}
 	s.o.Task.Finalizers = []string{v1alpha1.TaskFinalizer}
 	s.o.History, s.o.Publication, s.o.Elsewhere = History{Known: true}, Publication{Known: true}, true
 	return s
