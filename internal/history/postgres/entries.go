@@ -49,13 +49,11 @@ func (s *Store) ListenEntries(ctx context.Context, callback func(history.NewEntr
 // newEntry parses a payload of timelineChannel. One of another form becomes an empty NewEntry, after which
 // everything is read again.
 func newEntry(payload string) history.NewEntry {
-	namespace, rest, _ := strings.Cut(payload, " ")
-	last := strings.LastIndex(rest, " ") // UIDs that older releases imported may have spaces
-	if last < 1 || last == len(rest)-1 {
+	fields := fieldsOf(payload, 3, 1)
+	if fields == nil || fields[2] == "" {
 		return history.NewEntry{}
 	}
-	uid, what := rest[:last], rest[last+1:]
-	entry := history.NewEntry{Task: history.Key{Namespace: namespace, UID: uid}}
+	entry, what := history.NewEntry{Task: history.Key{Namespace: fields[0], UID: fields[1]}}, fields[2]
 	number, ofCheckpoint := strings.CutPrefix(what, checkpointPrefix)
 	switch {
 	case ofCheckpoint:
