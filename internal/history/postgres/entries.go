@@ -71,9 +71,9 @@ func newEntry(payload string) history.NewEntry {
 // Entries returns those new entries that a query asks for, oldest first. Of a task whose contract has become
 // known, the newest 500 are returned, before the others: an entry may come twice.
 func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) ([]history.Event, error) {
-	doing := "read new entries of the timelines of " + query.Namespace
+	doing := "read new entries of the timelines of " + query.Namespace.Key
 	params := sqlc.TimelineEntriesParams{
-		Namespace: query.Namespace, Name: query.Name, Contract: query.Contract, Types: listOf(query.Types),
+		Namespace: query.Namespace.Key, Name: query.Name, Contract: query.Contract, Types: listOf(query.Types),
 		Ids: []string{}, TaskUids: []string{}, Numbers: []int64{},
 	}
 	var joined []history.Event
@@ -106,7 +106,7 @@ func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) ([]hist
 // ofContract returns the newest entries of a task, oldest first, if it belongs to the contract that the query
 // asks for.
 func (s *Store) ofContract(ctx context.Context, query history.EntriesQuery, uid string) ([]history.Event, error) {
-	contract, err := s.read().ContractOf(ctx, sqlc.ContractOfParams{Uid: uid, Namespace: query.Namespace})
+	contract, err := s.read().ContractOf(ctx, sqlc.ContractOfParams{Uid: uid, Namespace: query.Namespace.Key})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil // it was deleted since
@@ -114,7 +114,7 @@ func (s *Store) ofContract(ctx context.Context, query history.EntriesQuery, uid 
 		return nil, err
 	}
 	events, err := s.timeline(ctx, sqlc.TaskTimelineParams{
-		Namespace: query.Namespace, TaskUid: uid, BeforeTime: endOfTime(), Types: listOf(query.Types), UpToRows: maxOfTask,
+		Namespace: query.Namespace.Key, TaskUid: uid, BeforeTime: endOfTime(), Types: listOf(query.Types), UpToRows: maxOfTask,
 	}, "", !query.WithoutFileNames)
 	slices.Reverse(events)
 	return events, err
