@@ -126,9 +126,12 @@ var _ = Describe("A watch of timelines", func() {
 		Expect(next(lines).ID).To(Equal("again"), "of one that begins since")
 	})
 
-	It("is refused to whoever has had the right only before the namespace was made anew", func() {
+	It("is refused to whoever has had the right only before the namespace was made anew", func(ctx SpecContext) {
 		f.options.Authorizer = former{f.remade}
 		f.handler = handlerOf(f.options)
+		short, end := context.WithTimeout(ctx, 20*time.Second) // a watch that is not refused goes on
+		defer end()
+		f.ctx = short
 		Expect(f.get("ann", base+"/timelines?watch=true")).To(beRefused(http.StatusForbidden))
 	})
 
