@@ -158,8 +158,17 @@ const (
 	ChildrenRewind RewindChildren = "Rewind"
 )
 
-// SetRewind is a rewind of a supervisor that takes the members of a set along, or the undo of one.
+// SetRewind is the last rewind of a supervisor that takes the members of a set along, or the last undo of one.
 type SetRewind struct {
+	LedRewind `json:",inline"`
+	// former is what setRewind was before this rewind was accepted, and is again if it fails. It is empty once
+	// this one is Completed.
+	// +optional
+	Former *LedRewind `json:"former,omitempty"`
+}
+
+// LedRewind is a rewind of a supervisor that its children follow, or the undo of one.
+type LedRewind struct {
 	// id of the supervisor's rewind.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
@@ -197,70 +206,6 @@ type SetRewind struct {
 	// +listMapKey=uid
 	// +kubebuilder:validation:MaxItems=64
 	Children []SetRewindChild `json:"children,omitempty"`
-	// former is what setRewind was before this rewind was accepted, and is again if it fails. It is empty once
-	// this one is Completed.
-	// +optional
-	Former *FormerSetRewind `json:"former,omitempty"`
-}
-
-// FormerSetRewind is a SetRewind that another one follows.
-type FormerSetRewind struct {
-	// id of the supervisor's rewind.
-	// +required
-	// +kubebuilder:validation:MaxLength=63
-	ID string `json:"id"`
-	// set is the name of the Checkpoint that names the set.
-	// +required
-	// +kubebuilder:validation:MaxLength=253
-	Set string `json:"set"`
-	// undoOf is the id of the rewind to that set that it undoes; empty if it undoes none.
-	// +optional
-	// +kubebuilder:validation:MaxLength=63
-	UndoOf string `json:"undoOf,omitempty"`
-	// state is that in which it ended.
-	// +required
-	State OperationState `json:"state"`
-	// endTime is when it ended.
-	// +optional
-	EndTime *metav1.Time `json:"endTime,omitempty"`
-	// requestedBy is who requested the rewind.
-	// +optional
-	// +kubebuilder:validation:MaxLength=512
-	RequestedBy string `json:"requestedBy,omitempty"`
-	// scope is that of the rewind; empty for an undo.
-	// +optional
-	Scope RewindScope `json:"scope,omitempty"`
-	// preserve is that of the rewind.
-	// +optional
-	Preserve PreserveMode `json:"preserve,omitempty"`
-	// onDrift is that of the rewind.
-	// +optional
-	OnDrift OnDrift `json:"onDrift,omitempty"`
-	// children are the members that were taken along.
-	// +optional
-	// +listType=map
-	// +listMapKey=uid
-	// +kubebuilder:validation:MaxItems=64
-	Children []SetRewindChild `json:"children,omitempty"`
-}
-
-// AsFormer returns r as the SetRewind that follows it keeps it; nil for nil.
-func (r *SetRewind) AsFormer() *FormerSetRewind {
-	if r == nil {
-		return nil
-	}
-	return &FormerSetRewind{
-		ID: r.ID, Set: r.Set, UndoOf: r.UndoOf, State: r.State, EndTime: r.EndTime, RequestedBy: r.RequestedBy,
-		Scope: r.Scope, Preserve: r.Preserve, OnDrift: r.OnDrift, Children: r.Children,
-	}
-}
-
-// Again returns the SetRewind that f was.
-func (f *FormerSetRewind) Again() *SetRewind {
-	return &SetRewind{
-		ID: f.ID, Set: f.Set, UndoOf: f.UndoOf, State: f.State, EndTime: f.EndTime, RequestedBy: f.RequestedBy,
-		Scope: f.Scope, Preserve: f.Preserve, OnDrift: f.OnDrift, Children: f.Children,
-	}
 }
 
 // SetRewindChild is a child that a rewind of its parent takes along.

@@ -393,9 +393,9 @@ func TestAnUndoTakesOnlyChildrenBackThatWereTakenAlong(t *testing.T) {
 		refused bool
 	}{
 		"none were":             {nil, true},
-		"by another rewind":     {&v1alpha1.SetRewind{ID: "later", State: v1alpha1.OperationCompleted}, true},
-		"by that one":           {&v1alpha1.SetRewind{ID: "back", State: v1alpha1.OperationCompleted}, false},
-		"whose undo had failed": {&v1alpha1.SetRewind{ID: "forth", UndoOf: "back", State: v1alpha1.OperationFailed}, false},
+		"by another rewind":     {&v1alpha1.SetRewind{LedRewind: v1alpha1.LedRewind{ID: "later", State: v1alpha1.OperationCompleted}}, true},
+		"by that one":           {&v1alpha1.SetRewind{LedRewind: v1alpha1.LedRewind{ID: "back", State: v1alpha1.OperationCompleted}}, false},
+		"whose undo had failed": {&v1alpha1.SetRewind{LedRewind: v1alpha1.LedRewind{ID: "forth", UndoOf: "back", State: v1alpha1.OperationFailed}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			task := created(t, builders.Task("undo-set-"+slug(name), spec(func(s *v1alpha1.TaskSpec) {

@@ -112,8 +112,8 @@ func (b *bench) eveningWasBack() (lead, docs *v1alpha1.Task) {
 	b.try(server.Client.Status().Update(b.ctx, docs))
 	b.get(lead)
 	rewound(lead, "back", 3, 2)
-	lead.Status.SetRewind = &v1alpha1.SetRewind{ID: "back", Set: "lead-2", State: v1alpha1.OperationCompleted,
-		Children: []v1alpha1.SetRewindChild{{Name: "docs", UID: string(docs.UID), Checkpoint: 5}, {Name: "former", UID: "gone", Checkpoint: 7}}}
+	lead.Status.SetRewind = &v1alpha1.SetRewind{LedRewind: v1alpha1.LedRewind{ID: "back", Set: "lead-2", State: v1alpha1.OperationCompleted,
+		Children: []v1alpha1.SetRewindChild{{Name: "docs", UID: string(docs.UID), Checkpoint: 5}, {Name: "former", UID: "gone", Checkpoint: 7}}}}
 	b.try(server.Client.Status().Update(b.ctx, lead))
 	return lead, docs
 }

@@ -96,7 +96,7 @@ func (d *decision) closeOperation(op *v1alpha1.OperationStatus, state v1alpha1.O
 // none: an undo is of what led them before.
 func (d *decision) endSetRewind(led *v1alpha1.SetRewind, op *v1alpha1.OperationStatus) {
 	if op.State != v1alpha1.OperationCompleted && led.Former != nil {
-		d.s.SetRewind = led.Former.Again()
+		d.s.SetRewind = &v1alpha1.SetRewind{LedRewind: *led.Former}
 		return
 	}
 	next := *led

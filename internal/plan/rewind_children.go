@@ -16,14 +16,14 @@ import (
 
 // setRewind returns what a rewind that takes children along begins with, or why it cannot; nil if it takes
 // none along.
-func (d *decision) setRewind(r *v1alpha1.Rewind, target *v1alpha1.Checkpoint) (*v1alpha1.SetRewind, *Blocker) {
+func (d *decision) setRewind(r *v1alpha1.Rewind, target *v1alpha1.Checkpoint) (*v1alpha1.LedRewind, *Blocker) {
 	if r.Children != v1alpha1.ChildrenRewind {
 		return nil, nil
 	}
 	if b := SetBlocker(target); b != nil {
 		return nil, b
 	}
-	return &v1alpha1.SetRewind{
+	return &v1alpha1.LedRewind{
 		ID: r.ID, Set: target.Name, State: v1alpha1.OperationInProgress, RequestedBy: d.rewindRequester(r),
 		Scope: r.Scope, Preserve: r.Preserve, OnDrift: r.OnDrift, Children: SetChildren(target.Status.Set),
 	}, nil
@@ -60,7 +60,7 @@ func SetChildren(set *v1alpha1.CheckpointSet) (children []v1alpha1.SetRewindChil
 // noteSetRewind notes, with an accepted rewind, which children follow it. What led them before is kept, since
 // it does so again if this one fails.
 func (d *decision) noteSetRewind(r *v1alpha1.Rewind, accepted *v1alpha1.OperationStatus) {
-	var led *v1alpha1.SetRewind
+	var led *v1alpha1.LedRewind
 	switch {
 	case r.To.UndoOf != "":
 		led, _ = d.setUndo(r)
@@ -68,8 +68,11 @@ func (d *decision) noteSetRewind(r *v1alpha1.Rewind, accepted *v1alpha1.Operatio
 		led, _ = d.setRewind(r, d.o.RewindTarget)
 	}
 	if led != nil {
-		led.Former = d.s.SetRewind.AsFormer()
-		d.s.SetRewind, accepted.Set = led, led.Set
+		next := &v1alpha1.SetRewind{LedRewind: *led}
+		if former := d.s.SetRewind; former != nil {
+			next.Former = &former.LedRewind
+		}
+		d.s.SetRewind, accepted.Set = next, led.Set
 	}
 }
 

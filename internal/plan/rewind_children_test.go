@@ -92,8 +92,8 @@ func TestARewindWithoutChildrenDoesNotWaitForThem(t *testing.T) {
 // parentRewinds returns a parent that was rewound to a set with the scene's task.
 func parentRewinds(id string, state v1alpha1.OperationState) *v1alpha1.Task {
 	p := leading("lead", v1alpha1.PhaseExecute)
-	p.Status.SetRewind = &v1alpha1.SetRewind{ID: id, Set: "evening", State: state, RequestedBy: "ada", Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch,
-		OnDrift: v1alpha1.OnDriftFail, Children: []v1alpha1.SetRewindChild{{Name: "tidy-up", UID: "uid-of-task", Checkpoint: 3}}}
+	p.Status.SetRewind = &v1alpha1.SetRewind{LedRewind: v1alpha1.LedRewind{ID: id, Set: "evening", State: state, RequestedBy: "ada", Scope: v1alpha1.RewindBoth, Preserve: v1alpha1.PreserveBranch,
+		OnDrift: v1alpha1.OnDriftFail, Children: []v1alpha1.SetRewindChild{{Name: "tidy-up", UID: "uid-of-task", Checkpoint: 3}}}}
 	return p
 }
 

@@ -14,7 +14,7 @@ import (
 
 // setUndo returns what an undo that takes children back begins with, or why it cannot; nil if it takes none
 // back.
-func (d *decision) setUndo(r *v1alpha1.Rewind) (*v1alpha1.SetRewind, *Blocker) {
+func (d *decision) setUndo(r *v1alpha1.Rewind) (*v1alpha1.LedRewind, *Blocker) {
 	if r.Children != v1alpha1.ChildrenRewind {
 		return nil, nil
 	}
@@ -23,7 +23,7 @@ func (d *decision) setUndo(r *v1alpha1.Rewind) (*v1alpha1.SetRewind, *Blocker) {
 		return nil, &Blocker{v1alpha1.ReasonInvalidOperation, fmt.Sprintf(
 			"the rewind %s is not the last one of this task that took children along: set rewind.children to Keep, and request the rewind again; a child is taken back by itself, with kubectl clew undo", r.To.UndoOf)}
 	}
-	return &v1alpha1.SetRewind{
+	return &v1alpha1.LedRewind{
 		ID: r.ID, Set: led.Set, UndoOf: r.To.UndoOf, State: v1alpha1.OperationInProgress, RequestedBy: d.rewindRequester(r),
 		Preserve: r.Preserve, OnDrift: r.OnDrift, Children: led.Children,
 	}, nil

@@ -68,7 +68,7 @@ func TestAnUndoOfASupervisorTakesTheChildrenBack(t *testing.T) {
 
 func TestWhichRewindsAnUndoTakesChildrenBackFrom(t *testing.T) {
 	set := func(id, undoOf string, state v1alpha1.OperationState) *v1alpha1.SetRewind {
-		return &v1alpha1.SetRewind{ID: id, UndoOf: undoOf, State: state}
+		return &v1alpha1.SetRewind{LedRewind: v1alpha1.LedRewind{ID: id, UndoOf: undoOf, State: state}}
 	}
 	for name, c := range map[string]struct {
 		led  *v1alpha1.SetRewind

@@ -131,6 +131,14 @@ func TestTransitionsAfterARestoreOfTheStatusAreRecorded(t *testing.T) {
 }
 
 // TestADeletedHistoryIsKnown: without a request of its own.
+// TestTransitionsNameTheContract, also of a task that waits, whose spec nobody keeps.
+func TestTransitionsNameTheContract(t *testing.T) {
+	g, l := gomega.NewWithT(t), newLedger(t)
+	l.task.Status.Contract = &v1alpha1.ContractStatus{Name: "port"}
+	l.transition()
+	g.Expect(l.store.Events("uid")).To(gomega.ConsistOf(gomega.HaveField("Contract", "port")))
+}
+
 func TestADeletedHistoryIsKnown(t *testing.T) {
 	g := gomega.NewWithT(t)
 	l := newLedger(t)

@@ -110,6 +110,30 @@ var _ = Describe("Migrating the schema", func() {
 		}
 	})
 
+	// Tasks of contracts that began in an earlier version are those of the contract in lists, too.
+	It("a migration lists the tasks of contracts, and can be taken back", Label("slow"), func(ctx SpecContext) {
+		t := GinkgoTB()
+		server := ownServer(t)
+		dsn := emptyDatabase(t, server.Database(t))
+		migrateTo(t, dsn, 48)
+		conn := connect(t, dsn)
+		for _, row := range []struct{ name, contract string }{{"a", "port"}, {"b", ""}} {
+			task := taskNamed(row.name)
+			Expect(conn.Exec(ctx, `INSERT INTO task_summaries (uid, namespace, name, created_at, updated_at) VALUES ($1, $2, $3, now(), now())`,
+				task.UID, task.Namespace, task.Name)).Error().NotTo(HaveOccurred())
+			Expect(conn.Exec(ctx, `INSERT INTO task_specs (uid, namespace, spec, variables, fields, contract) VALUES ($1, $2, '{}', '{}', '{}', $3)`,
+				task.UID, task.Namespace, row.contract)).Error().NotTo(HaveOccurred())
+		}
+		for _, doing := range []string{"migrating", "migrating again, after it was taken back"} {
+			By(doing)
+			Expect(postgres.Migrate(ctx, dsn)).To(Succeed())
+			found, err := conn.Query(ctx, `SELECT name || ' ' || contract FROM task_summaries ORDER BY name`)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(pgx.CollectRows(found, pgx.RowTo[string])).To(HaveExactElements("a port", "b "))
+			migrateDown(t, dsn, 48)
+		}
+	})
+
 	// The schema counts as older only once it is complete, and Migrate brings it up to
 	// date. The newest table may still exist: pg_restore --clean removes only what it
 	// restores.
@@ -173,13 +197,24 @@ func emptyDatabase(t testing.TB, dsn string) string {
 
 func migrateTo(t testing.TB, dsn string, version int64) {
 	GinkgoHelper()
+	Expect(migrations(t, dsn).UpTo(t.Context(), version)).Error().NotTo(HaveOccurred())
+}
+
+// migrateDown takes back the migrations after a version.
+func migrateDown(t testing.TB, dsn string, version int64) {
+	GinkgoHelper()
+	Expect(migrations(t, dsn).DownTo(t.Context(), version)).Error().NotTo(HaveOccurred())
+}
+
+func migrations(t testing.TB, dsn string) *goose.Provider {
+	GinkgoHelper()
 	config, err := pgx.ParseConfig(dsn)
 	Expect(err).NotTo(HaveOccurred())
 	db := stdlib.OpenDB(*config)
-	defer db.Close()
+	t.Cleanup(func() { _ = db.Close() })
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, os.DirFS("migrations"))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(provider.UpTo(t.Context(), version)).Error().NotTo(HaveOccurred())
+	return provider
 }
 
 // fillOld writes what the store of version 2 would have written: a task that has gone
