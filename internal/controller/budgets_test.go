@@ -126,6 +126,19 @@ var _ = Describe("a task with a budget", func() {
 		w.pod("early", 2)
 	})
 
+	It("stays spent under its contract by tasks that are gone when the history goes back to an older copy", func() {
+		w := newWorld()
+		w.running("lead", leads("nightly"), mayCall(100))
+		w.store.Begin(w.id("lead"), 1)
+		w.store.SetContractSpent(w.id("lead"), "nightly", budget.Amounts{ToolCalls: 90})
+		spent := HaveField("Status.Contract.Spent", HaveValue(HaveField("ToolCalls", int64(90))))
+		w.Eventually(w.current).WithArguments("lead").Should(spent)
+		w.store.SetContractSpent(w.id("lead"), "nightly", budget.Amounts{ToolCalls: 30})
+		w.Eventually(func() (history.Spending, error) { return w.store.Spending(w.ctx, w.id("lead"), "nightly") }).
+			Should(HaveField("ContractSpent.ToolCalls", int64(90)))
+		w.Expect(w.task("lead")).To(spent)
+	})
+
 	It("shares that of its namespace", func() {
 		w := newWorld()
 		w.namespaceBudgets = budget.ByNamespace{Namespaces: map[string]*v1alpha1.Budget{w.namespace: {ToolCalls: ptr.To[int64](5)}}}

@@ -247,10 +247,12 @@ type NewEntry struct {
 
 // EntriesQuery asks for new entries of the timelines of a namespace. Its other fields are as in TimelineQuery.
 type EntriesQuery struct {
-	Namespace, Name, Contract string
-	Types                     []string
-	WithoutFileNames          bool
-	Entries                   []NewEntry
+	// Namespace is the one that had its name when following it began.
+	Namespace        Namespace
+	Name, Contract   string
+	Types            []string
+	WithoutFileNames bool
+	Entries          []NewEntry
 }
 
 // EventPage is one page of a timeline, newest event first.

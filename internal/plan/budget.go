@@ -61,7 +61,35 @@ func ContractBudget(task *v1alpha1.Task) budget.Amounts {
 // budgets returns those that the task works under, as far as is known.
 func (d *decision) budgets() []budget.Budget {
 	own := budget.Budget{Scope: budget.OfTask, Limit: budget.LimitsOf(d.task.Spec.Budget), Spent: d.spent()}
-	return append([]budget.Budget{own}, d.o.Shared.Budgets...)
+	return append([]budget.Budget{own}, d.shared()...)
+}
+
+// shared returns the budgets that the task shares with others. What a supervisor's status knows to be spent of
+// that of its contract stays spent, though the history was put back to an older copy.
+func (d *decision) shared() []budget.Budget {
+	shared := slices.Clone(d.o.Shared.Budgets)
+	for i := range shared {
+		if known, lost := d.lostOfContract(shared[i]); lost {
+			shared[i].Spent = shared[i].Spent.AtLeast(known)
+		}
+	}
+	return shared
+}
+
+// lostOfContract returns what the supervisor's status knows to be spent of a budget, if that is of the contract,
+// and whether the history, in which the supervisor has begun, lacks some of it. Its checkpoints are those that
+// the history has.
+func (d *decision) lostOfContract(b budget.Budget) (known budget.Amounts, lost bool) {
+	h, c := d.o.History, d.old.Contract
+	if b.Scope != budget.OfContract || d.task.Spec.Role != v1alpha1.RoleSupervisor || c == nil || c.Name != b.Name {
+		return known, false
+	}
+	if !h.Known || h.Deleted || h.ContinuedBy != "" || h.State.Attempt == 0 {
+		return known, false // what was spent under a contract is forgotten with the last history that names it
+	}
+	known = budget.Amounts(ptr.Deref(c.Spent, v1alpha1.Spent{}))
+	known.Checkpoints = 0
+	return known, b.Spent.Lacks(known)
 }
 
 // limitedBudgets returns those of the budgets that have a limit; nil for none.
@@ -107,6 +135,17 @@ func (d *decision) recallSpending() {
 	}
 	d.plan.LostSpending = &LostSpending{Spent: known, Through: d.old.RecordSequence}
 	d.requeue(d.o.Limits.ProblemGrace)
+}
+
+// recallOfContract has the history count what a supervisor's status knows to be spent under its contract, if it
+// was put back to an older copy: what tasks had spent that are gone meanwhile, nobody else can tell.
+func (d *decision) recallOfContract() {
+	for _, b := range d.o.Shared.Budgets {
+		if known, lost := d.lostOfContract(b); lost {
+			d.plan.LostOfContract = &LostOfContract{Name: b.Name, Spent: known}
+			d.requeue(d.o.Limits.ProblemGrace)
+		}
+	}
 }
 
 // budgetGraceOver notes since when a budget is known to be spent while the agent of the active attempt
@@ -169,7 +208,7 @@ func nextMonth(now time.Time) time.Time {
 // reportSpent writes what was spent to the status.
 func (d *decision) reportSpent() {
 	d.s.Spent = d.spent().Status()
-	for _, b := range d.o.Shared.Budgets {
+	for _, b := range d.shared() {
 		if b.Scope == budget.OfContract && d.s.Contract != nil && d.task.Spec.Role == v1alpha1.RoleSupervisor {
 			d.s.Contract.Spent = b.Spent.Status()
 		}

@@ -35,6 +35,7 @@ func Decide(o Observed, now time.Time) Plan {
 		d.followRequests()
 		d.warnOfBudgets()
 		d.recallSpending()
+		d.recallOfContract()
 		d.followAttempt()
 		d.forgetTold()
 		d.noteStarted()

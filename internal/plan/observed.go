@@ -344,6 +344,8 @@ type Plan struct {
 	InspectResults bool
 	// LostSpending is what the history is to count again; nil for nothing.
 	LostSpending *LostSpending
+	// LostOfContract is what the history is to count again of the contract; nil for nothing.
+	LostOfContract *LostOfContract
 	// Verify is the checkpoint to be verified soon, for a release of the volume; nil for none.
 	Verify *Verification
 	// GrowClaim is a larger size for the task's claim, after the status was written; nil for none.
@@ -398,7 +400,7 @@ type Plan struct {
 // Acts reports whether the plan changes anything.
 func (p Plan) Acts() bool {
 	return p.Adopt != "" || p.CreateClaim || len(p.StopPods) > 0 || p.Write || p.StartPod != nil || p.StartPublisher != nil || p.Farewell != nil ||
-		p.LostSpending != nil || p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask || p.RequestStart != nil
+		p.LostSpending != nil || p.LostOfContract != nil || p.Verify != nil || p.GrowClaim != nil || p.DeleteClaim != "" || len(p.DropClaims) > 0 || p.DeleteTask || p.RequestStart != nil
 }
 
 // LostSpending is what a task has spent by its records through a sequence, some of which the history has
@@ -406,6 +408,13 @@ func (p Plan) Acts() bool {
 type LostSpending struct {
 	Spent   budget.Amounts
 	Through int64
+}
+
+// LostOfContract is what all tasks of a contract have spent, some of which the history has lost. It has no
+// checkpoints.
+type LostOfContract struct {
+	Name  string
+	Spent budget.Amounts
 }
 
 // Verification asks for a checkpoint to be verified.

@@ -208,6 +208,7 @@ func (s *scene) carryOut(p Plan) {
 		s.o.LastWrite, s.o.PublisherRefused = s.now, ""
 	}
 	s.recall(p.LostSpending)
+	s.recallOfContract(p.LostOfContract)
 	if p.RequestStart != nil {
 		s.o.PhaseStart = p.RequestStart
 		s.o.PhaseStart.CreationTimestamp = metav1.NewTime(s.now)

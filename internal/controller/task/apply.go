@@ -71,6 +71,7 @@ func (r *Reconciler) apply(ctx context.Context, task *v1alpha1.Task, p plan.Plan
 		return err
 	}
 	r.recallSpending(ctx, task, p.LostSpending)
+	r.recallOfContract(ctx, task, p.LostOfContract)
 	if p.StartPod != nil {
 		r.keepBudgets(ctx, task, m) // before its daemon asks
 		if err := r.startPod(ctx, task, *p.StartPod, m); err != nil {

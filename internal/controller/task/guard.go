@@ -114,6 +114,12 @@ func (g *guard) RecallSpending(ctx context.Context, task history.Task, spent bud
 	return g.call(ctx, task.UID, func(ctx context.Context) error { return g.store.RecallSpending(ctx, task, spent, through) })
 }
 
+func (g *guard) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error {
+	return g.call(ctx, task.UID, func(ctx context.Context) error {
+		return g.store.RecallContractSpending(ctx, task, contract, spent)
+	})
+}
+
 func (g *guard) CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) (rows []history.Checkpoint, err error) {
 	err = g.call(ctx, taskUID, func(ctx context.Context) error {
 		rows, err = g.store.CheckpointsAfter(ctx, taskUID, after, limit)

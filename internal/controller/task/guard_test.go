@@ -44,6 +44,11 @@ func (c *counting) RecallSpending(context.Context, history.Task, budget.Amounts,
 	return c.err
 }
 
+func (c *counting) RecallContractSpending(context.Context, history.Task, string, budget.Amounts) error {
+	c.calls++
+	return c.err
+}
+
 func (c *counting) Checkpoint(context.Context, history.Key, int64) (history.Checkpoint, error) {
 	c.calls++
 	return history.Checkpoint{}, c.err

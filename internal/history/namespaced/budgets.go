@@ -33,3 +33,12 @@ func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent bud
 	}
 	return s.keyed.RecallSpending(ctx, task, spent, through)
 }
+
+// RecallContractSpending counts what the tasks of a contract have spent, after the database has lost some of it.
+func (s *Store) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error {
+	task, err := s.task(ctx, task)
+	if err != nil {
+		return err
+	}
+	return s.keyed.RecallContractSpending(ctx, task, contract, spent)
+}

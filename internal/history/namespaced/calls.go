@@ -3,6 +3,7 @@ package namespaced
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -339,16 +340,25 @@ func (s *Store) Timeline(ctx context.Context, query history.TimelineQuery) (page
 	return page, err
 }
 
-// Entries returns entries of timelines.
-func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) (events []history.Event, err error) {
-	if query.Namespace, err = s.key(ctx, query.Namespace); err != nil {
+// Entries returns entries of timelines. The error is history.ErrNotFound if another namespace has the name by
+// now, or the namespace has another key, under which there may be entries that nobody was told of.
+func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) ([]history.Event, error) {
+	events, err := s.keyed.Entries(ctx, query)
+	if err != nil {
 		return nil, err
 	}
-	events, err = s.keyed.Entries(ctx, query)
+	// After the read: the key may be given to another namespace at any time.
+	now, err := s.Namespace(ctx, query.Namespace.Name)
+	if err != nil {
+		return nil, err
+	}
+	if now != query.Namespace {
+		return nil, fmt.Errorf("%w: the namespace %s was made anew, or was given other histories, since its timelines are followed", history.ErrNotFound, now.Name)
+	}
 	for i := range events {
 		events[i].Task = named(events[i].Task)
 	}
-	return events, err
+	return events, nil
 }
 
 // ListenEntries calls callback for each entry that a timeline has got. One of an earlier namespace of the name

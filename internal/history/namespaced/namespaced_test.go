@@ -40,7 +40,11 @@ func looks(name string) map[string]func(context.Context, *namespaced.Store) (int
 			return len(page.Events), err
 		},
 		"new entries": func(ctx context.Context, s *namespaced.Store) (int, error) {
-			events, err := s.Entries(ctx, history.EntriesQuery{Namespace: name, Entries: []history.NewEntry{{Task: old, Checkpoint: 1}}})
+			now, err := s.Namespace(ctx, name)
+			if err != nil {
+				return 0, err
+			}
+			events, err := s.Entries(ctx, history.EntriesQuery{Namespace: now, Entries: []history.NewEntry{{Task: old, Checkpoint: 1}}})
 			return len(events), err
 		},
 		"timeline of the UID": func(ctx context.Context, s *namespaced.Store) (int, error) {
@@ -193,6 +197,39 @@ var _ = Describe("A namespace that is made anew", func() {
 		w.grant(ctx, "team-a="+uid)
 		Expect(w.store().TasksNamed(ctx, "team-a", "own")).To(HaveLen(1))
 		Expect(third).NotTo(Equal(uid))
+	})
+
+	It("shows none of its entries to whoever has followed the timelines of the old one", func(ctx SpecContext) {
+		entries := func(of history.Namespace, uid string) ([]history.Event, error) {
+			task := history.Key{Namespace: "team-h", UID: uid}
+			return w.store().Entries(ctx, history.EntriesQuery{Namespace: of, Entries: []history.NewEntry{{Task: task, Checkpoint: 1}}})
+		}
+		former := create(ctx, "team-h")
+		work(ctx, w.store(), task("team-h", "fix", "old"))
+		first, err := w.store().Namespace(ctx, "team-h")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(first).To(Equal(history.Namespace{Name: "team-h", UID: former, Key: "team-h"}))
+		Expect(entries(first, "old")).To(HaveExactElements(HaveField("Task", task("team-h", "fix", "old"))))
+
+		uid := remake(ctx, "team-h")
+		work(ctx, w.store(), task("team-h", "fix", "new"))
+		second, err := w.store().Namespace(ctx, "team-h")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(second).To(Equal(history.Namespace{Name: "team-h", UID: uid, Key: "team-h@" + uid}))
+		Expect(entries(second, "new")).To(HaveLen(1))
+		for _, told := range []string{"new", "old"} {
+			_, err = entries(first, told)
+			Expect(err).To(MatchError(history.ErrNotFound), told)
+		}
+
+		By("giving it the histories of the old one, and with these the key")
+		w.grant(ctx, "team-h="+former)
+		granted, err := w.store().Namespace(ctx, "team-h")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(granted).To(Equal(history.Namespace{Name: "team-h", UID: uid, Key: first.Key}))
+		Expect(entries(granted, "new")).To(HaveLen(1))
+		Expect(entries(first, "new")).Error().To(MatchError(history.ErrNotFound))
+		Expect(entries(second, "new")).Error().To(MatchError(history.ErrNotFound), "it has more to list now")
 	})
 
 	It("has the code of what is granted before it has the histories", func(ctx SpecContext) {

@@ -83,6 +83,16 @@ func (s *Store) key(ctx context.Context, name string) (string, error) {
 	return key, err
 }
 
+// Namespace returns the namespace that has the name now. Its key is as the history has it at this moment.
+func (s *Store) Namespace(ctx context.Context, name string) (history.Namespace, error) {
+	found, err := find(ctx, s.names, name)
+	if err != nil {
+		return history.Namespace{}, err
+	}
+	key, err := s.keyed.NamespaceKey(ctx, name, found.UID, found.Created)
+	return history.Namespace{Name: name, UID: found.UID, Key: key}, err
+}
+
 // find returns the namespace of a name.
 func find(ctx context.Context, names Namespaces, name string) (namespaceid.Namespace, error) {
 	found, err := names.Get(ctx, name)

@@ -102,6 +102,19 @@ func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent bud
 	})
 }
 
+// RecallContractSpending counts what all tasks of a contract of a task's namespace have spent, some of which an
+// older copy of the database has lost, apart from checkpoints: at least that. Those of the tasks that there are
+// are recalled first, or what they have lost counts twice. Errors: history.ErrUnavailable.
+func (s *Store) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error {
+	spent = budget.Amounts{}.Plus(spent) // within its bounds
+	return s.write(ctx, fmt.Sprintf("store again what the tasks of the contract %s/%s have spent", task.Namespace, contract), func(q *sqlc.Queries) error {
+		return q.RaiseContractSpending(ctx, sqlc.RaiseContractSpendingParams{
+			Namespace: task.Namespace, Contract: contract, InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens,
+			CostMicroUsd: spent.CostMicroUSD, ToolCalls: spent.ToolCalls,
+		})
+	})
+}
+
 // Spending returns what a task has spent, and what all of its contract and its namespace have. contract
 // is the name of its contract, or empty for the one that its newest attempt began with. Errors:
 // history.ErrUnavailable.

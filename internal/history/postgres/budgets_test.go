@@ -242,6 +242,30 @@ var _ = Describe("What was spent", func() {
 		Expect(store.RecallSpending(ctx, history.Task{Namespace: "team", Name: "new", UID: "new"}, lost, 6)).To(MatchError(history.ErrNotFound))
 	})
 
+	It("under a contract by tasks that are gone is counted again, and nothing of the others twice", func(ctx SpecContext) {
+		supervisor, worker := member("b", "nightly", 1), member("c", "nightly", 1)
+		supervisor.append(usage(10, 0, 0), checkpoint(1))
+		worker.append(usage(10, 0, 0))
+		// Before the copy, the worker had spent 20, and a task that is gone had spent 60.
+		known, ofContract := budget.Amounts{InputTokens: 20}, budget.Amounts{InputTokens: 90, OutputTokens: 3, CostMicroUSD: 5, ToolCalls: 2, Checkpoints: 9}
+		for range 2 {
+			Expect(store.RecallSpending(ctx, worker.task, known, 3)).To(Succeed())
+			Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract)).To(Succeed())
+		}
+		want := ofContract
+		want.Checkpoints = 1
+		Expect(spending(ctx, supervisor).ContractSpent).To(Equal(want), "checkpoints are those that are known")
+		Expect(spending(ctx, worker)).To(And(HaveField("Spent", known), HaveField("ContractSpent", want)))
+
+		By("sending some of it again, and what was spent since")
+		worker.append(usage(10, 0, 0), history.Record{Gap: &history.Gap{Through: 3, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, usage(5, 0, 0))
+		Expect(spending(ctx, supervisor).ContractSpent.InputTokens).To(BeEquivalentTo(95))
+
+		By("telling it of a contract of which nothing is known")
+		Expect(store.RecallContractSpending(ctx, supervisor.task, "weekly", ofContract)).To(Succeed())
+		Expect(store.Spending(ctx, history.Task{Namespace: "team", Name: "new", UID: "new"}, "weekly")).To(HaveField("ContractSpent.InputTokens", int64(90)))
+	})
+
 	It("goes with a history that another Task adopts", func(ctx SpecContext) {
 		w.append(usage(10, 20, 30), checkpoint(1))
 		Expect(store.SetBudgets(ctx, w.task, history.SetBudgets{Task: budget.Amounts{ToolCalls: 5}})).To(Succeed())

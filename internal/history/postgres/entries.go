@@ -49,13 +49,11 @@ func (s *Store) ListenEntries(ctx context.Context, callback func(history.NewEntr
 // newEntry parses a payload of timelineChannel. One of another form becomes an empty NewEntry, after which
 // everything is read again.
 func newEntry(payload string) history.NewEntry {
-	namespace, rest, _ := strings.Cut(payload, " ")
-	last := strings.LastIndex(rest, " ") // UIDs that older releases imported may have spaces
-	if last < 1 || last == len(rest)-1 {
+	fields := fieldsOf(payload, 3, 1)
+	if fields == nil || fields[2] == "" {
 		return history.NewEntry{}
 	}
-	uid, what := rest[:last], rest[last+1:]
-	entry := history.NewEntry{Task: history.Key{Namespace: namespace, UID: uid}}
+	entry, what := history.NewEntry{Task: history.Key{Namespace: fields[0], UID: fields[1]}}, fields[2]
 	number, ofCheckpoint := strings.CutPrefix(what, checkpointPrefix)
 	switch {
 	case ofCheckpoint:
@@ -73,9 +71,9 @@ func newEntry(payload string) history.NewEntry {
 // Entries returns those new entries that a query asks for, oldest first. Of a task whose contract has become
 // known, the newest 500 are returned, before the others: an entry may come twice.
 func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) ([]history.Event, error) {
-	doing := "read new entries of the timelines of " + query.Namespace
+	doing := "read new entries of the timelines of " + query.Namespace.Key
 	params := sqlc.TimelineEntriesParams{
-		Namespace: query.Namespace, Name: query.Name, Contract: query.Contract, Types: listOf(query.Types),
+		Namespace: query.Namespace.Key, Name: query.Name, Contract: query.Contract, Types: listOf(query.Types),
 		Ids: []string{}, TaskUids: []string{}, Numbers: []int64{},
 	}
 	var joined []history.Event
@@ -108,7 +106,7 @@ func (s *Store) Entries(ctx context.Context, query history.EntriesQuery) ([]hist
 // ofContract returns the newest entries of a task, oldest first, if it belongs to the contract that the query
 // asks for.
 func (s *Store) ofContract(ctx context.Context, query history.EntriesQuery, uid string) ([]history.Event, error) {
-	contract, err := s.read().ContractOf(ctx, sqlc.ContractOfParams{Uid: uid, Namespace: query.Namespace})
+	contract, err := s.read().ContractOf(ctx, sqlc.ContractOfParams{Uid: uid, Namespace: query.Namespace.Key})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil, nil // it was deleted since
@@ -116,7 +114,7 @@ func (s *Store) ofContract(ctx context.Context, query history.EntriesQuery, uid 
 		return nil, err
 	}
 	events, err := s.timeline(ctx, sqlc.TaskTimelineParams{
-		Namespace: query.Namespace, TaskUid: uid, BeforeTime: endOfTime(), Types: listOf(query.Types), UpToRows: maxOfTask,
+		Namespace: query.Namespace.Key, TaskUid: uid, BeforeTime: endOfTime(), Types: listOf(query.Types), UpToRows: maxOfTask,
 	}, "", !query.WithoutFileNames)
 	slices.Reverse(events)
 	return events, err

@@ -41,7 +41,7 @@ var _ = Describe("New entries of timelines", func() {
 	}
 	read := func(ctx SpecContext, q history.EntriesQuery) (reasons []string) {
 		GinkgoHelper()
-		q.Namespace = w.task.Namespace
+		q.Namespace.Key = w.task.Namespace
 		events, err := store.Entries(ctx, q)
 		Expect(err).NotTo(HaveOccurred())
 		for _, e := range events {
@@ -82,12 +82,12 @@ var _ = Describe("New entries of timelines", func() {
 			HavePrefix("UserMessage "), HavePrefix("CheckpointCreated "), Equal("FilesChanged added plan.md")))
 		Expect(read(ctx, history.EntriesQuery{Entries: both, Types: []string{history.EventTypeFile}, WithoutFileNames: true})).To(Equal([]string{"FilesChanged 1 file changed"}))
 		Expect(read(ctx, history.EntriesQuery{Entries: both, Name: "b"})).To(BeEmpty())
-		events, err := store.Entries(ctx, history.EntriesQuery{Namespace: "other", Entries: both})
+		events, err := store.Entries(ctx, history.EntriesQuery{Namespace: history.Namespace{Key: "other"}, Entries: both})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(events).To(BeEmpty(), "of another namespace")
 		page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: w.task.Namespace, Name: "a", Limit: 10})
 		Expect(err).NotTo(HaveOccurred())
-		same, err := store.Entries(ctx, history.EntriesQuery{Namespace: w.task.Namespace, Entries: both})
+		same, err := store.Entries(ctx, history.EntriesQuery{Namespace: history.Namespace{Key: w.task.Namespace}, Entries: both})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(same).To(ConsistOf(page.Events), "they are as in the timeline")
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
@@ -182,6 +183,9 @@ func (i *importer) begin(ctx context.Context, t exportedTask) error {
 	case !history.IsUID(t.UID):
 		// Cleaned, it would differ from the UID that is looked up.
 		return invalid("the task's UID is longer than %d bytes, or has characters that no UID has", history.MaxUIDBytes)
+	case len(validation.IsDNS1123Subdomain(t.Name)) > 0:
+		// A space would part the fields of a notification.
+		return invalid("the task's name is not one that a Task may have")
 	}
 	// Messages of other keys have joined those of the key, and their digests differ.
 	joined, err := i.q.JoinedKeys(ctx, i.task.Namespace)
@@ -189,7 +193,7 @@ func (i *importer) begin(ctx context.Context, t exportedTask) error {
 		return err
 	}
 	i.begun, i.same, i.header = true, t.Namespace == i.task.Namespace && len(joined) == 0, t
-	i.task.Name, i.task.UID = clean(t.Name), t.UID
+	i.task.Name, i.task.UID = t.Name, t.UID
 	models, err := json.Marshal(t.Models)
 	if err != nil {
 		return err

@@ -22,11 +22,17 @@ import (
 // forged is a hand-written export of a task with that UID.
 func forged(uid string, more ...history.ExportLine) iter.Seq2[history.ExportLine, error] {
 	GinkgoHelper()
+	return forgedNamed("decoy", uid, more...)
+}
+
+// forgedNamed is a hand-written export of a task with that name and UID.
+func forgedNamed(name, uid string, more ...history.ExportLine) iter.Seq2[history.ExportLine, error] {
+	GinkgoHelper()
 	now := time.Now().UTC()
 	zero := map[string]any{}
 	lines := []history.ExportLine{
 		exportLine(history.ExportTask, map[string]any{
-			"format": history.ExportFormat, "namespace": "other", "name": "decoy", "uid": uid, "attempt": 1, "lastSequence": 0,
+			"format": history.ExportFormat, "namespace": "other", "name": name, "uid": uid, "attempt": 1, "lastSequence": 0,
 			"activeBranch": 1, "checkpoints": 0, "created": now, "updated": now,
 		}),
 		exportLine(history.ExportBranch, map[string]any{"branch": 1, "created": now, "base": zero, "head": zero, "digest": ""}),
@@ -231,5 +237,17 @@ var _ = Describe("Importing a forged history", func() {
 			Expect(err).To(MatchError(ContainSubstring("no UID has")))
 		}
 		Expect(store.Import(ctx, "team", "ann", forged(strings.Repeat("u", history.MaxUIDBytes)))).Error().NotTo(HaveOccurred())
+	})
+
+	// It is a field of the store's notifications, which spaces part.
+	It("an import needs a name that a Task may have", func(ctx SpecContext) {
+		t := GinkgoTB()
+		store := open(t)
+		for _, name := range []string{"a b", "a\nb", "A", strings.Repeat("n", 254)} {
+			_, err := store.Import(ctx, "team", "ann", forgedNamed(name, "uid"))
+			Expect(err).To(MatchError(history.ErrInvalid))
+			Expect(err).To(MatchError(ContainSubstring("the task's name is not one that a Task may have")))
+		}
+		Expect(store.Import(ctx, "team", "ann", forgedNamed("a.b-c", "uid"))).To(HaveField("Name", "a.b-c"))
 	})
 })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,11 +144,27 @@ func tablesOf(ctx context.Context, conn *pgx.Conn) (tables copyOfTables, err err
 	return tables, nil
 }
 
+// fieldsOf returns the n fields of a payload, which spaces part; nil if it has not as many. Of these, the one
+// at the index uid is a task's UID and never empty: what is too much belongs to it, since UIDs that older
+// releases have imported may have spaces, and no other field has.
+func fieldsOf(payload string, n, uid int) []string {
+	parts := strings.Split(payload, " ")
+	end := len(parts) - (n - 1 - uid)
+	if end <= uid {
+		return nil
+	}
+	whole := strings.Join(parts[uid:end], " ")
+	if whole == "" {
+		return nil
+	}
+	return slices.Concat(parts[:uid], []string{whole}, parts[end:])
+}
+
 // notification parses a payload written by notify. A malformed one becomes an empty
 // Notification, which makes listeners check everything.
 func notification(payload string) history.Notification {
-	fields := strings.Split(payload, " ")
-	if len(fields) != 4 {
+	fields := fieldsOf(payload, 4, 0)
+	if fields == nil {
 		return history.Notification{}
 	}
 	attempt, err := strconv.ParseInt(fields[3], 10, 64)

@@ -70,7 +70,7 @@ var _ = Describe("The timeline", func() {
 		Expect(store.RecordEvents(ctx, []history.Event{gone})).To(Succeed())
 		ofContract := history.TimelineQuery{Namespace: "team", Contract: "port", Limit: 5}
 		Expect(store.Timeline(ctx, ofContract)).To(HaveField("Events", ConsistOf(HaveField("ID", waits.ID), HaveField("ID", gone.ID))))
-		entries := history.EntriesQuery{Namespace: "team", Contract: "port", Entries: []history.NewEntry{{Task: waits.Task.Key(), Event: waits.ID}}}
+		entries := history.EntriesQuery{Namespace: history.Namespace{Key: "team"}, Contract: "port", Entries: []history.NewEntry{{Task: waits.Task.Key(), Event: waits.ID}}}
 		Expect(store.Entries(ctx, entries)).To(ConsistOf(HaveField("ID", waits.ID)))
 		entries.Contract = "another"
 		Expect(store.Entries(ctx, entries)).To(BeEmpty())

@@ -294,8 +294,8 @@ func notifyToolCall(ctx context.Context, q *sqlc.Queries, id string, task histor
 // toolCallNotification parses a payload written by notifyToolCall. One of another form becomes an empty
 // notification, which makes listeners look at everything.
 func toolCallNotification(payload string) history.ToolCallNotification {
-	fields := strings.Split(payload, " ")
-	if len(fields) != 5 || !slices.Contains([]string{callMade, callAnswered}, fields[4]) {
+	fields := fieldsOf(payload, 5, 1)
+	if fields == nil || !slices.Contains([]string{callMade, callAnswered}, fields[4]) {
 		return history.ToolCallNotification{}
 	}
 	return history.ToolCallNotification{

@@ -52,6 +52,9 @@ const (
 type Store interface {
 	TaskConversation(ctx context.Context, query history.ConversationQuery) (history.EntryPage, error)
 	Timeline(ctx context.Context, query history.TimelineQuery) (history.EventPage, error)
+	// Namespace returns the namespace that has the name now.
+	Namespace(ctx context.Context, name string) (history.Namespace, error)
+	// Entries returns history.ErrNotFound if Namespace would return another one than the query has.
 	Entries(ctx context.Context, query history.EntriesQuery) ([]history.Event, error)
 	Text(ctx context.Context, namespace string, p *conversation.Pieces) (string, error)
 }
@@ -275,14 +278,20 @@ func (a *api) authorize(r *http.Request, access Access) (*call, error) {
 	if err != nil || !ok {
 		return nil, apierrors.NewUnauthorized("use this API through the address of the Kubernetes API server, as kubectl does: it authenticates the caller")
 	}
-	allowed, reason, err := a.Authorizer.Authorize(r.Context(), who.User, access)
+	c := &call{Request: r, caller: who.User, access: access}
+	return c, a.allow(c)
+}
+
+// allow fails unless the caller may do what is requested.
+func (a *api) allow(c *call) error {
+	allowed, reason, err := a.Authorizer.Authorize(c.Context(), c.caller, c.access)
 	if err != nil {
-		return nil, fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, who.User.GetName(), err)
+		return fmt.Errorf("%w: check the permissions of %s: %w", errAuthorizer, c.caller.GetName(), err)
 	}
 	if !allowed {
-		return nil, forbidden(who.User, access, reason)
+		return forbidden(c.caller, c.access, reason)
 	}
-	return &call{Request: r, caller: who.User, access: access}, nil
+	return nil
 }
 
 // recorder remembers the status code of the response, 0 before there is one.

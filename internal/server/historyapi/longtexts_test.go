@@ -36,6 +36,10 @@ func (longTexts) Timeline(context.Context, history.TimelineQuery) (history.Event
 	return history.EventPage{}, nil
 }
 
+func (longTexts) Namespace(_ context.Context, name string) (history.Namespace, error) {
+	return history.Namespace{Name: name, Key: name}, nil
+}
+
 func (longTexts) Entries(context.Context, history.EntriesQuery) ([]history.Event, error) {
 	return nil, nil
 }

@@ -46,8 +46,12 @@ func (s *busyStore) Timeline(_ context.Context, query history.TimelineQuery) (hi
 	return history.EventPage{}, nil
 }
 
+func (s *busyStore) Namespace(_ context.Context, name string) (history.Namespace, error) {
+	return history.Namespace{Name: name, Key: name}, nil
+}
+
 func (s *busyStore) Entries(_ context.Context, query history.EntriesQuery) ([]history.Event, error) {
-	s.take(query.Namespace)
+	s.take(query.Namespace.Name)
 	return nil, nil
 }
 

@@ -3,6 +3,7 @@ package historyapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -43,17 +44,14 @@ func (a *api) listOrWatch(list, watch http.HandlerFunc) http.HandlerFunc {
 }
 
 // watchTimeline answers with the entries that the timelines of a namespace get from now on, each on a line.
-// It ends when some may have been missed: the caller then lists them, and watches again. Whoever watches
-// first, and then lists, misses none. Parameters: type, contract, as of the list, and task, the name of the
-// only task.
+// It ends when some may have been missed, or the namespace was made anew: the caller then lists them, if it
+// still may, and watches again. Whoever watches first, and then lists, misses none. Parameters: type, contract,
+// as of the list, and task, the name of the only task.
 func (a *api) watchTimeline(w http.ResponseWriter, c *call) error {
 	values := c.URL.Query()
-	query := history.EntriesQuery{Namespace: c.access.Namespace, Name: values.Get("task"), Contract: values.Get("contract")}
+	query := history.EntriesQuery{Name: values.Get("task"), Contract: values.Get("contract")}
 	var err error
 	if query.Types, err = typesOf(values["type"]); err != nil {
-		return err
-	}
-	if query.WithoutFileNames, err = a.hidesFileNames(c); err != nil {
 		return err
 	}
 	release, err := a.enter(c, a.watches)
@@ -61,7 +59,13 @@ func (a *api) watchTimeline(w http.ResponseWriter, c *call) error {
 		return err
 	}
 	defer release()
-	next, leave := a.Feed.Follow(query.Namespace)
+	if query.Namespace, err = a.watchedNamespace(c); err != nil {
+		return err
+	}
+	if query.WithoutFileNames, err = a.hidesFileNames(c); err != nil {
+		return err
+	}
+	next, leave := a.Feed.Follow(query.Namespace.Name)
 	defer leave()
 	controller := http.NewResponseController(w)
 	defer func() { _ = controller.SetWriteDeadline(time.Time{}) }()
@@ -73,11 +77,30 @@ func (a *api) watchTimeline(w http.ResponseWriter, c *call) error {
 		}
 		// If deadlines are not supported, a slow caller takes only its own share.
 		_ = controller.SetWriteDeadline(time.Now().Add(answerTimeout))
-		if err := a.writeEntries(w, c, query); err != nil {
+		err := a.writeEntries(w, c, query)
+		if errors.Is(err, history.ErrNotFound) {
+			return nil // the namespace is another one
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("write to who watches: %w", err)
+}
+
+// watchedNamespace returns the namespace that a watch is about, and about no later one of its name. That the
+// caller may watch is checked again: the namespace may have been made anew while the call waited for a slot.
+func (a *api) watchedNamespace(c *call) (namespace history.Namespace, err error) {
+	err = a.inReadSlot(c, func() (err error) {
+		ctx, cancel := context.WithTimeout(c.Context(), requestTimeout)
+		defer cancel()
+		namespace, err = a.Store.Namespace(ctx, c.access.Namespace)
+		return err
+	})
+	if err != nil {
+		return namespace, err
+	}
+	return namespace, a.allow(c)
 }
 
 // writeEntries writes the new entries that a query asks for.

@@ -12,9 +12,12 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"k8s.io/apiserver/pkg/authentication/user"
+
 	historyv1alpha1 "github.com/clew-dev/clew/api/history/v1alpha1"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/server/entries"
+	"github.com/clew-dev/clew/internal/server/historyapi"
 )
 
 var _ = Describe("A watch of timelines", func() {
@@ -63,7 +66,7 @@ var _ = Describe("A watch of timelines", func() {
 	add := func(task, id, kind string) {
 		GinkgoHelper()
 		e := history.Event{ID: id, Task: history.Task{Namespace: "team", Name: task, UID: "uid-of-" + task}, Type: kind, Reason: "R", Time: noon}
-		Expect(f.store.RecordEvents(f.ctx, []history.Event{e})).To(Succeed())
+		Expect(f.named.RecordEvents(f.ctx, []history.Event{e})).To(Succeed())
 		feed.Handle(history.NewEntry{Task: e.Task.Key(), Event: id})
 	}
 	next := func(lines <-chan historyv1alpha1.TimelineEvent) historyv1alpha1.TimelineEvent {
@@ -98,6 +101,40 @@ var _ = Describe("A watch of timelines", func() {
 		Eventually(lines).WithTimeout(20 * time.Second).Should(BeClosed())
 	})
 
+	It("ends when its namespace is made anew, of which it has nothing", func() {
+		lines := watch("")
+		f.remade.times.Add(1)
+		add("a", "of-the-new-one", "task")
+		var got []historyv1alpha1.TimelineEvent
+		ended := func() bool {
+			for {
+				select {
+				case e, open := <-lines:
+					if !open {
+						return true
+					}
+					got = append(got, e)
+				default:
+					return false
+				}
+			}
+		}
+		Eventually(ended).WithTimeout(20 * time.Second).Should(BeTrue())
+		Expect(got).To(BeEmpty())
+		lines = watch("")
+		add("a", "again", "task")
+		Expect(next(lines).ID).To(Equal("again"), "of one that begins since")
+	})
+
+	It("is refused to whoever has had the right only before the namespace was made anew", func(ctx SpecContext) {
+		f.options.Authorizer = former{f.remade}
+		f.handler = handlerOf(f.options)
+		short, end := context.WithTimeout(ctx, 20*time.Second) // a watch that is not refused goes on
+		defer end()
+		f.ctx = short
+		Expect(f.get("ann", base+"/timelines?watch=true")).To(beRefused(http.StatusForbidden))
+	})
+
 	It("is a right of its own", func() {
 		Expect(f.get("bob", base+"/timelines")).To(HaveHTTPStatus(http.StatusOK))
 		Expect(f.get("bob", base+"/timelines?watch=true")).To(beRefused(http.StatusForbidden))
@@ -122,6 +159,13 @@ var _ = Describe("A watch of timelines", func() {
 		Expect(f.send("ann", http.MethodGet, base+"/timelines?watch=true", nil)).To(beRefused(http.StatusTooManyRequests))
 	})
 })
+
+// former allows everything in the first namespace of a name, which is made anew as soon as it has answered.
+type former struct{ namespaces *remade }
+
+func (f former) Authorize(context.Context, user.Info, historyapi.Access) (bool, string, error) {
+	return f.namespaces.times.Add(1) == 1, "", nil
+}
 
 // idle is a feed without entries that counts who follows.
 type idle struct{ following atomic.Int32 }

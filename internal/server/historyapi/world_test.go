@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,7 +27,9 @@ import (
 
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
+	"github.com/clew-dev/clew/internal/history/namespaced"
 	"github.com/clew-dev/clew/internal/history/postgres"
+	"github.com/clew-dev/clew/internal/namespaceid"
 	"github.com/clew-dev/clew/internal/server/historyapi"
 	"github.com/clew-dev/clew/internal/testing/pgtest"
 )
@@ -66,6 +69,8 @@ type fixture struct {
 	ctx     context.Context
 	handler http.Handler
 	store   *postgres.Store
+	named   *namespaced.Store // the same, for those who name namespaces
+	remade  *remade
 	archive *archive
 	tasks   tasks
 	code    *code
@@ -104,7 +109,8 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 	store, err := postgres.Open(ctx, dsn, log)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(store.Close)
-	f := &fixture{ctx: ctx, store: store, archive: newArchive(), tasks: tasks{}, code: &code{}, live: &live{commit: "now"}, found: &verifier{}, objects: newObjects()}
+	f := &fixture{ctx: ctx, store: store, remade: &remade{}, archive: newArchive(), tasks: tasks{}, code: &code{}, live: &live{commit: "now"}, found: &verifier{}, objects: newObjects()}
+	f.named = namespaced.New(store, f.remade, log)
 	if dsn != unreachable {
 		DeferOnFailure(f.reportStore, NodeTimeout(10*time.Second))
 	}
@@ -112,7 +118,7 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 		DeferOnFailure(f.reportArchive)
 	}
 	f.options = historyapi.Options{
-		Store: store, Archive: archived(f), Tasks: f.tasks, Code: f.code, Live: f.live, Verifier: f.found, Objects: f.objects, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
+		Store: f.named, Archive: archived(f), Tasks: f.tasks, Code: f.code, Live: f.live, Verifier: f.found, Objects: f.objects, ImportBytes: testImportBytes, Now: func() time.Time { return noon }, Registerer: prometheus.NewRegistry(),
 		Authorizer: rights{
 			"ann get tasks/conversation team/a":       true,
 			"ann get tasks/timeline team/a":           true,
@@ -137,6 +143,13 @@ func serveWith(dsn string, archived func(*fixture) historyapi.Archive) *fixture 
 	}
 	f.handler = handlerOf(f.options)
 	return f
+}
+
+// remade says that each namespace was made anew so many times.
+type remade struct{ times atomic.Int64 }
+
+func (r *remade) Get(context.Context, string) (namespaceid.Namespace, error) {
+	return namespaceid.Namespace{UID: fmt.Sprint("uid-", r.times.Load())}, nil
 }
 
 // serveConversations serves only conversations, from a store of the spec's own.

@@ -75,6 +75,18 @@ func (s *Store) RecallSpending(_ context.Context, t history.Task, spent budget.A
 	return err
 }
 
+// RecallContractSpending implements the controllers' stores.
+func (s *Store) RecallContractSpending(_ context.Context, t history.Task, contract string, spent budget.Amounts) error {
+	s.mu.Lock()
+	err := s.unavailable()
+	s.mu.Unlock()
+	if err == nil {
+		key := t.Namespace + "/" + contract
+		s.change(t, func(*task) { s.budgets.contracts[key] = s.budgets.contracts[key].AtLeast(spent) })
+	}
+	return err
+}
+
 // spent returns what the task has spent, its checkpoints included.
 func (k *task) spent() budget.Amounts {
 	spent := k.state.Spent

@@ -15,6 +15,16 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
     spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, @most::bigint),
     spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, @most::bigint);
 
+-- name: RaiseContractSpending :exec
+-- Raises the sums of a contract to what is known to be spent. Checkpoints are left as they are.
+INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls)
+VALUES (@namespace, 'contract', @contract, @input_tokens, @output_tokens, @cost_micro_usd, @tool_calls)
+ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
+    spent_input_tokens = greatest(budgets.spent_input_tokens, excluded.spent_input_tokens),
+    spent_output_tokens = greatest(budgets.spent_output_tokens, excluded.spent_output_tokens),
+    spent_cost_micro_usd = greatest(budgets.spent_cost_micro_usd, excluded.spent_cost_micro_usd),
+    spent_tool_calls = greatest(budgets.spent_tool_calls, excluded.spent_tool_calls);
+
 -- name: SpentOf :one
 SELECT namespace, contract, greatest(last_sequence, spent_through)::bigint AS through, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls,
     (checkpoint_count - requested_checkpoints)::bigint AS spent_checkpoints

@@ -135,6 +135,38 @@ func (q *Queries) JoinBudgets(ctx context.Context, arg JoinBudgetsParams) error 
 	return err
 }
 
+const raiseContractSpending = `-- name: RaiseContractSpending :exec
+INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls)
+VALUES ($1, 'contract', $2, $3, $4, $5, $6)
+ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
+    spent_input_tokens = greatest(budgets.spent_input_tokens, excluded.spent_input_tokens),
+    spent_output_tokens = greatest(budgets.spent_output_tokens, excluded.spent_output_tokens),
+    spent_cost_micro_usd = greatest(budgets.spent_cost_micro_usd, excluded.spent_cost_micro_usd),
+    spent_tool_calls = greatest(budgets.spent_tool_calls, excluded.spent_tool_calls)
+`
+
+type RaiseContractSpendingParams struct {
+	Namespace    string
+	Contract     string
+	InputTokens  int64
+	OutputTokens int64
+	CostMicroUsd int64
+	ToolCalls    int64
+}
+
+// Raises the sums of a contract to what is known to be spent. Checkpoints are left as they are.
+func (q *Queries) RaiseContractSpending(ctx context.Context, arg RaiseContractSpendingParams) error {
+	_, err := q.db.Exec(ctx, raiseContractSpending,
+		arg.Namespace,
+		arg.Contract,
+		arg.InputTokens,
+		arg.OutputTokens,
+		arg.CostMicroUsd,
+		arg.ToolCalls,
+	)
+	return err
+}
+
 const setBudget = `-- name: SetBudget :exec
 INSERT INTO budgets (namespace, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)

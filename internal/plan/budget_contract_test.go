@@ -1,0 +1,70 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/clew-dev/clew/api/v1alpha1"
+	"github.com/clew-dev/clew/internal/budget"
+)
+
+// spends has the history say how many of 100 calls are spent under the contract "port".
+func (s *scene) spends(calls int64) *scene {
+	s.shares(budget.OfContract, 100, calls).o.Shared.Budgets[0].Name = "port"
+	return s
+}
+
+// recallOfContract makes the history count what it has lost of a contract.
+func (s *scene) recallOfContract(lost *LostOfContract) {
+	for i := range s.o.Shared.Budgets {
+		if b := &s.o.Shared.Budgets[i]; lost != nil && b.Scope == budget.OfContract {
+			b.Spent = b.Spent.AtLeast(lost.Spent)
+		}
+	}
+}
+
+// spendingLead returns a supervisor that has begun, whose status knows 90 calls to be spent under its contract.
+func spendingLead(t *testing.T) *scene {
+	s := leadingOn(t)
+	s.o.History.State.Attempt = 1
+	s.spends(90).after(time.Minute).step()
+	if c := s.status().Contract; c == nil || c.Spent == nil || c.Spent.ToolCalls != 90 {
+		t.Fatalf("the contract is %+v", c)
+	}
+	return s
+}
+
+// What tasks had spent that are gone, the supervisor alone can tell.
+func TestWhatWasSpentUnderAContractStaysSpentWhenTheHistoryGoesBack(t *testing.T) {
+	s := spendingLead(t)
+	s.spends(30).after(time.Minute)
+	want := LostOfContract{Name: "port", Spent: budget.Amounts{ToolCalls: 90}}
+	if got := Decide(s.o, s.now).LostOfContract; got == nil || *got != want {
+		t.Fatalf("the history is to count %+v again, want %+v", got, want)
+	}
+	if s.step(); s.status().Contract.Spent.ToolCalls != 90 {
+		t.Errorf("the status falls to %+v", s.status().Contract.Spent)
+	}
+	s.spends(95).record(v1alpha1.TriggerInterval)
+	s.after(time.Minute).step()
+	if got := Decide(s.o, s.now).LostOfContract; got != nil || s.status().Contract.Spent.ToolCalls != 95 {
+		t.Errorf("the history is to count %+v once more; the status has %+v", got, s.status().Contract.Spent)
+	}
+}
+
+func TestWhoseHistoryWasForgottenRecallsNothingOfItsContract(t *testing.T) {
+	for name, forget := range map[string]func(*History){
+		"has not begun": func(h *History) { h.State.Attempt = 0 },
+		"is deleted":    func(h *History) { h.Deleted = true },
+		"is not known":  func(h *History) { h.Known = false },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := spendingLead(t)
+			s.spends(30)
+			forget(&s.o.History)
+			if got := Decide(s.o, s.now).LostOfContract; got != nil {
+				t.Errorf("the history is to count %+v again", got)
+			}
+		})
+	}
+}
