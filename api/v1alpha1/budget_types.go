@@ -25,7 +25,8 @@ type Budget struct {
 	// +kubebuilder:validation:Maximum=1000000000000000
 	ToolCalls *int64 `json:"toolCalls,omitempty"`
 	// checkpoints is how many checkpoints may be taken, by whatever they are triggered, apart from those
-	// that somebody asks for with a Checkpoint object, which count towards no budget. Clew takes the one with
+	// that somebody asks for with a Checkpoint object, or by setting a phase, which count towards no budget.
+	// Those of phases that the agent sets count where Clew can trust requestedBy. Clew takes the one with
 	// which it stops the agent, and those of rewinds, all the same.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -48,7 +49,8 @@ type Spent struct {
 	// toolCalls were completed.
 	// +optional
 	ToolCalls int64 `json:"toolCalls,omitempty"`
-	// checkpoints were taken, apart from those that somebody has asked for with a Checkpoint object.
+	// checkpoints were taken, apart from those that somebody has asked for with a Checkpoint object, or by
+	// setting a phase.
 	// +optional
 	Checkpoints int64 `json:"checkpoints,omitempty"`
 }

@@ -24,8 +24,8 @@ type publish struct {
 	branch, when, approve, checkpoint, onDiverged string
 	// former is what the status of the Checkpoint's branch was about before.
 	former string
-	// later is set if an agent runs that was started without the tool publish.
-	later  bool
+	// runs is set if an agent runs, which may have been started without the tool publish.
+	runs   bool
 	yes    bool
 	wait   waitFlags
 	dryRun dryRunFlag
@@ -116,7 +116,8 @@ func (o *publish) run(ctx context.Context, taskName string) error {
 	if err != nil {
 		return err
 	}
-	o.later = task.Spec.Publish == nil && active(task)
+	n := len(task.Status.Attempts)
+	o.runs = n > 0 && task.Status.Attempts[n-1].Outcome == ""
 	if err := o.dryRun.merge(ctx, s.client, task, patch); err != nil {
 		return s.explain(err, "task", taskName)
 	}
@@ -262,8 +263,8 @@ func (o *publish) judge(task *v1alpha1.Task) verdict {
 // outcome says what is known of publishing.
 func (o *publish) outcome(task *v1alpha1.Task) string {
 	switch {
-	case o.when == "called" && o.later: // an agent has the tools with which it was started
-		return "is published whenever its agent calls the tool publish, which it has from its next start on: to start it anew, suspend and resume the task"
+	case o.when == "called" && o.runs:
+		return "is published whenever its agent calls the tool publish; if it was started without that tool, it has it from its next start on: suspend and resume the task"
 	case o.when == "called":
 		return "is published whenever its agent calls the tool publish"
 	}

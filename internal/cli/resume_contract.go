@@ -232,7 +232,7 @@ func (o *resume) runContract(ctx context.Context, s *session, task *v1alpha1.Tas
 		fmt.Fprintf(o.Out, "task.clew.dev/%s budget of the contract %s set%s\n", task.Name, rest.contract, o.dryRun.suffix())
 	}
 	if len(o.budget) > 0 || o.deadline != 0 {
-		fmt.Fprintf(o.Out, "task.clew.dev/%s own limits set%s\n", task.Name, o.dryRun.suffix())
+		fmt.Fprintf(o.Out, "task.clew.dev/%s its own limits are set%s\n", task.Name, o.dryRun.suffix())
 	}
 	return failed
 }

@@ -100,7 +100,7 @@ func TestAContractGoesOnWithOneCommand(t *testing.T) {
 
 	// Its own limits are raised as well; how it is to go on cannot be said any more.
 	out, _ = b.must(append(args, "--budget", "toolCalls=9000", "--deadline-seconds", "7200")...)
-	wantParts(t, "output", out, "task.clew.dev/lead own limits set\n")
+	wantParts(t, "output", out, "task.clew.dev/lead its own limits are set\n")
 	if b.get(lead); *lead.Spec.Budget.ToolCalls != 9000 || *lead.Spec.DeadlineSeconds != 7200 {
 		t.Errorf("the budget is %+v, the deadline %v", lead.Spec.Budget, lead.Spec.DeadlineSeconds)
 	}

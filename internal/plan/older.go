@@ -101,8 +101,7 @@ func (d *decision) catchUpRewind(attempt int64) {
 	}
 	d.s.Rewind.Attempt = attempt
 	if rewound != nil {
-		s := d.s.Rewind
-		s.Scope, s.Paths, s.FromCheckpoint, s.ToCheckpoint = v1alpha1.RewindScope(rewound.Scope), rewound.Paths, rewound.From, rewound.To
+		asDone(d.s.Rewind, rewound)
 	}
 	if d.rewindUndone(d.s.Rewind.ID) {
 		d.closeOperation(d.s.Rewind, v1alpha1.OperationFailed, v1alpha1.ReasonRewindUndone, "nothing was changed: "+endedUnlisted(attempt))

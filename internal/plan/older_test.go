@@ -163,10 +163,11 @@ func TestAPhaseThatBeganAgainAfterTheBackupOfTheStatusIsFollowed(t *testing.T) {
 				s.o.Task.Status.Attempts, s.o.Task.Status.Resume.Attempt = s.o.Task.Status.Attempts[:1], 0
 			}
 			s.o.Pods = nil
-			s.managerRestarts().step()
+			s.after(time.Minute).managerRestarts().step()
 			s.wantOperation(s.status().Resume, "again", v1alpha1.OperationCompleted, "")
 			contract := s.status().Contract
 			g.Expect(contract.Restart).NotTo(gomega.BeNil(), "the children are not told")
+			g.Expect(contract.Restart.Time.Time).To(gomega.Equal(s.now), "children that were made until the agent was stopped go on")
 			g.Expect(contract.Restart.ID).To(gomega.Equal("again"))
 			g.Expect(contract.Phase).To(gomega.Equal(v1alpha1.PhaseResearch))
 			g.Expect(enteredPhases(contract)).To(gomega.Equal([]string{v1alpha1.PhaseResearch}))

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -105,10 +106,11 @@ func (d *decision) endSetRewind(led *v1alpha1.SetRewind, op *v1alpha1.OperationS
 }
 
 // carryOutIn notes the attempt that is to carry out an operation. The history, which has its end under a key, may
-// know that the last one has done so, though nobody has seen its pod: this one reports that.
+// know that the last one has done so, though nobody has seen its pod: this one reports that. If the status is of
+// a copy from before it was accepted, the newest attempt that the history knows has done so, or one before.
 func (d *decision) carryOutIn(attempt int64, op *v1alpha1.OperationStatus, key string) {
 	if op.MovedIn == 0 && d.operationRecorded(key) {
-		op.MovedIn = op.Attempt
+		op.MovedIn = cmp.Or(op.Attempt, d.o.History.State.Attempt)
 	}
 	op.Attempt = attempt
 }

@@ -141,11 +141,12 @@ func (d *decision) restarted(op *v1alpha1.OperationStatus) {
 }
 
 // triedUntil returns until when the try made children that an operation has given up: its last pod was gone when
-// the attempt started that carried the operation out. When that was accepted, the agent was yet to be stopped.
+// the attempt started that carried the operation out. When that was accepted, the agent was yet to be stopped. The
+// start of an attempt that only the history knew is not known: the copy from which the children are is older.
 func (d *decision) triedUntil(op *v1alpha1.OperationStatus) *metav1.Time {
 	for _, a := range d.s.Attempts {
-		if a.Number == op.DoneIn() && a.StartTime != nil {
-			return a.StartTime
+		if a.Number == op.DoneIn() {
+			return cmp.Or(a.StartTime, ptr.To(metav1.NewTime(d.now)))
 		}
 	}
 	return op.StartTime

@@ -53,7 +53,7 @@ func (d *decision) considerRewind() {
 	if r == nil || d.rewinding() || handled(d.s, daemonapi.OperationRewind, r.ID) {
 		return
 	}
-	accepted, refusal := d.resolveRewind(r)
+	accepted, refusal := d.resolveNew(r)
 	switch {
 	case refusal != nil:
 		d.markHandled(daemonapi.OperationRewind, r.ID)
@@ -73,6 +73,22 @@ func (d *decision) considerRewind() {
 		d.reportPending(r, d.o.Limits.RetryBase, v1alpha1.ReasonHistoryUnavailable,
 			"the target is resolved when the history store can be reached; the task continues until then")
 	}
+}
+
+// resolveNew is resolveRewind, but for one that the history store knows to be complete, which the status lacks
+// since it is of an older copy: that has gone where its daemon has recorded. In the present conversation, which it
+// has made, a message or a time may lead elsewhere.
+func (d *decision) resolveNew(r *v1alpha1.Rewind) (*v1alpha1.OperationStatus, *Blocker) {
+	done, known := d.doneRewind(r.ID)
+	switch {
+	case !known:
+		return nil, nil
+	case done == nil:
+		return d.resolveRewind(r)
+	}
+	accepted := &v1alpha1.OperationStatus{UndoOf: r.To.UndoOf}
+	asDone(accepted, done)
+	return accepted, nil
 }
 
 // acceptRewind notes that a rewind is to be carried out, to the target in accepted.
@@ -442,6 +458,9 @@ func (d *decision) completeRewind(result daemonapi.PrepareResult) {
 	resolved := op.Message
 	op.FromCheckpoint, op.Preserved = result.FromCheckpoint, result.Preserved
 	op.ToCheckpoint = cmp.Or(result.ToCheckpoint, op.ToCheckpoint)
+	if done, _ := d.doneRewind(op.ID); done != nil && op.FromCheckpoint == 0 { // a new volume's pod knows its target only
+		asDone(op, done)
+	}
 	op.ToPosition = cmp.Or(result.ToPosition, op.ToPosition)
 	message := rewound(d.requestedRewind(op.ID), op)
 	if op.FromCheckpoint != 0 {

@@ -38,6 +38,20 @@ func (d *decision) lacksDone() bool {
 	return end != nil && id != "" && !d.o.RewindDone.Known && (d.rewinding() || !handled(d.s, daemonapi.OperationRewind, id))
 }
 
+// doneRewind returns what is recorded of a rewind that the status lacks, and that the history store knows to be
+// complete; nil if there is nothing. known is false while the store cannot say so.
+func (d *decision) doneRewind(id string) (done *history.Rewound, known bool) {
+	if DoneRewind(d.o) != id {
+		return nil, true
+	}
+	return d.o.RewindDone.Found.Rewound, d.o.RewindDone.Known
+}
+
+// asDone sets what a rewind has done, as it is recorded.
+func asDone(op *v1alpha1.OperationStatus, done *history.Rewound) {
+	op.Scope, op.Paths, op.FromCheckpoint, op.ToCheckpoint = v1alpha1.RewindScope(done.Scope), done.Paths, done.From, done.To
+}
+
 // wentBeforeAll reports whether an operation is the rewind that the history store knows to have gone to before
 // the first checkpoint.
 func (d *decision) wentBeforeAll(op *v1alpha1.OperationStatus) bool {

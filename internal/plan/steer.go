@@ -357,7 +357,8 @@ func (d *decision) trigger(want want) v1alpha1.AttemptTrigger {
 // newest attempt only. The history store has seen all of them, so it is asked before
 // anything starts. That costs nothing: without the store no pod can be prepared either.
 func (d *decision) nextNumber() (int64, *Blocker) {
-	if !d.o.History.Known && !d.o.Attempts.Known {
+	carried := d.rewinding() || d.resuming() // in which attempt, the history store may know alone
+	if !d.o.History.Known && (!d.o.Attempts.Known || carried) {
 		return 0, &Blocker{v1alpha1.ReasonPending, "waiting for the history store, which records the attempt numbers that were used"}
 	}
 	number := max(d.o.History.State.Attempt, d.o.Attempts.Highest)

@@ -124,6 +124,6 @@ func managed(c *v1alpha1.Checkpoint, task *v1alpha1.Task) bool {
 func isAutomatic(trigger v1alpha1.CheckpointTrigger) bool {
 	return slices.Contains([]v1alpha1.CheckpointTrigger{
 		v1alpha1.TriggerAgent, v1alpha1.TriggerToolCalls, v1alpha1.TriggerInterval, v1alpha1.TriggerBeforeRiskyTool, v1alpha1.TriggerBeforeRun,
-		v1alpha1.TriggerSuspend, v1alpha1.TriggerCompletion, v1alpha1.TriggerFailure, v1alpha1.TriggerDrift,
+		v1alpha1.TriggerSuspend, v1alpha1.TriggerCompletion, v1alpha1.TriggerFailure, v1alpha1.TriggerDrift, v1alpha1.TriggerPhase,
 	}, trigger)
 }

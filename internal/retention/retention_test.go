@@ -76,6 +76,7 @@ func TestDecide(t *testing.T) {
 		"one that was applied":                 {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {applied}}, surplus: "1 3 4 5 6", kept: 4},
 		"one that was applied by policy":       {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {applied, byPolicy}}, surplus: "1 2 3 4 5 6", kept: 4},
 		"one that a rewind made":               {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {trigger(v1alpha1.TriggerPreRewind)}, 3: {trigger(v1alpha1.TriggerRewound)}}, surplus: "1 4 5 6", kept: 4},
+		"one of a phase that the agent set":    {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {trigger(v1alpha1.TriggerPhase)}}, surplus: "1 2 3 4 5 6", kept: 4},
 		"one that a rewind made, by policy":    {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {trigger(v1alpha1.TriggerPreRewind), byPolicy}}, surplus: "1 2 3 4 5 6", kept: 4},
 		"one with a branch":                    {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {branch}, 3: {branch, byPolicy}}, surplus: "1 3 4 5 6", kept: 4},
 		"a trigger of a later version":         {last: 4, change: map[int][]func(*v1alpha1.Checkpoint){2: {trigger("Someday")}}, surplus: "1 3 4 5 6", kept: 4},

@@ -144,7 +144,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Limits.Grace, "history-limit-grace", 3*time.Minute, "how long agents' output waits after a limit is reached before it is left out; at most 4m, and 3m if 0")
 	flags.Var(&o.NamespaceBudgets, "namespace-budgets", budget.NamespacesHelp)
 	flags.StringSliceVar(&o.HistoryGrants, "history-grant", nil, "namespace=uid: give the histories of an earlier namespace with this UID to the namespace that has its name now; may be repeated. The UID is "+postgres.UnknownNamespace+" for one that was gone before UIDs were recorded")
-	flags.BoolVar(&o.Stamped, "requesters-are-stamped", false, "trust spec.requestedBy of Checkpoints; set this only if the admission policy clew-requester is installed (otherwise no Checkpoint counts as one that a task's own agent has asked for)")
+	flags.BoolVar(&o.Stamped, "requesters-are-stamped", false, "trust spec.requestedBy of Checkpoints; set this only if the admission policy clew-requester is installed (otherwise phases that agents set count towards no budget of checkpoints)")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server; empty in a cluster")
 	flags.Float32Var(&o.KubeQPS, "kube-api-qps", 50, "sustained rate of requests to the API server, per second")
 	flags.IntVar(&o.KubeBurst, "kube-api-burst", 100, "burst of requests to the API server")

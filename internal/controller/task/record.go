@@ -179,7 +179,7 @@ func historyEvent(task *v1alpha1.Task, e v1alpha1.HistoryEntry) history.Event {
 		Task: history.Task{Namespace: task.Namespace, Name: task.Name, UID: string(task.UID)},
 		Time: e.Time.Time, Type: kind, Reason: e.Reason, Actor: e.Actor,
 		Message: e.Message, Attempt: e.Attempt, Checkpoint: e.Checkpoint, Publication: published, State: plan.StateAfter(&task.Status, e),
-		Contract: membershipOf(task).Contract, ActiveSeconds: task.Status.ActiveSeconds,
+		Contract: plan.ContractName(task), ActiveSeconds: task.Status.ActiveSeconds,
 	}
 }
 

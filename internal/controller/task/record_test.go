@@ -134,7 +134,7 @@ func TestTransitionsAfterARestoreOfTheStatusAreRecorded(t *testing.T) {
 // TestTransitionsNameTheContract, also of a task that waits, whose spec nobody keeps.
 func TestTransitionsNameTheContract(t *testing.T) {
 	g, l := gomega.NewWithT(t), newLedger(t)
-	l.task.Status.Contract = &v1alpha1.ContractStatus{Name: "port"}
+	l.task.Spec.Contract = &v1alpha1.Contract{Name: "port"} // which it has yet to join
 	l.transition()
 	g.Expect(l.store.Events("uid")).To(gomega.ConsistOf(gomega.HaveField("Contract", "port")))
 }

@@ -4054,8 +4054,8 @@ type TakeCheckpoint struct {
 	// stopped between two calls of tools, if that can be, and stays so until ReleaseHold of that set, or
 	// for a bounded time. Older daemons do not hold, and record no HoldEnd.
 	Hold string `protobuf:"bytes,4,opt,name=hold,proto3" json:"hold,omitempty"`
-	// Whether a phase begins with the checkpoint that the task's own agent has set, so that it is the agent's, and
-	// the message Clew's. Older daemons take it as one that a person has asked for.
+	// Whether the checkpoint is that with which a phase begins which the task's own agent has set, so that it
+	// is the agent's, and the message Clew's. Older daemons take it as one that a person has asked for.
 	Phase         bool `protobuf:"varint,5,opt,name=phase,proto3" json:"phase,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

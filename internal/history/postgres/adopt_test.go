@@ -50,6 +50,26 @@ var _ = Describe("A history that another task continues", func() {
 		Expect(page.Tasks).To(HaveExactElements(SatisfyAll(HaveField("UID", "second-uid"), HaveField("State", "Running"))))
 	})
 
+	It("is of the contract of the task that continues it", func(ctx SpecContext) {
+		of := func(contract string) history.EventPage {
+			GinkgoHelper()
+			page, err := store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Contract: contract, Limit: 100})
+			Expect(err).NotTo(HaveOccurred())
+			return page
+		}
+		Expect(store.KeepSpec(ctx, first.Key(), history.KeptSpec{Membership: history.Membership{Contract: "port"}})).To(Succeed())
+		Expect(of("port").Events).NotTo(BeEmpty())
+		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+		Expect(of("port").Events).To(BeEmpty())
+		Expect(store.KeepSpec(ctx, second.Key(), history.KeptSpec{Membership: history.Membership{Contract: "harbour"}})).To(Succeed())
+		Expect(of("harbour").Events).NotTo(BeEmpty())
+
+		By("keeping the spec of a task of none, and cleaning the store")
+		Expect(store.KeepSpec(ctx, second.Key(), history.KeptSpec{})).To(Succeed())
+		Expect(store.Clean(ctx, postgres.MaintenanceOptions{})).To(Succeed())
+		Expect(of("harbour").Events).To(BeEmpty())
+	})
+
 	It("is written to by the former task no more, and is found by what starts from that", func(ctx SpecContext) {
 		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
 		Expect(store.Append(ctx, first, 3, w.number(user("late")))).Error().To(MatchError(history.ErrFenced))

@@ -285,6 +285,10 @@ func (m *maintainer) clean(ctx context.Context, now time.Time) error {
 	if _, err := m.store.read().ForgetBudgets(ctx); err != nil {
 		return wrap(err, "forget budgets of what is gone")
 	}
+	// A manager of a former release, in an upgrade or brought back, keeps them in the specs alone.
+	if _, err := m.store.read().JoinContracts(ctx); err != nil {
+		return wrap(err, "note to which contracts tasks belong")
+	}
 	return m.sweep(ctx)
 }
 

@@ -36,6 +36,9 @@ func (s *Store) KeepSpec(ctx context.Context, task history.Key, kept history.Kep
 		}); err != nil {
 			return err
 		}
+		if kept.Membership.Contract == "" { // of a former task, whose history this one has adopted
+			return q.LeaveContract(ctx, sqlc.LeaveContractParams{Uid: task.UID, Namespace: task.Namespace})
+		}
 		return joinContract(ctx, q, task, kept.Membership.Contract)
 	})
 }

@@ -22,7 +22,11 @@ func event(task history.Task, n int64, at time.Time) history.Event {
 var _ = Describe("The timeline", func() {
 	var store *postgres.Store
 	task := taskNamed("a")
-	BeforeEach(func() { store = open(GinkgoTB()) })
+	var dsn string
+	BeforeEach(func() {
+		dsn = pg.Database(GinkgoTB())
+		store = openAt(GinkgoTB(), dsn)
+	})
 
 	It("has each event once, the newest first, however often it is sent", func(ctx SpecContext) {
 		want := []history.Event{event(task, 2, time.Now()), event(task, 1, time.Now().Add(-time.Second))}
@@ -74,6 +78,16 @@ var _ = Describe("The timeline", func() {
 		Expect(store.Entries(ctx, entries)).To(ConsistOf(HaveField("ID", waits.ID)))
 		entries.Contract = "another"
 		Expect(store.Entries(ctx, entries)).To(BeEmpty())
+	})
+
+	It("has those of a contract that a former release has kept, once the store is cleaned", func(ctx SpecContext) {
+		e := event(taskNamed("kept"), 1, time.Now())
+		Expect(store.RecordEvents(ctx, []history.Event{e})).To(Succeed())
+		Expect(connect(GinkgoTB(), dsn).Exec(ctx, `INSERT INTO task_specs (uid, namespace, spec, variables, fields, contract)
+			VALUES ($1, $2, '{}', '{}', '{}', 'port')`, e.Task.UID, e.Task.Namespace)).Error().NotTo(HaveOccurred())
+		Expect(store.Clean(ctx, postgres.MaintenanceOptions{})).To(Succeed())
+		Expect(store.Timeline(ctx, history.TimelineQuery{Namespace: "team", Contract: "port", Limit: 5})).
+			To(HaveField("Events", ConsistOf(HaveField("ID", e.ID))))
 	})
 
 	It("takes no event without an id", func(ctx SpecContext) {

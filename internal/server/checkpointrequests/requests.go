@@ -216,7 +216,7 @@ func isPending(c *clewv1alpha1.Checkpoint) bool {
 		!meta.IsStatusConditionTrue(c.Status.Conditions, clewv1alpha1.CheckpointReady) && inSet(c)
 }
 
-// isOwnPhase reports whether a phase begins with a Checkpoint that the task's own agent has set: the manager, which
+// isOwnPhase reports whether a Checkpoint is that with which a phase begins which the task's own agent has set: the manager, which
 // makes it, passes that on, and nobody else can say so of an object that is to be trusted.
 func isOwnPhase(c *clewv1alpha1.Checkpoint) bool {
 	return resources.IsPhaseStart(c) && c.Spec.RequestedBy == plan.TaskRequester(c.Spec.TaskRef.Name)

@@ -125,7 +125,7 @@ type CheckpointRequest struct {
 	Message string
 	// Hold is the UID of the set of checkpoints for which it is taken; empty for none.
 	Hold string
-	// Phase is true if a phase begins with it that the task's own agent has set.
+	// Phase is true if it is that with which a phase begins which the task's own agent has set.
 	Phase bool
 }
 

@@ -37,7 +37,8 @@ SELECT EXISTS (SELECT FROM adoptions WHERE former_uid = @uid);
 DELETE FROM recorded_transitions WHERE task_uid = @uid;
 
 -- name: MoveSummary :exec
-UPDATE task_summaries SET uid = @uid::text WHERE task_summaries.uid = @former_uid::text;
+-- The contract was that of the former task: the one that adopts its history tells its own.
+UPDATE task_summaries SET uid = @uid::text, contract = '' WHERE task_summaries.uid = @former_uid::text;
 
 -- name: MoveEvents :exec
 UPDATE events SET task_uid = @uid::text WHERE task_uid = @former_uid::text AND namespace = @namespace;

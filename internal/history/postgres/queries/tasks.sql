@@ -150,5 +150,14 @@ ON CONFLICT (uid) DO UPDATE SET
 UPDATE task_summaries SET contract = @contract
 WHERE task_summaries.uid = @uid AND task_summaries.namespace = @namespace AND task_summaries.contract <> @contract;
 
+-- name: LeaveContract :exec
+-- Notes that a listed task belongs to no contract.
+UPDATE task_summaries SET contract = '' WHERE task_summaries.uid = @uid AND task_summaries.namespace = @namespace AND task_summaries.contract <> '';
+
+-- name: JoinContracts :execrows
+-- Notes to which contracts listed tasks belong of which only the kept specs say so.
+UPDATE task_summaries SET contract = s.contract FROM task_specs s
+WHERE s.uid = task_summaries.uid AND s.namespace = task_summaries.namespace AND s.contract <> '' AND task_summaries.contract = '';
+
 -- name: ContractOf :one
 SELECT contract FROM task_summaries WHERE uid = @uid AND namespace = @namespace;

@@ -283,7 +283,7 @@ func (q *Queries) MoveEvents(ctx context.Context, arg MoveEventsParams) error {
 }
 
 const moveSummary = `-- name: MoveSummary :exec
-UPDATE task_summaries SET uid = $1::text WHERE task_summaries.uid = $2::text
+UPDATE task_summaries SET uid = $1::text, contract = '' WHERE task_summaries.uid = $2::text
 `
 
 type MoveSummaryParams struct {
@@ -291,6 +291,7 @@ type MoveSummaryParams struct {
 	FormerUid string
 }
 
+// The contract was that of the former task: the one that adopts its history tells its own.
 func (q *Queries) MoveSummary(ctx context.Context, arg MoveSummaryParams) error {
 	_, err := q.db.Exec(ctx, moveSummary, arg.Uid, arg.FormerUid)
 	return err

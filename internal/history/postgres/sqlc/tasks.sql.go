@@ -132,6 +132,20 @@ func (q *Queries) JoinContract(ctx context.Context, arg JoinContractParams) (int
 	return result.RowsAffected(), nil
 }
 
+const joinContracts = `-- name: JoinContracts :execrows
+UPDATE task_summaries SET contract = s.contract FROM task_specs s
+WHERE s.uid = task_summaries.uid AND s.namespace = task_summaries.namespace AND s.contract <> '' AND task_summaries.contract = ''
+`
+
+// Notes to which contracts listed tasks belong of which only the kept specs say so.
+func (q *Queries) JoinContracts(ctx context.Context) (int64, error) {
+	result, err := q.db.Exec(ctx, joinContracts)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const keySizes = `-- name: KeySizes :many
 SELECT k.key::text AS key, sum(k.bytes)::bigint AS bytes
 FROM (SELECT t.namespace AS key, t.stored_bytes AS bytes FROM tasks t
@@ -164,6 +178,21 @@ func (q *Queries) KeySizes(ctx context.Context) ([]KeySizesRow, error) {
 		return nil, err
 	}
 	return items, nil
+}
+
+const leaveContract = `-- name: LeaveContract :exec
+UPDATE task_summaries SET contract = '' WHERE task_summaries.uid = $1 AND task_summaries.namespace = $2 AND task_summaries.contract <> ''
+`
+
+type LeaveContractParams struct {
+	Uid       string
+	Namespace string
+}
+
+// Notes that a listed task belongs to no contract.
+func (q *Queries) LeaveContract(ctx context.Context, arg LeaveContractParams) error {
+	_, err := q.db.Exec(ctx, leaveContract, arg.Uid, arg.Namespace)
+	return err
 }
 
 const listTask = `-- name: ListTask :exec
