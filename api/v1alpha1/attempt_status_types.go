@@ -107,7 +107,8 @@ type Attempt struct {
 	// trigger says why the attempt was started.
 	// +optional
 	Trigger AttemptTrigger `json:"trigger,omitempty"`
-	// purpose is what its pod is for; empty, from a former version of Clew, for Agent.
+	// purpose is what its pod is for; empty, from a former version of Clew, for Agent. The pod of a former
+	// version can be part of no set of checkpoints.
 	// +optional
 	Purpose AttemptPurpose `json:"purpose,omitempty"`
 	// startTime is when the attempt was reserved.

@@ -83,7 +83,11 @@ func DecideSet(o ObservedSet, now time.Time) SetPlan {
 		if b != nil { // whatever ends it is an event of the supervisor, or of the object itself
 			return SetPlan{Ready: metav1.Condition{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionFalse, Reason: b.Reason, Message: b.Message}}
 		}
-		return setPlan(&v1alpha1.CheckpointSet{State: v1alpha1.SetTaking, StartTime: ptr.To(metav1.NewTime(now)), Members: members}, now)
+		set := &v1alpha1.CheckpointSet{State: v1alpha1.SetTaking, StartTime: ptr.To(metav1.NewTime(now)), Members: members}
+		if anyMember(set, v1alpha1.MemberFailed) {
+			set.State = v1alpha1.SetApart // no agent stops for what cannot become a set
+		}
+		return setPlan(set, now)
 	}
 	set := o.Checkpoint.Status.Set.DeepCopy()
 	age := now.Sub(ptr.Deref(set.StartTime, metav1.Time{}).Time)
@@ -233,13 +237,22 @@ func MemberName(task, setUID string) string {
 // empty for that of its last checkpoint.
 func newMember(task *v1alpha1.Task, object string) v1alpha1.CheckpointSetMember {
 	m := v1alpha1.CheckpointSetMember{Task: task.Name, UID: string(task.UID), Checkpoint: object, State: v1alpha1.MemberPending}
-	if !working(task) {
+	switch {
+	case !working(task):
 		rest(&m, task)
 		if object == "" {
 			m.Checkpoint = task.Status.LatestCheckpoint.Name
 		}
+	case !holds(task):
+		m.State, m.Message = v1alpha1.MemberFailed, "its pod is of before the upgrade of Clew, and does not stand still for a set: suspend and resume the task"
 	}
 	return m
+}
+
+// holds reports whether the daemon of a task at work keeps the agent stopped for a set. Versions whose daemon
+// does not left out what an attempt is for.
+func holds(task *v1alpha1.Task) bool {
+	return task.Status.Attempts[len(task.Status.Attempts)-1].Purpose != ""
 }
 
 // rest makes a member one at rest, with the task's last checkpoint, of which it has one.
@@ -331,14 +344,14 @@ func SetReady(set *v1alpha1.CheckpointSet) metav1.Condition {
 		}
 	default:
 		var why []string
-		refused := func(m v1alpha1.CheckpointSetMember) bool { return m.Message != "" }
+		refused, inTime := func(m v1alpha1.CheckpointSetMember) bool { return m.Message != "" }, " in time"
 		if i := slices.IndexFunc(set.Members, refused); i >= 0 {
-			why = append(why, fmt.Sprintf("none could be requested of %s (%s)", named(refused), set.Members[i].Message))
+			why, inTime = append(why, fmt.Sprintf("none could be requested of %s (%s)", named(refused), set.Members[i].Message)), ""
 		}
 		if failed := named(func(m v1alpha1.CheckpointSetMember) bool {
 			return (m.State == v1alpha1.MemberFailed || m.State == v1alpha1.MemberPending) && !refused(m)
 		}); failed != "" {
-			why = append(why, "none was taken of "+failed+" in time")
+			why = append(why, "none was taken of "+failed+inTime)
 		}
 		if ran := named(func(m v1alpha1.CheckpointSetMember) bool { return m.HoldEnd == v1alpha1.HoldExpired }); ran != "" {
 			why = append(why, ran+" did not stand still until all were taken")

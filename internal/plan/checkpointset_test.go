@@ -17,7 +17,7 @@ var setTime = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // hasAttempt gives a task attempts of which the last one runs, or has ended, and a last checkpoint.
 func hasAttempt(t *v1alpha1.Task, number, checkpoint int64, outcome v1alpha1.AttemptOutcome) *v1alpha1.Task {
-	t.Status.Attempts = []v1alpha1.Attempt{{Number: number, Outcome: outcome}}
+	t.Status.Attempts = []v1alpha1.Attempt{{Number: number, Purpose: v1alpha1.AttemptForAgent, Outcome: outcome}}
 	t.Status.LatestCheckpoint = nil
 	if checkpoint != 0 {
 		t.Status.LatestCheckpoint = &v1alpha1.CheckpointSummary{Name: t.Name + "-last", Number: checkpoint}
@@ -142,7 +142,7 @@ func TestASetOfWhichACheckpointCannotBeRequestedFailsAtOnce(t *testing.T) {
 	o := begun()
 	o.Checkpoint.Status.Set = RefusedSet(o.Checkpoint.Status.Set, map[string]string{"uid-docs": "exceeded quota: clew" + strings.Repeat("x", 600)}, setTime).Set
 	wantSet(t, o.decide(time.Second), v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether,
-		"none could be requested of docs (exceeded quota: clew", "none was taken of lead, tests in time")
+		"none could be requested of docs (exceeded quota: clew", "none was taken of lead, tests. Those")
 	if m := o.Checkpoint.Status.Set.Members[1]; m.State != v1alpha1.MemberFailed || len(m.Message) > 512 {
 		t.Errorf("the member is %+v", m)
 	}
@@ -249,6 +249,27 @@ func TestWhatParts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Its daemon takes the checkpoint, and lets the agent continue at once.
+func TestNoAgentStopsForASetWithAPodOfAFormerVersion(t *testing.T) {
+	for name, former := range map[string]func(ObservedSet) *v1alpha1.Task{
+		"lead": func(o ObservedSet) *v1alpha1.Task { return o.Task },
+		"docs": func(o ObservedSet) *v1alpha1.Task { return &o.Children[0] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := setOf()
+			former(o).Status.Attempts[0].Purpose = ""
+			p := o.decide(0)
+			wantSet(t, p, v1alpha1.SetApart, v1alpha1.ReasonNotTakenTogether, "none could be requested of "+name, "of before the upgrade", "suspend and resume the task")
+			if p.RequeueAfter != 0 || strings.Contains(p.Ready.Message, "in time") {
+				t.Errorf("the plan is %+v", p)
+			}
+		})
+	}
+	o := setOf()
+	hasAttempt(&o.Children[0], 1, 1, v1alpha1.AttemptSuspended).Status.Attempts[0].Purpose = ""
+	wantSet(t, o.decide(0), v1alpha1.SetTaking, v1alpha1.ReasonTakingTogether)
 }
 
 func TestASetWhoseMemberCannotBeTakenLetsTheOthersContinue(t *testing.T) {
