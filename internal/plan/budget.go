@@ -77,8 +77,7 @@ func (d *decision) shared() []budget.Budget {
 }
 
 // lostOfContract returns what the supervisor's status knows to be spent of a budget, if that is of the contract,
-// and whether the history, in which the supervisor has begun, lacks some of it. Its checkpoints are those that
-// the history has.
+// and whether the history, in which the supervisor has begun, lacks some of it.
 func (d *decision) lostOfContract(b budget.Budget) (known budget.Amounts, lost bool) {
 	h, c := d.o.History, d.old.Contract
 	if b.Scope != budget.OfContract || d.task.Spec.Role != v1alpha1.RoleSupervisor || c == nil || c.Name != b.Name {
@@ -88,7 +87,6 @@ func (d *decision) lostOfContract(b budget.Budget) (known budget.Amounts, lost b
 		return known, false // what was spent under a contract is forgotten with the last history that names it
 	}
 	known = budget.Amounts(ptr.Deref(c.Spent, v1alpha1.Spent{}))
-	known.Checkpoints = 0
 	return known, b.Spent.Lacks(known)
 }
 

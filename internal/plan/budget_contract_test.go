@@ -52,6 +52,19 @@ func TestWhatWasSpentUnderAContractStaysSpentWhenTheHistoryGoesBack(t *testing.T
 	}
 }
 
+func TestCheckpointsStaySpentUnderAContractWhenTheHistoryGoesBack(t *testing.T) {
+	s := spendingLead(t)
+	spent := &s.o.Shared.Budgets[0].Spent
+	spent.Checkpoints = 9
+	s.record(v1alpha1.TriggerInterval)
+	s.after(time.Minute).step()
+	spent.Checkpoints = 4
+	want := LostOfContract{Name: "port", Spent: budget.Amounts{ToolCalls: 90, Checkpoints: 9}}
+	if got := Decide(s.o, s.now).LostOfContract; got == nil || *got != want {
+		t.Errorf("the history is to count %+v again, want %+v", got, want)
+	}
+}
+
 func TestWhoseHistoryWasForgottenRecallsNothingOfItsContract(t *testing.T) {
 	for name, forget := range map[string]func(*History){
 		"has not begun": func(h *History) { h.State.Attempt = 0 },

@@ -205,7 +205,7 @@ func setMembers(o ObservedSet) (members []v1alpha1.CheckpointSetMember, b *Block
 	for _, child := range byAge(o.Children) {
 		if hasRun(child) && child.DeletionTimestamp == nil {
 			object := ""
-			if Working(child) {
+			if working(child) {
 				object = MemberName(child.Name, string(o.Checkpoint.UID))
 			}
 			members = append(members, newMember(child, object))
@@ -224,7 +224,7 @@ func setMembers(o ObservedSet) (members []v1alpha1.CheckpointSetMember, b *Block
 // hasRun reports whether a task has a state: its agent runs, or it has a checkpoint.
 func hasRun(task *v1alpha1.Task) bool {
 	c := succeededOf(task)
-	return task.Status.LatestCheckpoint != nil || Working(task) && c != nil && c.Reason == v1alpha1.ReasonRunning
+	return task.Status.LatestCheckpoint != nil || working(task) && c != nil && c.Reason == v1alpha1.ReasonRunning
 }
 
 // MemberName returns the name of the Checkpoint object of a child in a set.
@@ -238,7 +238,7 @@ func MemberName(task, setUID string) string {
 func newMember(task *v1alpha1.Task, object string) v1alpha1.CheckpointSetMember {
 	m := v1alpha1.CheckpointSetMember{Task: task.Name, UID: string(task.UID), Checkpoint: object, State: v1alpha1.MemberPending}
 	switch {
-	case !Working(task):
+	case !working(task):
 		rest(&m, task)
 		if object == "" {
 			m.Checkpoint = task.Status.LatestCheckpoint.Name
@@ -277,7 +277,7 @@ func takeMember(m *v1alpha1.CheckpointSetMember, is ObservedMember, age time.Dur
 		m.State, m.Number = v1alpha1.MemberTaken, is.Taken
 	case is.Task == nil, string(is.Task.UID) != m.UID, age >= setTakes:
 		m.State = v1alpha1.MemberFailed
-	case !Working(is.Task) && is.Task.Status.LatestCheckpoint != nil:
+	case !working(is.Task) && is.Task.Status.LatestCheckpoint != nil:
 		rest(m, is.Task)
 	}
 }
@@ -288,7 +288,7 @@ func releaseMember(m *v1alpha1.CheckpointSetMember, set string, is ObservedMembe
 	switch {
 	case m.HoldEnd != "":
 	case m.State == v1alpha1.MemberAtRest:
-		if is.Task == nil || string(is.Task.UID) != m.UID || Working(is.Task) || lastAttempt(is.Task) != m.Attempt || is.Begun > m.Attempt {
+		if is.Task == nil || string(is.Task.UID) != m.UID || working(is.Task) || lastAttempt(is.Task) != m.Attempt || is.Begun > m.Attempt {
 			m.HoldEnd = v1alpha1.HoldExpired
 		}
 	case m.State == v1alpha1.MemberTaken:

@@ -37,7 +37,7 @@ func countChildren(children []v1alpha1.Task) *v1alpha1.ChildrenStatus {
 			continue
 		case c != nil && reason.Find(c.Reason).Standing == reason.Resting:
 			n.Stopped++
-		case c == nil || !Working(child):
+		case c == nil || !working(child):
 			n.Waiting++
 		default:
 			n.Running++
@@ -49,8 +49,8 @@ func countChildren(children []v1alpha1.Task) *v1alpha1.ChildrenStatus {
 	return n
 }
 
-// Working reports whether a task has an attempt that has not ended.
-func Working(task *v1alpha1.Task) bool {
+// working reports whether a task has an attempt that has not ended.
+func working(task *v1alpha1.Task) bool {
 	n := len(task.Status.Attempts)
 	return n > 0 && task.Status.Attempts[n-1].Outcome == ""
 }

@@ -410,8 +410,7 @@ type LostSpending struct {
 	Through int64
 }
 
-// LostOfContract is what all tasks of a contract have spent, some of which the history has lost. It has no
-// checkpoints.
+// LostOfContract is what all tasks of a contract have spent, some of which the history has lost.
 type LostOfContract struct {
 	Name  string
 	Spent budget.Amounts

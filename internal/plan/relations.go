@@ -24,7 +24,7 @@ type FamilyView struct {
 
 // FamilyViewOf returns what the parent of a task follows of it.
 func FamilyViewOf(task *v1alpha1.Task) FamilyView {
-	v := FamilyView{Working: Working(task), Deleting: task.DeletionTimestamp != nil}
+	v := FamilyView{Working: working(task), Deleting: task.DeletionTimestamp != nil}
 	if c := succeededOf(task); c != nil {
 		v.Status, v.Reason = string(c.Status), c.Reason
 	}

@@ -2,11 +2,7 @@ package task
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
@@ -106,40 +102,14 @@ func (r *Reconciler) recallSpending(ctx context.Context, task *v1alpha1.Task, lo
 }
 
 // recallOfContract has the history store count again what it has lost of what the tasks of a contract have spent.
-// First each of them that there is does so for itself: what is missing then of what they had spent together is
-// that of tasks which are gone, or at rest and of after the copy. The latter count once more should they be
-// resumed. One that works begins again within seconds, and is waited for. What fails is decided anew.
+// What fails is decided anew.
 func (r *Reconciler) recallOfContract(ctx context.Context, task *v1alpha1.Task, lost *plan.LostOfContract) {
 	if lost == nil {
 		return
 	}
-	log := logf.FromContext(ctx).WithValues("contract", lost.Name)
-	members, err := r.spendersOf(ctx, task.Namespace, lost.Name)
-	for i := 0; err == nil && i < len(members); i++ {
-		m := &members[i]
-		err = r.Store.RecallSpending(ctx, historyTask(m), budget.Amounts(*m.Status.Spent), m.Status.RecordSequence)
-		unknown := errors.Is(err, history.ErrNotFound) || errors.Is(err, history.ErrFenced)
-		if unknown && !plan.Working(m) {
-			err = nil
-		}
+	if err := r.Store.RecallContractSpending(ctx, historyTask(task), lost.Name, lost.Spent); err != nil {
+		logf.FromContext(ctx).Info("the history store could not be told what the tasks of a contract have spent, which it has lost", "contract", lost.Name, "error", err.Error())
 	}
-	if err == nil {
-		err = r.Store.RecallContractSpending(ctx, historyTask(task), lost.Name, lost.Spent)
-	}
-	if err != nil {
-		log.Info("the history store could not be told what the tasks of a contract have spent, which it has lost", "error", err.Error())
-	}
-}
-
-// spendersOf returns the tasks of a contract that have spent something.
-func (r *Reconciler) spendersOf(ctx context.Context, namespace, contract string) ([]v1alpha1.Task, error) {
-	list := &v1alpha1.TaskList{}
-	if err := r.Client.List(ctx, list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list the tasks of the contract %s: %w", contract, err)
-	}
-	return slices.DeleteFunc(slices.Clone(list.Items), func(t v1alpha1.Task) bool {
-		return t.Status.Spent == nil || plan.ContractName(&t) != contract
-	}), nil
 }
 
 // passOnBudgets removes what a task that is about to be gone may spend. Its contract may spend what the

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/conversation"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/namespaced"
@@ -321,6 +322,25 @@ var _ = Describe("A namespace that is made anew", func() {
 		w.grant(ctx, "team-left="+former)
 		w.grant(ctx)
 		Expect(testutil.ToFloat64(w.goneBytes)).To(BeZero(), "it is the present one's")
+	})
+
+	It("adds what a contract has spent in both, that of tasks included that are gone", func(ctx SpecContext) {
+		spend := func(t history.Task, tokens, recalled int64) {
+			Expect(w.store().Begin(ctx, t, 1, nil, history.BeginOptions{Contract: "nightly"})).Error().NotTo(HaveOccurred())
+			used := history.Record{Sequence: 1, Attempt: 1, Time: time.Now(), Usage: &history.Usage{InputTokens: tokens}}
+			Expect(w.store().Append(ctx, t, 1, []history.Record{used})).Error().NotTo(HaveOccurred())
+			Expect(w.store().RecallContractSpending(ctx, t, "nightly", budget.Amounts{InputTokens: recalled})).To(Succeed())
+		}
+		former := create(ctx, "team-spent")
+		spend(task("team-spent", "lead", "old"), 10, 60)
+		remake(ctx, "team-spent")
+		own := task("team-spent", "lead", "own")
+		spend(own, 30, 5)
+		w.grant(ctx, "team-spent="+former)
+		Expect(w.store().Spending(ctx, own, "")).To(HaveField("ContractSpent.InputTokens", int64(90)))
+		more := history.Record{Sequence: 2, Attempt: 1, Time: time.Now(), Usage: &history.Usage{InputTokens: 5}}
+		Expect(w.store().Append(ctx, own, 1, []history.Record{more})).Error().NotTo(HaveOccurred())
+		Expect(w.store().Spending(ctx, own, "")).To(HaveField("ContractSpent.InputTokens", int64(95)))
 	})
 
 	It("has its histories back when it comes back itself, as with a restored etcd", func(ctx SpecContext) {

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
-	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
 )
@@ -79,13 +78,13 @@ func (s *Store) appendPart(ctx context.Context, task history.Task, attempt int64
 		if err != nil || len(fresh) == 0 {
 			return err
 		}
-		spent := history.SpentBy(after(l.row.SpentThrough, fresh)) // also by what is left out
+		spenders := after(l.row.SpentThrough, fresh) // also what is left out
 		// Reaching the limit is stored, so a refusal must not roll back.
 		if fresh, refused, err = s.admit(ctx, q, &l, fresh); err != nil || refused != nil {
 			return err
 		}
 		last = fresh[len(fresh)-1].Last()
-		return s.ingest(ctx, q, l, attempt, fresh, spent)
+		return s.ingest(ctx, q, l, attempt, fresh, spenders)
 	})
 	if err == nil && refused != nil {
 		return 0, fmt.Errorf("%s: %w", doing, refused)
@@ -114,8 +113,8 @@ func unseen(records []history.Record, last int64) ([]history.Record, error) {
 }
 
 // ingest writes records that follow the last stored one: a run of them, and the move of the conversation
-// that may follow it. spent is what they add to what was spent, without checkpoints.
-func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records []history.Record, spent budget.Amounts) error {
+// that may follow it. spenders are those that add to what was spent, as they were sent.
+func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt int64, records, spenders []history.Record) error {
 	last, run, checkpoints := records[len(records)-1], records, spentOf(l.row).Checkpoints
 	if last.Move != nil {
 		run = records[:len(records)-1]
@@ -138,12 +137,13 @@ func (s *Store) ingest(ctx context.Context, q *sqlc.Queries, l locked, attempt i
 	}
 	l.row.Attempt = max(l.row.Attempt, attempt)
 	l.row.LastSequence, l.row.LastRecordID = last.Last(), int64(last.ID)
+	spent := history.SpentBy(spenders)
 	spent.Checkpoints = spentOf(l.row).Checkpoints - checkpoints
 	together := l.spend(spent, time.Now())
 	if err := l.save(ctx, q); err != nil {
 		return err
 	}
-	return spendTogether(ctx, q, together) // last, since others wait for these rows
+	return spendTogether(ctx, q, together, spenders) // last, since others wait for these rows
 }
 
 // ingestRun writes records that all belong to the active branch.

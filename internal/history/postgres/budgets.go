@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres/sqlc"
@@ -62,12 +63,39 @@ func addPart(part *int64, n int64) int64 {
 	return n
 }
 
-// spendTogether adds what a task has spent to the sums of its contract and of the month.
-func spendTogether(ctx context.Context, q *sqlc.Queries, p sqlc.SpendParams) error {
+// spendTogether adds what a task has spent to the sums of its contract and of the month, and what it has spent by
+// records of after its contract's spending was recalled to the least that this has spent.
+func spendTogether(ctx context.Context, q *sqlc.Queries, p sqlc.SpendParams, records []history.Record) error {
 	if p.InputTokens == 0 && p.OutputTokens == 0 && p.ContractCost == 0 && p.MonthCost == 0 && p.ToolCalls == 0 && p.Checkpoints == 0 {
 		return nil
 	}
-	return q.Spend(ctx, p)
+	recalled, err := q.Spend(ctx, p)
+	if err != nil || len(recalled) == 0 {
+		return err
+	}
+	since := spentSince(recalled[0].Time, records)
+	return q.AddLeastSpent(ctx, sqlc.AddLeastSpentParams{
+		Namespace: p.Namespace, Contract: p.Contract, Most: budget.Most, InputTokens: since.InputTokens, OutputTokens: since.OutputTokens,
+		CostMicroUsd: max(since.CostMicroUSD, min(p.ContractCost, 0)), // it takes nothing of others back
+		ToolCalls:    since.ToolCalls, Checkpoints: min(since.Checkpoints, p.Checkpoints),
+	})
+}
+
+// spentSince returns what is spent by those of the records that were made after a time: of checkpoints, as much at
+// most.
+func spentSince(t time.Time, records []history.Record) budget.Amounts {
+	made, checkpoints := make([]history.Record, 0, len(records)), int64(0)
+	for _, r := range records {
+		if r.Time.After(t) {
+			made = append(made, r)
+		}
+		if c := r.Checkpoint; c != nil && c.Time.After(t) && c.Trigger != string(v1alpha1.TriggerManual) {
+			checkpoints++ // a checkpoint that was lost is sent again as another record
+		}
+	}
+	sum := history.SpentBy(made)
+	sum.Checkpoints = checkpoints
+	return sum
 }
 
 // after returns the records after a sequence.
@@ -98,19 +126,26 @@ func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent bud
 		if err := l.save(ctx, q); err != nil {
 			return err
 		}
-		return spendTogether(ctx, q, together)
+		return spendTogether(ctx, q, together, nil)
 	})
 }
 
-// RecallContractSpending counts what all tasks of a contract of a task's namespace have spent, some of which an
-// older copy of the database has lost, apart from checkpoints: at least that. Those of the tasks that there are
-// are recalled first, or what they have lost counts twice. Errors: history.ErrUnavailable.
+// RecallContractSpending counts what all tasks of a contract of a task's namespace are known to have spent, some of
+// which an older copy of the database has lost: that of tasks which are gone, nobody recalls. Errors:
+// history.ErrUnavailable.
+//
+// What a contract has spent is the larger of two numbers: the sum of what its tasks have spent, and the least, which
+// is what was known at the recall and what was spent since. The sum has each record once. The least does, too: what
+// was known is of before the recall, and only records that were made after it are added. So nothing counts twice,
+// and the contract has never spent less than was known. What a task has spent before the recall, and recalls or
+// sends again, is added to the sum alone, be that before or after: the order of recalls changes nothing. Records have
+// the times of their daemons: where clocks differ, that holds for all but what is made within the difference.
 func (s *Store) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error {
 	spent = budget.Amounts{}.Plus(spent) // within its bounds
 	return s.write(ctx, fmt.Sprintf("store again what the tasks of the contract %s/%s have spent", task.Namespace, contract), func(q *sqlc.Queries) error {
-		return q.RaiseContractSpending(ctx, sqlc.RaiseContractSpendingParams{
+		return q.RaiseLeastSpent(ctx, sqlc.RaiseLeastSpentParams{
 			Namespace: task.Namespace, Contract: contract, InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens,
-			CostMicroUsd: spent.CostMicroUSD, ToolCalls: spent.ToolCalls,
+			CostMicroUsd: spent.CostMicroUSD, ToolCalls: spent.ToolCalls, Checkpoints: spent.Checkpoints,
 		})
 	})
 }
@@ -144,7 +179,10 @@ func (s *Store) Spending(ctx context.Context, task history.Task, contract string
 		case scopeTask:
 			spending.Limit = limit
 		case scopeContract:
-			spending.ContractLimit, spending.ContractSpent = limit, spent
+			spending.ContractLimit, spending.ContractSpent = limit, spent.AtLeast(budget.Amounts{
+				InputTokens: b.LeastInputTokens, OutputTokens: b.LeastOutputTokens, CostMicroUSD: b.LeastCostMicroUsd,
+				ToolCalls: b.LeastToolCalls, Checkpoints: b.LeastCheckpoints,
+			})
 		case scopeMonth:
 			spending.Month = spent
 		}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +17,19 @@ import (
 	"github.com/clew-dev/clew/internal/history"
 	"github.com/clew-dev/clew/internal/history/postgres"
 )
+
+// orders returns each order of the given steps.
+func orders(steps []string) (all [][]string) {
+	if len(steps) < 2 {
+		return [][]string{steps}
+	}
+	for i, first := range steps {
+		for _, rest := range orders(slices.Delete(slices.Clone(steps), i, i+1)) {
+			all = append(all, append([]string{first}, rest...))
+		}
+	}
+	return all
+}
 
 var _ = Describe("What was spent", func() {
 	var (
@@ -242,28 +257,75 @@ var _ = Describe("What was spent", func() {
 		Expect(store.RecallSpending(ctx, history.Task{Namespace: "team", Name: "new", UID: "new"}, lost, 6)).To(MatchError(history.ErrNotFound))
 	})
 
-	It("under a contract by tasks that are gone is counted again, and nothing of the others twice", func(ctx SpecContext) {
-		supervisor, worker := member("b", "nightly", 1), member("c", "nightly", 1)
-		supervisor.append(usage(10, 0, 0), checkpoint(1))
-		worker.append(usage(10, 0, 0))
-		// Before the copy, the worker had spent 20, and a task that is gone had spent 60.
-		known, ofContract := budget.Amounts{InputTokens: 20}, budget.Amounts{InputTokens: 90, OutputTokens: 3, CostMicroUSD: 5, ToolCalls: 2, Checkpoints: 9}
-		for range 2 {
-			Expect(store.RecallSpending(ctx, worker.task, known, 3)).To(Succeed())
-			Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract)).To(Succeed())
+	// The copy has 10 of the supervisor and of each of two workers, who had spent 20 each before it took the place of the
+	// database. A third one had begun after the copy was made and spent 20, and tasks that are gone had spent 10.
+	Context("under a contract of which an older copy has lost some", func() {
+		ofContract := budget.Amounts{InputTokens: 80, OutputTokens: 3, CostMicroUSD: 5, ToolCalls: 2, Checkpoints: 9}
+		var supervisor, recalls, sends, begins *writer
+		var lost map[string]func(context.Context)
+		BeforeEach(func() {
+			supervisor, recalls, sends = member("b", "nightly", 1), member("c", "nightly", 1), member("d", "nightly", 1)
+			for _, m := range []*writer{supervisor, recalls, sends} {
+				m.append(usage(10, 0, 0))
+			}
+			of := checkpoint(1)
+			sent, begun := sends.number(usage(10, 0, 0), of), (&writer{attempt: 1}).number(usage(20, 0, 0))
+			lost = map[string]func(context.Context){
+				"its supervisor recalls what it knows of all": func(ctx context.Context) {
+					Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract)).To(Succeed())
+				},
+				"one recalls its own": func(ctx context.Context) {
+					Expect(store.RecallSpending(ctx, recalls.task, budget.Amounts{InputTokens: 20}, 3)).To(Succeed())
+				},
+				"one sends its own again": func(ctx context.Context) {
+					Expect(store.Append(ctx, sends.task, 1, sent)).Error().NotTo(HaveOccurred())
+				},
+				"one that the copy does not know begins again": func(ctx context.Context) {
+					begins = member("e", "nightly", 2)
+					Expect(store.Append(ctx, begins.task, 2, begun)).Error().NotTo(HaveOccurred())
+					begins.last = 1
+				},
+			}
+		})
+		for _, order := range orders([]string{
+			"its supervisor recalls what it knows of all", "one recalls its own", "one sends its own again", "one that the copy does not know begins again",
+		}) {
+			It("is counted once: "+strings.Join(order, ", "), func(ctx SpecContext) {
+				for _, what := range append(order, order[:1]...) {
+					lost[what](ctx)
+				}
+				Expect(spending(ctx, supervisor).ContractSpent).To(Equal(ofContract))
+				Expect(spending(ctx, recalls)).To(HaveField("Spent.InputTokens", int64(20)))
+
+				By("spending more")
+				later := checkpoint(2)
+				sends.append(usage(5, 1, 1), call("x"), result("x"), later, later)
+				recalls.append(usage(10, 0, 0), history.Record{Gap: &history.Gap{Through: 3, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, usage(3, 0, 0))
+				begins.append(usage(2, 0, -100))
+				want := budget.Amounts{InputTokens: 90, OutputTokens: 4, CostMicroUSD: 6, ToolCalls: 3, Checkpoints: 10}
+				Expect(spending(ctx, supervisor).ContractSpent).To(Equal(want), "nobody takes back what others have spent")
+				sends.append(usage(0, 0, -100))
+				Expect(spending(ctx, supervisor).ContractSpent.CostMicroUSD).To(BeEquivalentTo(5))
+			})
 		}
-		want := ofContract
-		want.Checkpoints = 1
-		Expect(spending(ctx, supervisor).ContractSpent).To(Equal(want), "checkpoints are those that are known")
-		Expect(spending(ctx, worker)).To(And(HaveField("Spent", known), HaveField("ContractSpent", want)))
 
-		By("sending some of it again, and what was spent since")
-		worker.append(usage(10, 0, 0), history.Record{Gap: &history.Gap{Through: 3, Reason: v1alpha1.ReasonHistoryStoreWentBack}}, usage(5, 0, 0))
-		Expect(spending(ctx, supervisor).ContractSpent.InputTokens).To(BeEquivalentTo(95))
+		It("is what its tasks add up to once that is more", func(ctx SpecContext) {
+			Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract)).To(Succeed())
+			Expect(store.RecallSpending(ctx, recalls.task, budget.Amounts{InputTokens: 100}, 3)).To(Succeed())
+			Expect(spending(ctx, supervisor).ContractSpent.InputTokens).To(BeEquivalentTo(120))
+			supervisor.append(usage(5, 0, 0))
+			Expect(spending(ctx, supervisor).ContractSpent.InputTokens).To(BeEquivalentTo(125))
+		})
 
-		By("telling it of a contract of which nothing is known")
-		Expect(store.RecallContractSpending(ctx, supervisor.task, "weekly", ofContract)).To(Succeed())
-		Expect(store.Spending(ctx, history.Task{Namespace: "team", Name: "new", UID: "new"}, "weekly")).To(HaveField("ContractSpent.InputTokens", int64(90)))
+		It("is counted of a contract of which nothing is known, and goes with the last history that names it", func(ctx SpecContext) {
+			Expect(store.RecallContractSpending(ctx, supervisor.task, "weekly", ofContract)).To(Succeed())
+			weekly := member("f", "weekly", 1)
+			Expect(spending(ctx, weekly).ContractSpent).To(Equal(ofContract))
+			Expect(store.DeleteTask(ctx, weekly.task.UID)).Error().NotTo(HaveOccurred())
+			again := member("g", "weekly", 1)
+			again.append(usage(1, 0, 0))
+			Expect(spending(ctx, again).ContractSpent).To(Equal(budget.Amounts{InputTokens: 1}))
+		})
 	})
 
 	It("goes with a history that another Task adopts", func(ctx SpecContext) {

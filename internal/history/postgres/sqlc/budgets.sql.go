@@ -7,10 +7,48 @@ package sqlc
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const addLeastSpent = `-- name: AddLeastSpent :exec
+UPDATE budgets SET
+    least_input_tokens = least(least_input_tokens + $1::bigint, $2::bigint),
+    least_output_tokens = least(least_output_tokens + $3::bigint, $2::bigint),
+    least_cost_micro_usd = least(greatest(least_cost_micro_usd + $4::bigint, 0), $2::bigint),
+    least_tool_calls = least(least_tool_calls + $5::bigint, $2::bigint),
+    least_checkpoints = least(least_checkpoints + $6::bigint, $2::bigint)
+WHERE namespace = $7 AND scope = 'contract' AND name = $8
+`
+
+type AddLeastSpentParams struct {
+	InputTokens  int64
+	Most         int64
+	OutputTokens int64
+	CostMicroUsd int64
+	ToolCalls    int64
+	Checkpoints  int64
+	Namespace    string
+	Contract     string
+}
+
+// Adds what a task has spent to the least that its contract has.
+func (q *Queries) AddLeastSpent(ctx context.Context, arg AddLeastSpentParams) error {
+	_, err := q.db.Exec(ctx, addLeastSpent,
+		arg.InputTokens,
+		arg.Most,
+		arg.OutputTokens,
+		arg.CostMicroUsd,
+		arg.ToolCalls,
+		arg.Checkpoints,
+		arg.Namespace,
+		arg.Contract,
+	)
+	return err
+}
+
 const budgetsOf = `-- name: BudgetsOf :many
-SELECT namespace, scope, name, updated_at, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints FROM budgets
+SELECT namespace, scope, name, updated_at, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints, least_input_tokens, least_output_tokens, least_cost_micro_usd, least_tool_calls, least_checkpoints, least_since FROM budgets
 WHERE namespace = $1
     AND (scope, name) IN (('task', $2::text), ('contract', $3::text), ('month', to_char(now() AT TIME ZONE 'UTC', 'YYYY-MM')))
 `
@@ -46,6 +84,12 @@ func (q *Queries) BudgetsOf(ctx context.Context, arg BudgetsOfParams) ([]Budget,
 			&i.SpentCostMicroUsd,
 			&i.SpentToolCalls,
 			&i.SpentCheckpoints,
+			&i.LeastInputTokens,
+			&i.LeastOutputTokens,
+			&i.LeastCostMicroUsd,
+			&i.LeastToolCalls,
+			&i.LeastCheckpoints,
+			&i.LeastSince,
 		); err != nil {
 			return nil, err
 		}
@@ -90,7 +134,8 @@ func (q *Queries) ForgetBudgets(ctx context.Context) (int64, error) {
 }
 
 const forgetContractSpending = `-- name: ForgetContractSpending :exec
-UPDATE budgets b SET spent_input_tokens = 0, spent_output_tokens = 0, spent_cost_micro_usd = 0, spent_tool_calls = 0, spent_checkpoints = 0
+UPDATE budgets b SET spent_input_tokens = 0, spent_output_tokens = 0, spent_cost_micro_usd = 0, spent_tool_calls = 0, spent_checkpoints = 0,
+    least_input_tokens = 0, least_output_tokens = 0, least_cost_micro_usd = 0, least_tool_calls = 0, least_checkpoints = 0, least_since = NULL
 WHERE b.namespace = $1 AND b.scope = 'contract' AND b.name = $2
     AND NOT EXISTS (SELECT FROM tasks t WHERE t.namespace = b.namespace AND t.contract = b.name AND t.uid <> $3)
 `
@@ -109,18 +154,25 @@ func (q *Queries) ForgetContractSpending(ctx context.Context, arg ForgetContract
 }
 
 const joinBudgets = `-- name: JoinBudgets :exec
-WITH moved AS (DELETE FROM budgets WHERE budgets.namespace = $3::text RETURNING namespace, scope, name, updated_at, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
+WITH moved AS (DELETE FROM budgets WHERE budgets.namespace = $3::text RETURNING namespace, scope, name, updated_at, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints, least_input_tokens, least_output_tokens, least_cost_micro_usd, least_tool_calls, least_checkpoints, least_since)
 INSERT INTO budgets (namespace, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
-    spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
+    spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints,
+    least_input_tokens, least_output_tokens, least_cost_micro_usd, least_tool_calls, least_checkpoints, least_since)
 SELECT $1::text, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
-    spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints
+    spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints,
+    least_input_tokens, least_output_tokens, least_cost_micro_usd, least_tool_calls, least_checkpoints, least_since
 FROM moved
-ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
+ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), least_since = greatest(budgets.least_since, excluded.least_since),
     spent_input_tokens = least(budgets.spent_input_tokens + excluded.spent_input_tokens, $2::bigint),
     spent_output_tokens = least(budgets.spent_output_tokens + excluded.spent_output_tokens, $2::bigint),
     spent_cost_micro_usd = least(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, $2::bigint),
     spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, $2::bigint),
-    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, $2::bigint)
+    spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, $2::bigint),
+    least_input_tokens = least(greatest(budgets.spent_input_tokens, budgets.least_input_tokens) + greatest(excluded.spent_input_tokens, excluded.least_input_tokens), $2::bigint),
+    least_output_tokens = least(greatest(budgets.spent_output_tokens, budgets.least_output_tokens) + greatest(excluded.spent_output_tokens, excluded.least_output_tokens), $2::bigint),
+    least_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd, budgets.least_cost_micro_usd) + greatest(excluded.spent_cost_micro_usd, excluded.least_cost_micro_usd), $2::bigint),
+    least_tool_calls = least(greatest(budgets.spent_tool_calls, budgets.least_tool_calls) + greatest(excluded.spent_tool_calls, excluded.least_tool_calls), $2::bigint),
+    least_checkpoints = least(greatest(budgets.spent_checkpoints, budgets.least_checkpoints) + greatest(excluded.spent_checkpoints, excluded.least_checkpoints), $2::bigint)
 `
 
 type JoinBudgetsParams struct {
@@ -129,40 +181,44 @@ type JoinBudgetsParams struct {
 	FormerKey string
 }
 
-// The sums of a key that is given up are added to those of the one that takes its place.
+// The sums of a key that is given up are added to those of the one that takes its place, and so is the least
+// that each contract has spent.
 func (q *Queries) JoinBudgets(ctx context.Context, arg JoinBudgetsParams) error {
 	_, err := q.db.Exec(ctx, joinBudgets, arg.Key, arg.Most, arg.FormerKey)
 	return err
 }
 
-const raiseContractSpending = `-- name: RaiseContractSpending :exec
-INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls)
-VALUES ($1, 'contract', $2, $3, $4, $5, $6)
-ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
-    spent_input_tokens = greatest(budgets.spent_input_tokens, excluded.spent_input_tokens),
-    spent_output_tokens = greatest(budgets.spent_output_tokens, excluded.spent_output_tokens),
-    spent_cost_micro_usd = greatest(budgets.spent_cost_micro_usd, excluded.spent_cost_micro_usd),
-    spent_tool_calls = greatest(budgets.spent_tool_calls, excluded.spent_tool_calls)
+const raiseLeastSpent = `-- name: RaiseLeastSpent :exec
+INSERT INTO budgets (namespace, scope, name, least_since, least_input_tokens, least_output_tokens, least_cost_micro_usd, least_tool_calls, least_checkpoints)
+VALUES ($1, 'contract', $2, now(), $3, $4, $5, $6, $7)
+ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), least_since = excluded.least_since,
+    least_input_tokens = greatest(budgets.least_input_tokens, excluded.least_input_tokens),
+    least_output_tokens = greatest(budgets.least_output_tokens, excluded.least_output_tokens),
+    least_cost_micro_usd = greatest(budgets.least_cost_micro_usd, excluded.least_cost_micro_usd),
+    least_tool_calls = greatest(budgets.least_tool_calls, excluded.least_tool_calls),
+    least_checkpoints = greatest(budgets.least_checkpoints, excluded.least_checkpoints)
 `
 
-type RaiseContractSpendingParams struct {
+type RaiseLeastSpentParams struct {
 	Namespace    string
 	Contract     string
 	InputTokens  int64
 	OutputTokens int64
 	CostMicroUsd int64
 	ToolCalls    int64
+	Checkpoints  int64
 }
 
-// Raises the sums of a contract to what is known to be spent. Checkpoints are left as they are.
-func (q *Queries) RaiseContractSpending(ctx context.Context, arg RaiseContractSpendingParams) error {
-	_, err := q.db.Exec(ctx, raiseContractSpending,
+// Raises the least that a contract has spent to what is known now.
+func (q *Queries) RaiseLeastSpent(ctx context.Context, arg RaiseLeastSpentParams) error {
+	_, err := q.db.Exec(ctx, raiseLeastSpent,
 		arg.Namespace,
 		arg.Contract,
 		arg.InputTokens,
 		arg.OutputTokens,
 		arg.CostMicroUsd,
 		arg.ToolCalls,
+		arg.Checkpoints,
 	)
 	return err
 }
@@ -214,8 +270,8 @@ func (q *Queries) SetTaskContract(ctx context.Context, arg SetTaskContractParams
 	return err
 }
 
-const spend = `-- name: Spend :exec
-INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
+const spend = `-- name: Spend :many
+WITH changed AS (INSERT INTO budgets (namespace, scope, name, spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints)
 SELECT $1::text, k.scope, k.name, $2::bigint, $3::bigint, greatest(k.cost, 0), $4::bigint, $5::bigint
 FROM (SELECT 'contract' AS scope, $6::text AS name, $7::bigint AS cost WHERE $6::text <> ''
     UNION ALL SELECT 'month', $8::text, $9::bigint) k
@@ -227,6 +283,8 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(),
         + CASE excluded.scope WHEN 'contract' THEN $7::bigint ELSE $9::bigint END, 0), $10::bigint),
     spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, $10::bigint),
     spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, $10::bigint)
+RETURNING budgets.scope, budgets.least_since)
+SELECT least_since FROM changed WHERE scope = 'contract' AND least_since IS NOT NULL
 `
 
 type SpendParams struct {
@@ -244,9 +302,10 @@ type SpendParams struct {
 
 // Adds what a task has spent to the sums of the month and, unless that is empty, of its contract. Their
 // rows are locked until the transaction ends, in this order for everybody. A cost may be negative: it takes
-// back what the task itself has added to that sum.
-func (q *Queries) Spend(ctx context.Context, arg SpendParams) error {
-	_, err := q.db.Exec(ctx, spend,
+// back what the task itself has added to that sum. Returns since when the least is known that the contract
+// has spent, if it is.
+func (q *Queries) Spend(ctx context.Context, arg SpendParams) ([]pgtype.Timestamptz, error) {
+	rows, err := q.db.Query(ctx, spend,
 		arg.Namespace,
 		arg.InputTokens,
 		arg.OutputTokens,
@@ -258,7 +317,22 @@ func (q *Queries) Spend(ctx context.Context, arg SpendParams) error {
 		arg.MonthCost,
 		arg.Most,
 	)
-	return err
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []pgtype.Timestamptz
+	for rows.Next() {
+		var least_since pgtype.Timestamptz
+		if err := rows.Scan(&least_since); err != nil {
+			return nil, err
+		}
+		items = append(items, least_since)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const spentOf = `-- name: SpentOf :one

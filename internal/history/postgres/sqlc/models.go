@@ -64,6 +64,12 @@ type Budget struct {
 	SpentCostMicroUsd int64
 	SpentToolCalls    int64
 	SpentCheckpoints  int64
+	LeastInputTokens  int64
+	LeastOutputTokens int64
+	LeastCostMicroUsd int64
+	LeastToolCalls    int64
+	LeastCheckpoints  int64
+	LeastSince        pgtype.Timestamptz
 }
 
 type CallEffect struct {
