@@ -77,14 +77,16 @@ func (d *decision) shared() []budget.Budget {
 }
 
 // lostOfContract returns what the supervisor's status knows to be spent of a budget, if that is of the contract,
-// and whether the history, in which the supervisor has begun, lacks some of it.
+// and whether the history lacks some of it. What was spent under a contract is forgotten with the last history that
+// names it: that may be so for a supervisor that has never begun, or whose own history is deleted or another task's.
 func (d *decision) lostOfContract(b budget.Budget) (known budget.Amounts, lost bool) {
 	h, c := d.o.History, d.old.Contract
 	if b.Scope != budget.OfContract || d.task.Spec.Role != v1alpha1.RoleSupervisor || c == nil || c.Name != b.Name {
 		return known, false
 	}
-	if !h.Known || h.Deleted || h.ContinuedBy != "" || h.State.Attempt == 0 {
-		return known, false // what was spent under a contract is forgotten with the last history that names it
+	begun := h.State.Attempt != 0 || len(d.old.Attempts) > 0
+	if h.Deleted || h.ContinuedBy != "" || !begun {
+		return known, false
 	}
 	known = budget.Amounts(ptr.Deref(c.Spent, v1alpha1.Spent{}))
 	return known, b.Spent.Lacks(known)
@@ -139,7 +141,7 @@ func (d *decision) recallSpending() {
 // was put back to an older copy: what tasks had spent that are gone meanwhile, nobody else can tell.
 func (d *decision) recallOfContract() {
 	for _, b := range d.o.Shared.Budgets {
-		if known, lost := d.lostOfContract(b); lost {
+		if known, lost := d.lostOfContract(b); lost && d.o.History.Known {
 			d.plan.LostOfContract = &LostOfContract{Name: b.Name, Spent: known}
 			d.requeue(d.o.Limits.ProblemGrace)
 		}

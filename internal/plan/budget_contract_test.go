@@ -65,18 +65,28 @@ func TestCheckpointsStaySpentUnderAContractWhenTheHistoryGoesBack(t *testing.T) 
 	}
 }
 
-func TestWhoseHistoryWasForgottenRecallsNothingOfItsContract(t *testing.T) {
-	for name, forget := range map[string]func(*History){
-		"has not begun": func(h *History) { h.State.Attempt = 0 },
-		"is deleted":    func(h *History) { h.Deleted = true },
-		"is not known":  func(h *History) { h.Known = false },
+// What the history has forgotten by intent is not counted again. What it cannot be told yet stays in the status.
+func TestWhoseHistoryLacksWhatWasSpentUnderItsContract(t *testing.T) {
+	for name, c := range map[string]struct {
+		change           func(*scene)
+		recalled, forgot bool
+	}{
+		"has not begun":                {func(s *scene) { s.o.History.State.Attempt, s.status().Attempts, s.o.Pods = 0, nil, nil }, false, true},
+		"is deleted":                   {func(s *scene) { s.o.History.Deleted = true }, false, true},
+		"is not known":                 {func(s *scene) { s.o.History.Known = false }, false, false},
+		"has lost the task as a whole": {func(s *scene) { s.o.History.State.Attempt = 0 }, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := spendingLead(t)
-			s.spends(30)
-			forget(&s.o.History)
-			if got := Decide(s.o, s.now).LostOfContract; got != nil {
+			s.spends(30).after(time.Minute)
+			c.change(s)
+			if got := Decide(s.o, s.now).LostOfContract; got != nil != c.recalled {
 				t.Errorf("the history is to count %+v again", got)
+			}
+			s.o.Task.Status.Conditions = nil // whatever else is written
+			s.step()
+			if spent := s.status().Contract.Spent; (spent == nil || spent.ToolCalls != 90) != c.forgot {
+				t.Errorf("the status has %+v", spent)
 			}
 		})
 	}
