@@ -160,6 +160,9 @@ type ContractStatus struct {
 	// together with other changes.
 	// +optional
 	Spent *Spent `json:"spent,omitempty"`
+	// spentTime is when that became known.
+	// +optional
+	SpentTime *metav1.MicroTime `json:"spentTime,omitempty"`
 	// entered is the log of the phases that the supervisor has led the contract into, newest last, with where
 	// each began. A rewind or resume that goes back in the supervisor's conversation takes nothing from it: it
 	// adds the phase once more that it leads back into. RestartPhase goes back to where the phase began last, in

@@ -949,6 +949,10 @@ func (in *ContractStatus) DeepCopyInto(out *ContractStatus) {
 		*out = new(Spent)
 		**out = **in
 	}
+	if in.SpentTime != nil {
+		in, out := &in.SpentTime, &out.SpentTime
+		*out = (*in).DeepCopy()
+	}
 	if in.Entered != nil {
 		in, out := &in.Entered, &out.Entered
 		*out = make([]EnteredPhase, len(*in))

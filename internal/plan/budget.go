@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -142,7 +143,10 @@ func (d *decision) recallSpending() {
 func (d *decision) recallOfContract() {
 	for _, b := range d.o.Shared.Budgets {
 		if known, lost := d.lostOfContract(b); lost && d.o.History.Known {
-			d.plan.LostOfContract = &LostOfContract{Name: b.Name, Spent: known}
+			d.plan.LostOfContract = &LostOfContract{Name: b.Name, Spent: known, Since: metav1.NewMicroTime(d.now)}
+			if t := d.old.Contract.SpentTime; t != nil {
+				d.plan.LostOfContract.Since = *t
+			}
 			d.requeue(d.o.Limits.ProblemGrace)
 		}
 	}
@@ -208,9 +212,15 @@ func nextMonth(now time.Time) time.Time {
 // reportSpent writes what was spent to the status.
 func (d *decision) reportSpent() {
 	d.s.Spent = d.spent().Status()
-	for _, b := range d.shared() {
-		if b.Scope == budget.OfContract && d.s.Contract != nil && d.task.Spec.Role == v1alpha1.RoleSupervisor {
-			d.s.Contract.Spent = b.Spent.Status()
+	for _, b := range d.o.Shared.Budgets {
+		if b.Scope != budget.OfContract || d.s.Contract == nil || d.task.Spec.Role != v1alpha1.RoleSupervisor {
+			continue
+		}
+		if _, lost := d.lostOfContract(b); lost {
+			continue // what is known, and since when, stays until the history has it again
+		}
+		if spent := b.Spent.Status(); !equality.Semantic.DeepEqual(spent, d.s.Contract.Spent) {
+			d.s.Contract.Spent, d.s.Contract.SpentTime = spent, ptr.To(metav1.NewMicroTime(d.now))
 		}
 	}
 }

@@ -38,7 +38,7 @@ func spendingLead(t *testing.T) *scene {
 func TestWhatWasSpentUnderAContractStaysSpentWhenTheHistoryGoesBack(t *testing.T) {
 	s := spendingLead(t)
 	s.spends(30).after(time.Minute)
-	want := LostOfContract{Name: "port", Spent: budget.Amounts{ToolCalls: 90}}
+	want := LostOfContract{Name: "port", Spent: budget.Amounts{ToolCalls: 90}, Since: *s.status().Contract.SpentTime}
 	if got := Decide(s.o, s.now).LostOfContract; got == nil || *got != want {
 		t.Fatalf("the history is to count %+v again, want %+v", got, want)
 	}
@@ -59,7 +59,7 @@ func TestCheckpointsStaySpentUnderAContractWhenTheHistoryGoesBack(t *testing.T) 
 	s.record(v1alpha1.TriggerInterval)
 	s.after(time.Minute).step()
 	spent.Checkpoints = 4
-	want := LostOfContract{Name: "port", Spent: budget.Amounts{ToolCalls: 90, Checkpoints: 9}}
+	want := LostOfContract{Name: "port", Spent: budget.Amounts{ToolCalls: 90, Checkpoints: 9}, Since: *s.status().Contract.SpentTime}
 	if got := Decide(s.o, s.now).LostOfContract; got == nil || *got != want {
 		t.Errorf("the history is to count %+v again, want %+v", got, want)
 	}

@@ -414,6 +414,8 @@ type LostSpending struct {
 type LostOfContract struct {
 	Name  string
 	Spent budget.Amounts
+	// Since is when that was known.
+	Since metav1.MicroTime
 }
 
 // Verification asks for a checkpoint to be verified.

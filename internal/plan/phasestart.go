@@ -187,6 +187,9 @@ func (d *decision) phaseStart(wish *phaseWish) (number int64, problem string) {
 		return unknown, ""
 	}
 	if !d.isStart(c, wish, requester) {
+		if d.wishAnew(wish) {
+			return unknown, ""
+		}
 		return d.newestCheckpoint(), fmt.Sprintf("the Checkpoint %s, which was to be requested, is somebody else's: delete it", name)
 	}
 	durable := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.CheckpointDurable)
@@ -206,6 +209,19 @@ func (d *decision) phaseStart(wish *phaseWish) (number int64, problem string) {
 		return unknown, ""
 	}
 	return d.newestCheckpoint(), fmt.Sprintf("the checkpoint with which it was to begin was not taken and kept within %d minutes%s", int(maxPhaseStart.Minutes()), whyNotKept(c))
+}
+
+// wishAnew gives the wish of the spec another id, so that another Checkpoint is requested, where somebody else has made
+// one of that name: whoever reads the status can be faster. Not for ever, and not for a call, whose id is its own.
+func (d *decision) wishAnew(wish *phaseWish) bool {
+	w := d.s.Contract.Wished
+	if wish.call != "" || !d.now.Before(w.Since.Add(maxPhaseStart)) {
+		return false
+	}
+	next := *w
+	next.ID = d.o.NewID
+	d.s.Contract.Wished = &next
+	return true
 }
 
 // isStart reports whether a Checkpoint is the one that was requested in somebody's name for a phase to begin

@@ -169,13 +169,29 @@ func TestWhoWishesForThePhaseMeanwhileWaitsForTheSameCheckpoint(t *testing.T) {
 	}
 }
 
+// Whoever reads the status in the moment before the Checkpoint is requested can be faster.
+func TestAnotherCheckpointIsRequestedWhereSomebodyElseWasFaster(t *testing.T) {
+	s := leadingNow(t).wants("", v1alpha1.PhasePlan).step()
+	s.o.PhaseStart.Spec.RequestedBy, s.o.Stamped = "mallory", true
+	first := s.o.PhaseStart.Name
+	s.o.NewID = "another"
+	s.after(time.Second).step()
+	s.wantPhase(v1alpha1.PhaseResearch, 0)
+	if s.o.PhaseStart.Name == first {
+		t.Fatalf("the phase waits for %s, which is somebody else's", first)
+	}
+	s.startTaken(true)
+	s.step()
+	s.wantPhase(v1alpha1.PhasePlan, 2)
+}
+
 // A Checkpoint of that name, owned to the Task, may have been taken before.
 func TestAPhaseDoesNotBeginWithACheckpointFromBeforeTheWish(t *testing.T) {
 	s := leadingNow(t).wants("", v1alpha1.PhasePlan).step()
 	s.record(v1alpha1.TriggerInterval)
 	s.startTaken(true)
 	s.o.PhaseStart.Status.Number = 1
-	s.step()
+	s.after(maxPhaseStart).step()
 	s.wantPhase(v1alpha1.PhasePlan, 3)
 	s.wantMessage(s.lastEntry(v1alpha1.EventPhaseStartMissing).Message, "somebody else's")
 }
@@ -242,8 +258,8 @@ func TestWhenNoCheckpointCanBeTaken(t *testing.T) {
 			s.o.PhaseStart.Status.Conditions = []metav1.Condition{{Type: v1alpha1.CheckpointReady, Status: metav1.ConditionUnknown, Message: "the volume is full"}}
 			s.after(maxPhaseStart)
 		}, "the volume is full"},
-		"somebody else's has its name":   {func(s *scene) { s.o.PhaseStart.OwnerReferences = nil }, "somebody else's: delete it"},
-		"somebody else has requested it": {func(s *scene) { s.o.PhaseStart.Spec.RequestedBy = "mallory" }, "somebody else's: delete it"},
+		"somebody else's has its name":   {func(s *scene) { s.after(maxPhaseStart).o.PhaseStart.OwnerReferences = nil }, "somebody else's: delete it"},
+		"somebody else has requested it": {func(s *scene) { s.after(maxPhaseStart).o.PhaseStart.Spec.RequestedBy = "mallory" }, "somebody else's: delete it"},
 	} {
 		t.Run("and the agent asks, since "+name, func(t *testing.T) {
 			s := leadingNow(t).wants("call", v1alpha1.PhasePlan).step()

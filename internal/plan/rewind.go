@@ -63,7 +63,7 @@ func (d *decision) considerRewind() {
 			"the rewind starts when these children have seen the last one, %s, which takes them along: %s", d.s.SetRewind.ID, namesOf(d.yetToFollow(), maxChildrenNamed)))
 	case accepted != nil:
 		d.acceptRewind(r, *accepted)
-	case r.To.CheckpointRef != nil:
+	case r.To.CheckpointRef != nil && d.knowsDone(r.ID):
 		d.reportPending(r, time.Second, v1alpha1.ReasonCheckpointNotReady,
 			fmt.Sprintf("Checkpoint %q has just been taken: the rewind starts when its status is written", r.To.CheckpointRef.Name))
 	case d.behind():
@@ -389,6 +389,8 @@ func snapped(query history.PositionQuery, found history.Resolved) string {
 // destination describes the target of a rewind.
 func destination(s *v1alpha1.OperationStatus) string {
 	switch {
+	case s.ToCheckpoint == 0 && s.ToPosition == 0 && s.ToCommit == "": // as the history has it of one that is done
+		return "before the first checkpoint"
 	case s.ToCheckpoint == 0 && s.ToPosition == 0:
 		return "commit " + clip.Bytes(s.ToCommit, 12)
 	case s.ToCheckpoint == 0:

@@ -47,6 +47,12 @@ func (d *decision) doneRewind(id string) (done *history.Rewound, known bool) {
 	return d.o.RewindDone.Found.Rewound, d.o.RewindDone.Known
 }
 
+// knowsDone reports whether it is known whether a rewind is done that the status lacks.
+func (d *decision) knowsDone(id string) bool {
+	_, known := d.doneRewind(id)
+	return known
+}
+
 // asDone sets what a rewind has done, as it is recorded.
 func asDone(op *v1alpha1.OperationStatus, done *history.Rewound) {
 	op.Scope, op.Paths, op.FromCheckpoint, op.ToCheckpoint = v1alpha1.RewindScope(done.Scope), done.Paths, done.From, done.To

@@ -107,7 +107,7 @@ func (r *Reconciler) recallOfContract(ctx context.Context, task *v1alpha1.Task, 
 	if lost == nil {
 		return
 	}
-	if err := r.Store.RecallContractSpending(ctx, historyTask(task), lost.Name, lost.Spent); err != nil {
+	if err := r.Store.RecallContractSpending(ctx, historyTask(task), lost.Name, lost.Spent, lost.Since.Time); err != nil {
 		logf.FromContext(ctx).Info("the history store could not be told what the tasks of a contract have spent, which it has lost", "contract", lost.Name, "error", err.Error())
 	}
 }

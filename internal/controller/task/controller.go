@@ -50,8 +50,9 @@ type Store interface {
 	// RecallSpending counts what a task has spent by its records through a sequence, some of which the
 	// store has lost.
 	RecallSpending(ctx context.Context, task history.Task, spent budget.Amounts, through int64) error
-	// RecallContractSpending counts what all tasks of the contract of a task have spent, at least.
-	RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error
+	// RecallContractSpending counts what all tasks of the contract of a task have spent, at least, as it was
+	// known at a time.
+	RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts, since time.Time) error
 	// CheckpointsAfter lists the task's checkpoints after a number, in order.
 	CheckpointsAfter(ctx context.Context, taskUID string, after int64, limit int) ([]history.Checkpoint, error)
 	// CheckpointsBefore lists the checkpoints before a number, or the newest if that is 0, in

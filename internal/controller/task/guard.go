@@ -114,9 +114,9 @@ func (g *guard) RecallSpending(ctx context.Context, task history.Task, spent bud
 	return g.call(ctx, task.UID, func(ctx context.Context) error { return g.store.RecallSpending(ctx, task, spent, through) })
 }
 
-func (g *guard) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error {
+func (g *guard) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts, since time.Time) error {
 	return g.call(ctx, task.UID, func(ctx context.Context) error {
-		return g.store.RecallContractSpending(ctx, task, contract, spent)
+		return g.store.RecallContractSpending(ctx, task, contract, spent, since)
 	})
 }
 

@@ -44,7 +44,7 @@ func (c *counting) RecallSpending(context.Context, history.Task, budget.Amounts,
 	return c.err
 }
 
-func (c *counting) RecallContractSpending(context.Context, history.Task, string, budget.Amounts) error {
+func (c *counting) RecallContractSpending(context.Context, history.Task, string, budget.Amounts, time.Time) error {
 	c.calls++
 	return c.err
 }

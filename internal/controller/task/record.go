@@ -92,9 +92,9 @@ func (r *Reconciler) keepSpec(ctx context.Context, task *v1alpha1.Task, m *known
 
 // membershipOf returns the task's place in its contract and below its parent, for the history.
 func membershipOf(task *v1alpha1.Task) history.Membership {
-	member := history.Membership{Role: string(task.Spec.Role)}
+	member := history.Membership{Contract: plan.ContractName(task), Role: string(task.Spec.Role)}
 	if c := task.Status.Contract; c != nil {
-		member.Contract, member.Phase = c.Name, c.Phase
+		member.Phase = c.Phase
 	}
 	if p := task.Status.Parent; p != nil {
 		member.ParentUID = p.UID

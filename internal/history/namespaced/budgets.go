@@ -2,6 +2,7 @@ package namespaced
 
 import (
 	"context"
+	"time"
 
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
@@ -35,10 +36,10 @@ func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent bud
 }
 
 // RecallContractSpending counts what the tasks of a contract have spent, after the database has lost some of it.
-func (s *Store) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error {
+func (s *Store) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts, since time.Time) error {
 	task, err := s.task(ctx, task)
 	if err != nil {
 		return err
 	}
-	return s.keyed.RecallContractSpending(ctx, task, contract, spent)
+	return s.keyed.RecallContractSpending(ctx, task, contract, spent, since)
 }

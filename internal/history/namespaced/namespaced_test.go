@@ -324,12 +324,29 @@ var _ = Describe("A namespace that is made anew", func() {
 		Expect(testutil.ToFloat64(w.goneBytes)).To(BeZero(), "it is the present one's")
 	})
 
+	It("lets a task correct what its contract has spent in both", func(ctx SpecContext) {
+		spend := func(t history.Task, sequence, cost int64) {
+			used := history.Record{Sequence: sequence, Attempt: 1, Time: time.Now(), Usage: &history.Usage{CostMicroUSD: cost}}
+			Expect(w.store().Append(ctx, t, 1, []history.Record{used})).Error().NotTo(HaveOccurred())
+		}
+		former := create(ctx, "team-corrects")
+		old, own := task("team-corrects", "lead", "old"), task("team-corrects", "lead", "own")
+		Expect(w.store().Begin(ctx, old, 1, nil, history.BeginOptions{Contract: "nightly"})).Error().NotTo(HaveOccurred())
+		spend(old, 1, 10)
+		remake(ctx, "team-corrects")
+		Expect(w.store().Begin(ctx, own, 1, nil, history.BeginOptions{Contract: "nightly"})).Error().NotTo(HaveOccurred())
+		spend(own, 1, 30)
+		w.grant(ctx, "team-corrects="+former)
+		spend(own, 2, -5)
+		Expect(w.store().Spending(ctx, own, "")).To(HaveField("ContractSpent.CostMicroUSD", int64(35)))
+	})
+
 	It("adds what a contract has spent in both, that of tasks included that are gone", func(ctx SpecContext) {
 		spend := func(t history.Task, tokens, recalled int64) {
 			Expect(w.store().Begin(ctx, t, 1, nil, history.BeginOptions{Contract: "nightly"})).Error().NotTo(HaveOccurred())
 			used := history.Record{Sequence: 1, Attempt: 1, Time: time.Now(), Usage: &history.Usage{InputTokens: tokens}}
 			Expect(w.store().Append(ctx, t, 1, []history.Record{used})).Error().NotTo(HaveOccurred())
-			Expect(w.store().RecallContractSpending(ctx, t, "nightly", budget.Amounts{InputTokens: recalled})).To(Succeed())
+			Expect(w.store().RecallContractSpending(ctx, t, "nightly", budget.Amounts{InputTokens: recalled}, time.Now())).To(Succeed())
 		}
 		former := create(ctx, "team-spent")
 		spend(task("team-spent", "lead", "old"), 10, 60)

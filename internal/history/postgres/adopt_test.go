@@ -60,6 +60,7 @@ var _ = Describe("A history that another task continues", func() {
 		Expect(store.KeepSpec(ctx, first.Key(), history.KeptSpec{Membership: history.Membership{Contract: "port"}})).To(Succeed())
 		Expect(of("port").Events).NotTo(BeEmpty())
 		Expect(store.Adopt(ctx, second, "first-uid")).To(Succeed())
+		Expect(store.Clean(ctx, postgres.MaintenanceOptions{})).To(Succeed())
 		Expect(of("port").Events).To(BeEmpty())
 		Expect(store.KeepSpec(ctx, second.Key(), history.KeptSpec{Membership: history.Membership{Contract: "harbour"}})).To(Succeed())
 		Expect(of("harbour").Events).NotTo(BeEmpty())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/clew-dev/clew/api/v1alpha1"
 	"github.com/clew-dev/clew/internal/budget"
@@ -130,22 +131,24 @@ func (s *Store) RecallSpending(ctx context.Context, task history.Task, spent bud
 	})
 }
 
-// RecallContractSpending counts what all tasks of a contract of a task's namespace are known to have spent, some of
-// which an older copy of the database has lost: that of tasks which are gone, nobody recalls. Errors:
-// history.ErrUnavailable.
+// RecallContractSpending counts what all tasks of a contract of a task's namespace were known to have spent at a
+// time, since, some of which an older copy of the database has lost: that of tasks which are gone, nobody recalls.
+// Errors: history.ErrUnavailable.
 //
 // What a contract has spent is the larger of two numbers: the sum of what its tasks have spent, and the least, which
-// is what was known at the recall and what was spent since. The sum has each record once. The least does, too: what
-// was known is of before the recall, and only records that were made after it are added. So nothing counts twice,
-// and the contract has never spent less than was known. What a task has spent before the recall, and recalls or
-// sends again, is added to the sum alone, be that before or after: the order of recalls changes nothing. Records have
-// the times of their daemons: where clocks differ, that holds for all but what is made within the difference.
-func (s *Store) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts) error {
+// is what was known at that time and what was spent since. The sum has each record once. The least does, too: what
+// was known is of before that time, and only records that were made after it are added. So nothing counts twice,
+// and the contract has never spent less than was known. What a task has spent before that time, and recalls or
+// sends again, is added to the sum alone, be that before the recall or after it: their order changes nothing. What
+// was spent after that time and is sent before the recall, as after an outage, is in the sum alone, too. Records
+// have the times of their daemons: where clocks differ, all this holds but for what is made within the difference.
+func (s *Store) RecallContractSpending(ctx context.Context, task history.Task, contract string, spent budget.Amounts, since time.Time) error {
 	spent = budget.Amounts{}.Plus(spent) // within its bounds
 	return s.write(ctx, fmt.Sprintf("store again what the tasks of the contract %s/%s have spent", task.Namespace, contract), func(q *sqlc.Queries) error {
 		return q.RaiseLeastSpent(ctx, sqlc.RaiseLeastSpentParams{
-			Namespace: task.Namespace, Contract: contract, InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens,
-			CostMicroUsd: spent.CostMicroUSD, ToolCalls: spent.ToolCalls, Checkpoints: spent.Checkpoints,
+			Namespace: task.Namespace, Contract: contract, Since: pgtype.Timestamptz{Time: since, Valid: true},
+			InputTokens: spent.InputTokens, OutputTokens: spent.OutputTokens, CostMicroUsd: spent.CostMicroUSD,
+			ToolCalls: spent.ToolCalls, Checkpoints: spent.Checkpoints,
 		})
 	})
 }

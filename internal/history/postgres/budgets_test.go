@@ -272,7 +272,7 @@ var _ = Describe("What was spent", func() {
 			sent, begun := sends.number(usage(10, 0, 0), of), (&writer{attempt: 1}).number(usage(20, 0, 0))
 			lost = map[string]func(context.Context){
 				"its supervisor recalls what it knows of all": func(ctx context.Context) {
-					Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract)).To(Succeed())
+					Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract, time.Now())).To(Succeed())
 				},
 				"one recalls its own": func(ctx context.Context) {
 					Expect(store.RecallSpending(ctx, recalls.task, budget.Amounts{InputTokens: 20}, 3)).To(Succeed())
@@ -309,8 +309,16 @@ var _ = Describe("What was spent", func() {
 			})
 		}
 
+		It("has in it what was spent since it was known, in the outage before the recall", func(ctx SpecContext) {
+			known := time.Now()
+			spooled := supervisor.number(usage(40, 0, 0)) // made later
+			Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract, known)).To(Succeed())
+			Expect(store.Append(ctx, supervisor.task, 1, spooled)).Error().NotTo(HaveOccurred())
+			Expect(spending(ctx, supervisor).ContractSpent.InputTokens).To(BeEquivalentTo(120))
+		})
+
 		It("is what its tasks add up to once that is more", func(ctx SpecContext) {
-			Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract)).To(Succeed())
+			Expect(store.RecallContractSpending(ctx, supervisor.task, "nightly", ofContract, time.Now())).To(Succeed())
 			Expect(store.RecallSpending(ctx, recalls.task, budget.Amounts{InputTokens: 100}, 3)).To(Succeed())
 			Expect(spending(ctx, supervisor).ContractSpent.InputTokens).To(BeEquivalentTo(120))
 			supervisor.append(usage(5, 0, 0))
@@ -318,7 +326,7 @@ var _ = Describe("What was spent", func() {
 		})
 
 		It("is counted of a contract of which nothing is known, and goes with the last history that names it", func(ctx SpecContext) {
-			Expect(store.RecallContractSpending(ctx, supervisor.task, "weekly", ofContract)).To(Succeed())
+			Expect(store.RecallContractSpending(ctx, supervisor.task, "weekly", ofContract, time.Now())).To(Succeed())
 			weekly := member("f", "weekly", 1)
 			Expect(spending(ctx, weekly).ContractSpent).To(Equal(ofContract))
 			Expect(store.DeleteTask(ctx, weekly.task.UID)).Error().NotTo(HaveOccurred())

@@ -2,6 +2,7 @@ package fakehistory
 
 import (
 	"context"
+	"time"
 
 	"github.com/clew-dev/clew/internal/budget"
 	"github.com/clew-dev/clew/internal/history"
@@ -76,7 +77,7 @@ func (s *Store) RecallSpending(_ context.Context, t history.Task, spent budget.A
 }
 
 // RecallContractSpending implements the controllers' stores.
-func (s *Store) RecallContractSpending(_ context.Context, t history.Task, contract string, spent budget.Amounts) error {
+func (s *Store) RecallContractSpending(_ context.Context, t history.Task, contract string, spent budget.Amounts, _ time.Time) error {
 	s.mu.Lock()
 	err := s.unavailable()
 	s.mu.Unlock()

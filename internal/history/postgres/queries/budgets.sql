@@ -29,9 +29,9 @@ UPDATE budgets SET
 WHERE namespace = @namespace AND scope = 'contract' AND name = @contract;
 
 -- name: RaiseLeastSpent :exec
--- Raises the least that a contract has spent to what is known now.
+-- Raises the least that a contract has spent to what was known at a time.
 INSERT INTO budgets (namespace, scope, name, least_since, least_input_tokens, least_output_tokens, least_cost_micro_usd, least_tool_calls, least_checkpoints)
-VALUES (@namespace, 'contract', @contract, now(), @input_tokens, @output_tokens, @cost_micro_usd, @tool_calls, @checkpoints)
+VALUES (@namespace, 'contract', @contract, @since, @input_tokens, @output_tokens, @cost_micro_usd, @tool_calls, @checkpoints)
 ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), least_since = excluded.least_since,
     least_input_tokens = greatest(budgets.least_input_tokens, excluded.least_input_tokens),
     least_output_tokens = greatest(budgets.least_output_tokens, excluded.least_output_tokens),
@@ -73,7 +73,7 @@ UPDATE tasks SET contract = @contract, contract_cost_micro_usd = 0 WHERE uid = @
 
 -- name: JoinBudgets :exec
 -- The sums of a key that is given up are added to those of the one that takes its place, and so is the least
--- that each contract has spent.
+-- that each contract has spent, if that is known of one of them.
 WITH moved AS (DELETE FROM budgets WHERE budgets.namespace = @former_key::text RETURNING *)
 INSERT INTO budgets (namespace, scope, name, input_tokens, output_tokens, cost_micro_usd, tool_calls, checkpoints,
     spent_input_tokens, spent_output_tokens, spent_cost_micro_usd, spent_tool_calls, spent_checkpoints,
@@ -88,11 +88,16 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), least_sin
     spent_cost_micro_usd = least(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, @most::bigint),
     spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, @most::bigint),
     spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, @most::bigint),
-    least_input_tokens = least(greatest(budgets.spent_input_tokens, budgets.least_input_tokens) + greatest(excluded.spent_input_tokens, excluded.least_input_tokens), @most::bigint),
-    least_output_tokens = least(greatest(budgets.spent_output_tokens, budgets.least_output_tokens) + greatest(excluded.spent_output_tokens, excluded.least_output_tokens), @most::bigint),
-    least_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd, budgets.least_cost_micro_usd) + greatest(excluded.spent_cost_micro_usd, excluded.least_cost_micro_usd), @most::bigint),
-    least_tool_calls = least(greatest(budgets.spent_tool_calls, budgets.least_tool_calls) + greatest(excluded.spent_tool_calls, excluded.least_tool_calls), @most::bigint),
-    least_checkpoints = least(greatest(budgets.spent_checkpoints, budgets.least_checkpoints) + greatest(excluded.spent_checkpoints, excluded.least_checkpoints), @most::bigint);
+    least_input_tokens = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_input_tokens, budgets.least_input_tokens) + greatest(excluded.spent_input_tokens, excluded.least_input_tokens), @most::bigint) END,
+    least_output_tokens = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_output_tokens, budgets.least_output_tokens) + greatest(excluded.spent_output_tokens, excluded.least_output_tokens), @most::bigint) END,
+    least_cost_micro_usd = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_cost_micro_usd, budgets.least_cost_micro_usd) + greatest(excluded.spent_cost_micro_usd, excluded.least_cost_micro_usd), @most::bigint) END,
+    least_tool_calls = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_tool_calls, budgets.least_tool_calls) + greatest(excluded.spent_tool_calls, excluded.least_tool_calls), @most::bigint) END,
+    least_checkpoints = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_checkpoints, budgets.least_checkpoints) + greatest(excluded.spent_checkpoints, excluded.least_checkpoints), @most::bigint) END;
 
 -- name: ForgetBudgets :execrows
 -- Those of tasks and contracts without a history, and of months long ago. A task whose budget was set has

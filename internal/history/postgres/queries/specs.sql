@@ -33,8 +33,9 @@ WHERE s.namespace = @namespace AND s.fork = @fork AND s.fork <> ''
 ORDER BY t.id DESC LIMIT @up_to_rows;
 
 -- name: MoveSpec :exec
--- The task that continues a history may have a spec by now; its own counts.
-UPDATE task_specs SET uid = @uid::text
+-- The task that continues a history may have a spec by now; its own counts. The contract was that of the former
+-- task.
+UPDATE task_specs SET uid = @uid::text, contract = ''
 WHERE task_specs.uid = @former_uid::text AND NOT EXISTS (SELECT FROM task_specs s WHERE s.uid = @uid::text);
 
 -- name: MoveStart :exec

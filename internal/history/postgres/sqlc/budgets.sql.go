@@ -168,11 +168,16 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), least_sin
     spent_cost_micro_usd = least(budgets.spent_cost_micro_usd + excluded.spent_cost_micro_usd, $2::bigint),
     spent_tool_calls = least(budgets.spent_tool_calls + excluded.spent_tool_calls, $2::bigint),
     spent_checkpoints = least(budgets.spent_checkpoints + excluded.spent_checkpoints, $2::bigint),
-    least_input_tokens = least(greatest(budgets.spent_input_tokens, budgets.least_input_tokens) + greatest(excluded.spent_input_tokens, excluded.least_input_tokens), $2::bigint),
-    least_output_tokens = least(greatest(budgets.spent_output_tokens, budgets.least_output_tokens) + greatest(excluded.spent_output_tokens, excluded.least_output_tokens), $2::bigint),
-    least_cost_micro_usd = least(greatest(budgets.spent_cost_micro_usd, budgets.least_cost_micro_usd) + greatest(excluded.spent_cost_micro_usd, excluded.least_cost_micro_usd), $2::bigint),
-    least_tool_calls = least(greatest(budgets.spent_tool_calls, budgets.least_tool_calls) + greatest(excluded.spent_tool_calls, excluded.least_tool_calls), $2::bigint),
-    least_checkpoints = least(greatest(budgets.spent_checkpoints, budgets.least_checkpoints) + greatest(excluded.spent_checkpoints, excluded.least_checkpoints), $2::bigint)
+    least_input_tokens = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_input_tokens, budgets.least_input_tokens) + greatest(excluded.spent_input_tokens, excluded.least_input_tokens), $2::bigint) END,
+    least_output_tokens = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_output_tokens, budgets.least_output_tokens) + greatest(excluded.spent_output_tokens, excluded.least_output_tokens), $2::bigint) END,
+    least_cost_micro_usd = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_cost_micro_usd, budgets.least_cost_micro_usd) + greatest(excluded.spent_cost_micro_usd, excluded.least_cost_micro_usd), $2::bigint) END,
+    least_tool_calls = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_tool_calls, budgets.least_tool_calls) + greatest(excluded.spent_tool_calls, excluded.least_tool_calls), $2::bigint) END,
+    least_checkpoints = CASE WHEN coalesce(budgets.least_since, excluded.least_since) IS NULL THEN 0 ELSE
+        least(greatest(budgets.spent_checkpoints, budgets.least_checkpoints) + greatest(excluded.spent_checkpoints, excluded.least_checkpoints), $2::bigint) END
 `
 
 type JoinBudgetsParams struct {
@@ -182,7 +187,7 @@ type JoinBudgetsParams struct {
 }
 
 // The sums of a key that is given up are added to those of the one that takes its place, and so is the least
-// that each contract has spent.
+// that each contract has spent, if that is known of one of them.
 func (q *Queries) JoinBudgets(ctx context.Context, arg JoinBudgetsParams) error {
 	_, err := q.db.Exec(ctx, joinBudgets, arg.Key, arg.Most, arg.FormerKey)
 	return err
@@ -190,7 +195,7 @@ func (q *Queries) JoinBudgets(ctx context.Context, arg JoinBudgetsParams) error 
 
 const raiseLeastSpent = `-- name: RaiseLeastSpent :exec
 INSERT INTO budgets (namespace, scope, name, least_since, least_input_tokens, least_output_tokens, least_cost_micro_usd, least_tool_calls, least_checkpoints)
-VALUES ($1, 'contract', $2, now(), $3, $4, $5, $6, $7)
+VALUES ($1, 'contract', $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), least_since = excluded.least_since,
     least_input_tokens = greatest(budgets.least_input_tokens, excluded.least_input_tokens),
     least_output_tokens = greatest(budgets.least_output_tokens, excluded.least_output_tokens),
@@ -202,6 +207,7 @@ ON CONFLICT (namespace, scope, name) DO UPDATE SET updated_at = now(), least_sin
 type RaiseLeastSpentParams struct {
 	Namespace    string
 	Contract     string
+	Since        pgtype.Timestamptz
 	InputTokens  int64
 	OutputTokens int64
 	CostMicroUsd int64
@@ -209,11 +215,12 @@ type RaiseLeastSpentParams struct {
 	Checkpoints  int64
 }
 
-// Raises the least that a contract has spent to what is known now.
+// Raises the least that a contract has spent to what was known at a time.
 func (q *Queries) RaiseLeastSpent(ctx context.Context, arg RaiseLeastSpentParams) error {
 	_, err := q.db.Exec(ctx, raiseLeastSpent,
 		arg.Namespace,
 		arg.Contract,
+		arg.Since,
 		arg.InputTokens,
 		arg.OutputTokens,
 		arg.CostMicroUsd,

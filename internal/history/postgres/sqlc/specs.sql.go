@@ -245,7 +245,7 @@ func (q *Queries) KeptSpec(ctx context.Context, arg KeptSpecParams) (KeptSpecRow
 }
 
 const moveSpec = `-- name: MoveSpec :exec
-UPDATE task_specs SET uid = $1::text
+UPDATE task_specs SET uid = $1::text, contract = ''
 WHERE task_specs.uid = $2::text AND NOT EXISTS (SELECT FROM task_specs s WHERE s.uid = $1::text)
 `
 
@@ -254,7 +254,8 @@ type MoveSpecParams struct {
 	FormerUid string
 }
 
-// The task that continues a history may have a spec by now; its own counts.
+// The task that continues a history may have a spec by now; its own counts. The contract was that of the former
+// task.
 func (q *Queries) MoveSpec(ctx context.Context, arg MoveSpecParams) error {
 	_, err := q.db.Exec(ctx, moveSpec, arg.Uid, arg.FormerUid)
 	return err
