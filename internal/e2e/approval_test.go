@@ -45,7 +45,8 @@ const pushes = `
 var _ = Describe("a tool call about which a person is asked", func() {
 	w := newWorld()
 
-	It("waits in the hook of its agent, whatever is killed, and runs once it is approved", Label("agents"), func(ctx SpecContext) {
+	// Serial: it kills a component that every task needs.
+	It("waits in the hook of its agent, whatever is killed, and runs once it is approved", Serial, Label("agents", "kill"), func(ctx SpecContext) {
 		m := w.newModel(ctx, "asks", script{Steps: 5, Commands: map[int]string{2: "touch asked-for", 3: "touch asked-for-again", 4: "touch forbidden"}})
 		task := w.agentTask(ctx, "asks", claude(), m)
 		asksFirst("^Bash$")(task)

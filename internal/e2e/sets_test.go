@@ -153,7 +153,8 @@ var _ = Describe("checkpoints of a contract", func() {
 		Expect(paused).To(ContainElement(And(moment...)), "the moment with whose counts all go on")
 	})
 
-	It("end in one of the two ways, and stop no agent for long, whatever is killed", Label("kills"), SpecTimeout(15*time.Minute), func(ctx SpecContext) {
+	// Serial: it kills components that every task needs.
+	It("end in one of the two ways, and stop no agent for long, whatever is killed", Serial, Label("kill"), SpecTimeout(15*time.Minute), func(ctx SpecContext) {
 		all := w.counting(ctx)
 		for _, component := range []string{"manager", "server", "gitstore", "postgres", "daemon"} {
 			By("killing " + component)
