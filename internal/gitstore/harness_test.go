@@ -197,7 +197,10 @@ func serveNamespace(t testing.TB, store *Store, limits Limits, of Authenticator)
 	server := httptest.NewUnstartedServer(handler)
 	server.Config.MaxHeaderBytes = maxHeaderBytes
 	server.StartTLS()
-	t.Cleanup(server.Close)
+	t.Cleanup(func() {
+		server.Close()
+		handler.Close()
+	})
 	return &testServer{
 		Server: server, t: t, store: store, handler: handler, registry: registry,
 		ca: writeCA(t, server.Certificate()),

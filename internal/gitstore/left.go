@@ -38,6 +38,9 @@ var errMeasuring = errors.New("how much earlier namespaces of this name have lef
 // is ready for use.
 type left struct {
 	mu sync.Mutex
+	// measuring are the measurements in progress and those whose turn has yet to come.
+	measuring sync.WaitGroup
+	stopped   bool
 	// turn has room for the one measurement whose turn it is; nil before the first one.
 	turn  chan struct{}
 	known map[namespaceOf]*leaving
@@ -78,7 +81,7 @@ func (l *left) bytes(known *leaving) (int64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if known.measured.IsZero() {
-		return 0, errMeasuring // it was dropped before its turn came
+		return 0, errMeasuring // it was dropped before its turn came, or all were stopped
 	}
 	return known.bytes, nil
 }
@@ -97,9 +100,9 @@ func (l *left) begin(ctx context.Context, who namespaceOf, measure func(context.
 		known.wanted, known.drop = context.WithCancel(context.WithoutCancel(ctx))
 		l.known[who] = known
 	}
-	if known.running == nil && !time.Now().Before(known.until) {
+	if known.running == nil && !l.stopped && !time.Now().Before(known.until) {
 		known.running = make(chan struct{})
-		go l.measure(known, measure)
+		l.measuring.Go(func() { l.measure(known, measure) })
 	}
 	if known.measured.IsZero() {
 		return known, known.running
@@ -116,6 +119,18 @@ func (l *left) drop(name string) {
 		}
 		return other.name == name
 	})
+}
+
+// stop ends all measurements, and returns when none of them reads a repository any more. None begins
+// afterwards.
+func (l *left) stop() {
+	l.mu.Lock()
+	l.stopped = true
+	for _, known := range l.known {
+		known.drop()
+	}
+	l.mu.Unlock()
+	l.measuring.Wait()
 }
 
 // measure measures what is to be known when it is its turn, unless nobody wants it any more.

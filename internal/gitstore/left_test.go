@@ -155,6 +155,35 @@ func TestNobodyWaitsForTheMeasurementsOfOthers(t *testing.T) {
 	task.refusedPush(gitstoreapi.QuotaExceeded, "beside what earlier namespaces of this name have left", "HEAD:refs/clew/uid-new/code/2")
 }
 
+// TestNothingIsMeasuredAfterTheHandlerIsClosed: neither for those whose turn has yet to come, nor for the
+// one in progress, for which Close waits.
+func TestNothingIsMeasuredAfterTheHandlerIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var l left
+		var measured []string
+		ended := false
+		for _, name := range []string{"first", "second", "third"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, _ = l.of(ctx, namespaceOf{name, uidAnew}, func(ctx context.Context) int64 {
+				measured = append(measured, name)
+				<-ctx.Done()
+				time.Sleep(time.Second)
+				ended = true
+				return 7
+			})
+			synctest.Wait()
+		}
+		l.stop()
+		if _, err := l.of(t.Context(), namespaceOf{"late", uidAnew}, func(context.Context) int64 { return 7 }); !errors.Is(err, errMeasuring) {
+			t.Errorf("afterwards: %v", err)
+		}
+		if want := []string{"first"}; !slices.Equal(measured, want) || !ended {
+			t.Errorf("it was measured for %v, want %v; the measurement has ended: %t", measured, want, ended)
+		}
+	})
+}
+
 // TestNothingIsMeasuredForANamespaceThatIsGone: neither one whose turn has yet to come, nor one in progress.
 func TestNothingIsMeasuredForANamespaceThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

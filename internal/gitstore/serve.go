@@ -232,6 +232,7 @@ func serve(ctx context.Context, options Options, authenticator Authenticator, ho
 	defer cancel()
 	var background sync.WaitGroup
 	defer background.Wait()
+	defer handler.Close()
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	background.Go(func() { maintainer.Run(ctx) })
