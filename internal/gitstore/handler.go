@@ -130,11 +130,6 @@ func NewHandler(store *Store, authenticator Authenticator, limits Limits, log lo
 	return h, err
 }
 
-// Close ends what requests have begun in the background, and waits until it has ended.
-func (h *Handler) Close() {
-	h.left.stop()
-}
-
 // newRates returns the rate limits of callers; none for perSecond 0.
 func newRates(perSecond int) *fairshare.Rates {
 	if perSecond <= 0 {

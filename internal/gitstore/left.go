@@ -155,6 +155,11 @@ func (l *left) measure(known *leaving, measure func(context.Context) int64) {
 	known.running = nil
 }
 
+// Close ends what requests have begun in the background, and waits until it has ended.
+func (h *Handler) Close() {
+	h.left.stop()
+}
+
 // quota returns how many bytes the repositories of the name may take for the namespace of a call to
 // store more; 0 for no limit.
 func (h *Handler) quota(c *call) (int64, *gitstoreapi.Refusal) {
