@@ -113,7 +113,7 @@ func TestDeleteHistoryOfAContract(t *testing.T) {
 		return historyv1.TimelineEvent{Task: task, TaskUID: uid, Type: "task", Reason: v1alpha1.EventTaskJoined}
 	}
 	r := b.withHistory(map[string]any{
-		"GET timeline":                historyv1.TimelineEventList{Items: []historyv1.TimelineEvent{event("lead-a", "u2"), event("lead", "u1"), event("lead", "u1")}},
+		"GET timelines":               historyv1.TimelineEventList{Items: []historyv1.TimelineEvent{event("lead-a", "u2"), event("lead", "u1"), event("lead", "u1")}},
 		"GET taskhistories/lead":      lead,
 		"GET taskhistories/lead-a":    worker,
 		"DELETE taskhistories/lead":   historyv1.HistoryDeletion{Messages: 30, Checkpoints: 4, Events: 20},
@@ -124,7 +124,7 @@ func TestDeleteHistoryOfAContract(t *testing.T) {
 	wantParts(t, "the preview", squeezed(errOut), "Permanent deletion of the histories of 2 tasks of the contract port\n",
 		"lead u1 40 messages 4 checkpoints\n", "lead-a u2 40 messages 4 checkpoints\n",
 		"deletes the conversations of 80 messages, 8 checkpoints with their code, and all events", "Delete them permanently? [y/N]")
-	wantParts(t, "the requests", strings.Join(r.asked, "\n"), "GET timeline", "GET taskhistories/lead", "GET taskhistories/lead-a")
+	wantParts(t, "the requests", strings.Join(r.asked, "\n"), "GET timelines", "GET taskhistories/lead", "GET taskhistories/lead-a")
 	if asked := strings.Join(r.asked, "\n"); strings.Contains(asked, "DELETE") {
 		t.Errorf("it asked %s without a confirmation", asked)
 	}
@@ -140,11 +140,11 @@ func TestDeleteHistoryOfAContract(t *testing.T) {
 	_, _, err = b.clew("", "task", "delete-history", "--contract", "port", "--yes")
 	wantError(t, err, "the deletion stopped at the history of task lead-a, after 1 of 2: ")
 	task := b.task("lead", v1alpha1.ReasonCompleted)
-	r.answers["GET timeline"] = historyv1.TimelineEventList{Items: []historyv1.TimelineEvent{event("lead", string(task.UID))}}
+	r.answers["GET timelines"] = historyv1.TimelineEventList{Items: []historyv1.TimelineEvent{event("lead", string(task.UID))}}
 	r.answers["GET taskhistories/lead"] = taskHistoryOf("lead", string(task.UID))
 	_, _, err = b.clew("", "task", "delete-history", "--contract", "port", "--yes")
 	wantError(t, err, "of the contract port these tasks still exist: lead; delete them before the history, with `kubectl clew delete --contract port -n "+b.namespace+"`")
-	r.answers["GET timeline"] = historyv1.TimelineEventList{}
+	r.answers["GET timelines"] = historyv1.TimelineEventList{}
 	_, _, err = b.clew("", "task", "delete-history", "--contract", "port", "--yes")
 	wantError(t, err, "has no task of the contract port")
 }

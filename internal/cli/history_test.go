@@ -151,7 +151,7 @@ func fakeHistory(t *testing.T, entries int) *httptest.Server {
 				page.Continue, page.RemainingItemCount = fmt.Sprintf("from-%d", next), &left
 			}
 			_ = json.NewEncoder(w).Encode(page)
-		case "timeline", "tasks/talker/timeline":
+		case "timelines", "tasks/talker/timeline":
 			_ = json.NewEncoder(w).Encode(&historyv1.TimelineEventList{Items: []historyv1.TimelineEvent{
 				{Time: metav1.NewMicroTime(noon.Add(time.Minute)), Task: "talker", Type: "checkpoint", Reason: "CheckpointCreated", Message: r.URL.RawQuery},
 				{Time: metav1.NewMicroTime(noon), Task: "talker", Type: "task", Reason: "TaskStarted"},

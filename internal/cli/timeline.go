@@ -166,7 +166,7 @@ func (p *plugin) parseMoment(flag, text string) (time.Time, error) {
 // read reads pages, newest first, until the limit; all of them if that is 0.
 func (o *timeline) read(ctx context.Context, s *session, task string, params url.Values, limit int) (*historyv1.TimelineEventList, error) {
 	params = maps.Clone(params)
-	path := []string{"timeline"}
+	path := []string{"timelines"}
 	if task != "" {
 		path = []string{"tasks", task, "timeline"}
 	}
